@@ -14,6 +14,7 @@
 //! | [`fault`] | what is wrong with a document, and where? |
 //! | [`team`] | teams: what a member says, and what carries its tasks out |
 //! | `model` | an adapter for language models, and a contractor that asks one (feature `llm`) |
+//! | [`open`] | which negotiations an agent takes part in (pure) |
 //! | [`observer`] | see everything an agent sends and receives |
 //! | `metrics` | the same, counted for Prometheus (feature `metrics`) |
 //!
@@ -35,6 +36,7 @@ pub mod metrics;
 #[cfg(feature = "llm")]
 pub mod model;
 pub mod observer;
+pub mod open;
 pub mod panel;
 pub mod routine;
 pub mod session;

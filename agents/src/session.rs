@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use retry::{Backoff, RecentMap, draw};
+use schemas::ids::{FamilyPlace, NEGOTIATION_SEPARATOR};
 use schemas::record::Message;
 use schemas::{Act, Address, AgentId, Code, DeliveryId, Envelope, MsgId, NegotiationId, Refusal, Timestamp, WireTime};
 use telemetry::{SpanId, TraceContext};
@@ -353,11 +354,7 @@ impl Composer {
         let sent_in = |context: TraceContext| context.under(SpanId::sent(&self.agent, &msg_id)).to_traceparent(true);
         let kept = origin.filter(|origin| origin.is_kept);
         let traceparent = kept.map(|origin| sent_in(origin.context)).or(traceparent);
-        // A call names the initiator's own part of the id; the exchange forms the whole.
-        let named = match negotiation.as_str().split_once(schemas::ids::NEGOTIATION_SEPARATOR) {
-            Some((_, own)) if act == Act::Cfp => own.to_owned(),
-            Some(_) | None => negotiation.as_str().to_owned(),
-        };
+        let named = named(act, &negotiation);
         let (to, capabilities, scope) =
             call_to.map_or_else(Default::default, |call| (call.to, call.capabilities, call.scope));
         let envelope = Envelope {
@@ -367,7 +364,7 @@ impl Composer {
             to,
             capabilities,
             scope,
-            negotiation: Some(named),
+            negotiation: named,
             seq: Some(self.instance + number),
             in_reply_to,
             traceparent,
@@ -388,6 +385,19 @@ impl Composer {
         let (instance, number) = msg_id.as_str().split_once('-')?;
         let is_ours = u64::from_str_radix(instance, 16) == Ok(self.instance);
         u64::from_str_radix(number, 16).ok().filter(|_| is_ours)
+    }
+}
+
+/// What a message calls its negotiation. A call names the initiator's own part of the id, and the exchange forms the whole; that
+/// of a sub-team it forms from the award alone.
+fn named(act: Act, negotiation: &NegotiationId) -> Option<String> {
+    let is_call = act == Act::Cfp;
+    match negotiation.place() {
+        FamilyPlace::SubTeam { .. } if is_call => None,
+        FamilyPlace::Root if is_call => {
+            negotiation.as_str().split_once(NEGOTIATION_SEPARATOR).map(|(_, own)| own.to_owned())
+        }
+        FamilyPlace::SubTeam { .. } | FamilyPlace::Root | FamilyPlace::Task(_) => Some(negotiation.as_str().to_owned()),
     }
 }
 

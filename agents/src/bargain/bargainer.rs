@@ -18,7 +18,6 @@
 mod party;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemas::bargain::{BargainSpec, Join};
@@ -33,6 +32,7 @@ use self::party::{BargainParty, TurnRules};
 use super::plan::{BargainPlan, Planner};
 use crate::agent::AgentHandle;
 use crate::initiator::{CallError, CallRequest};
+use crate::open::OpenNegotiations;
 use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 use report::Reporter;
 
@@ -45,7 +45,7 @@ const OVERLOADED_PAUSE_MS: u64 = 1000;
 pub struct Bargainer {
     agent: AgentId,
     planner: Box<dyn Planner>,
-    bargains: OpenBargains,
+    bargains: OpenNegotiations<BargainParty>,
     reporter: Reporter,
 }
 
@@ -57,7 +57,7 @@ impl Bargainer {
     /// events are dropped and counted ([`Self::dropped_events`]).
     #[must_use]
     pub fn new(agent: AgentId, planner: impl Planner + 'static, events: mpsc::Sender<BargainEvent>) -> Self {
-        let bargains = OpenBargains::new(Self::BARGAINS_MAX);
+        let bargains = OpenNegotiations::new(Self::BARGAINS_MAX);
         Self { agent, planner: Box::new(planner), bargains, reporter: Reporter::new(events) }
     }
 
@@ -110,7 +110,7 @@ impl Bargainer {
 
     fn handle_turn(&mut self, now: Timestamp, delivery: &Delivery, turn: &Turn) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.part(negotiation) else { return Vec::new() };
         let message = side.handle_turn(now, turn).map(|said| said.reply_to(delivery));
         self.make(message)
     }
@@ -122,7 +122,7 @@ impl Bargainer {
     }
 
     fn handle_refused_move(&mut self, now: Timestamp, negotiation: &NegotiationId, reason: &str) -> Vec<Action> {
-        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.part(negotiation) else { return Vec::new() };
         if side.has_only_joined() {
             return vec![refuse_to_join(negotiation).into()];
         }
@@ -132,7 +132,7 @@ impl Bargainer {
 
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.part(negotiation) else { return Vec::new() };
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if !side.is_open() {
             if disposition != Disposition::Ok {
@@ -154,7 +154,7 @@ impl Bargainer {
     fn handle_award(&mut self, delivery: &Delivery, award: &Award) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         // Without a part in it nothing was agreed to.
-        let payload = match self.bargains.side(negotiation) {
+        let payload = match self.bargains.part(negotiation) {
             Some(side) => side.answer_to(award),
             None => Payload::Refuse(Reasoned { reason: Some("knows of no such bargain".to_owned()), round: None }),
         };
@@ -164,7 +164,7 @@ impl Bargainer {
 
     fn handle_closing(&mut self, now: Timestamp, delivery: &Delivery, closing: &Closing) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let Some(side) = self.bargains.side(negotiation) else { return vec![Action::Release(negotiation.clone())] };
+        let Some(side) = self.bargains.part(negotiation) else { return vec![Action::Release(negotiation.clone())] };
         let outcome = Box::new(side.outcome(closing));
         self.close(negotiation, now, BargainReport::Ended(outcome))
     }
@@ -179,13 +179,13 @@ impl Bargainer {
     /// Makes a move, if there is one.
     fn make(&mut self, message: Option<Outgoing>) -> Vec<Action> {
         let Some(message) = message else { return Vec::new() };
-        let act_by = self.bargains.side(&message.negotiation).map_or(Timestamp::MAX, |side| side.act_by());
+        let act_by = self.bargains.part(&message.negotiation).map_or(Timestamp::MAX, |side| side.act_by());
         self.say(message, act_by)
     }
 
     /// Sends a message and remembers it, to send it again should nobody answer until it makes no sense any more.
     fn say(&mut self, message: Outgoing, until: Timestamp) -> Vec<Action> {
-        if let Some(side) = self.bargains.side(&message.negotiation) {
+        if let Some(side) = self.bargains.part(&message.negotiation) {
             side.handle_said(&message, until);
         }
         vec![message.into()]
@@ -204,7 +204,7 @@ impl Strategy for Bargainer {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let mut actions = self.expire(now);
         // What came along is of earlier messages than the delivery, and says that they were applied.
-        if let Some(side) = self.bargains.side(&delivery.envelope.negotiation) {
+        if let Some(side) = self.bargains.part(&delivery.envelope.negotiation) {
             delivery.receipts.iter().for_each(|receipt| side.handle_applied(receipt.offer_id));
         }
         actions.extend(match &delivery.payload {
@@ -227,7 +227,7 @@ impl Strategy for Bargainer {
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
         let negotiation = &sent.negotiation;
-        let Some(side) = self.bargains.side(negotiation) else { return Vec::new() };
+        let Some(side) = self.bargains.part(negotiation) else { return Vec::new() };
         match &sent.outcome {
             SendOutcome::Accepted { .. } => Vec::new(),
             SendOutcome::Unanswered if sent.act == Act::Cfp => self.close(negotiation, now, BargainReport::Unanswered),
@@ -253,63 +253,6 @@ impl Strategy for Bargainer {
 fn refuse_to_join(negotiation: &NegotiationId) -> Outgoing {
     let reason = Some("cannot join".to_owned());
     Outgoing::new(negotiation.clone(), Payload::Refuse(Reasoned { reason, round: None })).once(0)
-}
-
-/// How long after a bargain must have ended its end is awaited, in milliseconds.
-const GRACE_MS: u64 = 60_000;
-
-struct OpenBargains {
-    sides_by_negotiation: BTreeMap<NegotiationId, (Timestamp, BargainParty)>,
-    by_expiry: BTreeSet<(Timestamp, NegotiationId)>,
-    len_max: usize,
-}
-
-impl OpenBargains {
-    fn new(len_max: usize) -> Self {
-        Self { sides_by_negotiation: BTreeMap::new(), by_expiry: BTreeSet::new(), len_max }
-    }
-
-    fn len(&self) -> usize {
-        self.sides_by_negotiation.len()
-    }
-
-    fn has_room(&self) -> bool {
-        self.len() < self.len_max
-    }
-
-    fn contains(&self, negotiation: &NegotiationId) -> bool {
-        self.sides_by_negotiation.contains_key(negotiation)
-    }
-
-    fn side(&mut self, negotiation: &NegotiationId) -> Option<&mut BargainParty> {
-        self.sides_by_negotiation.get_mut(negotiation).map(|(_, side)| side)
-    }
-
-    /// Keeps a bargain until `ends_by` and a grace, in the place of one kept before.
-    fn insert(&mut self, negotiation: &NegotiationId, side: BargainParty, ends_by: Timestamp) {
-        self.remove(negotiation);
-        let expires = ends_by.plus_ms(GRACE_MS);
-        self.by_expiry.insert((expires, negotiation.clone()));
-        self.sides_by_negotiation.insert(negotiation.clone(), (expires, side));
-    }
-
-    fn remove(&mut self, negotiation: &NegotiationId) {
-        if let Some((expires, _)) = self.sides_by_negotiation.remove(negotiation) {
-            self.by_expiry.remove(&(expires, negotiation.clone()));
-        }
-    }
-
-    /// Forgets the bargains whose time is over.
-    fn expire(&mut self, now: Timestamp) -> Vec<NegotiationId> {
-        let mut expired = Vec::new();
-        while self.by_expiry.first().is_some_and(|&(expires, _)| expires < now)
-            && let Some((_, negotiation)) = self.by_expiry.pop_first()
-        {
-            self.sides_by_negotiation.remove(&negotiation);
-            expired.push(negotiation);
-        }
-        expired
-    }
 }
 
 /// The exchange lets no bargain last longer than a day, in milliseconds.

@@ -76,12 +76,12 @@ struct Made {
 impl Bargainer {
     /// Whether it is known who takes part in a bargain.
     pub fn is_open(&mut self, negotiation: &NegotiationId) -> bool {
-        self.bargains.side(negotiation).is_some_and(|side| side.is_open())
+        self.bargains.part(negotiation).is_some_and(|side| side.is_open())
     }
 
     /// How a turn of this agent stands, unless it has acted in it.
     pub fn open_turn(&mut self, now: Timestamp, negotiation: &NegotiationId, turn: &Turn) -> Option<OpenTurn> {
-        let side = self.bargains.side(negotiation)?;
+        let side = self.bargains.part(negotiation)?;
         side.note_standing(turn, side.parties?);
         let is_late = side.turn.as_ref().is_some_and(|known| turn.step < known.step);
         if is_late || turn.party != side.agent || side.has_acted(turn.step) {
@@ -93,7 +93,7 @@ impl Bargainer {
 
     /// What was decided for a turn of a round; its strategy may make use of it.
     pub fn advise(&mut self, negotiation: &NegotiationId, round: u32, next: Move) {
-        if let Some(side) = self.bargains.side(negotiation) {
+        if let Some(side) = self.bargains.part(negotiation) {
             side.plan.strategy.advise(round, next);
         }
     }

@@ -1,0 +1,135 @@
+//! What takes an agent time, outside of its loop: work and searches.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use schemas::team::Brief;
+use schemas::{AgentId, AwardNo, NegotiationId};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::TeamAgent;
+use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
+use crate::identity::Identity;
+use crate::routine::RoutineFault;
+use crate::team::plan::TeamPlanner;
+use crate::team::worker::{WorkRequest, WorkRunner};
+use crate::transport::Transport;
+
+/// Something to be done outside of the agent's loop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TeamJob {
+    /// Carry a task out.
+    Work {
+        /// The award.
+        award_no: AwardNo,
+        /// What the worker is asked.
+        request: WorkRequest,
+    },
+    /// Look for members of a team that is to be called.
+    Search {
+        /// The team.
+        team: NegotiationId,
+        /// The queries.
+        queries: Vec<String>,
+    },
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobDone {
+    /// Of a task.
+    Work {
+        /// The task.
+        task: NegotiationId,
+        /// The award.
+        award_no: AwardNo,
+        /// The result, or why there is none.
+        outcome: Result<String, RoutineFault>,
+    },
+    /// Of a search.
+    Found {
+        /// The team.
+        team: NegotiationId,
+        /// Who was found, the best first; nobody where the search failed.
+        agents: Vec<AgentId>,
+    },
+}
+
+/// Looks for agents.
+pub trait Finder: Send + Sync {
+    /// The agents that fit queries best, the best of the first query first; nobody where the search fails.
+    fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>>;
+}
+
+impl TeamJob {
+    /// The work of a task.
+    #[must_use]
+    pub fn work(agent: &AgentId, task: &NegotiationId, award_no: AwardNo, brief: &Brief) -> Self {
+        let Brief { title, text, .. } = brief.clone();
+        Self::Work { award_no, request: WorkRequest { agent: agent.clone(), task: task.clone(), title, text } }
+    }
+
+    /// What it came to where there was no room for it.
+    #[must_use]
+    pub fn turned_away(self) -> JobDone {
+        match self {
+            Self::Work { award_no, request } => {
+                JobDone::Work { task: request.task, award_no, outcome: Err(RoutineFault::Busy) }
+            }
+            Self::Search { team, .. } => JobDone::Found { team, agents: Vec::new() },
+        }
+    }
+}
+
+/// What carries the jobs of one agent out.
+#[derive(Clone)]
+pub struct TeamHands {
+    /// Carries tasks out.
+    pub worker: WorkRunner,
+    /// Looks for agents; without one nobody is found.
+    pub finder: Option<Arc<dyn Finder>>,
+}
+
+impl TeamHands {
+    /// A worker, and nobody who searches.
+    #[must_use]
+    pub fn new(worker: WorkRunner) -> Self {
+        Self { worker, finder: None }
+    }
+
+    async fn perform(self, job: TeamJob) -> JobDone {
+        match job {
+            TeamJob::Work { award_no, request } => {
+                let task = request.task.clone();
+                JobDone::Work { task, award_no, outcome: self.worker.run(request).await }
+            }
+            TeamJob::Search { team, queries } => {
+                let agents = match &self.finder {
+                    Some(finder) => finder.find(queries).await,
+                    None => Vec::new(),
+                };
+                JobDone::Found { team, agents }
+            }
+        }
+    }
+}
+
+impl TeamAgent {
+    /// Runs an agent in a task of its own, and its jobs in another, which ends with it.
+    #[must_use]
+    pub fn spawn(
+        planner: impl TeamPlanner + 'static,
+        hands: TeamHands,
+        (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
+        cancel: CancellationToken,
+    ) -> AgentHandle<Self> {
+        let (sender, jobs) = mpsc::channel(QUESTIONS_MAX);
+        let agent = Self::new(identity.agent.clone(), planner, sender);
+        let handle = Agent::new(transport, identity, agent).with_options(options).spawn(cancel);
+        let perform = move |job: TeamJob| hands.clone().perform(job);
+        let take = |agent: &mut Self, now, done: JobDone| agent.handle_done(now, done);
+        tokio::spawn(handle.commander().answer_all(jobs, perform, take));
+        handle
+    }
+}

@@ -1,0 +1,220 @@
+use schemas::team::{AssignedTask, ProposedConclusion, TeamRules, VoteOf, VoteRules};
+use schemas::{AgentId, Digest, MsgId, NegotiationId, Timestamp, WireTime};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::team::script::{ScriptedSpeaker, Vote};
+
+#[test]
+fn a_member_speaks_once_in_each_turn_that_is_its_own() {
+    let mut bob = member("bob", vec![Move::say("one"), Move::say("two")]);
+    assert_eq!(said(bob.handle_floor(&floor(1, 1, "alice"))), Value::Null);
+    assert_eq!(said(bob.handle_floor(&floor(2, 2, "bob"))), json!({"act": "say", "turn": 2, "text": "one"}));
+    // A task that ends meanwhile leaves the floor where it is.
+    let ended = Floor { tasks: vec![ended(1)], ..floor(3, 2, "bob") };
+    assert_eq!(said(bob.handle_floor(&ended)), Value::Null);
+    assert_eq!(said(bob.handle_receipt(&receipt(4, 3, &[]))), Value::Null);
+    assert_eq!(bob.view().recap[&4].by, agent("bob"));
+    assert_eq!(said(bob.handle_floor(&floor(6, 5, "bob")))["text"], "two");
+    // What was told before changes nothing any more.
+    assert_eq!(said(bob.handle_floor(&floor(5, 4, "bob"))), Value::Null);
+}
+
+#[test]
+fn a_member_goes_on_after_its_own_act_where_only_the_receipt_says_so() {
+    let to_itself = Move::Say { text: "first".to_owned(), next: Some(agent("alice")) };
+    let mut alice =
+        member("alice", vec![to_itself, assign(TaskMode::Async), assign(TaskMode::Sync), Move::say("last")]);
+    assert_eq!(said(alice.handle_floor(&floor(1, 1, "alice")))["text"], "first");
+    let assigned = said(alice.handle_receipt(&receipt(2, 2, &[])));
+    assert_eq!(
+        (&assigned["act"], &assigned["mode"], &assigned["turn"]),
+        (&json!("assign"), &json!("async"), &json!(2))
+    );
+    assert_eq!(said(alice.handle_receipt(&receipt(3, 3, &[1])))["mode"], "sync");
+    assert_eq!(alice.view().tasks[&1].title.as_deref(), Some("figures"));
+    // Now it waits until a notice gives the floor back.
+    assert_eq!(said(alice.handle_receipt(&receipt(4, 4, &[2]))), Value::Null);
+    assert_eq!(alice.view().state, TeamState::Awaiting);
+    let back = Floor { tasks: vec![ended(2)], ..floor(5, 4, "alice") };
+    assert_eq!(said(alice.handle_floor(&back))["text"], "last");
+}
+
+#[test]
+fn a_pause_for_tasks_that_have_all_ended_is_no_waiting_in_whatever_order_it_is_told() {
+    let pause = |triggers| Move::Pause { triggers: Some(triggers), text: None };
+    let moves = vec![assign(TaskMode::Async), pause(vec![1]), Move::say("on")];
+    let mut alice = member("alice", moves.clone());
+    alice.handle_floor(&floor(1, 1, "alice"));
+    assert_eq!(said(alice.handle_receipt(&receipt(2, 2, &[1])))["triggers"], json!([1]));
+    // The task ended in step 3, before the pause of step 4, and is told of behind the receipt.
+    assert_eq!(said(alice.handle_receipt(&receipt(4, 3, &[]))), Value::Null);
+    let earlier = Floor { tasks: vec![ended(1)], ..floor(3, 2, "alice") };
+    assert_eq!(said(alice.handle_floor(&earlier)), json!({"act": "say", "turn": 3, "text": "on"}));
+    // Where the task ends later, the notice of that gives the floor back.
+    let mut alice = member("alice", moves);
+    alice.handle_floor(&floor(1, 1, "alice"));
+    alice.handle_receipt(&receipt(2, 2, &[1]));
+    assert_eq!(said(alice.handle_receipt(&receipt(3, 3, &[]))), Value::Null);
+    let later = Floor { tasks: vec![ended(1)], ..floor(4, 3, "alice") };
+    assert_eq!(said(alice.handle_floor(&later))["text"], "on");
+}
+
+#[test]
+fn behind_the_last_turn_a_lead_concludes_and_waits_for_open_tasks_first() {
+    let mut alice = member("alice", vec![assign(TaskMode::Async), Move::Conclude { text: "the end".to_owned() }]);
+    alice.view.rules.turns = 1;
+    alice.handle_floor(&Floor { turns_left: 1, ..floor(1, 1, "alice") });
+    assert_eq!(said(alice.handle_receipt(&receipt(2, 2, &[1]))), Value::Null);
+    assert_eq!(alice.view().state, TeamState::Paused);
+    let mut alice = member("alice", vec![Move::say("last word"), Move::Conclude { text: "the end".to_owned() }]);
+    alice.view.rules.turns = 1;
+    alice.handle_floor(&Floor { turns_left: 1, ..floor(1, 1, "alice") });
+    assert_eq!(
+        said(alice.handle_receipt(&receipt(2, 2, &[]))),
+        json!({"act": "conclude", "turn": 2, "text": "the end"})
+    );
+}
+
+#[test]
+fn members_vote_once_on_a_conclusion_and_its_author_not_at_all() {
+    let mut bob = member("bob", Vec::new());
+    bob.speaker = Box::new(ScriptedSpeaker::new(Vec::new(), None, vec![Vote::No]));
+    assert_eq!(said(bob.handle_floor(&voting(2, 7, "alice"))), json!({"act": "refuse"}));
+    // Another's vote is a step of its own, and no new conclusion.
+    assert_eq!(said(bob.handle_floor(&voting(3, 7, "alice"))), Value::Null);
+    let accept = said(bob.handle_floor(&voting(5, 8, "alice")));
+    assert_eq!(accept, json!({"act": "accept", "offer_id": offer(8), "terms_digest": Digest::of_bytes(b"x")}));
+    assert_eq!(said(member("alice", Vec::new()).handle_floor(&voting(2, 7, "alice"))), Value::Null);
+}
+
+#[test]
+fn a_lead_whose_own_vote_ends_the_voting_goes_on() {
+    let mut alice = member("alice", vec![Move::say("again")]);
+    alice.speaker = Box::new(ScriptedSpeaker::new(vec![Move::say("again")], None, vec![Vote::No]));
+    assert_eq!(said(alice.handle_floor(&voting(2, 7, "bob"))), json!({"act": "refuse"}));
+    // Others have still to vote.
+    let mut waits = member("alice", vec![Move::say("again")]);
+    waits.handle_floor(&voting(2, 7, "bob"));
+    assert_eq!(said(waits.handle_receipt(&receipt(3, 4, &[]))), Value::Null);
+    assert_eq!(said(alice.handle_receipt(&receipt(3, 5, &[]))), json!({"act": "say", "turn": 5, "text": "again"}));
+}
+
+#[test]
+fn a_refused_act_is_followed_by_one_that_can_be_taken() {
+    let passes = json!({"act": "say", "turn": 2, "text": "pass, turn 2", "next": "alice"});
+    let concludes = json!({"act": "conclude", "turn": 2, "text": "the end"});
+    let waits = json!({"act": "pause", "turn": 2, "triggers": [1]});
+    for (reason, instead) in [
+        ("repeated", passes.clone()),
+        ("unknown_member", passes.clone()),
+        ("out_of_range", passes),
+        ("must_conclude", concludes),
+        ("open_tasks", waits),
+        ("out_of_turn", Value::Null),
+        ("stale_round", Value::Null),
+        ("bad_round", Value::Null),
+        ("closed", Value::Null),
+    ] {
+        let mut bob = member("bob", vec![Move::say("one"), Move::Conclude { text: "the end".to_owned() }]);
+        bob.view.note_task(&opened(1, "figures".to_owned(), None));
+        bob.handle_floor(&floor(2, 2, "bob"));
+        assert_eq!(said(bob.handle_refusal(reason)), instead, "{reason}");
+    }
+}
+
+#[test]
+fn a_member_that_is_refused_again_and_again_falls_silent() {
+    let mut bob = member("bob", vec![Move::say("one")]);
+    bob.handle_floor(&floor(2, 2, "bob"));
+    for _ in 0..REFUSALS_MAX {
+        assert_eq!(said(bob.handle_refusal("repeated"))["act"], "say");
+    }
+    assert_eq!(said(bob.handle_refusal("repeated")), Value::Null);
+    // The next turn is another matter, and so is a gateway without room.
+    assert_eq!(said(bob.handle_floor(&floor(5, 4, "bob")))["act"], "say");
+    for _ in 0..10 {
+        assert_eq!(said(bob.handle_unsent(Code::Overloaded))["turn"], 4);
+    }
+}
+
+fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).unwrap()
+}
+
+fn member(me: &str, moves: Vec<Move>) -> Membership {
+    let team = NegotiationId::try_new("alice~paper").unwrap();
+    let vote = Some(VoteRules { of: VoteOf::Majority, vote_ms: 1000, attempts: 2 });
+    let rules = TeamRules { vote, ..TeamRules::default() };
+    let mut view = TeamView::new(team, agent(me), "a survey".to_owned(), agent("alice"), rules);
+    view.members = ["alice", "bob", "carol"].map(agent).to_vec();
+    Membership::new(view, Box::new(ScriptedSpeaker::new(moves, None, Vec::new())))
+}
+
+fn said(payload: Option<Payload>) -> Value {
+    payload.map_or(Value::Null, |payload| serde_json::to_value(payload).unwrap())
+}
+
+fn floor(step: u32, turn: u32, speaker: &str) -> Floor {
+    Floor {
+        step,
+        turn,
+        turns_left: 33 - turn,
+        state: TeamState::Discussing,
+        speaker: Some(agent(speaker)),
+        act_by: None,
+        ends_by: WireTime(Timestamp::from_ms(600_000)),
+        by: None,
+        said: None,
+        tasks: Vec::new(),
+        waits: Vec::new(),
+        members: Vec::new(),
+        muted: Vec::new(),
+        conclusion: None,
+    }
+}
+
+fn voting(step: u32, number: u64, by: &str) -> Floor {
+    let conclusion = ProposedConclusion {
+        offer_id: offer(number),
+        by: agent(by),
+        text: "x".to_owned(),
+        terms_digest: Digest::of_bytes(b"x"),
+    };
+    Floor { state: TeamState::Voting, speaker: None, conclusion: Some(conclusion), ..floor(step, 4, by) }
+}
+
+fn offer(number: u64) -> OfferId {
+    OfferId::try_new(&format!("o{number}-0")).unwrap()
+}
+
+fn receipt(step: u32, turn: u32, tasks: &[u32]) -> Receipt {
+    Receipt {
+        ack_of: MsgId::try_new("m1").unwrap(),
+        disposition: Disposition::Ok,
+        first: None,
+        offer_id: None,
+        invited: None,
+        left_out: None,
+        award_no: None,
+        step: Some(step),
+        turn: Some(turn),
+        tasks: tasks.to_vec(),
+    }
+}
+
+fn ended(task: u32) -> TeamTask {
+    TeamTask { status: TaskStatus::Done, result: Some("two".to_owned()), ..opened(task, "figures".to_owned(), None) }
+}
+
+fn assign(mode: TaskMode) -> Move {
+    let task = AssignedTask {
+        title: "figures".to_owned(),
+        text: "draw two".to_owned(),
+        owner: Some(agent("bob")),
+        requires: Vec::new(),
+        reply_within_ms: None,
+        perform_ms: None,
+    };
+    Move::Assign(AssignMove { mode, policy: None, tasks: vec![task] })
+}

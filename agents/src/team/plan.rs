@@ -1,0 +1,76 @@
+//! Whether and how an agent takes part in a team, and what it does with a task.
+
+use schemas::payload::{Cfp, Terms};
+use schemas::team::{Brief, TaskAward, TeamCall, TeamRules, TeamSpec};
+use schemas::{AgentId, NegotiationId};
+
+use super::speaker::Speaker;
+
+/// Decides for an agent. No clock, no input or output.
+pub trait TeamPlanner: Send {
+    /// How it goes into a team that it is called to; or why not.
+    ///
+    /// # Errors
+    /// In words.
+    fn join(&mut self, team: &NegotiationId, goal: &str, call: &TeamCall) -> Result<MemberPlan, String>;
+
+    /// What it offers for a task that goes by award; or why not.
+    ///
+    /// # Errors
+    /// In words.
+    fn offer(&mut self, brief: &Brief) -> Result<Terms, String>;
+
+    /// What it does with a task that is to be its own; or why it declines.
+    ///
+    /// # Errors
+    /// In words.
+    fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String>;
+}
+
+/// How an agent goes into a team.
+pub struct MemberPlan {
+    /// What it joins with, which the policy of the call scores.
+    pub terms: Terms,
+    /// What it says there.
+    pub speaker: Box<dyn Speaker>,
+}
+
+/// What an agent does with a task of its own.
+pub enum TaskPlan {
+    /// Its worker carries it out.
+    Alone,
+    /// It calls a sub-team, whose conclusion is the result. Where that has none, its worker carries the task out.
+    Team(Box<TeamRequest>),
+}
+
+/// A team to be called.
+pub struct TeamRequest {
+    /// The goal.
+    pub goal: String,
+    /// The policy that ranks who joins; absent: who joined first by hash.
+    pub policy: Option<String>,
+    /// How long the invited have to join, in milliseconds.
+    pub reply_within_ms: u64,
+    /// The rules.
+    pub rules: TeamRules,
+    /// Who is invited.
+    pub invites: Vec<AgentId>,
+    /// What is searched for first; whoever is found is invited as well.
+    pub search: Vec<String>,
+    /// What the lead says.
+    pub speaker: Box<dyn Speaker>,
+}
+
+impl TeamRequest {
+    /// The call; of a sub-team with the award it works for.
+    #[must_use]
+    pub fn cfp(&self, of: Option<TaskAward>) -> Cfp {
+        Cfp {
+            task: Some(self.goal.clone()),
+            policy: self.policy.clone(),
+            reply_within_ms: Some(self.reply_within_ms),
+            team: Some(Box::new(TeamSpec { rules: self.rules.clone(), of })),
+            ..Cfp::default()
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a member says when it holds the floor: a pure function of what it knows.
+
+use schemas::AgentId;
+use schemas::payload::{Payload, TEXT_LEN_MAX};
+use schemas::team::{Assign, Conclude, Pause, Say, TASKS_MAX, TaskMode, TaskStatus, TeamState};
+use serde::Deserialize;
+
+use super::view::TeamView;
+
+/// Decides what a member says. No clock, no input or output.
+pub trait Speaker: Send {
+    /// The member holds the floor.
+    fn speak(&mut self, view: &TeamView) -> Move;
+
+    /// Whether the member is for a conclusion of another.
+    fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
+        let _ = (view, conclusion);
+        true
+    }
+}
+
+/// What a member does with the floor. In a file it is written as it is sent; only the `triggers` of a pause may be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Move {
+    /// Speaks and passes the floor on.
+    Say {
+        /// What is said.
+        text: String,
+        /// Who gets the floor; absent: the next seat.
+        next: Option<AgentId>,
+    },
+    /// Opens tasks.
+    Assign(AssignMove),
+    /// Waits for tasks.
+    Pause {
+        /// For which; absent: for all that are open.
+        triggers: Option<Vec<u32>>,
+        /// Why, for the others.
+        text: Option<String>,
+    },
+    /// Concludes.
+    Conclude {
+        /// The conclusion.
+        text: String,
+    },
+}
+
+/// Tasks to be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AssignMove {
+    /// Whether the team waits for them.
+    pub mode: TaskMode,
+    /// Their acceptance policy; absent: the team's.
+    pub policy: Option<String>,
+    /// The tasks.
+    pub tasks: Vec<schemas::team::AssignedTask>,
+}
+
+impl Move {
+    /// Speaks, and leaves it to the order of seats who is next.
+    #[must_use]
+    pub fn say(text: impl Into<String>) -> Self {
+        Self::Say { text: text.into(), next: None }
+    }
+
+    /// The message, for the turn of a view.
+    #[must_use]
+    pub fn payload(self, view: &TeamView) -> Payload {
+        let turn = Some(view.turn);
+        match self {
+            Self::Say { text, next } => Payload::Say(Say { turn, text, next }),
+            Self::Assign(AssignMove { mode, policy, tasks }) => Payload::Assign(Assign { turn, mode, policy, tasks }),
+            Self::Pause { triggers, text } => {
+                let triggers = triggers.unwrap_or_else(|| view.open_tasks().collect());
+                Payload::Pause(Pause { turn, triggers, text })
+            }
+            Self::Conclude { text } => Payload::Conclude(Conclude { turn, text }),
+        }
+    }
+}
+
+/// What a member says that has nothing to say. It names the turn, so that it repeats nothing.
+#[must_use]
+pub fn pass(view: &TeamView) -> Move {
+    let next = (!view.is_lead() && view.may_speak(&view.lead)).then(|| view.lead.clone());
+    Move::Say { text: format!("pass, turn {}", view.turn), next }
+}
+
+/// Makes a move that the exchange can take of one that it would refuse. Who decides by a model may rely on it:
+///
+/// * while the team only concludes, everything becomes a conclusion;
+/// * the floor goes to nobody outside: it stays with the speaker;
+/// * a pause without an open task becomes a say to oneself;
+/// * an assignment to nobody, or to a stranger, becomes a say;
+/// * texts are cut to [`TEXT_LEN_MAX`] characters, and an empty one becomes [`pass`].
+#[must_use]
+pub fn coerced(next: Move, view: &TeamView) -> Move {
+    let me = || Some(view.me.clone());
+    if view.state == TeamState::Concluding && !matches!(next, Move::Conclude { .. }) {
+        let text = match next {
+            Move::Say { text, .. } | Move::Pause { text: Some(text), .. } => text,
+            Move::Assign(_) | Move::Pause { text: None, .. } | Move::Conclude { .. } => String::new(),
+        };
+        return coerced(Move::Conclude { text }, view);
+    }
+    match next {
+        Move::Say { text, .. } if text.is_empty() => pass(view),
+        Move::Say { text, next } => {
+            let is_outside = |next: &AgentId| !view.members.is_empty() && !view.may_speak(next);
+            let next = next.and_then(|next| if is_outside(&next) { me() } else { Some(next) });
+            Move::Say { text: cut(text), next }
+        }
+        Move::Assign(assign) => match fault_of(&assign, view) {
+            None => Move::Assign(assign),
+            Some(fault) => Move::Say { text: fault, next: me() },
+        },
+        Move::Pause { triggers, text } => {
+            let known: Vec<u32> = match triggers {
+                Some(triggers) => triggers.into_iter().filter(|number| view.tasks.contains_key(number)).collect(),
+                None => view.open_tasks().take(TASKS_MAX as usize).collect(),
+            };
+            if known.is_empty() {
+                let text = text.filter(|text| !text.is_empty());
+                return Move::Say { text: text.map_or_else(|| "nothing to wait for".to_owned(), cut), next: me() };
+            }
+            Move::Pause { triggers: Some(known), text: text.map(cut) }
+        }
+        Move::Conclude { text } if text.is_empty() => Move::Conclude { text: "no conclusion".to_owned() },
+        Move::Conclude { text } => Move::Conclude { text: cut(text) },
+    }
+}
+
+/// Why an assignment cannot be taken, as far as a member can tell.
+fn fault_of(assign: &AssignMove, view: &TeamView) -> Option<String> {
+    if assign.tasks.is_empty() {
+        return Some("no task to assign".to_owned());
+    }
+    let owners = assign.tasks.iter().filter_map(|task| task.owner.as_ref());
+    let mut strangers = owners.filter(|owner| !view.members.is_empty() && !view.members.contains(owner));
+    strangers.next().map(|owner| format!("{owner} is no member and gets no task"))
+}
+
+fn cut(text: String) -> String {
+    if text.len() <= TEXT_LEN_MAX { text } else { text.chars().take(TEXT_LEN_MAX).collect() }
+}
+
+/// Texts with `{task 3}` in it say the result of task 3 instead, or that it has failed.
+#[must_use]
+pub fn with_results(text: &str, view: &TeamView) -> String {
+    let mut filled = text.to_owned();
+    for (number, task) in &view.tasks {
+        let result = match (task.status, &task.result) {
+            (TaskStatus::Done, Some(result)) => result.clone(),
+            (TaskStatus::Done, None) => "done".to_owned(),
+            (TaskStatus::Failed, _) => format!("(failed: {})", task.code.as_deref().unwrap_or("no code")),
+            (TaskStatus::Open | TaskStatus::Running, _) => "(not done yet)".to_owned(),
+        };
+        filled = filled.replace(&format!("{{task {number}}}"), &result);
+    }
+    filled
+}
+
+#[cfg(test)]
+mod tests;
