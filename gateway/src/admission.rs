@@ -10,6 +10,7 @@ mod policy_pin;
 mod spans;
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -154,6 +155,14 @@ impl Admission {
     pub(crate) fn charge(&self, identity: &Identity) -> Result<(), Refusal> {
         self.0.auth.still_valid(identity)?;
         self.0.limits.charge_agent(&identity.agent, 0)
+    }
+
+    /// Charges an agent for so many requests more than the one it made.
+    ///
+    /// # Errors
+    /// [`Code::RateLimited`], [`Code::Overloaded`].
+    pub(crate) fn charge_further(&self, agent: &AgentId, requests: NonZeroU32) -> Result<(), Refusal> {
+        self.0.limits.charge_requests(agent, requests)
     }
 
     pub(crate) fn auth(&self) -> &Arc<Authenticator> {

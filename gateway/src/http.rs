@@ -7,6 +7,7 @@
 //! | `messages`, `websocket`, `sse` | messages in, deliveries out, acknowledgements |
 //! | `streams` | how many streams an agent has, how long they last, who ends them |
 //! | `agents`, `consent`, `groups`, `policies` | the control plane |
+//! | `search` | agents by what they say of themselves |
 //! | `protocol_documents` | protocol documents, and which an agent supports |
 //! | `transactions` | transactions of Agora, as calls to one agent |
 //! | `negotiations` | what an engine says of one negotiation |
@@ -23,6 +24,7 @@ mod messages;
 mod negotiations;
 mod policies;
 mod protocol_documents;
+mod search;
 pub mod server;
 mod sse;
 mod streams;
@@ -88,6 +90,7 @@ struct Site {
     transactions: Transactions,
     conversations: Conversations,
     fetcher: SourceFetcher,
+    searches: search::Searches,
     console: Arc<Console>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -165,6 +168,7 @@ impl Site {
             ),
             conversations: Conversations::default(),
             fetcher,
+            searches: search::Searches::default(),
             console,
             stop: gateway.stop.clone(),
             tasks: gateway.tasks.clone(),
@@ -191,6 +195,7 @@ fn routes() -> Vec<RouteSpec> {
         websocket::routes(),
         sse::routes(),
         agents::routes(),
+        search::routes(),
         streams::routes(),
         consent::routes(),
         groups::routes(),

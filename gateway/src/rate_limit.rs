@@ -75,6 +75,14 @@ impl RateLimits {
         self.answer(Limiter::Agent, self.agents.charge(agent, permits(bytes)))
     }
 
+    /// Charges an agent for so many requests at once.
+    ///
+    /// # Errors
+    /// As [`RateLimits::charge_agent`].
+    pub(crate) fn charge_requests(&self, agent: &AgentId, requests: NonZeroU32) -> Result<(), Refusal> {
+        self.answer(Limiter::Agent, self.agents.charge(agent, requests))
+    }
+
     /// Charges a peer for the verification of a token that is not remembered.
     ///
     /// # Errors

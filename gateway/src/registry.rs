@@ -4,13 +4,14 @@
 //! what it wrote is what it reads next, on this gateway.
 
 mod consent_requests;
+mod directory;
 mod policies;
 mod presence;
 mod presence_reports;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bus::{Bucket, BusError, Change, KeyValue};
@@ -27,9 +28,10 @@ use crate::metrics::{GatewayMetrics, KvOperation, Shed};
 use crate::problem::store_full;
 
 pub(crate) use self::{
-    consent_requests::RequestNotes,
+    consent_requests::{NotedCall, RequestNotes},
+    directory::Directory,
     policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
-    presence::{AgentTable, Audience, Member, PresenceSignal},
+    presence::{AgentTable, Audience, Member, PresenceSignal, PresenceView},
     presence_reports::PresenceReports,
 };
 
@@ -50,6 +52,9 @@ type GroupTable = HashMap<GroupId, Arc<Group>>;
 pub(crate) struct Registry {
     key_value: Arc<dyn KeyValue>,
     tables: RwLock<Tables>,
+    directory: Arc<Directory>,
+    /// Held while an agent's change is followed in the tables and in the directory.
+    following: Mutex<()>,
     /// Agents that are being registered and are not in the tables yet.
     arriving: AtomicUsize,
     /// Rises with every change seen.
@@ -75,7 +80,10 @@ impl Registry {
         let tables = Tables::new(default_policy);
         let changes = watch::Sender::new(0);
         let arriving = AtomicUsize::new(0);
-        Self { key_value, tables: RwLock::new(tables), arriving, changes, metrics, began: Instant::now() }
+        let directory = Arc::new(Directory::default());
+        let following = Mutex::new(());
+        let tables = RwLock::new(tables);
+        Self { key_value, tables, directory, following, arriving, changes, metrics, began: Instant::now() }
     }
 
     /// This gateway's clock: milliseconds, for presence.
@@ -92,6 +100,11 @@ impl Registry {
     /// The tables, for as long as no `await` stands between.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The profiles of the agents, to be searched.
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Tables> {
@@ -135,6 +148,8 @@ impl Registry {
     /// [`Code::Unavailable`] when it does not in time.
     async fn until_own_write(&self, is_seen: impl Fn(&Tables) -> bool) -> Result<(), Refusal> {
         let seen = tokio::time::timeout(OWN_WRITE_TIMEOUT, self.until(is_seen)).await;
+        // What the tables hold, searches find as well from now on.
+        drop(self.lock_following());
         seen.map_err(|_| {
             Refusal::new(Code::Unavailable, "stored, but not yet seen by this gateway; repeat the request")
                 .retry_after_ms(1000)
@@ -164,7 +179,7 @@ impl Registry {
             match (change, &mut first_reading) {
                 (Change::CaughtUp, reading) => {
                     if let Some(entries) = reading.take() {
-                        self.replace(bucket, entries);
+                        self.replace(bucket, entries).await;
                     }
                 }
                 (Change::Put(key, value), Some(entries)) => entries.push((key, Some(value))),
@@ -176,18 +191,39 @@ impl Registry {
         Ok(())
     }
 
-    fn replace(&self, bucket: Bucket, entries: Vec<(String, Option<Bytes>)>) {
-        self.change(|tables| {
+    async fn replace(&self, bucket: Bucket, entries: Vec<(String, Option<Bytes>)>) {
+        let members = {
+            let mut tables = self.write();
             tables.clear(bucket);
             for (key, value) in &entries {
-                self.follow_one(tables, bucket, key, value.as_ref());
+                self.follow_one(&mut tables, bucket, key, value.as_ref());
             }
-            tables.caught_up.insert(bucket);
-        });
+            (bucket == Bucket::Agents).then(|| tables.agents.members())
+        };
+        if let Some(members) = members {
+            self.directory.replace(members).await;
+            self.metrics.control.searchable(self.directory.len());
+        }
+        self.change(|tables| _ = tables.caught_up.insert(bucket));
     }
 
     fn apply(&self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
-        self.change(|tables| self.follow_one(tables, bucket, key, value));
+        if bucket == Bucket::Agents {
+            let _following = self.lock_following();
+            self.follow_one(&mut self.write(), bucket, key, value);
+            if let Ok(agent) = AgentId::try_new(key) {
+                let member = self.read().agents.member(&agent).cloned();
+                self.directory.follow(&agent, member);
+                self.metrics.control.searchable(self.directory.len());
+            }
+        } else {
+            self.follow_one(&mut self.write(), bucket, key, value);
+        }
+        self.notify();
+    }
+
+    fn lock_following(&self) -> MutexGuard<'_, ()> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn follow_one(&self, tables: &mut Tables, bucket: Bucket, key: &str, value: Option<&Bytes>) {
@@ -199,6 +235,10 @@ impl Registry {
 
     fn change(&self, change: impl FnOnce(&mut Tables)) {
         change(&mut self.write());
+        self.notify();
+    }
+
+    fn notify(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 }

@@ -1,14 +1,23 @@
 //! The control plane's documents: agents, groups, consent.
 
+use std::fmt;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
 
 use crate::ids::{AgentId, Capability, GroupId, TopicName};
 use crate::record::Qos;
+use crate::text::text;
 
 /// Most topics one agent subscribes to.
 pub const TOPICS_MAX: usize = 64;
 /// Most consent rules of one agent.
 pub const CONSENT_RULES_MAX: usize = 256;
+/// Most tags of one agent.
+pub const TAGS_MAX: usize = 32;
+/// Longest tag, in characters.
+pub const TAG_LEN_MAX: usize = 64;
 /// Most members of a group.
 pub const GROUP_MEMBERS_MAX: usize = 4096;
 
@@ -42,9 +51,84 @@ pub struct Registration {
     /// Which receipts are deliveries of their own.
     #[serde(default)]
     pub receipts: ReceiptPreference,
-    /// For people: a name or description.
+    /// What searches read: who it is, what it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// Whether it speaks for a person or is a thing of its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: AgentKind,
+    /// Words that searches filter by and read, at most [`TAGS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Tag>,
+    /// Who finds it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub visibility: Visibility,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What an agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentKind {
+    /// It speaks for a person, who may answer.
+    Human,
+    /// It is a program, a device, a service.
+    #[default]
+    Thing,
+}
+
+/// Who finds an agent by a search or a list (docs/spec/search.md#se-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Visibility {
+    /// Everybody.
+    #[default]
+    Listed,
+    /// Whom its consent answers `allow` or `ask`.
+    Consented,
+    /// Nobody. Its id reaches it all the same.
+    Hidden,
+}
+
+/// Why a text is no tag.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a tag: 1 to {TAG_LEN_MAX} characters of A-Z a-z 0-9 _ - .")]
+pub struct TagError;
+
+/// A word of a registration that searches filter by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(Arc<str>);
+
+text!(Tag, |tag: &Self, serializer: S| serializer.serialize_str(&tag.0), Self::try_new);
+
+impl Tag {
+    /// Checks and wraps a tag.
+    ///
+    /// # Errors
+    /// [`TagError`] unless the text is 1 to [`TAG_LEN_MAX`] characters of `A-Z a-z 0-9 _ - .`.
+    pub fn try_new(text: &str) -> Result<Self, TagError> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if (1..=TAG_LEN_MAX).contains(&text.len()) && text.bytes().all(is_allowed) {
+            Ok(Self(Arc::from(text)))
+        } else {
+            Err(TagError)
+        }
+    }
+
+    /// The tag as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// Which receipts an agent is sent at once (docs/spec/messages.md#ms-56).
@@ -68,6 +152,9 @@ impl Default for Registration {
             durable: false,
             receipts: ReceiptPreference::default(),
             description: None,
+            kind: AgentKind::default(),
+            tags: Vec::new(),
+            visibility: Visibility::default(),
         }
     }
 }
@@ -100,6 +187,37 @@ pub struct ConsentRule {
     /// Calls of this initiator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counterpart: Option<AgentId>,
+    /// Calls to this protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<CallProtocol>,
+}
+
+/// What a call opens, as consent rules name it.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum CallProtocol {
+    /// A contract net.
+    #[default]
+    ContractNet,
+    /// A bargain.
+    AlternatingOffers,
+    /// A team.
+    Team,
 }
 
 /// What a rule says.
@@ -116,16 +234,39 @@ pub enum ConsentEffect {
 }
 
 impl Consent {
-    /// What applies to a call of `counterpart` that came through `topic` (absent: addressed directly or by a group).
+    /// What applies to a call of `counterpart` to `protocol` that came through `topic` (absent: addressed directly or by a
+    /// group).
     #[must_use]
-    pub fn effect(&self, topic: Option<&TopicName>, counterpart: &AgentId) -> ConsentEffect {
+    pub fn effect(&self, topic: Option<&TopicName>, counterpart: &AgentId, protocol: CallProtocol) -> ConsentEffect {
         self.rules
             .iter()
             .find(|rule| {
                 rule.topic.as_ref().is_none_or(|wanted| Some(wanted) == topic)
                     && rule.counterpart.as_ref().is_none_or(|wanted| wanted == counterpart)
+                    && rule.protocol.is_none_or(|wanted| wanted == protocol)
             })
             .map_or(self.default, |rule| rule.effect)
+    }
+
+    /// Whether calls of `counterpart` by the agent's id are answered `allow` or `ask`, under any protocol: then it finds an
+    /// agent that is [`Visibility::Consented`].
+    #[must_use]
+    pub fn shows_to(&self, counterpart: &AgentId) -> bool {
+        let protocols = CallProtocol::VARIANTS.iter();
+        let mut effects = protocols.map(|protocol| self.effect(None, counterpart, *protocol));
+        effects.any(|effect| effect != ConsentEffect::Deny)
+    }
+}
+
+impl Registration {
+    /// Whether `caller` finds the agent by a search or a list (docs/spec/search.md#se-2).
+    #[must_use]
+    pub fn is_visible_to(&self, caller: &AgentId) -> bool {
+        match self.visibility {
+            Visibility::Listed => true,
+            Visibility::Consented => self.consent.shows_to(caller),
+            Visibility::Hidden => false,
+        }
     }
 }
 
@@ -148,20 +289,74 @@ mod tests {
 
     #[test]
     fn the_first_matching_rule_decides_and_silence_denies() {
-        let agent = |name: &str| AgentId::try_new(name).unwrap();
         let topic = TopicName::try_new("courier").unwrap();
         let consent = Consent {
             default: ConsentEffect::Deny,
             rules: vec![
-                ConsentRule { effect: ConsentEffect::Deny, topic: None, counterpart: Some(agent("mallory")) },
-                ConsentRule { effect: ConsentEffect::Allow, topic: Some(topic.clone()), counterpart: None },
-                ConsentRule { effect: ConsentEffect::Ask, topic: None, counterpart: Some(agent("bob")) },
+                ConsentRule { counterpart: Some(agent("mallory")), ..rule(ConsentEffect::Deny) },
+                ConsentRule { topic: Some(topic.clone()), ..rule(ConsentEffect::Allow) },
+                ConsentRule { counterpart: Some(agent("bob")), ..rule(ConsentEffect::Ask) },
             ],
         };
-        assert_eq!(consent.effect(Some(&topic), &agent("alice")), ConsentEffect::Allow);
-        assert_eq!(consent.effect(Some(&topic), &agent("mallory")), ConsentEffect::Deny);
-        assert_eq!(consent.effect(None, &agent("bob")), ConsentEffect::Ask);
-        assert_eq!(consent.effect(None, &agent("alice")), ConsentEffect::Deny);
-        assert_eq!(Consent::default().effect(None, &agent("alice")), ConsentEffect::Deny);
+        let effect = |topic, name| consent.effect(topic, &agent(name), CallProtocol::ContractNet);
+        assert_eq!(effect(Some(&topic), "alice"), ConsentEffect::Allow);
+        assert_eq!(effect(Some(&topic), "mallory"), ConsentEffect::Deny);
+        assert_eq!(effect(None, "bob"), ConsentEffect::Ask);
+        assert_eq!(effect(None, "alice"), ConsentEffect::Deny);
+        let silent = Consent::default();
+        assert_eq!(silent.effect(None, &agent("alice"), CallProtocol::Team), ConsentEffect::Deny);
+    }
+
+    #[test]
+    fn a_rule_of_a_protocol_matches_calls_to_it_alone() {
+        let consent = Consent {
+            default: ConsentEffect::Allow,
+            rules: vec![ConsentRule { protocol: Some(CallProtocol::Team), ..rule(ConsentEffect::Deny) }],
+        };
+        let effects: Vec<_> =
+            CallProtocol::VARIANTS.iter().map(|protocol| consent.effect(None, &agent("alice"), *protocol)).collect();
+        assert_eq!(effects, [ConsentEffect::Allow, ConsentEffect::Allow, ConsentEffect::Deny]);
+    }
+
+    #[test]
+    fn who_finds_an_agent_follows_from_its_visibility_and_consent() {
+        let asks_bob = Consent {
+            default: ConsentEffect::Deny,
+            rules: vec![ConsentRule {
+                counterpart: Some(agent("bob")),
+                protocol: Some(CallProtocol::Team),
+                ..rule(ConsentEffect::Ask)
+            }],
+        };
+        let rows = [
+            (Visibility::Listed, Consent::default(), [true, true]),
+            (Visibility::Consented, asks_bob.clone(), [false, true]),
+            (Visibility::Consented, Consent::default(), [false, false]),
+            (Visibility::Hidden, asks_bob, [false, false]),
+        ];
+        for (visibility, consent, expected) in rows {
+            let registration = Registration { visibility, consent, ..Registration::default() };
+            let found = ["alice", "bob"].map(|name| registration.is_visible_to(&agent(name)));
+            assert_eq!(found, expected, "{registration:?}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_a_short_word_of_letters_digits_and_three_marks() {
+        let longest = "x".repeat(TAG_LEN_MAX);
+        for tag in ["a", "v2.1", "_-.", longest.as_str()] {
+            assert_eq!(Tag::try_new(tag).unwrap().as_str(), tag);
+        }
+        for text in ["", "two words", "café", "a/b", &format!("{longest}x")] {
+            assert_eq!(Tag::try_new(text), Err(TagError), "{text}");
+        }
+    }
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn rule(effect: ConsentEffect) -> ConsentRule {
+        ConsentRule { effect, topic: None, counterpart: None, protocol: None }
     }
 }

@@ -19,6 +19,7 @@
 //! | [`control`] | agents, groups, consent: the control plane's documents |
 //! | [`presence`] | how gateways learn which agents are there, and engines by which gateway |
 //! | [`routed`] | what an engine sends to a gateway for the streams it holds |
+//! | [`search`] | what is searched for among agents, and found |
 //! | [`subject`] | every NATS subject |
 //! | [`text`] | types that are one text, and JSON inside of formats that do not describe themselves |
 //! | [`digest`] | RFC 8785 canonical form and SHA-256 |
@@ -44,6 +45,7 @@ pub mod presence;
 pub mod record;
 pub mod register;
 pub mod routed;
+pub mod search;
 pub mod statistics;
 pub mod subject;
 pub mod team;

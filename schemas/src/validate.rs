@@ -34,6 +34,7 @@ pub use message::{Checked, check_message};
 use crate::code::Refusal;
 use crate::control::{Group, Registration};
 use crate::policy::Policy;
+use crate::search::SearchRequest;
 
 /// Largest body that is read, in bytes. An offer takes about 500; 64 KiB leaves room for 1024 addresses or a
 /// 4096-character task in any script, and fits a log record four times.
@@ -92,6 +93,14 @@ pub fn check_registration(bytes: &[u8]) -> Result<Registration, Refusal> {
 /// As [`parse`], or where the document departs from `group.json`.
 pub fn check_group(bytes: &[u8]) -> Result<Group, Refusal> {
     check(Kind::Group, bytes)
+}
+
+/// Checks and decodes a search for agents.
+///
+/// # Errors
+/// As [`parse`], or where the document departs from `search.json`.
+pub fn check_search(bytes: &[u8]) -> Result<SearchRequest, Refusal> {
+    check(Kind::Search, bytes)
 }
 
 /// Checks a document of any published kind, without decoding it.

@@ -9,7 +9,9 @@ use proptest::sample::{Index, select};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use schemas::record::Message;
-use schemas::validate::{Checked, Kind, check_document, check_group, check_message, check_policy, check_registration};
+use schemas::validate::{
+    Checked, Kind, check_document, check_group, check_message, check_policy, check_registration, check_search,
+};
 use schemas::{Code, Digest, Refusal};
 use serde_json::{Map, Value, json};
 
@@ -308,11 +310,13 @@ type Check = fn(&[u8]) -> Result<Value, Refusal>;
 fn control_documents() -> Vec<(Kind, Check, Value)> {
     let policy: Check = |bytes| check_policy(bytes).map(|typed| serde_json::to_value(typed).unwrap());
     let registration: Check = |bytes| check_registration(bytes).map(|typed| serde_json::to_value(typed).unwrap());
+    let search: Check = |bytes| check_search(bytes).map(|typed| serde_json::to_value(typed).unwrap());
     let group: Check = |bytes| check_group(bytes).map(|typed| serde_json::to_value(typed).unwrap());
     [
         (Kind::Policy, policy, include_str!("data/policy.valid.json")),
         (Kind::Registration, registration, include_str!("data/registration.valid.json")),
         (Kind::Group, group, include_str!("data/group.valid.json")),
+        (Kind::Search, search, include_str!("data/search.valid.json")),
     ]
     .into_iter()
     .flat_map(|(kind, check, text)| documents(text).into_iter().map(move |document| (kind, check, document)))

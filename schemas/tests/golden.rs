@@ -7,7 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use schemas::delivery::Delivery;
-use schemas::validate::{Kind, check_document, check_group, check_message, check_policy, check_registration};
+use schemas::validate::{
+    Kind, check_document, check_group, check_message, check_policy, check_registration, check_search,
+};
 use schemas::{Act, Code, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -154,6 +156,7 @@ fn typed_documents_survive_the_way_there_and_back() {
     survive(Kind::Policy, check_policy);
     survive(Kind::Registration, check_registration);
     survive(Kind::Group, check_group);
+    survive(Kind::Search, check_search);
     for case in load::<Valid>(Kind::Delivery, "valid") {
         let delivery: Delivery = serde_json::from_value(case.document.clone()).unwrap();
         assert_eq!(serde_json::to_value(&delivery).unwrap(), case.document, "{}", case.name);

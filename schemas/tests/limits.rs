@@ -7,7 +7,8 @@ use schemas::bargain::{
     ROUNDS_MAX, TABLE_MAX,
 };
 use schemas::control::{
-    CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TOPICS_MAX,
+    CONSENT_RULES_MAX, CallProtocol, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TAG_LEN_MAX,
+    TAGS_MAX, TOPICS_MAX,
 };
 use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome, Stopped};
 use schemas::document::{DOCUMENTS_MAX, RoutineKind};
@@ -22,6 +23,7 @@ use schemas::policy::{
     CALL_GATES_MAX, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX,
     WEIGHT_SUM, WEIGHTS_MAX,
 };
+use schemas::search::{CURSOR_LEN_MAX, HITS_DEFAULT, HITS_MAX, QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{
     ASSIGNED_MAX, ATTEMPTS_MAX, AWARD_MAX, DEPTH_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX,
     SPEAK_MS_MIN, TASKS_MAX, TITLE_LEN_MAX, TURNS_MAX,
@@ -150,6 +152,19 @@ fn limits_of_the_control_plane_are_the_constants() {
     check("registration", "/properties/lease_ms/maximum", LEASE_MS_MAX);
     check("registration", "/properties/lease_ms/default", LEASE_MS_DEFAULT);
     check("group", "/properties/members/maxItems", GROUP_MEMBERS_MAX);
+    check("types", "/$defs/tags/maxItems", TAGS_MAX);
+    check("types", "/$defs/tags/items/maxLength", TAG_LEN_MAX);
+    let protocols = CallProtocol::VARIANTS.iter().map(<&str>::from).collect::<Vec<_>>();
+    check("registration", "/properties/consent/properties/rules/items/properties/protocol/enum", protocols);
+}
+
+#[test]
+fn limits_of_searches_are_the_constants() {
+    check("search", "/properties/queries/maxItems", QUERIES_MAX);
+    check("search", "/properties/queries/items/maxLength", QUERY_LEN_MAX);
+    check("search", "/properties/limit/default", HITS_DEFAULT);
+    check("search", "/properties/limit/maximum", HITS_MAX);
+    check("search", "/properties/cursor/maxLength", CURSOR_LEN_MAX);
 }
 
 #[test]

@@ -43,8 +43,8 @@ pub trait ProfileIndex<T> {
     /// Removes an agent's document; nothing happens where there is none.
     fn remove(&mut self, agent: &AgentId);
 
-    /// Removes every document.
-    fn clear(&mut self);
+    /// What was put with an agent's document.
+    fn value(&self, agent: &AgentId) -> Option<&T>;
 
     /// How many documents there are.
     fn len(&self) -> usize;

@@ -252,8 +252,11 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         }
     }
 
-    fn clear(&mut self) {
-        *self = Self::default();
+    fn value(&self, agent: &AgentId) -> Option<&T> {
+        match self.slots.get(*self.slot_by_agent.get(agent)? as usize)? {
+            Slot::Taken(profile) => Some(&profile.value),
+            Slot::Removed(_) => None,
+        }
     }
 
     fn len(&self) -> usize {

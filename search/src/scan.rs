@@ -45,8 +45,8 @@ impl<T: Clone> ProfileIndex<T> for ScanIndex<T> {
         self.by_agent.remove(agent);
     }
 
-    fn clear(&mut self) {
-        self.by_agent.clear();
+    fn value(&self, agent: &AgentId) -> Option<&T> {
+        self.by_agent.get(agent).map(|profile| &profile.value)
     }
 
     fn len(&self) -> usize {

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use schemas::control::{ConsentEffect, Group, Registration};
+use schemas::control::{CallProtocol, ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
 use crate::metrics::{GatewayMetrics, Invited, Rule};
 use crate::problem::{AROUND_MAX, nearest};
-use crate::registry::{AgentTable, Audience, Backlogs, Member, RequestNotes, Tables};
+use crate::registry::{AgentTable, Audience, Backlogs, Member, NotedCall, RequestNotes, Tables};
 
 /// Agents considered for one call. A topic or group may have more subscribers than can be invited; this bounds the
 /// work before consent is asked.
@@ -21,6 +21,8 @@ struct Call<'a> {
     from: &'a AgentId,
     envelope: &'a Envelope,
     requires: &'a [Capability],
+    /// What it opens.
+    protocol: CallProtocol,
     /// The gateway's clock, for presence.
     now_ms: u64,
     /// Who acknowledges too little to be invited.
@@ -40,6 +42,8 @@ pub(super) struct Resolved {
     asks: Vec<Ask>,
     /// How many agents were addressed, by what was decided.
     counted: Counted,
+    /// What the call opens.
+    protocol: CallProtocol,
 }
 
 /// How many agents a call reaches or does not, besides those whose owners are to be asked.
@@ -70,16 +74,16 @@ struct InviteCandidate<'a> {
     ask: Option<Option<&'a TopicName>>,
 }
 
-/// Resolves the addresses of a call that may invite `invited_max` agents.
+/// Resolves the addresses of a call to a protocol that may invite `invited_max` agents.
 pub(super) fn resolve(
     tables: &Tables,
     now_ms: u64,
     (from, envelope): (&AgentId, &Envelope),
     requires: &[Capability],
-    invited_max: usize,
+    (protocol, invited_max): (CallProtocol, usize),
 ) -> Resolved {
     let Tables { agents, groups, backlogs, .. } = tables;
-    let call = &Call { from, envelope, requires, now_ms, backlogs, invited_max };
+    let call = &Call { from, envelope, requires, protocol, now_ms, backlogs, invited_max };
     let mut gathering = Gathering { agents, call, candidates: BTreeMap::new(), absent: Absent::default() };
     for address in &call.envelope.to {
         match address {
@@ -89,7 +93,7 @@ pub(super) fn resolve(
         }
         if gathering.candidates.len() + gathering.absent.agents.len() > CONSIDERED_MAX {
             let invited = Err(too_many(CONSIDERED_MAX));
-            return Resolved { invited, left_out: 0, asks: Vec::new(), counted: Counted::default() };
+            return Resolved { invited, left_out: 0, asks: Vec::new(), counted: Counted::default(), protocol };
         }
     }
     let absent = gathering.absent.count(&gathering.candidates, call.from);
@@ -119,7 +123,8 @@ impl Resolved {
             metrics.control.addressed(rule, effect, count);
         }
         for ask in self.asks {
-            notes.note(ask.agent, from.clone(), ask.topic);
+            let call = NotedCall { counterpart: from.clone(), topic: ask.topic, protocol: self.protocol };
+            notes.note(ask.agent, call);
         }
         Ok((self.invited?, self.left_out))
     }
@@ -189,7 +194,7 @@ impl<'a> Gathering<'a, '_> {
             absent.reached.extend(member.is_found_absent().then_some(agent));
             InviteCandidate { registration, allowed: None, ask: None }
         });
-        match registration.consent.effect(topic, self.call.from) {
+        match registration.consent.effect(topic, self.call.from, self.call.protocol) {
             ConsentEffect::Allow => {
                 let is_better = !matches!(candidate.allowed, Some(Qos::AtLeastOnce));
                 candidate.allowed = if is_better { Some(qos) } else { candidate.allowed };
@@ -249,7 +254,7 @@ fn select(
     } else {
         Ok(invited)
     };
-    Resolved { invited, left_out, asks, counted }
+    Resolved { invited, left_out, asks, counted, protocol: call.protocol }
 }
 
 /// At least one of the envelope's capabilities (when it names any), and all that the call requires.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemas::bargain::mandate;
 use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
+use schemas::control::CallProtocol;
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::payload::Cfp;
 use schemas::policy::Gate;
@@ -51,8 +52,12 @@ fn resolve(
     check_bargain(cfp)?;
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
-    let invited_max = if cfp.bargain.is_some() { INVITED_TO_BARGAIN_MAX } else { INVITED_MAX };
-    let reached = invite::resolve(&tables, registry.now_ms(), (agent, envelope), &cfp.requires, invited_max);
+    let opened = if cfp.bargain.is_some() {
+        (CallProtocol::AlternatingOffers, INVITED_TO_BARGAIN_MAX)
+    } else {
+        (CallProtocol::ContractNet, INVITED_MAX)
+    };
+    let reached = invite::resolve(&tables, registry.now_ms(), (agent, envelope), &cfp.requires, opened);
     Ok((policy, reached))
 }
 

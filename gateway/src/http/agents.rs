@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bus::Bucket;
-use schemas::control::Registration;
+use schemas::control::{AgentKind, Registration, Tag};
 use schemas::ids::Capability;
 use schemas::validate::check_registration;
 use schemas::{AgentId, Code, Refusal, TopicName};
@@ -42,6 +42,8 @@ struct PublicAgent<'a> {
     topics: &'a [TopicName],
     lease_ms: u32,
     durable: bool,
+    kind: AgentKind,
+    tags: &'a [Tag],
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
 }
@@ -71,21 +73,21 @@ async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> HttpResult {
     document(&json!({ "agent": caller.0.agent, "expires_s": caller.0.expires_s, "admin": is_admin }))
 }
 
-/// Agents by capability, topic and presence, a page at a time.
+/// Agents that the caller may find, by capability, topic and presence, a page at a time.
 async fn list(
     State(site): State<Arc<Site>>,
-    _caller: Caller,
+    caller: Caller,
     wanted: Result<Query<AgentQuery>, QueryRejection>,
 ) -> HttpResult {
     let began = Instant::now();
-    let found = query(wanted).map_err(Refused::from).and_then(|wanted| search(&site, &wanted));
+    let found = query(wanted).map_err(Refused::from).and_then(|wanted| page(&site, &caller.0.agent, &wanted));
     let count = found.as_ref().ok().map(|(_, count)| *count);
     site.metrics.control.discovered(count, began.elapsed());
     found.map(|(response, _)| response)
 }
 
 /// One page, and how many agents are on it.
-fn search(site: &Site, wanted: &AgentQuery) -> Result<(Response, usize), Refused> {
+fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response, usize), Refused> {
     let limit = wanted.limit.unwrap_or(PAGE_MAX);
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
@@ -104,7 +106,8 @@ fn search(site: &Site, wanted: &AgentQuery) -> Result<(Response, usize), Refused
         let has_presence = wanted.present.is_none_or(|wanted| wanted == is_present);
         let has_capability = wanted.capability.as_ref().is_none_or(|one| registration.capabilities.contains(one));
         let has_topic = wanted.topic.as_ref().is_none_or(|one| registration.topics.contains(one));
-        if has_presence && has_capability && has_topic {
+        let is_visible = agent == caller || registration.is_visible_to(caller);
+        if is_visible && has_presence && has_capability && has_topic {
             agents.push(public(agent, registration, is_present));
         }
     }
@@ -173,6 +176,8 @@ fn public<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool)
         topics: &registration.topics,
         lease_ms: registration.lease_ms,
         durable: registration.durable,
+        kind: registration.kind,
+        tags: &registration.tags,
         description: registration.description.as_deref(),
     }
 }

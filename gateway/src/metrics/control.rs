@@ -11,6 +11,8 @@ use super::{GatewayMetrics, LATENCY_S, gauge_value};
 
 /// Buckets in seconds for a write to the control plane's store: a disk, or a cluster that elects.
 const STORE_S: [f64; 8] = [0.000_5, 0.001, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
+/// Buckets of the hits of a search: 8 texts find at most 100 each.
+const HITS: [f64; 9] = [0.0, 1.0, 3.0, 10.0, 24.0, 50.0, 100.0, 300.0, 800.0];
 /// Hexadecimal digits of a digest that tell revisions apart.
 const REVISION_LEN: usize = 12;
 /// The revision of a gateway that has read no policies.
@@ -35,6 +37,10 @@ telemetry::metrics! {
         discoveries: Counter[result: Discovery] = "exchange_discovery_queries_total";
         /// Time of a search for agents.
         discovery_duration: Histogram(LATENCY_S) = "exchange_discovery_duration_seconds";
+        /// Agents that a search by text found.
+        search_hits: Histogram(HITS) = "exchange_search_hits";
+        /// Agents that searches by text can find at this gateway.
+        search_index_agents: Gauge = "exchange_search_index_agents";
         /// Protocol documents that the exchange holds.
         protocol_documents: Gauge = "exchange_protocol_documents";
         /// Protocol documents that agents put, by result.
@@ -112,6 +118,16 @@ impl ControlMetrics {
         };
         self.documents.discoveries.of(result).inc();
         self.documents.discovery_duration.observe(time.as_secs_f64());
+    }
+
+    /// A search by text found so many agents.
+    pub(crate) fn searched(&self, hits: usize) {
+        self.documents.search_hits.observe(hits as f64);
+    }
+
+    /// Searches by text can find so many agents.
+    pub(crate) fn searchable(&self, agents: usize) {
+        self.documents.search_index_agents.set(gauge_value(agents));
     }
 
     /// The store answered, or did not.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bus::Bucket;
-use schemas::control::{Consent, ConsentEffect};
+use schemas::control::{CallProtocol, Consent, ConsentEffect};
 use schemas::{AgentId, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -23,11 +23,23 @@ pub(crate) struct RequestNotes {
     sender: mpsc::Sender<Note>,
 }
 
-/// One note on its way to the store.
+/// One note on its way to the store: the agent, and who called it how.
 struct Note {
     agent: AgentId,
-    counterpart: AgentId,
-    topic: Option<TopicName>,
+    call: NotedCall,
+}
+
+/// A call that an agent's owner is to be asked about. Calls that are equal in this are noted once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NotedCall {
+    /// Who called.
+    pub(crate) counterpart: AgentId,
+    /// Through which topic, if through one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) topic: Option<TopicName>,
+    /// What it would have opened.
+    #[serde(default)]
+    pub(crate) protocol: CallProtocol,
 }
 
 impl RequestNotes {
@@ -37,15 +49,15 @@ impl RequestNotes {
         (Self { registry: registry.clone(), sender }, NotedRequests { registry, receiver })
     }
 
-    /// Notes that `counterpart` called `agent`, unless that is noted already.
-    pub(crate) fn note(&self, agent: AgentId, counterpart: AgentId, topic: Option<TopicName>) {
+    /// Notes that `agent` was called, unless that is noted already.
+    pub(crate) fn note(&self, agent: AgentId, call: NotedCall) {
         let is_noted = self
             .registry
             .read()
             .agents
             .requests(&agent)
-            .is_some_and(|requests| requests.iter().any(|request| request.is_about(&counterpart, topic.as_ref())));
-        if !is_noted && self.sender.try_send(Note { agent, counterpart, topic }).is_err() {
+            .is_some_and(|requests| requests.iter().any(|request| request.call == call));
+        if !is_noted && self.sender.try_send(Note { agent, call }).is_err() {
             tracing::debug!("a consent request was not noted: too many wait to be stored");
         }
     }
@@ -75,14 +87,14 @@ impl NotedRequests {
 }
 
 async fn store(registry: &Registry, note: Note) -> Result<(), Refusal> {
-    let Note { agent, counterpart, topic } = note;
+    let Note { agent, call } = note;
     let present = registry.read().agents.requests(&agent).cloned().unwrap_or_default();
-    if present.iter().any(|request| request.is_about(&counterpart, topic.as_ref())) {
+    if present.iter().any(|request| request.call == call) {
         return Ok(());
     }
     let surplus = (present.len() + 1).saturating_sub(REQUESTS_PER_AGENT_MAX);
     let mut requests: Vec<ConsentRequest> = present.iter().skip(surplus).cloned().collect();
-    requests.push(ConsentRequest { counterpart, topic, since_s: now_s() });
+    requests.push(ConsentRequest { call, since_s: now_s() });
     let wanted = requests.clone();
     registry
         .put(Bucket::Agents, requests_key(&agent), &requests, |tables| {
@@ -91,7 +103,7 @@ async fn store(registry: &Registry, note: Note) -> Result<(), Refusal> {
         .await
 }
 
-/// Requests kept per agent; the oldest make room. Repeats of one counterpart and topic count once.
+/// Requests kept per agent; the oldest make room. Repeats of one call count once.
 const REQUESTS_PER_AGENT_MAX: usize = 64;
 /// Ends the key under which an agent's requests are stored. No agent id contains `~`.
 const SUFFIX: &str = "~ask";
@@ -99,11 +111,8 @@ const SUFFIX: &str = "~ask";
 /// Somebody called, and the agent's rules say that its owner is to be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConsentRequest {
-    /// Who called.
-    counterpart: AgentId,
-    /// Through which topic, if through one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    topic: Option<TopicName>,
+    #[serde(flatten)]
+    call: NotedCall,
     /// When it was first noted, in seconds since the epoch, by the clock of the gateway that noted it.
     since_s: u64,
 }
@@ -111,12 +120,8 @@ pub(crate) struct ConsentRequest {
 impl ConsentRequest {
     /// Whether rules would still ask about this.
     pub(crate) fn is_open(&self, consent: &Consent) -> bool {
-        consent.effect(self.topic.as_ref(), &self.counterpart) == ConsentEffect::Ask
-    }
-
-    /// Whether this is about the same counterpart and topic.
-    fn is_about(&self, counterpart: &AgentId, topic: Option<&TopicName>) -> bool {
-        self.counterpart == *counterpart && self.topic.as_ref() == topic
+        let NotedCall { counterpart, topic, protocol } = &self.call;
+        consent.effect(topic.as_ref(), counterpart, *protocol) == ConsentEffect::Ask
     }
 }
 

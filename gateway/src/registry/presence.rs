@@ -121,6 +121,11 @@ impl AgentTable {
         self.by_id.get(agent)
     }
 
+    /// Every agent, in the order of the agent id.
+    pub(super) fn members(&self) -> Vec<(AgentId, Arc<Member>)> {
+        self.by_id.iter().map(|(agent, member)| (agent.clone(), member.clone())).collect()
+    }
+
     /// Who subscribes to a topic; none when nobody does.
     pub(crate) fn audience(&self, topic: &TopicName) -> Option<&Audience> {
         self.audience_by_topic.get(topic)
@@ -167,7 +172,12 @@ impl AgentTable {
 
     /// Whether an agent is present.
     pub(crate) fn is_present(&self, member: &Member, now_ms: u64) -> bool {
-        !member.is_found_absent() && self.lease_end_ms(member) > self.listening.heard_until_ms(now_ms)
+        self.presence(now_ms).is_present(member)
+    }
+
+    /// Presence as it is now, for whoever looks at many agents without the table.
+    pub(crate) fn presence(&self, now_ms: u64) -> PresenceView {
+        PresenceView { listening: self.listening, now_ms }
     }
 
     /// Whether a call to a topic or group reaches an agent without asking for absent ones.
@@ -366,6 +376,21 @@ impl Member {
     /// Whether this gateway itself heard it at `since_ms` or later.
     fn is_heard_here(&self, since_ms: u64) -> bool {
         self.heard_here_ms.load(Ordering::Relaxed) >= since_ms
+    }
+}
+
+/// Who is present at one time, by this gateway's clock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PresenceView {
+    listening: Listening,
+    now_ms: u64,
+}
+
+impl PresenceView {
+    /// Whether an agent is present.
+    pub(crate) fn is_present(&self, member: &Member) -> bool {
+        let lease_end_ms = self.listening.lease_end_ms(member.heard_ms(), member.registration.lease_ms);
+        !member.is_found_absent() && lease_end_ms > self.listening.heard_until_ms(self.now_ms)
     }
 }
 

@@ -21,6 +21,7 @@ mod presence;
 mod rig;
 mod routed;
 mod sealed;
+mod search;
 mod series;
 mod spans;
 mod streams;

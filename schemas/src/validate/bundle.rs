@@ -111,6 +111,8 @@ kinds! {
     Registration = "registration",
     /// A group.
     Group = "group",
+    /// A search for agents.
+    Search = "search",
 }
 
 impl Kind {

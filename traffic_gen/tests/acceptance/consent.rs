@@ -25,7 +25,8 @@ async fn without_consent_or_a_common_capability_nothing_is_delivered_and_the_ini
     rig.register("asks", &registration(ConsentEffect::Ask, &["haul"])).await;
     rig.register("paints", &registration(ConsentEffect::Allow, &["paint"])).await;
     let mut wary = open_registration();
-    let rule = ConsentRule { effect: ConsentEffect::Deny, topic: None, counterpart: Some(agent("alice")) };
+    let rule =
+        ConsentRule { effect: ConsentEffect::Deny, topic: None, counterpart: Some(agent("alice")), protocol: None };
     wary.consent.rules.push(rule);
     rig.register("wary-of-alice", &wary).await;
 
@@ -84,7 +85,8 @@ async fn a_call_that_is_to_be_asked_about_is_noted_for_the_owner_and_delivered_o
     assert_eq!((&requests[0]["counterpart"], &requests[0]["topic"]), (&json!("alice"), &json!("courier")));
     assert!(erin.heard.is_empty());
 
-    let allow = ConsentRule { effect: ConsentEffect::Allow, topic: None, counterpart: Some(agent("alice")) };
+    let allow =
+        ConsentRule { effect: ConsentEffect::Allow, topic: None, counterpart: Some(agent("alice")), protocol: None };
     let consent = Consent { default: ConsentEffect::Ask, rules: vec![allow] };
     rig.control.put("/v1/agents/erin/consent", &token, &consent).await.unwrap();
     let negotiation = alice.call("after", COURIERS, &json!({})).await;
