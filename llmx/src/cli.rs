@@ -36,7 +36,7 @@ use crate::simulate;
 use crate::soak;
 use crate::{
     agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, keys, listen, man, metrics, party, policy, replay, schema, token, top, traffic,
+    healthcheck, keys, listen, man, metrics, party, policy, replay, schema, search, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -91,6 +91,8 @@ enum Command {
     ModelStub(model_stub::ModelStubArgs),
     /// Who is registered at a running exchange: list, show, remove
     Agent(agent::AgentArgs),
+    /// Agents by what they say of themselves, best first
+    Search(search::SearchArgs),
     /// What arrives for an agent, live
     Listen(listen::ListenArgs),
     /// One negotiation from the shell, followed to its end
@@ -161,6 +163,7 @@ impl Cli {
             Command::Call(_) => ("llmx-call", None),
             Command::Party(_) => ("llmx-party", None),
             Command::Agent(_)
+            | Command::Search(_)
             | Command::ModelStub(_)
             | Command::Top(_)
             | Command::Completions(_)
@@ -200,6 +203,7 @@ impl Cli {
             | Command::Party(_)
             | Command::Listen(_)
             | Command::Agent(_)
+            | Command::Search(_)
             | Command::Top(_)
             | Command::Completions(_)
             | Command::Man(_)
@@ -237,6 +241,7 @@ impl Cli {
             Command::Party(args) => Box::pin(party::run(args)).await,
             Command::ModelStub(args) => model_stub::run(args).await,
             Command::Agent(args) => agent::run(args).await,
+            Command::Search(args) => search::run(args).await,
             Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,
             Command::Call(args) => Box::pin(call::run(args)).await,

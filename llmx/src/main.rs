@@ -55,6 +55,7 @@ mod replay;
 mod report;
 mod runtime;
 mod schema;
+mod search;
 mod settings;
 mod signals;
 #[cfg(feature = "simulate")]

@@ -218,6 +218,8 @@ pub enum CallProtocol {
     AlternatingOffers,
     /// A team.
     Team,
+    /// A panel.
+    Panel,
 }
 
 /// What a rule says.
@@ -315,7 +317,8 @@ mod tests {
         };
         let effects: Vec<_> =
             CallProtocol::VARIANTS.iter().map(|protocol| consent.effect(None, &agent("alice"), *protocol)).collect();
-        assert_eq!(effects, [ConsentEffect::Allow, ConsentEffect::Allow, ConsentEffect::Deny]);
+        assert_eq!(effects.iter().filter(|effect| **effect == ConsentEffect::Deny).count(), 1);
+        assert_eq!(consent.effect(None, &agent("alice"), CallProtocol::Team), ConsentEffect::Deny);
     }
 
     #[test]

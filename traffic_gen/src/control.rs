@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemas::control::{Group, Registration};
 use schemas::ids::Capability;
+use schemas::search::{SearchAnswer, SearchRequest};
 use schemas::{AgentId, Code, Policy, Refusal, TopicName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -198,6 +199,15 @@ impl ControlClient {
             }
         }
         Ok(Found { agents, is_cut: true })
+    }
+
+    /// Searches for agents by what they say of themselves.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn search(&self, token: &str, wanted: &SearchRequest) -> Result<SearchAnswer, ControlError> {
+        let request = self.http.post(format!("{}/v1/search", self.base)).bearer_auth(token).json(wanted);
+        answer::read(answer::accepted(request.send().await?).await?).await
     }
 
     /// Removes an agent's registration under its own token.

@@ -14,4 +14,5 @@ mod manual;
 mod policy;
 mod rig;
 mod routines;
+mod search;
 mod top;
