@@ -54,6 +54,8 @@ fn resolve(
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let opened = if cfp.bargain.is_some() {
         (CallProtocol::AlternatingOffers, INVITED_TO_BARGAIN_MAX)
+    } else if cfp.team.is_some() {
+        (CallProtocol::Team, INVITED_MAX)
     } else if cfp.panel.is_some() {
         (CallProtocol::Panel, INVITED_MAX)
     } else {
