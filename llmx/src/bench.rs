@@ -50,7 +50,8 @@ enum PartArg {
     Recovery,
     /// What metrics and traces cost
     Telemetry,
-    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine; in builds with the feature
+    /// wasm: WebAssembly as well, and decisions of others beside modules that loop and take memory
     Agora,
 }
 

@@ -9,7 +9,9 @@
 //! | `alloc` | `(length: i32) -> i32` | where the request of so many bytes is to be put |
 //! | `run` | `(at: i32, length: i32) -> i64` | carries the request out; the result, UTF-8, lies at the upper 32 bits and is as long as the lower 32 bits say |
 //!
-//! A trap is how it says that it cannot. Every run has a new instance, so a run leaves nothing behind for the next.
+//! A trap is how it says that it cannot. Every run has a new instance, so a run leaves nothing behind for the next, and a
+//! thread of its own, which on Linux has the lowest priority there is: however many modules compute, other work of the machine
+//! comes first.
 //!
 //! Start reading at [`WasmRoutine::try_new`], then [`sandbox`].
 
@@ -18,19 +20,25 @@ pub mod sandbox;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use agents::routine::{Routine, RoutineFault, RoutineRequest};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::document::RoutineKind;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 pub use sandbox::{Sandbox, WasmLimits};
 
 /// The price of a parcel, as `agents::routine::native::parcel_price` computes it: the module of `modules/parcel_price.wat`.
 pub const PARCEL_PRICE: &[u8] = include_bytes!("../modules/parcel_price.wasm");
+/// A module that does what the limits are for, as the first letter of its request says: the module of `modules/hostile.wat`.
+pub const HOSTILE: &[u8] = include_bytes!("../modules/hostile.wasm");
 /// Runs of one module at a time. A run that is given up keeps its place until its next slice of steps ends.
 pub const WASM_RUNS_MAX: usize = 16;
+/// The nice value of a thread that runs a module: all others come first.
+#[cfg(target_os = "linux")]
+const NICE_MAX: i32 = 19;
 /// Bytes of a module.
 pub const MODULE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -94,15 +102,29 @@ impl Routine for WasmRoutine {
             let place = place.map_err(|_| RoutineFault::Busy)?;
             let watch = GivenUp::default();
             let is_given_up = Arc::clone(&watch.0);
-            let running = tokio::task::spawn_blocking(move || {
+            let (told, result) = oneshot::channel();
+            let running = thread::Builder::new().name("module".to_owned()).spawn(move || {
                 let _place = place;
-                sandbox.run(&request.text, || is_given_up.load(Ordering::Relaxed))
+                yield_to_others();
+                // Whoever waited may have gone.
+                let _ = told.send(sandbox.run(&request.text, || is_given_up.load(Ordering::Relaxed)));
             });
-            running.await.unwrap_or_else(|_| Err(RoutineFault::Failed("the interpreter panicked".to_owned())))
+            running.map_err(|_| RoutineFault::Busy)?;
+            result.await.unwrap_or_else(|_| Err(RoutineFault::Failed("the interpreter panicked".to_owned())))
         }
         .boxed()
     }
 }
+
+/// Gives the calling thread the lowest priority. Where the system does not let it, it runs as before.
+#[cfg(target_os = "linux")]
+fn yield_to_others() {
+    // Of Linux's `setpriority`, "this process" is the calling thread.
+    let _ = rustix::process::setpriority_process(None, NICE_MAX);
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn yield_to_others() {}
 
 /// Tells a run that nobody waits for it any more, when it is dropped.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! One module and its runs: no task, no thread, nothing shared between runs but compiled code.
 
 use std::fmt;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use agents::routine::{RESULT_CHARS_MAX, RoutineFault};
@@ -194,6 +195,7 @@ impl<G: Fn() -> bool> Running<G> {
             match call {
                 TypedResumableCall::Finished(results) => return Ok(results),
                 TypedResumableCall::OutOfFuel(stopped) => {
+                    thread::yield_now();
                     self.refuel(stopped.required_fuel())?;
                     call = stopped.resume(&mut self.store).map_err(fault)?;
                 }

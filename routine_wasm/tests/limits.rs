@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agents::routine::{
     NativeRoutine, Routine, RoutineFault, RoutineLimits, RoutineRequest, RoutineRunner, RoutineTable,
 };
-use routine_wasm::{MODULE_BYTES_MAX, WasmLimits, WasmRoutine, WasmRoutineError};
+use routine_wasm::{HOSTILE, MODULE_BYTES_MAX, WasmLimits, WasmRoutine, WasmRoutineError};
 use schemas::document::{DocumentHash, RoutineKind};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::TraceContext;
@@ -101,6 +101,20 @@ fn a_module_that_does_not_end_or_stay_within_its_memory_is_stopped_with_its_faul
         assert_eq!(fault(&module(run, besides), limits), expected, "{run} {besides}");
         // Generous: an unoptimised build on a busy machine.
         assert!(began.elapsed() < Duration::from_secs(20), "{run}: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn the_hostile_module_does_what_its_request_says_and_is_stopped_each_time() {
+    let hostile = WasmRoutine::try_new(HOSTILE, WasmLimits { fuel: 3_000_000, ..WasmLimits::default() }).unwrap();
+    for (request, expected) in [
+        ("loop", RoutineFault::Exhausted("computing steps")),
+        ("memory", RoutineFault::Exhausted("memory")),
+        ("recursion", RoutineFault::Failed("call stack exhausted".to_owned())),
+        ("x", RoutineFault::Failed("wasm `unreachable` instruction executed".to_owned())),
+        ("", RoutineFault::Failed("wasm `unreachable` instruction executed".to_owned())),
+    ] {
+        assert_eq!(hostile.sandbox().run(request, || false), Err(expected), "{request}");
     }
 }
 
@@ -219,4 +233,32 @@ async fn an_award_whose_module_loops_grows_or_traps_falls_back_while_others_go_o
         let wasm = hostile.tallies()[&RoutineKind::Wasm];
         assert_eq!((wasm.answered, wasm.failed), (0, 1), "{run}");
     }
+}
+
+/// Nice values of this process's threads that bear the name of a module's.
+#[cfg(target_os = "linux")]
+fn priorities_of_modules() -> Vec<i64> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    // proc(5): behind the name, from the state on, the nice value is the 17th.
+    let nice = |stat: String| stat.split_once("(module) ")?.1.split_whitespace().nth(16)?.parse().ok();
+    stats.filter_map(nice).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_module_runs_at_the_lowest_priority() {
+    let looping = runner(routine(&module(LOOP, "")), Duration::from_secs(20));
+    let running = tokio::spawn(async move { looping.run(&request("1250")).await });
+    let seen = async {
+        loop {
+            let priorities = priorities_of_modules();
+            if priorities.contains(&19) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), seen).await.unwrap();
+    running.abort();
 }

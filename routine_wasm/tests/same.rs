@@ -9,7 +9,7 @@ use agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineFault, Routine
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use routine_wasm::{PARCEL_PRICE, WasmLimits, WasmRoutine};
+use routine_wasm::{HOSTILE, PARCEL_PRICE, WasmLimits, WasmRoutine};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::TraceContext;
 
@@ -58,7 +58,8 @@ async fn native_http_and_wasm_give_the_same_result() {
 }
 
 #[test]
-fn the_module_is_what_its_text_says() {
-    let text = include_str!("../modules/parcel_price.wat");
-    assert!(wat::parse_str(text).unwrap() == PARCEL_PRICE, "compile modules/parcel_price.wat anew");
+fn the_modules_are_what_their_texts_say() {
+    let [price, hostile] = [include_str!("../modules/parcel_price.wat"), include_str!("../modules/hostile.wat")];
+    assert!(wat::parse_str(price).unwrap() == PARCEL_PRICE, "compile modules/parcel_price.wat anew");
+    assert!(wat::parse_str(hostile).unwrap() == HOSTILE, "compile modules/hostile.wat anew");
 }

@@ -5,6 +5,8 @@
 //! show. Where two builds are compared they take turns, so that what the machine does meanwhile meets both alike.
 
 mod exchange;
+#[cfg(feature = "wasm")]
+pub mod isolation;
 mod search;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ const OFFERED: &str = "offered_per_s";
 const REACHED: &str = "rounds_per_s";
 /// Figure: 95 % of decisions, in milliseconds.
 const P95: &str = "decision_p95_ms";
+/// Figure: 99 % of decisions, in milliseconds.
+const P99: &str = "decision_p99_ms";
 /// Figure: calls without an end.
 const UNENDED: &str = "unended";
 /// Groups of figures, which are named `<group>.<name>`.

@@ -10,6 +10,8 @@ use schemas::record::RECORD_ENTRIES_MAX;
 
 use super::bare::{self, Pace};
 use super::durability::{self, LogPlace};
+#[cfg(feature = "wasm")]
+use super::processes;
 use super::rounds::{self, BenchError, Way};
 use super::{Row, admission, agora, budget, fold, overhead, recovery, steps};
 
@@ -45,7 +47,8 @@ pub enum Part {
     Recovery,
     /// Whole rounds, embedded, with metrics read and traces exported, beside the same without.
     Telemetry,
-    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine.
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
+    /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
 }
 
@@ -67,6 +70,8 @@ pub struct BenchPlan {
     pub recovered: u32,
     /// Pairs of closed loops, without and with telemetry.
     pub telemetry_pairs: usize,
+    /// Pairs of loads, without and with modules that do what their limits are for.
+    pub isolation_pairs: usize,
 }
 
 impl Default for BenchPlan {
@@ -77,6 +82,7 @@ impl Default for BenchPlan {
             open_max: 1_000_000,
             recovered: 100_000,
             telemetry_pairs: 10,
+            isolation_pairs: 6,
         }
     }
 }
@@ -91,6 +97,7 @@ impl BenchPlan {
             open_max: 100_000,
             recovered: 10_000,
             telemetry_pairs: 3,
+            isolation_pairs: 3,
         }
     }
 }
@@ -134,10 +141,23 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
             Part::Log => durable(plan, &mut add).await?,
             Part::Recovery => recovered(plan, &mut add).await?,
             Part::Telemetry => told(plan, &mut add).await?,
-            Part::Agora => agora::measure(plan.closed_loop / 2, &mut add).await?,
+            Part::Agora => {
+                agora::measure(plan.closed_loop / 2, &mut add).await?;
+                #[cfg(feature = "wasm")]
+                isolated(plan, &mut add).await?;
+            }
         }
     }
     Ok(rows)
+}
+
+/// Decisions of others beside a contractor whose modules do what their limits are for.
+#[cfg(feature = "wasm")]
+async fn isolated(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let binary = std::env::current_exe().map_err(|error| BenchError::Stuck(error.to_string()))?;
+    let rows = processes::isolation::measure(&binary, plan.isolation_pairs, plan.closed_loop).await?;
+    rows.into_iter().for_each(add);
+    Ok(())
 }
 
 async fn in_memory(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    AgentsVia, NATS_PER_ROUND, OFFERED, P95, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED,
+    AgentsVia, NATS_PER_ROUND, OFFERED, P95, P99, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED,
     US_PER_ROUND,
 };
 use crate::bench::rounds::{BenchError, UNLIMITED};
@@ -38,6 +38,8 @@ const NATS_COUNTERS: [&str; 4] = ["in_msgs", "out_msgs", "in_bytes", "out_bytes"
 /// The running processes. All end with it, and nothing of them is left.
 pub(super) struct MeasuredExchange {
     // In the order in which they end.
+    #[cfg(feature = "wasm")]
+    guests: Vec<Service>,
     contractors: Service,
     gateway: Service,
     engines: Vec<Service>,
@@ -82,6 +84,8 @@ impl MeasuredExchange {
         contractors.until_said("connected").await?;
         let (policy, idling) = (plan.policy.clone(), plan.idling);
         Ok(Self {
+            #[cfg(feature = "wasm")]
+            guests: Vec::new(),
             contractors,
             gateway,
             engines,
@@ -112,6 +116,7 @@ impl MeasuredExchange {
         figures.add(REACHED, summary.rounds as f64 / summary.elapsed_s.max(f64::EPSILON));
         figures.add("decision_p50_ms", summary.latency_ms.decision.p50);
         figures.add(P95, summary.latency_ms.decision.p95);
+        figures.add(P99, summary.latency_ms.decision.p99);
         figures.add(UNENDED, (summary.cfps.saturating_sub(summary.rounds) + summary.shed) as f64);
         let used = before.into_iter().zip(after);
         let used = used.map(|((name, before), (_, after))| (name, ProcessCost::between(&before, &after)));
@@ -145,6 +150,29 @@ impl MeasuredExchange {
         figures.add("agents", f64::from(self.agents));
         figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
         Ok(figures)
+    }
+
+    /// Starts one more contractor, in a process of its own that no call of [`Self::measure`] reaches; its routines and what they
+    /// need are files. The address at which it takes transactions of Agora.
+    #[cfg(feature = "wasm")]
+    pub(super) async fn host(&mut self, routines: &str, files: &[(&str, &[u8])]) -> Result<String, BenchError> {
+        for (name, content) in files {
+            std::fs::write(self.launcher.folder.path().join(name), content).map_err(stuck)?;
+        }
+        let mut arguments = vec!["contractors", "--count", "1", "--prefix", "guest-", "--topic", "guests"];
+        arguments.extend(["--routines", routines, "--gateway", &self.gateway_url, "--transport", "websocket"]);
+        let mut guest = self.launcher.start("guest", &arguments)?;
+        guest.until_said("connected").await?;
+        self.guests.push(guest);
+        Ok(format!("{}/agora/guest-contractor-0", self.gateway_url))
+    }
+
+    /// A token of an agent.
+    #[cfg(feature = "wasm")]
+    pub(super) async fn token(&self, agent: &str) -> Result<String, BenchError> {
+        let mut token = self.launcher.start("token", &["token", agent])?;
+        token.until_well_ended().await?;
+        Ok(std::fs::read_to_string(&token.out).map_err(stuck)?.trim().to_owned())
     }
 
     /// What each process has used so far, by its name.
@@ -338,6 +366,7 @@ struct InitiatorLatency {
 struct DecisionLatency {
     p50: f64,
     p95: f64,
+    p99: f64,
 }
 
 fn read_usage(name: &str, pid: u32) -> Result<ProcessUsage, BenchError> {
