@@ -8,6 +8,7 @@
 //! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events, several gateways; faults to inject |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`routine`] | what carries an award out, selected by the document it pins |
+//! | [`forming`] | whom to call for a goal, from what searches found (pure) |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`panel`] | panels: what a seat, the ranker and a reviewer answer, an agent that takes part, scripted ones |
@@ -29,6 +30,7 @@ pub mod agent;
 pub mod bargain;
 pub mod contractor;
 pub mod fault;
+pub mod forming;
 pub mod identity;
 pub mod initiator;
 #[cfg(feature = "metrics")]
