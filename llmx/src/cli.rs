@@ -36,7 +36,7 @@ use crate::simulate;
 use crate::soak;
 use crate::{
     agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, keys, listen, man, metrics, party, policy, replay, schema, search, token, top, traffic,
+    healthcheck, keys, listen, man, metrics, panel, party, policy, replay, schema, search, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -109,6 +109,8 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
     Bargain(bargain::BargainArgs),
+    /// What panels compute, from lines of JSON: score recorded ones, parse what models said
+    Panel(panel::PanelArgs),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
@@ -173,6 +175,7 @@ impl Cli {
             | Command::Archive(_)
             | Command::Audit(_)
             | Command::Bargain(_)
+            | Command::Panel(_)
             | Command::Policy(_)
             | Command::Document(_)
             | Command::Agora(_)
@@ -207,6 +210,7 @@ impl Cli {
             | Command::Top(_)
             | Command::Completions(_)
             | Command::Man(_)
+            | Command::Panel(_)
             | Command::Policy(_)
             | Command::Document(_)
             | Command::Token(_)
@@ -252,6 +256,7 @@ impl Cli {
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
             Command::Bargain(args) => bargain::run(&args),
+            Command::Panel(args) => panel::run(&args),
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,

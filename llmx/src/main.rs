@@ -47,6 +47,7 @@ mod model_stub;
 mod nats;
 mod ops;
 mod output;
+mod panel;
 mod party;
 mod policy;
 mod remote;

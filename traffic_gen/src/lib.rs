@@ -11,6 +11,7 @@
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
 //! | [`bargain`] | what comes of a bargain, and how good is it? |
+//! | [`panel::score`] | what came of a panel that somebody recorded? |
 //! | `bench` (feature) | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
@@ -26,6 +27,10 @@ pub mod live;
 pub mod metrics;
 pub mod minutes;
 pub mod models;
+/// Panels: what comes of them, computed apart from the exchange.
+pub mod panel {
+    pub mod score;
+}
 pub mod recorder;
 pub mod routines;
 pub mod summary;
