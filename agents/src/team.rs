@@ -27,6 +27,6 @@ pub use plan::{MemberPlan, TaskPlan, TeamPlanner, TeamRequest};
 pub use playing::{ScenarioPlanner, ScenarioWorker};
 pub use scenario::Scenario;
 pub use script::{ScriptedSpeaker, Vote};
-pub use speaker::{AssignMove, Move, Speaker};
+pub use speaker::{AssignMove, Speaker, TeamMove};
 pub use view::TeamView;
 pub use worker::{FunctionWorker, WorkRequest, WorkRunner, Worker};

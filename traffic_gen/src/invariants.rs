@@ -51,6 +51,16 @@ pub enum Invariant {
     /// An acknowledgement is passed on whole and under its agent's name, and an engine that has heard it sends nothing
     /// again.
     Acknowledged,
+    /// In a team every applied act of the floor came from the member that held it.
+    OneFloor,
+    /// In a team no more turns of discussion are taken than its rules allow.
+    TurnLimit,
+    /// Nothing of a team reaches an agent without a seat.
+    MembersOnly,
+    /// Members of a team hold the same steps with the same content.
+    SameStory,
+    /// Who has a seat in a team has joined, and there are as many as its rules allow.
+    Seated,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -69,7 +79,13 @@ impl Invariant {
     /// heard. Others leave it unchecked.
     #[must_use]
     pub const fn needs_more_than_rounds(self) -> bool {
-        matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
+        matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged) || self.is_of_teams()
+    }
+
+    /// Whether only teams can show it.
+    #[must_use]
+    pub const fn is_of_teams(self) -> bool {
+        matches!(self, Self::OneFloor | Self::TurnLimit | Self::MembersOnly | Self::SameStory | Self::Seated)
     }
 }
 

@@ -27,7 +27,7 @@ use schemas::team::{Brief, TaskAward, TeamCall};
 use schemas::{Act, Address, AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 use tokio::sync::mpsc;
 
-use super::membership::Membership;
+use super::membership::TeamSide;
 use super::plan::{TaskPlan, TeamPlanner, TeamRequest};
 use super::view::TeamView;
 use crate::open::OpenNegotiations;
@@ -45,7 +45,7 @@ const TEAM_MS_MAX: u64 = 86_400_000;
 pub struct TeamAgent {
     agent: AgentId,
     planner: Box<dyn TeamPlanner>,
-    memberships: OpenNegotiations<Membership>,
+    memberships: OpenNegotiations<TeamSide>,
     tasks: OpenNegotiations<OwnedTask>,
     /// Calls that wait for a search.
     calls: OpenNegotiations<(TeamRequest, Option<TaskAward>)>,
@@ -139,7 +139,7 @@ impl TeamAgent {
         let cfp = request.cfp(of);
         let (me, rules) = (self.agent.clone(), request.rules);
         let view = TeamView::new(team.clone(), me.clone(), request.goal, me, rules);
-        self.memberships.insert(team, Membership::new(view, request.speaker), now.plus_ms(TEAM_MS_MAX));
+        self.memberships.insert(team, TeamSide::new(view, request.speaker), now.plus_ms(TEAM_MS_MAX));
         let mut message = Outgoing::new(team.clone(), Payload::Cfp(cfp)).once(0);
         let to = request.invites.into_iter().map(Address::Agent).collect();
         let scope = Some(Scope { consent: ConsentMode::OptIn, ttl: None, absent: false });
@@ -177,7 +177,7 @@ impl TeamAgent {
         match plan {
             Ok(plan) => {
                 let view = TeamView::new(id.clone(), self.agent.clone(), goal, team.lead.clone(), team.rules.clone());
-                self.memberships.insert(id, Membership::new(view, plan.speaker), call.ends_by.0);
+                self.memberships.insert(id, TeamSide::new(view, plan.speaker), call.ends_by.0);
                 let join = schemas::bargain::Join { mandate: None, terms: plan.terms };
                 vec![Outgoing::reply(delivery, Payload::Join(join)).once(0).into()]
             }

@@ -10,7 +10,7 @@ use schemas::payload::{Accept, Payload, Reasoned};
 use schemas::team::{AtConclusion, Floor, Spoken, TaskMode, TaskStatus, TeamState, TeamTask};
 use schemas::{Code, OfferId};
 
-use super::speaker::{AssignMove, Move, Speaker, coerced, pass};
+use super::speaker::{AssignMove, Speaker, TeamMove, coerced, pass};
 use super::view::TeamView;
 
 /// Acts of one turn that the exchange may refuse before the member stays silent, and its floor lapses.
@@ -33,7 +33,7 @@ const MUST_CONCLUDE: &str = "must_conclude";
 const OPEN_TASKS: &str = "open_tasks";
 
 /// See the module.
-pub struct Membership {
+pub struct TeamSide {
     view: TeamView,
     speaker: Box<dyn Speaker>,
     /// What it did with the floor, until the exchange has said what became of that.
@@ -51,10 +51,10 @@ struct MadeMove {
     /// The latest step at that time: only a later one can be the act's own.
     step: u32,
     turn: u32,
-    what: Move,
+    what: TeamMove,
 }
 
-impl Membership {
+impl TeamSide {
     /// A member that speaks like this.
     #[must_use]
     pub fn new(view: TeamView, speaker: Box<dyn Speaker>) -> Self {
@@ -123,7 +123,7 @@ impl Membership {
             return self.speak();
         }
         let waits = reason == OPEN_TASKS && self.view.open_tasks().next().is_some();
-        let instead = if waits { Move::Pause { triggers: None, text: None } } else { pass(&self.view) };
+        let instead = if waits { TeamMove::Pause { triggers: None, text: None } } else { pass(&self.view) };
         Some(self.make(instead))
     }
 
@@ -158,14 +158,14 @@ impl Membership {
     fn note_own(&mut self, made: MadeMove, step: u32, receipt: &Receipt, is_latest: bool) {
         let me = self.view.me.clone();
         match made.what {
-            Move::Say { text, next } => {
+            TeamMove::Say { text, next } => {
                 self.view.note_said(step, me, Spoken::Text { text });
                 let next = next.or_else(|| self.view.next_seat().cloned());
                 if let (true, Some(next)) = (is_latest, next) {
                     self.go_on(next);
                 }
             }
-            Move::Assign(AssignMove { mode, tasks, .. }) => {
+            TeamMove::Assign(AssignMove { mode, tasks, .. }) => {
                 for (number, task) in receipt.tasks.iter().zip(tasks) {
                     self.view.note_task(&opened(*number, task.title, task.owner));
                 }
@@ -175,7 +175,7 @@ impl Membership {
                     TaskMode::Sync => self.wait(TeamState::Awaiting),
                 }
             }
-            Move::Pause { triggers, .. } => {
+            TeamMove::Pause { triggers, .. } => {
                 let open: BTreeSet<u32> = self.view.open_tasks().collect();
                 let waited: BTreeSet<u32> = triggers.into_iter().flatten().filter(|task| open.contains(task)).collect();
                 if is_latest && waited.is_empty() {
@@ -185,8 +185,8 @@ impl Membership {
                     self.waited = Some((step, waited));
                 }
             }
-            Move::Conclude { .. } if is_latest => self.wait(TeamState::Voting),
-            Move::Conclude { .. } => {}
+            TeamMove::Conclude { .. } if is_latest => self.wait(TeamState::Voting),
+            TeamMove::Conclude { .. } => {}
         }
     }
 
@@ -219,7 +219,7 @@ impl Membership {
         Some(self.make(next))
     }
 
-    fn make(&mut self, next: Move) -> Payload {
+    fn make(&mut self, next: TeamMove) -> Payload {
         let what = coerced(next, &self.view);
         self.made = Some(MadeMove { step: self.view.step, turn: self.view.turn, what: what.clone() });
         what.payload(&self.view)

@@ -58,7 +58,7 @@ use schemas::team::{
 };
 
 use super::script::Vote;
-use super::speaker::Move;
+use super::speaker::TeamMove;
 use crate::fault::DocumentFault;
 
 /// Most agents of a scenario: as many as one team may invite, and its lead.
@@ -161,7 +161,7 @@ pub struct MemberScript {
     /// Why it does not join.
     pub refuses: Option<String>,
     /// Its moves, in their order.
-    pub moves: Vec<Move>,
+    pub moves: Vec<TeamMove>,
     /// What it concludes with where it must, and no move says so.
     pub conclusion: Option<String>,
     /// Its votes, in their order; yes behind the last.
@@ -297,15 +297,15 @@ impl MemberScript {
     }
 }
 
-fn check_move(next: &Move, names: &BTreeSet<&AgentId>) -> Result<(), DocumentFault> {
+fn check_move(next: &TeamMove, names: &BTreeSet<&AgentId>) -> Result<(), DocumentFault> {
     let spoken = |text: &str| check_text(text, 1..=TEXT_LEN_MAX).map_err(|fault| fault.under("/text"));
     match next {
-        Move::Say { text, next } => {
+        TeamMove::Say { text, next } => {
             spoken(text)?;
             next.as_ref().filter(|next| !names.contains(next)).map_or(Ok(()), |next| Err(unknown("/next", next)))
         }
-        Move::Conclude { text } => spoken(text),
-        Move::Pause { triggers, text } => {
+        TeamMove::Conclude { text } => spoken(text),
+        TeamMove::Pause { triggers, text } => {
             text.as_deref().map_or(Ok(()), spoken)?;
             let is_number = |number: &u32| (1..=TASKS_MAX).contains(number);
             let numbers = triggers.as_deref().unwrap_or(&[1]);
@@ -315,7 +315,7 @@ fn check_move(next: &Move, names: &BTreeSet<&AgentId>) -> Result<(), DocumentFau
             }
             Ok(())
         }
-        Move::Assign(assign) => {
+        TeamMove::Assign(assign) => {
             if !(1..=ASSIGNED_MAX).contains(&assign.tasks.len()) {
                 return Err(DocumentFault::at("/tasks", format!("1 to {ASSIGNED_MAX} tasks")));
             }

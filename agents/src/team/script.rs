@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemas::team::TeamState;
 use serde::Deserialize;
 
-use super::speaker::{Move, Speaker, pass, with_results};
+use super::speaker::{Speaker, TeamMove, pass, with_results};
 use super::view::TeamView;
 
 /// A scripted member. `{task 3}` in a text of its own says the result of task 3.
@@ -13,7 +13,7 @@ use super::view::TeamView;
 /// Behind its last move the lead waits for the tasks that are open and concludes; any other member passes to the lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptedSpeaker {
-    moves: VecDeque<Move>,
+    moves: VecDeque<TeamMove>,
     conclusion: Option<String>,
     votes: VecDeque<Vote>,
 }
@@ -32,20 +32,20 @@ impl ScriptedSpeaker {
     /// A member with these moves; `conclusion` is what it concludes with where it must and no move says so; `votes` are its
     /// votes in their order, yes behind the last.
     #[must_use]
-    pub fn new(moves: Vec<Move>, conclusion: Option<String>, votes: Vec<Vote>) -> Self {
+    pub fn new(moves: Vec<TeamMove>, conclusion: Option<String>, votes: Vec<Vote>) -> Self {
         Self { moves: moves.into(), conclusion, votes: votes.into() }
     }
 
-    fn conclude(&mut self) -> Move {
+    fn conclude(&mut self) -> TeamMove {
         let written = self.moves.iter().find_map(|next| match next {
-            Move::Conclude { text } => Some(text.clone()),
-            Move::Say { .. } | Move::Assign(_) | Move::Pause { .. } => None,
+            TeamMove::Conclude { text } => Some(text.clone()),
+            TeamMove::Say { .. } | TeamMove::Assign(_) | TeamMove::Pause { .. } => None,
         });
         let text = self.conclusion.clone().or(written).unwrap_or_else(|| "no conclusion was prepared".to_owned());
-        Move::Conclude { text }
+        TeamMove::Conclude { text }
     }
 
-    fn next(&mut self, view: &TeamView) -> Move {
+    fn next(&mut self, view: &TeamView) -> TeamMove {
         if view.state == TeamState::Concluding {
             return self.conclude();
         }
@@ -56,22 +56,22 @@ impl ScriptedSpeaker {
             return pass(view);
         }
         if view.open_tasks().next().is_some() {
-            return Move::Pause { triggers: None, text: None };
+            return TeamMove::Pause { triggers: None, text: None };
         }
         self.conclude()
     }
 }
 
 impl Speaker for ScriptedSpeaker {
-    fn speak(&mut self, view: &TeamView) -> Move {
+    fn speak(&mut self, view: &TeamView) -> TeamMove {
         let filled = |text: String| with_results(&text, view);
         match self.next(view) {
-            Move::Say { text, next } => Move::Say { text: filled(text), next },
-            Move::Conclude { text } => Move::Conclude { text: filled(text) },
-            Move::Pause { triggers, text } => Move::Pause { triggers, text: text.map(filled) },
-            Move::Assign(mut assign) => {
+            TeamMove::Say { text, next } => TeamMove::Say { text: filled(text), next },
+            TeamMove::Conclude { text } => TeamMove::Conclude { text: filled(text) },
+            TeamMove::Pause { triggers, text } => TeamMove::Pause { triggers, text: text.map(filled) },
+            TeamMove::Assign(mut assign) => {
                 assign.tasks.iter_mut().for_each(|task| task.text = with_results(&task.text, view));
-                Move::Assign(assign)
+                TeamMove::Assign(assign)
             }
         }
     }

@@ -10,7 +10,7 @@ use super::view::TeamView;
 /// Decides what a member says. No clock, no input or output.
 pub trait Speaker: Send {
     /// The member holds the floor.
-    fn speak(&mut self, view: &TeamView) -> Move;
+    fn speak(&mut self, view: &TeamView) -> TeamMove;
 
     /// Whether the member is for a conclusion of another.
     fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
@@ -22,7 +22,7 @@ pub trait Speaker: Send {
 /// What a member does with the floor. In a file it is written as it is sent; only the `triggers` of a pause may be left out.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Move {
+pub enum TeamMove {
     /// Speaks and passes the floor on.
     Say {
         /// What is said.
@@ -58,7 +58,7 @@ pub struct AssignMove {
     pub tasks: Vec<schemas::team::AssignedTask>,
 }
 
-impl Move {
+impl TeamMove {
     /// Speaks, and leaves it to the order of seats who is next.
     #[must_use]
     pub fn say(text: impl Into<String>) -> Self {
@@ -83,9 +83,9 @@ impl Move {
 
 /// What a member says that has nothing to say. It names the turn, so that it repeats nothing.
 #[must_use]
-pub fn pass(view: &TeamView) -> Move {
+pub fn pass(view: &TeamView) -> TeamMove {
     let next = (!view.is_lead() && view.may_speak(&view.lead)).then(|| view.lead.clone());
-    Move::Say { text: format!("pass, turn {}", view.turn), next }
+    TeamMove::Say { text: format!("pass, turn {}", view.turn), next }
 }
 
 /// Makes a move that the exchange can take of one that it would refuse. Who decides by a model may rely on it:
@@ -96,39 +96,39 @@ pub fn pass(view: &TeamView) -> Move {
 /// * an assignment to nobody, or to a stranger, becomes a say;
 /// * texts are cut to [`TEXT_LEN_MAX`] characters, and an empty one becomes [`pass`].
 #[must_use]
-pub fn coerced(next: Move, view: &TeamView) -> Move {
+pub fn coerced(next: TeamMove, view: &TeamView) -> TeamMove {
     let me = || Some(view.me.clone());
-    if view.state == TeamState::Concluding && !matches!(next, Move::Conclude { .. }) {
+    if view.state == TeamState::Concluding && !matches!(next, TeamMove::Conclude { .. }) {
         let text = match next {
-            Move::Say { text, .. } | Move::Pause { text: Some(text), .. } => text,
-            Move::Assign(_) | Move::Pause { text: None, .. } | Move::Conclude { .. } => String::new(),
+            TeamMove::Say { text, .. } | TeamMove::Pause { text: Some(text), .. } => text,
+            TeamMove::Assign(_) | TeamMove::Pause { text: None, .. } | TeamMove::Conclude { .. } => String::new(),
         };
-        return coerced(Move::Conclude { text }, view);
+        return coerced(TeamMove::Conclude { text }, view);
     }
     match next {
-        Move::Say { text, .. } if text.is_empty() => pass(view),
-        Move::Say { text, next } => {
+        TeamMove::Say { text, .. } if text.is_empty() => pass(view),
+        TeamMove::Say { text, next } => {
             let is_outside = |next: &AgentId| !view.members.is_empty() && !view.may_speak(next);
             let next = next.and_then(|next| if is_outside(&next) { me() } else { Some(next) });
-            Move::Say { text: cut(text), next }
+            TeamMove::Say { text: cut(text), next }
         }
-        Move::Assign(assign) => match fault_of(&assign, view) {
-            None => Move::Assign(assign),
-            Some(fault) => Move::Say { text: fault, next: me() },
+        TeamMove::Assign(assign) => match fault_of(&assign, view) {
+            None => TeamMove::Assign(assign),
+            Some(fault) => TeamMove::Say { text: fault, next: me() },
         },
-        Move::Pause { triggers, text } => {
+        TeamMove::Pause { triggers, text } => {
             let known: Vec<u32> = match triggers {
                 Some(triggers) => triggers.into_iter().filter(|number| view.tasks.contains_key(number)).collect(),
                 None => view.open_tasks().take(TASKS_MAX as usize).collect(),
             };
             if known.is_empty() {
                 let text = text.filter(|text| !text.is_empty());
-                return Move::Say { text: text.map_or_else(|| "nothing to wait for".to_owned(), cut), next: me() };
+                return TeamMove::Say { text: text.map_or_else(|| "nothing to wait for".to_owned(), cut), next: me() };
             }
-            Move::Pause { triggers: Some(known), text: text.map(cut) }
+            TeamMove::Pause { triggers: Some(known), text: text.map(cut) }
         }
-        Move::Conclude { text } if text.is_empty() => Move::Conclude { text: "no conclusion".to_owned() },
-        Move::Conclude { text } => Move::Conclude { text: cut(text) },
+        TeamMove::Conclude { text } if text.is_empty() => TeamMove::Conclude { text: "no conclusion".to_owned() },
+        TeamMove::Conclude { text } => TeamMove::Conclude { text: cut(text) },
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use agents::observer::{Observed, Observer};
 use prometheus::{Error, IntCounter, Registry};
 use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
+use schemas::ids::FamilyPlace;
 use schemas::{AgentId, DeliveryId, NegotiationId};
 use tokio::time::Instant;
 
@@ -80,7 +81,9 @@ impl Watch {
         drop(known);
         let is_others_offer =
             matches!(delivery.payload, Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)));
-        let is_sealed = !is_others_offer || negotiation.initiator() == agent.as_str();
+        // Who assigned the task of a team does not show in its id.
+        let is_root = negotiation.place() == FamilyPlace::Root;
+        let is_sealed = !is_others_offer || !is_root || negotiation.initiator() == agent.as_str();
         let held = [is_same, is_same_end, is_sealed];
         for (invariant, holds) in WATCHED.into_iter().zip(held) {
             if !holds {

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
+use schemas::ids::FamilyPlace;
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 
 use super::{Invariant, Verdict};
 
 mod bargain;
 mod documents;
+mod team;
 #[cfg(test)]
 mod tests;
 
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
+use team::TeamSeen;
 
 #[derive(Debug, Clone, Default)]
 struct OfferSeen {
@@ -53,6 +56,7 @@ struct NegotiationSeen {
     unreached: BTreeSet<AgentId>,
     bargain: BargainSeen,
     documents: DocumentsSeen,
+    team: TeamSeen,
 }
 
 /// When agents' observations are judged.
@@ -98,13 +102,18 @@ impl Witness {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
+            seen.team.sent(agent, &msg_id, act);
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
         match act {
             Act::Failure => {
                 seen.failed.insert(agent.clone());
             }
-            Act::Cfp | Act::Join => seen.bargain.sent(agent, document),
+            Act::Cfp => {
+                seen.bargain.sent(agent, document);
+                seen.team.called(agent, document);
+            }
+            Act::Join => seen.bargain.sent(agent, document),
             Act::Offer => seen.documents.sent_offer(agent, document),
             Act::Refuse
             | Act::NotUnderstood
@@ -139,11 +148,16 @@ impl Witness {
         if first.is_some() {
             return;
         }
+        // Of a task its team's members speak, who said so there.
+        let above = delivery.envelope.negotiation.parent().and_then(|above| self.negotiations.get(&above));
+        let members: BTreeSet<AgentId> = above.map(|above| above.senders.clone()).unwrap_or_default();
         let seen = self.negotiations.entry(delivery.envelope.negotiation.clone()).or_default();
         if let Some(sender) = delivery.envelope.from.strip_prefix("agent://") {
             let watched = self.watched.as_ref();
             let is_known = |sender: &AgentId| {
-                seen.senders.contains(sender) || watched.is_some_and(|watched| !watched.contains(sender))
+                seen.senders.contains(sender)
+                    || members.contains(sender)
+                    || watched.is_some_and(|watched| !watched.contains(sender))
             };
             let known = AgentId::try_new(sender).is_ok_and(|sender| is_known(&sender));
             self.verdict.check(Invariant::Authentic, known, || {
@@ -214,6 +228,7 @@ impl NegotiationSeen {
                     self.informed.insert(agent.clone());
                 }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
+                self.team.told_closed(agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
             }
@@ -222,7 +237,8 @@ impl NegotiationSeen {
                 self.committed.insert(news.award_no);
             }
             Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)) => {
-                let initiator = negotiation.initiator() == agent.as_str();
+                // Who assigned a task does not show in its id.
+                let initiator = negotiation.place() != FamilyPlace::Root || negotiation.initiator() == agent.as_str();
                 verdict.check(Invariant::Sealed, initiator, || format!("{agent} was told offers of {negotiation}"));
                 if let Notification::Inform(ProgressReport::Awarded(news)) = &delivery.payload
                     && self.awarded_last.as_ref().is_none_or(|(no, _)| *no < news.award_no)
@@ -241,17 +257,18 @@ impl NegotiationSeen {
                 self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
             }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
+            Notification::Floor(floor) => self.team.told_floor(agent, floor),
             Notification::Inform(ProgressReport::Finding(_))
             | Notification::Ask(_)
             | Notification::Ack(_)
             | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Floor(_) => {}
+            | Notification::NotUnderstood(_) => {}
         }
     }
 
     fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
         self.bargain.told_receipt(agent, receipt);
+        self.team.told_receipt(agent, receipt);
         // It may well arrive before the gateway's 202.
         self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
         if receipt.invited.is_some() {
@@ -270,6 +287,9 @@ impl NegotiationSeen {
         if when == When::AtRest {
             self.judge_admissions(id, verdict);
         }
+        if let FamilyPlace::Task(_) = id.place() {
+            return self.judge_task(id, when, verdict);
+        }
         if !self.called {
             return;
         }
@@ -282,10 +302,23 @@ impl NegotiationSeen {
         if self.bargain.is_one() {
             return self.bargain.judge(id, when, &self.unreached, verdict);
         }
+        if self.team.is_one() {
+            return self.team.judge(id, when, &self.unreached, verdict);
+        }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);
         if when == When::AtRest {
             self.judge_awards(id, verdict);
+        }
+    }
+
+    /// A task of a team: nobody calls for it by a message, and who is its initiator only its team knows.
+    fn judge_task(&self, id: &NegotiationId, when: When, verdict: &mut Verdict) {
+        verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));
+        let is_begun = self.committed.iter().any(|award_no| self.awards.contains_key(award_no));
+        if when == When::AtRest && is_begun && self.unreached.is_empty() {
+            let is_over = !self.told_closed.is_empty() || self.committed.iter().all(|no| self.cancelled.contains(no));
+            verdict.check(Invariant::Terminates, is_over, || format!("{id} did not end"));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::team::script::{ScriptedSpeaker, Vote};
 
 #[test]
 fn a_member_speaks_once_in_each_turn_that_is_its_own() {
-    let mut bob = member("bob", vec![Move::say("one"), Move::say("two")]);
+    let mut bob = member("bob", vec![TeamMove::say("one"), TeamMove::say("two")]);
     assert_eq!(said(bob.handle_floor(&floor(1, 1, "alice"))), Value::Null);
     assert_eq!(said(bob.handle_floor(&floor(2, 2, "bob"))), json!({"act": "say", "turn": 2, "text": "one"}));
     // A task that ends meanwhile leaves the floor where it is.
@@ -22,9 +22,9 @@ fn a_member_speaks_once_in_each_turn_that_is_its_own() {
 
 #[test]
 fn a_member_goes_on_after_its_own_act_where_only_the_receipt_says_so() {
-    let to_itself = Move::Say { text: "first".to_owned(), next: Some(agent("alice")) };
+    let to_itself = TeamMove::Say { text: "first".to_owned(), next: Some(agent("alice")) };
     let mut alice =
-        member("alice", vec![to_itself, assign(TaskMode::Async), assign(TaskMode::Sync), Move::say("last")]);
+        member("alice", vec![to_itself, assign(TaskMode::Async), assign(TaskMode::Sync), TeamMove::say("last")]);
     assert_eq!(said(alice.handle_floor(&floor(1, 1, "alice")))["text"], "first");
     let assigned = said(alice.handle_receipt(&receipt(2, 2, &[])));
     assert_eq!(
@@ -42,8 +42,8 @@ fn a_member_goes_on_after_its_own_act_where_only_the_receipt_says_so() {
 
 #[test]
 fn a_pause_for_tasks_that_have_all_ended_is_no_waiting_in_whatever_order_it_is_told() {
-    let pause = |triggers| Move::Pause { triggers: Some(triggers), text: None };
-    let moves = vec![assign(TaskMode::Async), pause(vec![1]), Move::say("on")];
+    let pause = |triggers| TeamMove::Pause { triggers: Some(triggers), text: None };
+    let moves = vec![assign(TaskMode::Async), pause(vec![1]), TeamMove::say("on")];
     let mut alice = member("alice", moves.clone());
     alice.handle_floor(&floor(1, 1, "alice"));
     assert_eq!(said(alice.handle_receipt(&receipt(2, 2, &[1])))["triggers"], json!([1]));
@@ -62,12 +62,13 @@ fn a_pause_for_tasks_that_have_all_ended_is_no_waiting_in_whatever_order_it_is_t
 
 #[test]
 fn behind_the_last_turn_a_lead_concludes_and_waits_for_open_tasks_first() {
-    let mut alice = member("alice", vec![assign(TaskMode::Async), Move::Conclude { text: "the end".to_owned() }]);
+    let mut alice = member("alice", vec![assign(TaskMode::Async), TeamMove::Conclude { text: "the end".to_owned() }]);
     alice.view.rules.turns = 1;
     alice.handle_floor(&Floor { turns_left: 1, ..floor(1, 1, "alice") });
     assert_eq!(said(alice.handle_receipt(&receipt(2, 2, &[1]))), Value::Null);
     assert_eq!(alice.view().state, TeamState::Paused);
-    let mut alice = member("alice", vec![Move::say("last word"), Move::Conclude { text: "the end".to_owned() }]);
+    let mut alice =
+        member("alice", vec![TeamMove::say("last word"), TeamMove::Conclude { text: "the end".to_owned() }]);
     alice.view.rules.turns = 1;
     alice.handle_floor(&Floor { turns_left: 1, ..floor(1, 1, "alice") });
     assert_eq!(
@@ -90,11 +91,11 @@ fn members_vote_once_on_a_conclusion_and_its_author_not_at_all() {
 
 #[test]
 fn a_lead_whose_own_vote_ends_the_voting_goes_on() {
-    let mut alice = member("alice", vec![Move::say("again")]);
-    alice.speaker = Box::new(ScriptedSpeaker::new(vec![Move::say("again")], None, vec![Vote::No]));
+    let mut alice = member("alice", vec![TeamMove::say("again")]);
+    alice.speaker = Box::new(ScriptedSpeaker::new(vec![TeamMove::say("again")], None, vec![Vote::No]));
     assert_eq!(said(alice.handle_floor(&voting(2, 7, "bob"))), json!({"act": "refuse"}));
     // Others have still to vote.
-    let mut waits = member("alice", vec![Move::say("again")]);
+    let mut waits = member("alice", vec![TeamMove::say("again")]);
     waits.handle_floor(&voting(2, 7, "bob"));
     assert_eq!(said(waits.handle_receipt(&receipt(3, 4, &[]))), Value::Null);
     assert_eq!(said(alice.handle_receipt(&receipt(3, 5, &[]))), json!({"act": "say", "turn": 5, "text": "again"}));
@@ -116,7 +117,7 @@ fn a_refused_act_is_followed_by_one_that_can_be_taken() {
         ("bad_round", Value::Null),
         ("closed", Value::Null),
     ] {
-        let mut bob = member("bob", vec![Move::say("one"), Move::Conclude { text: "the end".to_owned() }]);
+        let mut bob = member("bob", vec![TeamMove::say("one"), TeamMove::Conclude { text: "the end".to_owned() }]);
         bob.view.note_task(&opened(1, "figures".to_owned(), None));
         bob.handle_floor(&floor(2, 2, "bob"));
         assert_eq!(said(bob.handle_refusal(reason)), instead, "{reason}");
@@ -125,7 +126,7 @@ fn a_refused_act_is_followed_by_one_that_can_be_taken() {
 
 #[test]
 fn a_member_that_is_refused_again_and_again_falls_silent() {
-    let mut bob = member("bob", vec![Move::say("one")]);
+    let mut bob = member("bob", vec![TeamMove::say("one")]);
     bob.handle_floor(&floor(2, 2, "bob"));
     for _ in 0..REFUSALS_MAX {
         assert_eq!(said(bob.handle_refusal("repeated"))["act"], "say");
@@ -142,13 +143,13 @@ fn agent(name: &str) -> AgentId {
     AgentId::try_new(name).unwrap()
 }
 
-fn member(me: &str, moves: Vec<Move>) -> Membership {
+fn member(me: &str, moves: Vec<TeamMove>) -> TeamSide {
     let team = NegotiationId::try_new("alice~paper").unwrap();
     let vote = Some(VoteRules { of: VoteOf::Majority, vote_ms: 1000, attempts: 2 });
     let rules = TeamRules { vote, ..TeamRules::default() };
     let mut view = TeamView::new(team, agent(me), "a survey".to_owned(), agent("alice"), rules);
     view.members = ["alice", "bob", "carol"].map(agent).to_vec();
-    Membership::new(view, Box::new(ScriptedSpeaker::new(moves, None, Vec::new())))
+    TeamSide::new(view, Box::new(ScriptedSpeaker::new(moves, None, Vec::new())))
 }
 
 fn said(payload: Option<Payload>) -> Value {
@@ -207,7 +208,7 @@ fn ended(task: u32) -> TeamTask {
     TeamTask { status: TaskStatus::Done, result: Some("two".to_owned()), ..opened(task, "figures".to_owned(), None) }
 }
 
-fn assign(mode: TaskMode) -> Move {
+fn assign(mode: TaskMode) -> TeamMove {
     let task = AssignedTask {
         title: "figures".to_owned(),
         text: "draw two".to_owned(),
@@ -216,5 +217,5 @@ fn assign(mode: TaskMode) -> Move {
         reply_within_ms: None,
         perform_ms: None,
     };
-    Move::Assign(AssignMove { mode, policy: None, tasks: vec![task] })
+    TeamMove::Assign(AssignMove { mode, policy: None, tasks: vec![task] })
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::{AgentScript, MemberScript, REPLY_MS_DEFAULT, Scenario, TaskCourse, TaskScript, TeamScript};
 use crate::fault::{DocumentFault, read_json};
 use crate::team::script::Vote;
-use crate::team::speaker::Move;
+use crate::team::speaker::TeamMove;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +73,7 @@ struct MemberFile {
     join: Terms,
     refuses: Option<String>,
     #[serde(default)]
-    moves: Vec<Move>,
+    moves: Vec<TeamMove>,
     conclusion: Option<String>,
     #[serde(default)]
     votes: Vec<Vote>,

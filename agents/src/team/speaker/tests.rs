@@ -7,10 +7,10 @@ use crate::team::view::{RECAP_MAX, Remark};
 
 #[test]
 fn a_scripted_member_makes_its_moves_and_then_passes_to_the_lead() {
-    let mut bob = ScriptedSpeaker::new(vec![Move::say("first")], None, vec![Vote::No]);
+    let mut bob = ScriptedSpeaker::new(vec![TeamMove::say("first")], None, vec![Vote::No]);
     let view = view("bob");
-    assert_eq!(bob.speak(&view), Move::say("first"));
-    assert_eq!(bob.speak(&view), Move::Say { text: "pass, turn 4".to_owned(), next: Some(agent("alice")) });
+    assert_eq!(bob.speak(&view), TeamMove::say("first"));
+    assert_eq!(bob.speak(&view), TeamMove::Say { text: "pass, turn 4".to_owned(), next: Some(agent("alice")) });
     assert_eq!([bob.vote(&view, "x"), bob.vote(&view, "x")], [false, true]);
 }
 
@@ -19,13 +19,13 @@ fn a_scripted_lead_waits_for_open_tasks_and_concludes_with_their_results() {
     let mut alice = ScriptedSpeaker::new(Vec::new(), Some("found {task 1} and {task 2}".to_owned()), Vec::new());
     let mut view = view("alice");
     view.note_task(&task(1, TaskStatus::Open));
-    assert_eq!(alice.speak(&view), Move::Pause { triggers: None, text: None });
+    assert_eq!(alice.speak(&view), TeamMove::Pause { triggers: None, text: None });
     view.note_task(&TeamTask { result: Some("30 papers".to_owned()), ..task(1, TaskStatus::Done) });
     view.note_task(&TeamTask { code: Some("timeout".to_owned()), ..task(2, TaskStatus::Failed) });
-    let concluded = Move::Conclude { text: "found 30 papers and (failed: timeout)".to_owned() };
+    let concluded = TeamMove::Conclude { text: "found 30 papers and (failed: timeout)".to_owned() };
     assert_eq!(alice.speak(&view), concluded);
     // Where it must conclude, moves that are left wait in vain.
-    let mut alice = ScriptedSpeaker::new(vec![Move::say("more"), concluded.clone()], None, Vec::new());
+    let mut alice = ScriptedSpeaker::new(vec![TeamMove::say("more"), concluded.clone()], None, Vec::new());
     assert_eq!(alice.speak(&TeamView { state: TeamState::Concluding, ..view }), concluded);
 }
 
@@ -34,13 +34,13 @@ fn a_move_the_exchange_would_refuse_is_made_one_that_it_takes() {
     let mut view = view("bob");
     view.note_task(&task(1, TaskStatus::Open));
     view.muted = vec![agent("carol")];
-    let say = |text: &str, next: Option<&str>| Move::Say { text: text.to_owned(), next: next.map(agent) };
+    let say = |text: &str, next: Option<&str>| TeamMove::Say { text: text.to_owned(), next: next.map(agent) };
     let assign = |owner: Option<&str>| {
         let one = AssignedTask { owner: owner.map(agent), ..assigned("t") };
-        Move::Assign(AssignMove { mode: TaskMode::Sync, policy: None, tasks: vec![one] })
+        TeamMove::Assign(AssignMove { mode: TaskMode::Sync, policy: None, tasks: vec![one] })
     };
-    let nothing = Move::Assign(AssignMove { mode: TaskMode::Async, policy: None, tasks: Vec::new() });
-    let pause = |triggers: Option<Vec<u32>>| Move::Pause { triggers, text: None };
+    let nothing = TeamMove::Assign(AssignMove { mode: TaskMode::Async, policy: None, tasks: Vec::new() });
+    let pause = |triggers: Option<Vec<u32>>| TeamMove::Pause { triggers, text: None };
     let long = "ä".repeat(TEXT_LEN_MAX + 1);
     for (given, taken) in [
         (say("hello", Some("alice")), say("hello", Some("alice"))),
@@ -56,13 +56,13 @@ fn a_move_the_exchange_would_refuse_is_made_one_that_it_takes() {
         (assign(None), assign(None)),
         (assign(Some("mallory")), say("mallory is no member and gets no task", Some("bob"))),
         (nothing.clone(), say("no task to assign", Some("bob"))),
-        (Move::Conclude { text: String::new() }, Move::Conclude { text: "no conclusion".to_owned() }),
+        (TeamMove::Conclude { text: String::new() }, TeamMove::Conclude { text: "no conclusion".to_owned() }),
     ] {
         assert_eq!(coerced(given.clone(), &view), taken, "{given:?}");
     }
     view.state = TeamState::Concluding;
     for (given, text) in [(say("the end", None), "the end"), (nothing, "no conclusion")] {
-        assert_eq!(coerced(given, &view), Move::Conclude { text: text.to_owned() });
+        assert_eq!(coerced(given, &view), TeamMove::Conclude { text: text.to_owned() });
     }
 }
 
