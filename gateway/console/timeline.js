@@ -13,6 +13,10 @@ const CAUSES = {
   score: "by score", initiator: "by the initiator", initiator_silent: "by score, since the initiator was silent",
   re_award: "for a runner-up, since the award before fell through",
 };
+/** What carried an award out. */
+const ROUTINES = {
+  native: "a function", http: "a service", wasm: "a WebAssembly module", model: "a language model", language: "natural language",
+};
 /** So few deliveries are shown without being asked for. */
 const FEW = 3;
 /** So many issues of a bargain are drawn. */
@@ -199,6 +203,8 @@ function factsOf(journal, about) {
   const called = entries.find((entry) => entry.what === "called");
   const ended = entries.findLast((entry) => entry.what === "ended");
   const won = entries.findLast((entry) => entry.what === "committed");
+  const pinned = entries.findLast((entry) => entry.what === "decided" && entry.documents?.length)?.documents.join(", ");
+  const reported = entries.findLast((entry) => entry.what === "reported");
   const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
   const initiator = journal.negotiation.split("~")[0];
   return [
@@ -206,6 +212,7 @@ function factsOf(journal, about) {
     ["Protocol", called && words(called.protocol)], ["Policy", called && called.policy !== called.protocol ? called.policy : ""],
     ["Called", called && `${plural(called.invited, "agent")}${called.left_out ? `, ${count(called.left_out)} left out` : ""}`],
     ["Offers that counted", journal.left_out ? `at least ${count(valid)}` : count(valid)], ["Binding with", won && link(won.contractor, "agents", won.contractor)],
+    ["Document", pinned && code(pinned)], ["Carried out by", reported?.routine && (ROUTINES[reported.routine.kind] ?? words(reported.routine.kind))],
     ["Took", ended && duration(ended.elapsed_us)], ["Unacknowledged", ended && about.waiting ? count(about.waiting) : ""], ["Engine", journal.engine],
     ["Began", entries.length ? new Date(entries[0].at / 1000).toLocaleTimeString("en-GB") : ""],
   ];
@@ -345,6 +352,12 @@ function drawEntry(entry) {
       return ["sent", "bad", strong(words(entry.act)), " to ", code(entry.to), ` given up: ${words(entry.reason)}`];
     case "committed":
       return ["committed", "good", strong("Binding"), ` lot ${entry.lot}, award ${entry.award_no}, `, code(entry.contractor)];
+    case "reported": {
+      const { kind, hash } = entry.routine ?? {};
+      const under = hash ? [quiet(" under "), code(hash)] : [];
+      const result = entry.result ? [quiet(": "), el("q", {}, entry.result)] : [];
+      return ["reported", "good", strong("Report"), " of ", code(entry.contractor), kind ? ` by ${ROUTINES[kind] ?? words(kind)}` : "", ...under, ...result];
+    }
     case "award_lost":
       return ["award_lost", "bad", strong("Award lost"), ` lot ${entry.lot}, award ${entry.award_no}, `, code(entry.contractor), quiet(` ${words(entry.loss)}`)];
     case "left_out":

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bargain::Issue;
-use crate::document::DocumentHash;
+use crate::document::{DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lot, NegotiationId};
 use crate::payload::Terms;
 use crate::time::Timestamp;
@@ -20,6 +20,9 @@ pub const ISSUES_SHOWN_MAX: usize = 8;
 pub const ISSUE_VALUES_SHOWN_MAX: usize = 64;
 /// Most bytes of text in these values.
 pub const ISSUE_TEXT_SHOWN_MAX: usize = 1024;
+
+/// Most characters of a report's result that a journal holds.
+pub const RESULT_SHOWN_MAX: usize = 256;
 
 /// Asks for a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +208,19 @@ pub enum Happened {
         award_no: AwardNo,
         /// The contractor.
         contractor: AgentId,
+    },
+    /// The initiator was told that an award is done.
+    Reported {
+        /// The contractor.
+        contractor: AgentId,
+        /// The award.
+        award_no: AwardNo,
+        /// What carried it out, where the contractor says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        routine: Option<RoutineReport>,
+        /// The first [`RESULT_SHOWN_MAX`] characters of the result, where there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<String>,
     },
     /// An award fell through.
     AwardLost {

@@ -228,8 +228,8 @@ struct DeliveryEvent {
     made_at: Instant,
     /// From its first sending to its acknowledgement; absent where it is not acknowledged, or an earlier owner sent it.
     waited: Option<Duration>,
-    /// What is sent, where it says of a bargain its rules, the offer that stands, or the agreement.
-    bargain: Option<Arc<Notification>>,
+    /// What is sent, where a journal keeps of it more than its act.
+    told: Option<Arc<Notification>>,
     /// Where it hangs; absent where its trace is not kept, unless it was given up.
     trace: Option<TraceContext>,
     /// What became of it.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use policy_core::Deliver;
 use retry::RecentMap;
-use schemas::delivery::Notification;
+use schemas::delivery::{Notification, ProgressReport};
 use schemas::record::EngineEvent;
 use schemas::{AgentId, DeliveryId, RegisterKey};
 use telemetry::{SpanId, TraceContext};
@@ -368,7 +368,7 @@ impl DeliveryEvent {
             attempts: entry.attempts,
             made_at: entry.made_at,
             waited: None,
-            bargain: (matches!(step, DeliveryStep::Sent | DeliveryStep::SentOnce) && is_of_a_bargain(&deliver.told))
+            told: (matches!(step, DeliveryStep::Sent | DeliveryStep::SentOnce) && is_kept(&deliver.told))
                 .then(|| Arc::clone(&deliver.told)),
             trace: trace.or_else(|| matches!(step, DeliveryStep::GivenUp(_)).then(|| unkept(deliver))),
             step,
@@ -376,16 +376,17 @@ impl DeliveryEvent {
     }
 }
 
-/// Whether it says what a journal keeps of a bargain.
-fn is_of_a_bargain(told: &Notification) -> bool {
+/// Whether a journal keeps of it more than its act: of a bargain its rules, the offer that stands and the agreement; of an
+/// award the report.
+fn is_kept(told: &Notification) -> bool {
     match told {
         Notification::Cfp(call) => call.bargain.is_some(),
         Notification::Turn(turn) => turn.standing.is_some(),
         Notification::Closed(closing) => closing.agreement.is_some(),
+        Notification::Inform(news) => matches!(news, ProgressReport::Result(_) | ProgressReport::Done(_)),
         Notification::Accept(_)
         | Notification::Reject(_)
         | Notification::Cancel(_)
-        | Notification::Inform(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Ack(_)

@@ -44,6 +44,7 @@ async fn a_journal_tells_a_round_from_the_call_to_its_end_and_no_terms() {
         "bob inform ok",
         "ended completed",
         "sent bob closed",
+        "reported bob",
         "acknowledged bob closed 1",
     ];
     let mut rest = told.iter();
@@ -255,6 +256,7 @@ fn line(what: &Happened) -> String {
         Happened::Acknowledged { by, act, attempts, .. } => format!("acknowledged {by} {act} {attempts}"),
         Happened::GivenUp { to, act, reason, .. } => format!("given up {to} {act} {reason}"),
         Happened::Committed { contractor, .. } => format!("committed {contractor}"),
+        Happened::Reported { contractor, .. } => format!("reported {contractor}"),
         Happened::AwardLost { loss, .. } => format!("lost {loss}"),
         Happened::Ended { outcome, .. } => format!("ended {outcome}"),
     }

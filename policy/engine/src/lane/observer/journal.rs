@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
 use schemas::bargain::{Issue, IssueValues};
-use schemas::delivery::{Agreement, BargainCall, CloseReason, Disposition, Outcome, Standing, Turn};
+use schemas::delivery::{Agreement, BargainCall, CloseReason, ContractorReport, Disposition, Outcome, Standing, Turn};
+use schemas::document::RoutineReport;
 use schemas::ids::AttrName;
-use schemas::journal::{Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, Ranked};
+use schemas::journal::{
+    Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, RESULT_SHOWN_MAX, Ranked,
+};
 use schemas::payload::{AttrValue, Terms};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, DocumentHash, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
@@ -81,6 +84,7 @@ enum Fact {
         award_no: AwardNo,
         contractor: AgentId,
     },
+    Reported(Box<Report>),
     AwardLost {
         lot: Lot,
         award_no: AwardNo,
@@ -118,7 +122,24 @@ struct Proposal {
     terms: Terms,
 }
 
+/// What a contractor reported.
+#[derive(Debug, Clone)]
+struct Report {
+    contractor: AgentId,
+    award_no: AwardNo,
+    routine: Option<RoutineReport>,
+    /// As much of it as a journal holds.
+    result: Option<String>,
+}
+
 impl Fact {
+    /// A report, with as much of its result as a journal holds.
+    fn reported(report: &ContractorReport) -> Self {
+        let result = report.result.as_deref().map(|result| result.chars().take(RESULT_SHOWN_MAX).collect());
+        let (contractor, award_no, routine) = (report.contractor.clone(), report.award_no, report.routine);
+        Self::Reported(Box::new(Report { contractor, award_no, routine, result }))
+    }
+
     /// The offer that stands, with as many of its issues as a journal holds.
     fn proposed(turn: &Turn, standing: &Standing) -> Self {
         Self::Proposed(Box::new(Proposal::new(&standing.by, turn.round, turn.step, &standing.terms)))
@@ -197,6 +218,7 @@ impl Fact {
             | Self::Decided(_)
             | Self::GivenUp { .. }
             | Self::Committed { .. }
+            | Self::Reported(_)
             | Self::AwardLost { .. }
             | Self::Ended { .. } => false,
         }
@@ -216,6 +238,7 @@ impl Fact {
             | Self::Acknowledged { .. }
             | Self::GivenUp { .. }
             | Self::Committed { .. }
+            | Self::Reported(_)
             | Self::Ended { .. } => false,
         }
     }
@@ -248,6 +271,7 @@ impl Fact {
             Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len() + choice.documents.len()) / 2,
             Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
             Self::Rules(rules) => rules.weight(),
+            Self::Reported(report) => report.weight(),
             Self::Called { .. }
             | Self::Message { .. }
             | Self::Moved { .. }
@@ -304,6 +328,10 @@ impl Fact {
                 Happened::GivenUp { to, act, delivery, reason }
             }
             Self::Committed { lot, award_no, contractor } => Happened::Committed { lot, award_no, contractor },
+            Self::Reported(report) => {
+                let Report { contractor, award_no, routine, result } = *report;
+                Happened::Reported { contractor, award_no, routine, result }
+            }
             Self::AwardLost { lot, award_no, contractor, loss } => {
                 Happened::AwardLost { lot, award_no, contractor, loss: word(&loss) }
             }
@@ -351,6 +379,13 @@ impl Proposal {
     fn weight(&self) -> usize {
         let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
         12 + self.terms.iter().map(text).sum::<usize>() / 64
+    }
+}
+
+impl Report {
+    /// As [`Fact::weight`].
+    fn weight(&self) -> usize {
+        1 + (size_of::<Self>() + self.result.as_ref().map_or(0, String::len)).div_ceil(64)
     }
 }
 

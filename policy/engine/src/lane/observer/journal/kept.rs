@@ -3,7 +3,8 @@
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
-//! The rules of a bargain and the terms of its offers are here, as every party is told them.
+//! The rules of a bargain and the terms of its offers are here, as every party is told them, and so is the beginning of a
+//! report's result.
 //!
 //! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, [`HAPPENED_MAX`] facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, LaneState, Phase, Protocol};
-use schemas::delivery::Notification;
+use schemas::delivery::{Notification, ProgressReport};
 use schemas::journal::{Gap, HAPPENED_MAX, Journal, JournalEntry};
 use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, RegisterKey, Timestamp};
@@ -112,14 +113,15 @@ impl Journals {
 
     /// Takes note of what became of a delivery.
     pub(crate) fn note_delivery(&mut self, event: &DeliveryEvent, at: Timestamp) {
-        if let Some(told) = event.bargain.as_deref() {
-            self.note_bargain(&event.negotiation, told, at);
+        if let Some(told) = event.told.as_deref() {
+            self.note_told(&event.negotiation, told, at);
         }
         self.note(&event.negotiation, at, Fact::of_delivery_event(event));
     }
 
-    /// Takes note of what every party of a bargain is told: its rules, the offer that stands, the agreement.
-    fn note_bargain(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
+    /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), and of what an
+    /// initiator is told of an award that is done.
+    fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
         let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
         let noted = &mut remembered.bargain;
         let fact = match told {
@@ -135,6 +137,9 @@ impl Journals {
                 noted.agreement = true;
                 Fact::agreed(agreement)
             }),
+            Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) => {
+                Some(Fact::reported(report))
+            }
             Notification::Cfp(_)
             | Notification::Closed(_)
             | Notification::Accept(_)

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use policy_core::{Event, Phase, Protocol};
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
-use schemas::delivery::{Agreement, BargainCall, Call, Closing, Disposition, Notification, Outcome, Standing, Turn};
+use schemas::delivery::{
+    Agreement, BargainCall, Call, Closing, ContractorReport, Disposition, Notification, Outcome, ProgressReport,
+    Standing, Turn,
+};
+use schemas::document::{DocumentHash, RoutineKind, RoutineReport};
 use schemas::ids::AttrName;
 use schemas::journal::{Gap, HAPPENED_MAX, Happened};
 use schemas::payload::AttrValue;
 use schemas::statistics::NAMED_MAX;
-use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Position, Timestamp, WireTime};
+use schemas::{Act, AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
 use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
 use crate::lane::outbox::fixture::id as delivery;
@@ -148,6 +152,30 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
     let price = |price| AttrValue::Int(price);
     assert_eq!(proposed, [(1, Some(&price(10))), (2, Some(&price(20))), (3, Some(&price(30)))]);
     assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+}
+
+#[test]
+fn a_report_is_in_the_journal_with_its_routine_and_the_beginning_of_its_result() {
+    let mut memory = Journals::default();
+    started(&mut memory, 1);
+    let routine = RoutineReport { hash: Some(DocumentHash::of_bytes(b"a document")), kind: RoutineKind::Native };
+    let report = ContractorReport {
+        contractor: AgentId::try_new("bob").unwrap(),
+        award_no: AwardNo(1),
+        lot: Lot(0),
+        result: Some("\u{e9}".repeat(4096)),
+        routine: Some(routine),
+    };
+    let told = Notification::Inform(ProgressReport::Result(report));
+    memory.note_delivery(&first_sent(1, told), Timestamp(1));
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let reported = journal.entries.iter().find_map(|entry| {
+        let Happened::Reported { contractor, routine, result, .. } = &entry.what else { return None };
+        Some((contractor.as_str(), *routine, result.as_deref().map(|text| text.chars().count())))
+    });
+    assert_eq!(reported, Some(("bob", Some(routine), Some(256))));
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert!(memory.weight > 8, "512 bytes of text count");
 }
 
 #[test]
@@ -369,7 +397,7 @@ fn first_sent(number: u128, told: Notification) -> DeliveryEvent {
         attempts: 1,
         made_at: tokio::time::Instant::now(),
         waited: None,
-        bargain: Some(Arc::new(told)),
+        told: Some(Arc::new(told)),
         trace: None,
         step: DeliveryStep::Sent,
     }
