@@ -14,11 +14,11 @@ import pathlib
 import sys
 
 from panels.model import EVERY_PROCESS
-from panels import agents, exchange, experiment, gateway, market, nats, policy, runtime, traffic
+from panels import agents, documents, exchange, experiment, gateway, market, nats, policy, runtime, traffic
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "grafana" / "dashboards"
 DASHBOARDS = [exchange.DASHBOARD, gateway.DASHBOARD, market.DASHBOARD, nats.DASHBOARD, policy.DASHBOARD,
-              traffic.DASHBOARD, agents.DASHBOARD, runtime.DASHBOARD, experiment.DASHBOARD]
+              traffic.DASHBOARD, agents.DASHBOARD, documents.DASHBOARD, runtime.DASHBOARD, experiment.DASHBOARD]
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Width of Grafana's grid.
 WIDTH = 24

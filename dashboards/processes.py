@@ -123,7 +123,18 @@ def start_exchange(stack, rate):
     (stack.folder / "model.toml").write_text(model)
     asking = ("--model", "model.toml", "--model-share", "0.5")
     wait_for(stack.start_llmx("contractors", "contractors:9464", "contractors", *access, *asking) + "/readyz")
+    start_parcels(stack, access, examples)
     wait_for(stack.start_llmx("initiator", "initiator:9464", "traffic", *access, "--rate", rate, "--duration", 24 * 3600) + "/readyz")
+
+
+def start_parcels(stack, access, examples):
+    """Contractors that follow a protocol document by a routine, and calls that name it."""
+    topic = ("--topic", "parcels")
+    routines = ("--count", 3, "--prefix", "parcel-", "--routines", examples / "routines.toml")
+    wait_for(stack.start_llmx("parcel-contractors", "parcel-contractors:9464", "contractors", *access, *topic, *routines) + "/readyz")
+    named = ("--initiator", "carol", "--task", 1500, "--document", examples / "parcel-price.md")
+    wait_for(stack.start_llmx("parcel-initiator", "parcel-initiator:9464", "traffic", *access, *topic, *named, "--rate", 1, "--duration", 24 * 3600)
+             + "/readyz")
 
 
 def start_prometheus(stack):

@@ -44,14 +44,7 @@ AGENTS_ROW = Row("Decisions of agents", (
            "ops", Query(rate("agent_decisions_total", "instance", 'action="refuse"'), "{{instance}}"), stack=True, width=12),
 ))
 
-ROUTINES = Row("Routines", (
-    series("Routine runs by kind", "What carried awards out, or tried to: code for a protocol document, a model, or natural language. One that fails is followed by a run of a weaker kind.",
-           "ops", Query(rate("exchange_routine_runs_total", "kind"), "{{kind}}"), stack=True, width=12),
-    series("Routine runs that fail", "By what ran. A limit that is reached counts, and so does a run that finds no room behind many others.",
-           "ops", Query(rate("exchange_routine_runs_total", "kind", 'result!="ok"'), "{{kind}}"), stack=True, width=12),
-))
-
 DASHBOARD = Dashboard("llmx-models", "Agents and language models",
                       "What agents ask language models, what comes back, and what it costs. Empty while no process runs with a model (`llmx contractors --model`). A negotiation's calls stand in its trace "
                       "as spans `chat NAME`: type the negotiation into the link to the traces.",
-                      (AGENTS, GENERATORS), (MODELS, AGENTS_ROW, ROUTINES), open_rows=3)
+                      (AGENTS, GENERATORS), (MODELS, AGENTS_ROW), open_rows=2)

@@ -2,14 +2,13 @@
 
 mod course;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agents::initiator::CallError;
 use agents::transport::TransportError;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, Identity, Initiator};
-use schemas::document::{CallDocuments, DOCUMENTS_MAX, DocumentHash};
+use schemas::document::CallDocuments;
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
 use schemas::policy::Gate;
@@ -20,7 +19,7 @@ use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, seconds};
-use crate::document;
+use crate::calls::CallDocumentsArgs;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
@@ -75,12 +74,8 @@ pub struct CallArgs {
     /// Currency of prices, three letters; an offer in another cannot win
     #[arg(long, value_name = "CODE")]
     currency: Option<String>,
-    /// Protocol document that the task can be carried out by: its file, or its hash; repeated, the preferred first
-    #[arg(long = "document", value_name = "FILE|HASH", value_parser = document::named)]
-    documents: Vec<DocumentHash>,
-    /// With --document: an offer that names none of them cannot win
-    #[arg(long, requires = "documents")]
-    require_document: bool,
+    #[command(flatten)]
+    documents: CallDocumentsArgs,
     /// Seconds contractors have to offer (default: the policy's)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     reply_within: Option<Duration>,
@@ -134,7 +129,7 @@ pub async fn run(args: CallArgs) -> Outcome {
         let words = [std::slice::from_ref(&args.task), &args.rest].concat().join(" ");
         return Err(Failure::configuration(format_args!("the task is one argument; quote it: llmx call \"{words}\"")));
     }
-    let documents = args.documents()?;
+    let documents = args.documents.named()?;
     let started = Instant::now();
     #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
@@ -178,24 +173,6 @@ pub async fn run(args: CallArgs) -> Outcome {
 }
 
 impl CallArgs {
-    /// The documents that the call names.
-    fn documents(&self) -> Result<Option<CallDocuments>, Failure> {
-        let hashes = self.documents.clone();
-        if hashes.len() > DOCUMENTS_MAX {
-            let count = hashes.len();
-            return Err(Failure::configuration(format_args!(
-                "--document: a call names at most {DOCUMENTS_MAX}, not {count}"
-            )));
-        }
-        let mut named = BTreeSet::new();
-        if let Some(twice) = hashes.iter().find(|hash| !named.insert(**hash)) {
-            return Err(Failure::configuration(format_args!(
-                "--document: {twice} is named twice; name each document once"
-            )));
-        }
-        Ok((!hashes.is_empty()).then_some(CallDocuments { hashes, require: self.require_document }))
-    }
-
     fn request(&self, documents: Option<CallDocuments>, decider: Option<&Decider>) -> CallRequest {
         let mut to = self.to.clone();
         to.extend(self.topic.iter().cloned().map(Address::Topic));

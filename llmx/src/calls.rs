@@ -1,10 +1,12 @@
 //! Options of commands that call: whom, for what, and under which policy.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemas::document::{CallDocuments, DOCUMENTS_MAX, DocumentHash};
 use schemas::ids::Capability;
 use schemas::{Address, Code, Refusal, TopicName};
 use tokio::task::JoinHandle;
@@ -14,6 +16,7 @@ use traffic_gen::arrivals::Load;
 use traffic_gen::live::{self, CallScenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
+use crate::document;
 use crate::output::{Failure, Outcome, Progress};
 use crate::signals::asked_to_end;
 
@@ -39,6 +42,8 @@ pub struct CallsArgs {
     /// What calls ask for, in words
     #[arg(long, default_value = live::TASK, value_name = "TEXT")]
     task: String,
+    #[command(flatten)]
+    documents: CallDocumentsArgs,
     /// How calls are spread over time: poisson, uniform, burst:CALLS, ramp:TO_RATE, diurnal:PERIOD_S or
     /// diurnal:PERIOD_S:SWING, closed:CALLS or closed:CALLS:THINK_S (the rate has no part in it), replay:FILE (rounds of an
     /// experiment, or a --trace)
@@ -60,15 +65,53 @@ impl CallsArgs {
     }
 
     /// The scenario whose calls these are.
-    pub fn of(&self, scenario: CallScenario) -> CallScenario {
-        CallScenario {
+    ///
+    /// # Errors
+    /// [`Failure::configuration`] where the documents are not what a call can name.
+    pub fn of(&self, scenario: CallScenario) -> Result<CallScenario, Failure> {
+        Ok(CallScenario {
             topic: self.topic.clone(),
             to: self.to.clone(),
             capabilities: self.capability.clone(),
             task: self.task.clone(),
             load: self.load.clone(),
+            documents: self.documents.named()?,
             ..scenario
+        })
+    }
+}
+
+/// The protocol documents that a call names.
+#[derive(Debug, Clone, clap::Args)]
+pub struct CallDocumentsArgs {
+    /// Protocol document that the task can be carried out by: its file, or its hash; repeated, the preferred first
+    #[arg(long = "document", value_name = "FILE|HASH", value_parser = document::named)]
+    documents: Vec<DocumentHash>,
+    /// With --document: an offer that names none of them cannot win
+    #[arg(long, requires = "documents")]
+    require_document: bool,
+}
+
+impl CallDocumentsArgs {
+    /// What a call says of them; nothing where there are none.
+    ///
+    /// # Errors
+    /// [`Failure::configuration`] where one is named twice, or more than a call names.
+    pub fn named(&self) -> Result<Option<CallDocuments>, Failure> {
+        let hashes = self.documents.clone();
+        if hashes.len() > DOCUMENTS_MAX {
+            let count = hashes.len();
+            return Err(Failure::configuration(format_args!(
+                "--document: a call names at most {DOCUMENTS_MAX}, not {count}"
+            )));
         }
+        let mut named = BTreeSet::new();
+        if let Some(twice) = hashes.iter().find(|hash| !named.insert(**hash)) {
+            return Err(Failure::configuration(format_args!(
+                "--document: {twice} is named twice; name each document once"
+            )));
+        }
+        Ok((!hashes.is_empty()).then_some(CallDocuments { hashes, require: self.require_document }))
     }
 }
 

@@ -89,7 +89,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     models: DemoModelArgs,
     /// Let calls name protocol documents, and routines of every kind carry the awards out; contractors without one talk
-    #[arg(long, conflicts_with = "contractor_model")]
+    #[arg(long, conflicts_with_all = ["contractor_model", "documents"])]
     routines: bool,
     /// Write every message of every agent, one JSON document per line
     #[arg(long, value_name = "FILE")]
@@ -225,7 +225,7 @@ impl DemoArgs {
             contractor,
             ..CallScenario::default()
         };
-        Ok(self.calls.of(scenario).traced(crate::output::tracer()))
+        Ok(self.calls.of(scenario)?.traced(crate::output::tracer()))
     }
 
     /// The key of the exchange's tokens: the one `llmx token` uses, where agents of others are let in. Where it cannot be

@@ -41,7 +41,8 @@ const PROGRESS_LOG_S: u64 = 5;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx traffic --gateway http://127.0.0.1:8080 --rate 20 --duration 120\n  llmx traffic --to agent://bob --policy high --task \"carry a piano\"\n  \
-    llmx traffic --load ramp:200 --rate 10 --duration 60\n\n\
+    llmx traffic --load ramp:200 --rate 10 --duration 60\n  \
+    llmx traffic --to agent://parcel-contractor-0 --task 1500 --document examples/parcel-price.md --rate 1\n\n\
     Counts are what the initiator sees. Offers, fairness and the invariants need every agent's view: `llmx demo`.\n\
     One initiator is held to the gateway's rate like every agent: 2,000 requests a second by default, acknowledgements\n\
     included, which is at least 200 calls a second. What is beyond waits and is sent again, and latencies then measure\n\
@@ -118,7 +119,7 @@ pub async fn run(args: TrafficArgs) -> Outcome {
         vec![agent_metrics.observer(AgentRole::Initiator), Arc::new(Watch::try_new(&registry)?), deferrals.clone()];
     let options = AgentOptions { observer: Some(Arc::new(watchers)), tracer: tracer(), ..AgentOptions::default() };
     let remote = args.remote.open("llmx-traffic").await?;
-    let scenario = args.scenario(duration, remote.connect_within, options);
+    let scenario = args.scenario(duration, remote.connect_within, options)?;
     // No witness: it judges what every agent saw, and the contractors run elsewhere.
     let recorder = Arc::new(Recorder::start(Instant::now(), false, trace).with_metrics(metrics).of_run(&scenario.run));
     let connections = Arc::new(Connections::new(&agent_metrics, 1, &remote.place));
@@ -150,7 +151,12 @@ pub async fn run(args: TrafficArgs) -> Outcome {
 }
 
 impl TrafficArgs {
-    fn scenario(&self, duration: Duration, connect_within: Duration, options: AgentOptions) -> CallScenario {
+    fn scenario(
+        &self,
+        duration: Duration,
+        connect_within: Duration,
+        options: AgentOptions,
+    ) -> Result<CallScenario, Failure> {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.calls.of(CallScenario {
             policy: self.policy.clone().filter(|policy| !policy.is_empty()),

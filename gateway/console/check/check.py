@@ -322,6 +322,37 @@ def bargains_are_drawn(check, llmx):
         demo.kill()
 
 
+def routines_are_told(check, llmx):
+    """A negotiation whose award pinned a protocol document: which one, what carried it out, and the result."""
+    browser = check.browser
+    demo = Demo(llmx, free_port(), 90, "--routines", "--rate", "4")
+    try:
+        browser.go("about:blank")
+        check.only_network("between two demos")
+        browser.go(f"{demo.url}/#token={demo.token}")
+        completed = """const s = await (await fetch('/v1/console', { headers: { Authorization: `Bearer ${sessionStorage.getItem('llmx-token')}` } })).json();
+          return (s.named?.ended ?? []).filter((e) => e.outcome === 'completed').map((e) => e.negotiation)"""
+        told, deadline = {}, time.monotonic() + PATIENCE_S
+        while not {"a function", "natural language"} <= set(told) and time.monotonic() < deadline:
+            for chosen in [one for one in browser.wait_for(completed) if one not in told.values()][:8]:
+                browser.run("location.hash = `#/negotiations/${arguments[0]}`", chosen)
+                kind = check.until(f"{chosen} says what carried it out", """const named = [...document.querySelectorAll('#timeline-facts div')]
+                  .find((e) => e.querySelector('dt').textContent === 'Carried out by');
+                  return document.getElementById('timeline-title').textContent === arguments[0] && named?.querySelector('dd').textContent""", chosen)
+                told[kind] = chosen
+        check.holds("awards are carried out by functions and in natural language", {"a function", "natural language"} <= set(told), told)
+        step = "return document.querySelector('#timeline-body li[data-kind=\"reported\"]')?.textContent"
+        browser.run("location.hash = `#/negotiations/${arguments[0]}`", told["a function"])
+        check.until("its document stands among the facts", """return [...document.querySelectorAll('#timeline-facts div')]
+          .some((e) => e.querySelector('dt').textContent === 'Document' && e.querySelector('dd').textContent.length === 28)""")
+        check.until("and the report has document, kind and result", f"const told = (() => {{{step}}})(); return /by a function under .{{27}}=: 575$/.test(told ?? '')")
+        check.fits("1280 wide, a routine")
+        check.accessible("1280 wide, a routine")
+        check.quiet("a routine")
+    finally:
+        demo.kill()
+
+
 def run(check, llmx):
     browser = check.browser
     port = free_port()
@@ -369,6 +400,8 @@ def run(check, llmx):
         loses_and_finds(check, demo, llmx, port)
     finally:
         demo.kill()
+    print("a routine", flush=True)
+    routines_are_told(check, llmx)
     print("a bargain", flush=True)
     bargains_are_drawn(check, llmx)
     print("its utility plane", flush=True)

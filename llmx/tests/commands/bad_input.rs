@@ -76,6 +76,8 @@ fn own<'a>(bob: &'a str, expired: &'a str) -> Vec<(Vec<&'a str>, i32, &'static s
         (vec!["call", "x", "--document", "/dev/null"], 2, "missing_field"),
         (vec!["call", "x", "--document", SAME[0], "--document", SAME[1]], 2, "is named twice; name each document once"),
         (vec!["call", "x", "--require-document"], 2, "--document <FILE|HASH>"),
+        (vec!["traffic", "--document", "nothing.md"], 2, "no such file, and it is no hash of a document"),
+        (vec!["demo", "--routines", "--document", SAME[0]], 2, "cannot be used with"),
         (vec!["call", "x", "--id", "a~b~c"], 2, "is not a valid negotiation id"),
         (vec!["call", "x", "--id", "a~b", "--gateway", "http://127.0.0.1:1"], 2, "is not a valid negotiation id"),
         (vec!["agent", "list", "--key", "/dev/zero"], 2, "it is longer than 65536 bytes"),
