@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn agents_are_taken_by_what_they_add_and_equal_ones_by_id() {
-        let rows: [(&[&[(&str, u64)]], usize, &[&str]); 7] = [
+        let rows: [(&[Hits], usize, &[&str]); 7] = [
             // One covers both clauses.
             (&[&[("a", 10), ("b", 9)], &[("b", 10), ("c", 8)]], 3, &["b"]),
             // Nobody covers both: the gain of the second is 0.3 of a clause at least.
@@ -229,6 +229,9 @@ mod tests {
         assert_eq!(form(0, &[vec![]], 3), Formation::Alone);
         assert_eq!(form(0, &found, 0), Formation::Alone);
     }
+
+    /// Agents and their scores for a clause.
+    type Hits = &'static [(&'static str, u64)];
 
     fn one((name, score): &(&str, u64)) -> FoundAgent {
         FoundAgent { agent: AgentId::try_new(name).unwrap(), score: *score }

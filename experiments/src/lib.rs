@@ -2,10 +2,11 @@
 //!
 //! An experiment leaves a folder. `experiment.json` is the plan as it was resolved; each folder under `cells` holds what one
 //! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else. A [`soak`]
-//! leaves its samples instead, and [`mod@agora`] its queries.
+//! leaves its samples instead, [`mod@agora`] its queries, and [`ioa`] its formations.
 
 pub mod agora;
 pub mod figures;
+pub mod ioa;
 #[cfg(feature = "llm")]
 pub mod model;
 pub mod plan;

@@ -53,6 +53,8 @@ enum PartArg {
     /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine; in builds with the feature
     /// wasm: WebAssembly as well, and decisions of others beside modules that loop and take memory
     Agora,
+    /// Searches for agents, among few and among many
+    Search,
 }
 
 impl From<PartArg> for Part {
@@ -68,6 +70,7 @@ impl From<PartArg> for Part {
             PartArg::Recovery => Self::Recovery,
             PartArg::Telemetry => Self::Telemetry,
             PartArg::Agora => Self::Agora,
+            PartArg::Search => Self::Search,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `llmx experiment`: a plan of cells, run one after another into a folder, each once.
 
+mod formation;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,6 +84,14 @@ enum ExperimentCommand {
         The same as llmx agora demo, with 20 seeds unless --seeds says otherwise. docs/agora.md"
     )]
     Agora(AgoraRunArgs),
+    /// Whether searches find the right agents for a task: generated tasks and profiles, beside the paper's figures
+    #[command(
+        after_help = "Examples:\n  llmx experiment ioa\n  llmx experiment ioa --seed 6 --seeds 1 --out run/ioa --json\n\n\
+        625 tasks and 1825 profiles of each seed: a team for each task by what searches find, a sub-team or none for a sub-task,\n\
+        and agents at random beside them. No model is asked; the same seeds give the same files. docs/experiments.md\n\
+        Fails (1) when a figure is outside what is claimed of it."
+    )]
+    Ioa(formation::FormationArgs),
     /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
     #[cfg(feature = "llm")]
     #[command(
@@ -173,6 +183,7 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
             experiment(&name, &text, args.run).await
         }
         ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
+        ExperimentCommand::Ioa(args) => formation::run(args).await,
         ExperimentCommand::Agora(args) => agora::experiment(args, AGORA_SEEDS).await,
         #[cfg(feature = "llm")]
         ExperimentCommand::Model(args) => match args.gullible {

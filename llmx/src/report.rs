@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use experiments::agora;
 use experiments::figures::hypotheses::Judgement;
 use experiments::report::differences::{self, Differences};
 use experiments::report::folder::FolderError;
 use experiments::report::markdown::{digits, scope, summary};
 use experiments::report::{self, ExperimentReport, ReportError};
+use experiments::{agora, ioa};
 
 use crate::output::{Failure, Outcome, print, print_json, table};
 
@@ -41,6 +41,9 @@ fn report(args: &ReportArgs) -> Outcome {
     if agora::report::plan(&args.folder).is_some() {
         return report_of_agora(args);
     }
+    if ioa::report::plan(&args.folder).is_some() {
+        return report_of_formations(args);
+    }
     let own = computed(&args.folder)?;
     let other = args.compare.as_deref().map(computed).transpose()?;
     let found = other.map(|other| differences::compare(&own, &other));
@@ -62,6 +65,21 @@ fn report_of_agora(args: &ReportArgs) -> Outcome {
         ));
     }
     let report = agora::report::write(&args.folder).map_err(Failure::failed)?;
+    if args.json {
+        return print_json(&report);
+    }
+    print(report.text().trim_end());
+    Ok(())
+}
+
+/// The report of `llmx experiment ioa`.
+fn report_of_formations(args: &ReportArgs) -> Outcome {
+    if args.compare.is_some() {
+        return Err(Failure::configuration(
+            "--compare: runs of `llmx experiment ioa` are not compared; each states its seeds",
+        ));
+    }
+    let report = ioa::report::write(&args.folder).map_err(Failure::failed)?;
     if args.json {
         return print_json(&report);
     }

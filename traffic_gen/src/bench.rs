@@ -12,6 +12,7 @@
 //! | [`overhead`] | what metrics and traces cost |
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
+//! | [`mod@search`] | searches for agents, among few and among many |
 //! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
 
 pub mod admission;
@@ -24,6 +25,7 @@ pub mod overhead;
 pub mod processes;
 pub mod recovery;
 pub mod rounds;
+pub mod search;
 pub mod steps;
 pub mod suite;
 pub mod usage;

@@ -13,7 +13,7 @@ use super::durability::{self, LogPlace};
 #[cfg(feature = "wasm")]
 use super::processes;
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, agora, budget, fold, overhead, recovery, steps};
+use super::{Row, admission, agora, budget, fold, overhead, recovery, search, steps};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -50,6 +50,8 @@ pub enum Part {
     /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
     /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
+    /// Searches for agents, among few and among many.
+    Search,
 }
 
 impl Part {
@@ -70,6 +72,8 @@ pub struct BenchPlan {
     pub recovered: u32,
     /// Pairs of closed loops, without and with telemetry.
     pub telemetry_pairs: usize,
+    /// Agents among whom is searched at most.
+    pub searched_max: usize,
     /// Pairs of loads, without and with modules that do what their limits are for.
     pub isolation_pairs: usize,
 }
@@ -82,6 +86,7 @@ impl Default for BenchPlan {
             open_max: 1_000_000,
             recovered: 100_000,
             telemetry_pairs: 10,
+            searched_max: 1_000_000,
             isolation_pairs: 6,
         }
     }
@@ -97,6 +102,7 @@ impl BenchPlan {
             open_max: 100_000,
             recovered: 10_000,
             telemetry_pairs: 3,
+            searched_max: 100_000,
             isolation_pairs: 3,
         }
     }
@@ -146,6 +152,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
                 #[cfg(feature = "wasm")]
                 isolated(plan, &mut add).await?;
             }
+            Part::Search => searched(plan, &mut add).await?,
         }
     }
     Ok(rows)
@@ -244,6 +251,25 @@ async fn core(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchErr
         } else {
             let row = Row::new("core.bytes_per_offer", cost.bytes_per_offer, "bytes");
             add(row.under(512.0).aiming_at("<= 512 bytes"));
+        }
+    }
+    Ok(())
+}
+
+/// Searches among growing numbers of agents, with the times the project set itself.
+async fn searched(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let targets_ms = [(1_000, 1), (100_000, 5), (1_000_000, 20)];
+    for (agents, target_ms) in targets_ms.into_iter().filter(|(agents, _)| *agents <= plan.searched_max) {
+        let cost = computed(move || search::measure(agents)).await?;
+        let row = |what: &str, value, unit| Row::new(format!("search.{what}.agents_{agents}"), value, unit);
+        add(row("p50", cost.p50_ms, "ms"));
+        add(row("p99", cost.p99_ms, "ms").aiming_at(format!("<= {target_ms} ms")));
+        let registering = row("p99_registering", cost.p99_registering_ms, "ms").under(cost.p99_ms);
+        add(registering.aiming_at("<= 2 times"));
+        add(row("built", cost.built_per_s, "agents/s").aiming_at(">= 20000 agents/s"));
+        // Among few, what the process holds anyhow is more than the index.
+        if agents >= 100_000 {
+            add(row("bytes_per_agent", cost.bytes_per_agent, "bytes").under(1024.0).aiming_at("<= 1024 bytes"));
         }
     }
     Ok(())

@@ -1,0 +1,56 @@
+//! `llmx experiment ioa`: whether searches find the right agents for a task.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use experiments::ioa::{FormationPlan, FormationRunError, TASKS, report, run as play};
+
+use crate::arguments::default_folder;
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Arguments of `llmx experiment ioa`.
+#[derive(Debug, clap::Args)]
+pub struct FormationArgs {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds are played
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Where to keep what is computed (default: run/experiments/ioa-generated-seeds-FIRST-to-LAST)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the figures as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// Forms the teams, computes the report, and fails when a claim does not hold.
+pub async fn run(args: FormationArgs) -> Outcome {
+    let plan = FormationPlan::new(args.seed, args.seeds, TASKS);
+    let out = args.out.unwrap_or_else(|| default_folder("ioa", "generated", (args.seed, args.seeds)));
+    let progress = (!args.json).then(Progress::new);
+    let folder = out.clone();
+    // Signals are heard while it computes.
+    let played = tokio::task::spawn_blocking(move || {
+        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
+        let played = play(&plan, &folder, &show);
+        progress.iter().for_each(Progress::finish);
+        played.map(|()| report::write(&folder))
+    });
+    let report = played.await?.map_err(|error| match error {
+        FormationRunError::OtherExperiment(_) => Failure::configuration(error),
+        FormationRunError::File(_) | FormationRunError::Name(_) => Failure::failed(error),
+    })?;
+    let report = report.context("the report; the formations are kept, and `llmx report` computes it again")?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(report.text().trim_end());
+        print(format_args!("\nwritten to {}: report.md, figures.json, cells/", out.display()));
+    }
+    if report.holds() {
+        return Ok(());
+    }
+    Err(Failure::failed(anyhow::anyhow!("{} claims do not hold; report.md names them", report.failures().count())))
+}
