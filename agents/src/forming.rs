@@ -93,7 +93,8 @@ impl WordWeights {
     }
 }
 
-/// An agent that a search for a clause found.
+/// An agent that a search for a clause found. Each clause is searched for by itself: the answer to a search for several holds
+/// an agent under the first alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundAgent {
     /// The agent.

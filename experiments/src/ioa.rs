@@ -9,11 +9,13 @@
 //! |---|---|
 //! | [`population`] | which tasks, profiles and sub-tasks are there? |
 //! | [`formation`] | who is called for each, and how near is that to whom it was made for? |
+//! | [`live`] | do searches at a gateway come to the same? |
 //! | [`figures`] | what do the ranks come to, and do they hold what is claimed? |
 //! | [`report`] | the same from a folder, as a page |
 
 pub mod figures;
 pub mod formation;
+pub mod live;
 pub mod population;
 pub mod report;
 
@@ -62,6 +64,9 @@ pub enum FormationRunError {
     /// An agent's name is none.
     #[error("an agent's name cannot be: {0}")]
     Name(#[from] IdError),
+    /// The exchange of the searches.
+    #[error("the searches at a gateway: {0}")]
+    Live(String),
 }
 
 impl FormationPlan {
@@ -96,6 +101,16 @@ pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(
         write(&folder.join("cells").join(name), &records)?;
     }
     Ok(())
+}
+
+/// Makes the formations of the first seed by searches at a gateway in this process, and compares them.
+///
+/// # Errors
+/// [`FormationRunError`].
+pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFigures, FormationRunError> {
+    let population = Population::drawn(plan.seed, plan.tasks)?;
+    let records = formation::play(&population);
+    live::play(&population, &records).await
 }
 
 /// Folder of a seed.

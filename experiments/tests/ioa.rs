@@ -7,7 +7,7 @@ use std::fs;
 use experiments::ioa::figures::{RankFigures, SeedFigures};
 use experiments::ioa::formation::{Forming, play};
 use experiments::ioa::population::{MadeFor, Population};
-use experiments::ioa::{FormationPlan, FormationRunError, TASKS, report, run};
+use experiments::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run};
 
 /// Tasks of the small runs here.
 const FEW: usize = 50;
@@ -76,6 +76,15 @@ fn the_same_seed_leaves_the_same_bytes_and_another_plan_is_refused_there() {
     fs::write(&path, worse).unwrap();
     let report = report::compute(folders[0].path()).unwrap();
     assert!(report.failures().any(|(seed, verdict)| (seed, verdict.name) == (3, "regular Top@1")), "{}", report.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn searches_at_a_gateway_form_the_same_teams() {
+    let figures = play_live(&FormationPlan::new(1, 1, FEW)).await.unwrap();
+    assert_eq!((figures.registered, figures.differences), (146, 0), "{figures:?}");
+    // A team for each task, and a sub-team for each sub-task of a specialist.
+    assert_eq!(figures.teams, FEW + 26);
+    assert!(figures.searches > 4 * FEW, "{figures:?}");
 }
 
 #[test]

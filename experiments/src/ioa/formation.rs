@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::population::{MadeFor, Population, Profile};
 
 /// Most agents called for a task.
-const RECRUITS_MAX: usize = 4;
+pub const RECRUITS_MAX: usize = 4;
 /// Agents called for a sub-task that nobody of the team covers.
-const SUB_TEAM: usize = 2;
+pub const SUB_TEAM: u32 = 2;
 /// Sets the draws of the random recruits apart from those of the population.
 const RANDOM_SEED: u64 = 0x5eed;
 
@@ -79,8 +79,8 @@ impl Registry {
     }
 
     /// The best hits of a text.
-    fn find(&self, text: &str, limit: usize) -> Vec<FoundAgent> {
-        let hits = self.index.search(&Query::of_text(text), limit, None, &|_, ()| true);
+    fn find(&self, text: &str, limit: u32) -> Vec<FoundAgent> {
+        let hits = self.index.search(&Query::of_text(text), limit as usize, None, &|_, ()| true);
         hits.into_iter().map(|hit| FoundAgent { agent: hit.place.agent, score: hit.place.score }).collect()
     }
 
@@ -119,7 +119,7 @@ pub fn play(population: &Population) -> Vec<FormationRecord> {
 fn regular(population: &Population, registry: &Registry) -> Vec<FormationRecord> {
     let mut records = Vec::new();
     for (number, task) in population.tasks.iter().enumerate() {
-        let found: Vec<_> = task.clauses.iter().map(|clause| registry.find(clause, HITS_DEFAULT as usize)).collect();
+        let found: Vec<_> = task.clauses.iter().map(|clause| registry.find(clause, HITS_DEFAULT)).collect();
         let called = recruits(&found, RECRUITS_MAX);
         for made_for in task.labelled.iter().filter_map(|place| population.labelled.get(*place)) {
             let rank = registry.rank(&made_for.agent, &called);

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use experiments::ioa::{FormationPlan, FormationRunError, TASKS, report, run as play};
+use experiments::ioa::live::LiveFigures;
+use experiments::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run as play};
 
 use crate::arguments::default_folder;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
@@ -20,6 +21,10 @@ pub struct FormationArgs {
     /// Where to keep what is computed (default: run/experiments/ioa-generated-seeds-FIRST-to-LAST)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Register every profile of the first seed at a gateway in this process and form the teams by searches there too; fails (1)
+    /// when one comes to other agents
+    #[arg(long)]
+    live: bool,
     /// Print the figures as JSON, and no progress
     #[arg(long)]
     json: bool,
@@ -30,27 +35,43 @@ pub async fn run(args: FormationArgs) -> Outcome {
     let plan = FormationPlan::new(args.seed, args.seeds, TASKS);
     let out = args.out.unwrap_or_else(|| default_folder("ioa", "generated", (args.seed, args.seeds)));
     let progress = (!args.json).then(Progress::new);
-    let folder = out.clone();
+    let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
     // Signals are heard while it computes.
     let played = tokio::task::spawn_blocking(move || {
         let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
         let played = play(&plan, &folder, &show);
+        let live = played.and_then(|()| is_live.then(|| runtime.block_on(play_live(&plan))).transpose());
         progress.iter().for_each(Progress::finish);
-        played.map(|()| report::write(&folder))
+        live.map(|live| (report::write(&folder), live))
     });
-    let report = played.await?.map_err(|error| match error {
+    let (report, live) = played.await?.map_err(|error| match error {
         FormationRunError::OtherExperiment(_) => Failure::configuration(error),
-        FormationRunError::File(_) | FormationRunError::Name(_) => Failure::failed(error),
+        FormationRunError::File(_) | FormationRunError::Name(_) | FormationRunError::Live(_) => Failure::failed(error),
     })?;
     let report = report.context("the report; the formations are kept, and `llmx report` computes it again")?;
     if args.json {
-        print_json(&report)?;
+        let mut document = serde_json::to_value(&report)?;
+        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
+            members.insert("live".to_owned(), serde_json::to_value(live)?);
+        }
+        print_json(&document)?;
     } else {
         print(report.text().trim_end());
+        live.iter().for_each(|live| print(told(live)));
         print(format_args!("\nwritten to {}: report.md, figures.json, cells/", out.display()));
+    }
+    if let Some(live) = live.filter(|live| live.differences > 0) {
+        return Err(Failure::failed(anyhow::anyhow!("{} teams differ: {}", live.differences, live.told.join("; "))));
     }
     if report.holds() {
         return Ok(());
     }
     Err(Failure::failed(anyhow::anyhow!("{} claims do not hold; report.md names them", report.failures().count())))
+}
+
+fn told(live: &LiveFigures) -> String {
+    let LiveFigures { registered, searches, teams, differences, .. } = live;
+    format!(
+        "\n{registered} profiles registered at a gateway, {searches} searches there: {teams} teams, of which {differences} differ."
+    )
 }
