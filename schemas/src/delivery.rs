@@ -427,6 +427,12 @@ pub enum Outcome {
     Unconcluded,
     /// NOT_FORMED: too few joined the team.
     NotFormed,
+    /// CONSENSUS: more than two thirds of a panel gave the same answer.
+    Consensus,
+    /// PLURALITY{rounds, timeout, silence}: the answer most of a panel gave.
+    Plurality,
+    /// NO_ANSWER{rounds, timeout, silence}: nobody in the panel gave one.
+    NoAnswer,
 }
 
 impl Outcome {
@@ -448,7 +454,8 @@ pub struct Closing {
     /// Head of the hash chain over the negotiation's inputs.
     pub digest: Digest,
     /// Further detail, for example `done_before_cancel`; of a bargain `rounds`, `deadline`, `step_timeout`, `unconfirmed`,
-    /// `not_joined`, or who ended it; of a team `silence`, `deadline`, `rejected`, `left`, `orphaned`.
+    /// `not_joined`, or who ended it; of a team `silence`, `deadline`, `rejected`, `left`, `orphaned`; of a panel
+    /// what stopped it ([`Stopped`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What a bargain agreed on.

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::{AgentId, DomainName};
+use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
 
 /// Most seats of a panel.
 pub const SEATS_MAX: usize = 32;
@@ -267,6 +268,117 @@ pub struct Usage {
     pub completion_tokens: u64,
 }
 
+/// What is wrong with the rules of a panel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{pointer}: {expected}")]
+pub struct PanelFault {
+    /// JSON pointer into the rules.
+    pub pointer: String,
+    /// What would have been accepted.
+    pub expected: &'static str,
+}
+
+/// Checks that rules do not contradict themselves and are within their ranges.
+///
+/// # Errors
+/// The first fault, in the order of the members of [`PanelSpec`].
+pub fn check_panel(spec: &PanelSpec) -> Result<(), PanelFault> {
+    check_answer_kind(&spec.answer)?;
+    within((1..=PANEL_ROUNDS_MAX).contains(&spec.rounds), "/rounds", "1 to 8 rounds")?;
+    within(is_timer(spec.answer_ms), "/answer_ms", "1 ms to a day")?;
+    within(spec.consensus_from <= spec.rounds, "/consensus_from", "at most `rounds`")?;
+    if let Some(select) = &spec.select {
+        let is_before_last = select.after_round >= 1 && select.after_round < spec.rounds;
+        within(is_before_last, "/select/after_round", "1 to `rounds` - 1")?;
+        within((1..=KEEP_MAX).contains(&select.keep), "/select/keep", "1 to 16 seats")?;
+        if let Ranker::Agent { rank_ms, .. } = &select.ranker {
+            within(is_timer(*rank_ms), "/select/ranker/rank_ms", "1 ms to a day")?;
+        }
+    }
+    if let Some(review) = &spec.review {
+        within((1..=REVIEWERS_MAX).contains(&review.by.len()), "/review/by", "1 to 8 reviewers")?;
+        for (index, reviewer) in review.by.iter().enumerate() {
+            let is_first = !review.by.iter().take(index).any(|other| other == reviewer);
+            within(is_first, &format!("/review/by/{index}"), "each reviewer once")?;
+        }
+        within(is_timer(review.review_ms), "/review/review_ms", "1 ms to a day")?;
+    }
+    let seats_max = u32::try_from(SEATS_MAX).unwrap_or(u32::MAX);
+    if let Some(choose) = &spec.choose {
+        within((1..=seats_max).contains(&choose.keep), "/choose/keep", "1 to 32 seats")?;
+        within(choose.newcomers <= seats_max, "/choose/newcomers", "at most 32 seats")?;
+        within((1..=RUNS_MAX).contains(&choose.min_runs), "/choose/min_runs", "1 to 1 000 000 panels")?;
+    }
+    within((1..=seats_max).contains(&spec.min_seats), "/min_seats", "1 to 32 seats")?;
+    within((1..=STRIKES_MAX).contains(&spec.max_strikes), "/max_strikes", "1 to 100 strikes")
+}
+
+fn check_answer_kind(kind: &AnswerKind) -> Result<(), PanelFault> {
+    match kind {
+        AnswerKind::Choice { options } => {
+            within((2..=OPTIONS_MAX).contains(&options.len()), "/answer/options", "2 to 64 options")?;
+            let earlier = |index: usize, option: &String| {
+                options.iter().take(index).any(|other| other.eq_ignore_ascii_case(option))
+            };
+            let twice = options.iter().enumerate().find(|(index, option)| earlier(*index, option));
+            let pointer = twice.map(|(index, _)| format!("/answer/options/{index}")).unwrap_or_default();
+            within(twice.is_none(), &pointer, "options that differ by more than the case of letters")
+        }
+        AnswerKind::Set { separator, .. } => {
+            let is_separator = (1..=SEPARATOR_LEN_MAX).contains(&separator.chars().count());
+            within(is_separator, "/answer/separator", "1 to 8 characters")
+        }
+        AnswerKind::Bleu { at_least_permille } => {
+            let is_bound = (BLEU_PERMILLE_MIN..=PERMILLE).contains(at_least_permille);
+            within(is_bound, "/answer/at_least_permille", "850 to 1000 thousandths")
+        }
+        AnswerKind::Exact { .. } | AnswerKind::Number | AnswerKind::Math | AnswerKind::Json => Ok(()),
+    }
+}
+
+fn is_timer(ms: u64) -> bool {
+    (1..=TIMER_MS_MAX).contains(&ms)
+}
+
+fn within(holds: bool, pointer: &str, expected: &'static str) -> Result<(), PanelFault> {
+    if holds { Ok(()) } else { Err(PanelFault { pointer: pointer.to_owned(), expected }) }
+}
+
+impl PanelSpec {
+    /// Most seats a panel of these rules has.
+    #[must_use]
+    pub const fn seats_max(&self) -> usize {
+        match self.answer {
+            AnswerKind::Bleu { .. } => BLEU_SEATS_MAX,
+            AnswerKind::Exact { .. }
+            | AnswerKind::Choice { .. }
+            | AnswerKind::Number
+            | AnswerKind::Math
+            | AnswerKind::Set { .. }
+            | AnswerKind::Json => SEATS_MAX,
+        }
+    }
+}
+
+impl PanelAnswer {
+    /// The longest of `answer`, `text` and `reviews`, where all three take more than [`ANSWER_BYTES_MAX`] bytes of canonical
+    /// JSON together: a JSON pointer into the payload.
+    #[must_use]
+    pub fn oversized(&self) -> Option<&'static str> {
+        let answer = self.answer.as_ref().map_or(0, json_len);
+        let text = self.text.as_ref().map_or(0, json_len);
+        let reviews = self.reviews.as_ref().map_or(0, json_len);
+        let members = [(answer, "/answer"), (text, "/text"), (reviews, "/reviews")];
+        let longest = members.into_iter().max_by_key(|(bytes, _)| *bytes);
+        longest.filter(|_| answer + text + reviews > ANSWER_BYTES_MAX).map(|(_, pointer)| pointer)
+    }
+}
+
+/// Bytes of a text, or of a list of them, as compact JSON, which is its canonical form.
+fn json_len(document: &impl Serialize) -> usize {
+    serde_json::to_string(document).map_or(usize::MAX / 4, |text| text.len())
+}
+
 /// A member that is there, `null` included.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(source: D) -> Result<Option<T>, D::Error> {
     T::deserialize(source).map(Some)
@@ -308,6 +420,40 @@ mod tests {
         assert_eq!((spec.asking, spec.rate, spec.evidence, spec.max_strikes), (Asking::QuorumFirst, true, true, 3));
         let select: PanelSelection = serde_json::from_value(json!({"after_round": 2, "keep": 2})).unwrap();
         assert_eq!((select.if_more_than, select.recheck, select.ranker), (3, true, Ranker::Support));
+    }
+
+    #[test]
+    fn rules_that_contradict_themselves_are_faulted_where_they_do() {
+        let faulted = |rules: serde_json::Value| check_panel(&serde_json::from_value(rules).unwrap()).err();
+        assert_eq!(faulted(json!({})), None);
+        assert_eq!(faulted(json!({"select": {"after_round": 2, "keep": 2}, "consensus_from": 3})), None);
+        for (rules, pointer) in [
+            (json!({"select": {"after_round": 3, "keep": 2}}), "/select/after_round"),
+            (json!({"select": {"after_round": 0, "keep": 2}}), "/select/after_round"),
+            (json!({"consensus_from": 4}), "/consensus_from"),
+            (json!({"answer": {"kind": "choice", "options": ["a", "b", "A"]}}), "/answer/options/2"),
+            (json!({"answer": {"kind": "bleu", "at_least_permille": 849}}), "/answer/at_least_permille"),
+            (json!({"answer": {"kind": "set", "of": "exact", "separator": ""}}), "/answer/separator"),
+            (json!({"review": {"by": ["ann", "bob", "ann"]}}), "/review/by/2"),
+            (json!({"rounds": 9}), "/rounds"),
+            (json!({"min_seats": 33}), "/min_seats"),
+            (json!({"max_strikes": 0}), "/max_strikes"),
+        ] {
+            assert_eq!(faulted(rules.clone()).map(|fault| fault.pointer).as_deref(), Some(pointer), "{rules}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_measured_as_it_is_escaped_and_the_longest_member_is_at_fault() {
+        let said = |answer: usize, text: usize| PanelAnswer {
+            answer: Some(Some("a".repeat(answer))),
+            text: Some("\u{1}".repeat(text)),
+            ..PanelAnswer::default()
+        };
+        assert_eq!(said(8188, 0).oversized(), None);
+        assert_eq!(said(8189, 0).oversized(), Some("/answer"));
+        assert_eq!(said(2000, 1031).oversized(), None);
+        assert_eq!(said(2000, 1032).oversized(), Some("/text"));
     }
 
     #[test]

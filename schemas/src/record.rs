@@ -149,6 +149,9 @@ pub struct Pinned {
     /// Of a call to a team: what its tasks run under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_policy: Option<TaskPolicy>,
+    /// Of a call to a panel: who else takes part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panel: Option<Box<PinnedPanel>>,
 }
 
 /// The policy of a team's tasks.
@@ -158,6 +161,17 @@ pub struct TaskPolicy {
     pub policy: Arc<Policy>,
     /// Its digest.
     pub digest: Digest,
+}
+
+/// Who takes part in a panel beside its seats: registered and consenting, none of them a seat.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedPanel {
+    /// The ranker, where it is an agent other than the initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranker: Option<Invitation>,
+    /// The reviewers, in the order of the call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reviewers: Vec<Invitation>,
 }
 
 /// One invited agent.

@@ -112,6 +112,13 @@ pub enum RegisterValue {
         /// Digest of the decision record.
         decision: Digest,
     },
+    /// The result of a panel, under the key of lot 0, award 1.
+    Finding {
+        /// Head of the negotiation's hash chain.
+        chain: Digest,
+        /// Digest of the decision record.
+        decision: Digest,
+    },
     /// Under [`RegisterKey::Closed`].
     Closed {
         /// Head of the hash chain.

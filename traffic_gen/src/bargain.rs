@@ -82,7 +82,10 @@ impl BargainEnd {
                 | Outcome::Aborted
                 | Outcome::Concluded
                 | Outcome::Unconcluded
-                | Outcome::NotFormed,
+                | Outcome::NotFormed
+                | Outcome::Consensus
+                | Outcome::Plurality
+                | Outcome::NoAnswer,
                 _,
             ) => Self::Stopped,
         }

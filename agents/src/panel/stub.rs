@@ -183,21 +183,21 @@ impl Round<'_> {
 
     /// Its own last answer or a peer's; none where nobody has given one.
     fn debated(&self, own: Option<&ShownAnswer>, peers: &[ShownAnswer], rated: &[u32]) -> Option<String> {
-        let own = own.and_then(|own| own.answer.clone());
+        let own = own.and_then(|own| own.answer.as_deref()).map(str::to_owned);
         if own.is_some() && self.chances.holds {
             return own;
         }
-        let mut weighed: Vec<(&String, usize)> = peers
+        let mut weighed: Vec<(&str, usize)> = peers
             .iter()
             .zip(rated)
-            .filter_map(|(peer, &rating)| Some((peer.answer.as_ref()?, rating as usize)))
+            .filter_map(|(peer, &rating)| Some((peer.answer.as_deref()?, rating as usize)))
             .collect();
         weighed.sort();
         let total: usize = weighed.iter().map(|(_, weight)| weight).sum();
         let mut left = scaled(self.chances.peer, total);
         for (answer, weight) in weighed {
             if left < weight {
-                return Some(answer.clone());
+                return Some(answer.to_owned());
             }
             left -= weight;
         }
@@ -218,7 +218,8 @@ impl Round<'_> {
 
     fn rate_one(&mut self, peer: &ShownAnswer) -> u32 {
         let (is_discerned, is_extreme) = (self.draws.happens(self.stub.profile.discernment), self.draws.happens(0.5));
-        let is_right = peer.answer.is_some() && peer.answer.as_ref() == self.question.map(|question| &question.right);
+        let is_right =
+            peer.answer.is_some() && peer.answer.as_deref() == self.question.map(|question| question.right.as_str());
         let looks_right = is_right == is_discerned;
         match self.stub.profile.rates {
             Rating::Honest => judged(looks_right, is_extreme),
@@ -226,7 +227,7 @@ impl Round<'_> {
             Rating::SelfOnly => RATING_MIN,
             Rating::Ring => {
                 let own = self.stub.profile.ring.as_deref().map(mark);
-                if own.is_some() && peer.text == own { RATING_MAX } else { RATING_MIN }
+                if own.is_some() && peer.text.as_deref() == own.as_deref() { RATING_MAX } else { RATING_MIN }
             }
         }
     }
@@ -240,7 +241,7 @@ impl Round<'_> {
             let said = peers.iter().zip(&own).filter_map(|(peer, &looks)| Some((of(peer)?, looks)));
             let (mut alike, mut all) = (0, 0);
             for (review, looks) in said {
-                alike += u32::from((review == LOOKS_RIGHT) == looks);
+                alike += u32::from((*review == *LOOKS_RIGHT) == looks);
                 all += 1;
             }
             (alike * (RATING_MAX - RATING_MIN)).checked_div(all).map_or(RATING_MIDDLE, |above| RATING_MIN + above)
@@ -317,8 +318,8 @@ impl AnswerScript {
     }
 
     fn rating(&self, peer: &ShownAnswer) -> u32 {
-        let by = |name: &Option<String>| self.ratings.get(name.as_deref()?).copied();
-        by(&peer.text).or_else(|| by(&peer.answer)).unwrap_or(RATING_MIDDLE)
+        let by = |name: Option<&str>| self.ratings.get(name?).copied();
+        by(peer.text.as_deref()).or_else(|| by(peer.answer.as_deref())).unwrap_or(RATING_MIDDLE)
     }
 }
 

@@ -124,7 +124,7 @@ fn ask(round: u32) -> Ask {
     Ask {
         round,
         rounds: Some(3),
-        task: Some("Which is prime?".to_owned()),
+        task: Some("Which is prime?".into()),
         answer: None,
         answer_by: time,
         ends_by: time,
@@ -143,9 +143,9 @@ fn asked(n: u8, ask: Ask) -> Delivery {
 
 fn finding() -> Finding {
     Finding {
-        outcome: Outcome::Completed,
+        outcome: Outcome::Consensus,
         stopped: Stopped::Answers,
-        answer: "B".to_owned(),
+        answer: "B".into(),
         key: Some("B".to_owned()),
         agreed: 1,
         of: 1,

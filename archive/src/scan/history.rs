@@ -112,6 +112,12 @@ impl NegotiationHistory {
                     dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
                 }
             }
+            Effect::Event(Event::Found(decision)) => {
+                if let Some(dossier) = self.dossier(&decision.negotiation) {
+                    let document = serde_json::value::to_raw_value(&*decision);
+                    dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
+                }
+            }
             Effect::Event(Event::Ended { negotiation, outcome, at, .. }) => {
                 let dossiers = self.dossiers.entry(negotiation.clone()).or_default();
                 let ended = dossiers.pop_front().unwrap_or_default();
@@ -178,7 +184,8 @@ impl NegotiationRecord {
             RegisterValue::Award { .. }
             | RegisterValue::AwardEnd { .. }
             | RegisterValue::Agreement { .. }
-            | RegisterValue::Formed { .. } => None,
+            | RegisterValue::Formed { .. }
+            | RegisterValue::Finding { .. } => None,
         });
         let chain = registered.unwrap_or(recomputed);
         let expected = Expected { entries: register.clone(), is_conflict };

@@ -34,7 +34,7 @@ pub(super) fn pin(
     if let Payload::Cfp(cfp) = &checked.message.payload {
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
         let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
-        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None })))
+        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel: None })))
     } else if let Payload::Join(join) = &checked.message.payload {
         pin_mandate(registry, join.mandate.as_deref())
     } else {
@@ -124,7 +124,14 @@ fn pin_mandate(registry: &Registry, mandate: Option<&Mandate>) -> Result<Option<
     let Some(name) = mandate.and_then(|mandate| mandate.policy.as_deref()) else { return Ok(None) };
     let tables = registry.read();
     let PinnedPolicy { policy, digest } = policy_of_mandate(&tables.policies, name)?.clone();
-    Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited: Vec::new(), left_out: 0, task_policy: None })))
+    Ok(Some(Arc::new(Pinned {
+        policy,
+        policy_digest: digest,
+        invited: Vec::new(),
+        left_out: 0,
+        task_policy: None,
+        panel: None,
+    })))
 }
 
 fn policy_of_mandate<'t>(policies: &'t PolicyTable, name: &str) -> Result<&'t PinnedPolicy, Refusal> {

@@ -10,6 +10,7 @@ use schemas::{
 };
 
 use crate::acceptance::decision::{AwardLoss, Decision};
+use crate::negotiation::panel::PanelDecision;
 use crate::protocol::{Phase, Protocol};
 
 /// One request to the world, or one fact about it.
@@ -107,6 +108,16 @@ impl Invariant {
     }
 }
 
+/// What members of a panel are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum AskKind {
+    /// Seats: their answers.
+    Answer,
+    /// The ranker: an order.
+    Rank,
+}
+
 /// A fact. Durations are log time, in microseconds since the call.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -172,6 +183,19 @@ pub enum Event {
     },
     /// An award was decided.
     Decided(Arc<Decision>),
+    /// Members of a panel were asked.
+    Asked {
+        /// The negotiation.
+        negotiation: NegotiationId,
+        /// For what.
+        kind: AskKind,
+        /// How many.
+        count: u32,
+        /// When.
+        at: Timestamp,
+    },
+    /// A panel has come to a result.
+    Found(Arc<PanelDecision>),
     /// A contractor was struck out.
     Excluded {
         /// The negotiation.

@@ -46,10 +46,14 @@ mod protocol;
 pub mod replay;
 
 pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffer};
-pub use effect::{Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
+pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;
+pub use negotiation::panel::{
+    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectedBy,
+    SelectionRecord,
+};
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
 pub use negotiation::{CHAIN_START, ChainLink, chained};

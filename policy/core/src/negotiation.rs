@@ -4,6 +4,7 @@
 pub mod alternating_offers;
 pub(crate) mod contract_net;
 pub(crate) mod disposition;
+pub(crate) mod panel;
 pub(crate) mod phase;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ pub enum Protocol {
     ContractNet,
     /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
     AlternatingOffers,
+    /// Panels (docs/spec/panel.md).
+    Panel,
 }
 
 impl Protocol {
@@ -35,7 +37,7 @@ impl Protocol {
             // Under every version. No lane begins under 0: it stands for the rules before a new version where changes of
             // rules are tested.
             Self::ContractNet => 0,
-            Self::AlternatingOffers => 1,
+            Self::AlternatingOffers | Self::Panel => 1,
         }
     }
 
@@ -47,6 +49,7 @@ impl Protocol {
                 &[Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling]
             }
             Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
+            Self::Panel => &[Phase::Asking, Phase::Ranking],
         }
     }
 
@@ -65,6 +68,9 @@ impl Protocol {
             ],
             Self::AlternatingOffers => {
                 &[Outcome::Agreement, Outcome::NoAgreement, Outcome::Ended, Outcome::Cancelled, Outcome::Aborted]
+            }
+            Self::Panel => {
+                &[Outcome::Consensus, Outcome::Plurality, Outcome::NoAnswer, Outcome::Cancelled, Outcome::Aborted]
             }
         }
     }
@@ -123,6 +129,10 @@ pub enum Phase {
     Bargaining,
     /// A bargain agreed on, whose parties have yet to confirm.
     Confirming,
+    /// A panel whose seats answer.
+    Asking,
+    /// A panel whose ranker says who goes on.
+    Ranking,
 }
 
 impl Phase {

@@ -81,8 +81,14 @@ fn busy() -> LaneState {
         let mut call = message(&initiator, &negotiation, Act::Cfp, json!({"act": "cfp", "task": "carry 12 boxes"}), 0);
         let invitation = |agent: &AgentId| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: false };
         let invitations = invited.iter().map(invitation).collect();
-        let pinned =
-            Pinned { policy: Arc::clone(&policy), policy_digest, invited: invitations, left_out: 0, task_policy: None };
+        let pinned = Pinned {
+            policy: Arc::clone(&policy),
+            policy_digest,
+            invited: invitations,
+            left_out: 0,
+            task_policy: None,
+            panel: None,
+        };
         call.pinned = Some(Arc::new(pinned));
         let offers = invited.iter().skip(1).zip(1..).map(|(agent, nth)| {
             let terms = json!({"price": 100_000_000 + nth * 7_919, "delivery_ms": 20_000 + nth});

@@ -227,14 +227,18 @@ enum Role {
     Contractor,
     /// Of a bargain, but for its initiator.
     Party,
+    Panelist,
+    Ranker,
 }
 
 /// Whose turns are measured.
-const ROLES: [(Protocol, Role); 4] = [
+const ROLES: [(Protocol, Role); 6] = [
     (Protocol::ContractNet, Role::Initiator),
     (Protocol::ContractNet, Role::Contractor),
     (Protocol::AlternatingOffers, Role::Initiator),
     (Protocol::AlternatingOffers, Role::Party),
+    (Protocol::Panel, Role::Panelist),
+    (Protocol::Panel, Role::Ranker),
 ];
 
 /// What was waited for when a deadline passed.
@@ -477,6 +481,8 @@ impl NegotiationMetrics {
                 self.rounds.of(*protocol, *outcome).observe(f64::from(*rounds));
             }
             Event::Decided(_)
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }

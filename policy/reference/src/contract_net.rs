@@ -408,7 +408,10 @@ impl ContractNet {
             | Outcome::Ended
             | Outcome::Concluded
             | Outcome::Unconcluded
-            | Outcome::NotFormed => RejectReason::Expired,
+            | Outcome::NotFormed
+            | Outcome::Consensus
+            | Outcome::Plurality
+            | Outcome::NoAnswer => RejectReason::Expired,
         };
         self.facts.push(fact::closed(&self.id, &self.initiator, outcome));
         for contractor in self.sessions.keys().cloned().collect::<Vec<_>>() {

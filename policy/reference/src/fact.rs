@@ -41,6 +41,7 @@ fn of(effect: &Effect) -> Option<String> {
                 agreed(&write.key.to_string(), *offer_id, *terms_digest)
             }
             RegisterValue::Formed { .. } => formed_entry(&write.key.to_string()),
+            RegisterValue::Finding { .. } => format!("{} found", write.key),
             RegisterValue::AwardEnd { end, .. } => end_entry(&write.key.to_string(), *end),
             RegisterValue::Closed { outcome, .. } => closed_entry(&write.key.to_string(), *outcome),
         }),
@@ -118,7 +119,10 @@ fn happened(event: &Event) -> Option<String> {
         Event::Ended { negotiation, outcome, rounds, offers, awards, at, .. } => {
             Some(ended(negotiation, *outcome, [*rounds, *offers, *awards], *at))
         }
-        Event::Started { .. }
+        // Its finding says the same.
+        Event::Found(_)
+        | Event::Asked { .. }
+        | Event::Started { .. }
         | Event::Disposed { .. }
         | Event::Transition { .. }
         | Event::Committed { .. }

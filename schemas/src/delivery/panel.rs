@@ -1,5 +1,7 @@
 //! What those who take part in a panel are told.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Outcome;
@@ -18,10 +20,10 @@ pub struct Ask {
     pub rounds: Option<u32>,
     /// The question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<String>,
+    pub task: Option<Arc<str>>,
     /// How answers are compared; to seats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<AnswerKind>,
+    pub answer: Option<Arc<AnswerKind>>,
     /// ANSWER by then; exactly then is on time.
     pub answer_by: WireTime,
     /// The panel ends then at the latest.
@@ -46,17 +48,17 @@ pub struct Ask {
     pub review: bool,
 }
 
-/// An answer as others see it: without a name.
+/// An answer as others see it: without a name. Its texts are shared between those who are shown them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownAnswer {
     /// The answer; none: no opinion.
-    pub answer: Option<String>,
+    pub answer: Option<Arc<str>>,
     /// How its author came to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
+    pub text: Option<Arc<str>>,
     /// What each reviewer said of it, in an order of the recipient's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reviews: Vec<Option<String>>,
+    pub reviews: Vec<Option<Arc<str>>>,
 }
 
 /// Whom the ratings of an answer rate.
@@ -121,7 +123,7 @@ pub struct Finding {
     /// What ended it.
     pub stopped: Stopped,
     /// The result, in the words of the first seat that supports it.
-    pub answer: String,
+    pub answer: Arc<str>,
     /// Its key; none where answers are compared by BLEU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -173,7 +175,7 @@ pub struct PanelistReport {
     /// The seat's agent.
     pub agent: AgentId,
     /// Its answer in the deciding round; none where it gave none, or had no opinion.
-    pub answer: Option<String>,
+    pub answer: Option<Arc<str>>,
     /// Whether that supports the result.
     pub agreed: bool,
     /// Its importance in each round up to the deciding one, in 10^-12.

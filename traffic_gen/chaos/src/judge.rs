@@ -170,7 +170,8 @@ fn judge_end(negotiation: &NegotiationId, round: &Round, register: &RegisteredVa
             RegisterValue::Award { .. }
             | RegisterValue::AwardEnd { .. }
             | RegisterValue::Agreement { .. }
-            | RegisterValue::Formed { .. },
+            | RegisterValue::Formed { .. }
+            | RegisterValue::Finding { .. },
         )
         | None => None,
     };

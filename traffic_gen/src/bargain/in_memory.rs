@@ -200,5 +200,6 @@ pub fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
         invited: invited.into_iter().map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false }).collect(),
         left_out: 0,
         task_policy: None,
+        panel: None,
     }
 }

@@ -90,7 +90,8 @@ impl FoldBench {
         let invited = (0..CONTRACTORS)
             .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
             .collect();
-        let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None };
+        let pinned =
+            Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None };
         Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned })
     }
 

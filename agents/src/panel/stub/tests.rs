@@ -26,7 +26,7 @@ fn ask(round: u32) -> Ask {
     Ask {
         round,
         rounds: Some(3),
-        task: Some(TASK.to_owned()),
+        task: Some(TASK.into()),
         answer: None,
         answer_by: time,
         ends_by: time,
@@ -40,7 +40,7 @@ fn ask(round: u32) -> Ask {
 }
 
 fn shown(answer: &str, text: &str) -> ShownAnswer {
-    ShownAnswer { answer: Some(answer.to_owned()), text: Some(text.to_owned()), reviews: Vec::new() }
+    ShownAnswer { answer: Some(answer.into()), text: Some(text.into()), reviews: Vec::new() }
 }
 
 fn second_ask(own: Option<&str>, peers: &[(&str, &str)]) -> Ask {
@@ -170,7 +170,7 @@ fn it_is_silent_as_often_as_it_says_and_leaves_when_it_does_not_know_the_questio
     let mut ann = stub(StubProfile { silent: 0.2, ..profile(1.0, Answering::Redraw) });
     let found = share(|panel| ann.answer(panel, &ask(1)) == AskReply::Silence);
     assert!(is_near(found, 0.2), "{found}");
-    let unknown = Ask { task: Some("Why?".to_owned()), ..ask(1) };
+    let unknown = Ask { task: Some("Why?".into()), ..ask(1) };
     let mut ann = stub(profile(1.0, Answering::Redraw));
     assert_eq!(ann.answer(&panel(1), &unknown), AskReply::Refuse("does not know the question".to_owned()));
 }
@@ -200,7 +200,7 @@ fn as_a_reviewer_it_says_and_rates_what_it_thinks_and_is_rated_by_whether_that_i
     assert!(matches!(reviewed.ratings.as_deref(), Some([4 | 5, 1 | 2])));
     assert_eq!(reviewed.answer, None);
 
-    let review = |text: &str| Some(text.to_owned());
+    let review = |text: &str| Some(text.into());
     let mut peers = vec![shown("B", ""), shown("C", "")];
     peers[0].reviews = vec![review("looks right"), review("looks wrong"), None, review("looks right")];
     peers[1].reviews = vec![review("looks wrong"), review("looks right"), None, review("looks right")];

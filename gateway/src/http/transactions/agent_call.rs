@@ -179,7 +179,10 @@ impl AgentCall {
             | Outcome::Ended
             | Outcome::Concluded
             | Outcome::Unconcluded
-            | Outcome::NotFormed => {
+            | Outcome::NotFormed
+            | Outcome::Consensus
+            | Outcome::Plurality
+            | Outcome::NoAnswer => {
                 let message = format!("the call ended without an answer: {}", outcome.as_str());
                 TransactionReply::unanswered(TransactionStatus::Error, message)
             }

@@ -120,7 +120,7 @@ pub struct Placement {
 }
 
 /// A position with its members in the order of their names.
-fn in_order<P, S>(position: &P, serializer: S) -> Result<S::Ok, S::Error>
+pub(crate) fn in_order<P, S>(position: &P, serializer: S) -> Result<S::Ok, S::Error>
 where
     P: Copy + Into<Option<Position>>,
     S: Serializer,

@@ -14,6 +14,7 @@ use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::negotiation::Negotiation;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::panel;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening};
 use crate::protocol::Protocol;
@@ -138,19 +139,27 @@ impl LaneState {
         let initiator = self.context.names.share(&admitted.from);
         let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policy, initiator);
         let now = self.context.now;
-        let protocol = if cfp.bargain.is_some() { Protocol::AlternatingOffers } else { Protocol::ContractNet };
+        let protocol = match (&cfp.panel, &cfp.bargain) {
+            (Some(_), _) => Protocol::Panel,
+            (None, Some(_)) => Protocol::AlternatingOffers,
+            (None, None) => Protocol::ContractNet,
+        };
         let opened = self.context.with_context(position, now, |context, names| {
-            if context.rules < protocol.rules_since() || cfp.panel.is_some() {
+            if context.rules < protocol.rules_since() {
                 return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
             }
             let share = |name: &AgentId| names.share(name);
-            match &cfp.bargain {
-                None => opening
+            match (&cfp.panel, &cfp.bargain) {
+                (Some(rules), _) => panel::opening::open(&opening, rules, context, share)
+                    .map(Box::new)
+                    .map(Negotiation::Panel)
+                    .map_err(|(reason, pointer)| UnknownSender::NotUnderstood(reason, pointer)),
+                (None, None) => opening
                     .open(context, share)
                     .map(Box::new)
                     .map(Negotiation::ContractNet)
                     .map_err(UnknownSender::not_understood),
-                Some(rules) => opening
+                (None, Some(rules)) => opening
                     .open_bargain(rules, context, share)
                     .map(Box::new)
                     .map(Negotiation::Bargain)

@@ -10,6 +10,8 @@ use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::panel::Panel;
+use crate::negotiation::panel::view::of_panel;
 use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
@@ -21,6 +23,7 @@ use crate::protocol::{Phase, Protocol};
 pub(crate) enum Negotiation {
     ContractNet(Box<ContractNet>),
     Bargain(Box<Bargain>),
+    Panel(Box<Panel>),
 }
 
 impl Negotiation {
@@ -28,6 +31,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.header(),
             Self::Bargain(bargain) => bargain.header(),
+            Self::Panel(panel) => panel.header(),
         }
     }
 
@@ -35,6 +39,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.header_mut(),
             Self::Bargain(bargain) => bargain.header_mut(),
+            Self::Panel(panel) => panel.header_mut(),
         }
     }
 
@@ -42,6 +47,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(_) => Protocol::ContractNet,
             Self::Bargain(_) => Protocol::AlternatingOffers,
+            Self::Panel(_) => Protocol::Panel,
         }
     }
 
@@ -49,14 +55,15 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.phase(),
             Self::Bargain(bargain) => bargain.phase(),
+            Self::Panel(panel) => panel.phase(),
         }
     }
 
-    /// The policy that is shared with others. A bargain has taken from its policies what it needs.
+    /// The policy that is shared with others. A bargain has taken from its policies what it needs; a panel has none.
     pub(crate) fn policy(&self) -> Option<&Arc<PinnedPolicy>> {
         match self {
             Self::ContractNet(negotiation) => Some(negotiation.pinned()),
-            Self::Bargain(_) => None,
+            Self::Bargain(_) | Self::Panel(_) => None,
         }
     }
 
@@ -64,6 +71,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.next_timer(),
             Self::Bargain(bargain) => bargain.next_timer(),
+            Self::Panel(panel) => panel.next_timer(),
         }
     }
 
@@ -72,6 +80,7 @@ impl Negotiation {
         self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => negotiation.handle_message(incoming, context),
             Self::Bargain(bargain) => bargain.handle_message(incoming, context),
+            Self::Panel(panel) => panel.handle_message(incoming, context),
         })
     }
 
@@ -82,6 +91,8 @@ impl Negotiation {
             (Self::ContractNet(negotiation), TimerKind::ContractNet(timer)) => negotiation.fire(timer, context),
             (Self::Bargain(bargain), TimerKind::Hard) => bargain.handle_hard_deadline(context),
             (Self::Bargain(bargain), TimerKind::Bargain(timer)) => bargain.fire(timer, context),
+            (Self::Panel(panel), TimerKind::Hard) => panel.handle_hard_deadline(context),
+            (Self::Panel(panel), TimerKind::Panel(timer)) => panel.fire(timer, context),
             (_, _) => debug_assert!(false, "a timer is its own negotiation's"),
         });
     }
@@ -98,6 +109,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, context),
             // The bargain's own timers judge a party that is not heard of.
             Self::Bargain(_) => {}
+            Self::Panel(panel) => panel.handle_delivery_failure(delivery, to, context),
         });
     }
 
@@ -106,6 +118,7 @@ impl Negotiation {
         self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
             Self::Bargain(bargain) => bargain.handle_abort(code, context),
+            Self::Panel(panel) => panel.handle_abort(code, context),
         });
     }
 
@@ -120,6 +133,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.attach_receipts(first_effect, context),
             Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
+            Self::Panel(panel) => panel.attach_receipts(first_effect, context),
         }
         result
     }
@@ -128,6 +142,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.tombstone(limits),
             Self::Bargain(bargain) => bargain.tombstone(limits),
+            Self::Panel(panel) => panel.tombstone(limits),
         }
     }
 
@@ -135,6 +150,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
             Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
+            Self::Panel(panel) => of_panel(panel, viewer),
         }
     }
 
@@ -144,6 +160,7 @@ impl Negotiation {
         let (header, mut parties) = match self {
             Self::ContractNet(negotiation) => negotiation.header_and_parties(),
             Self::Bargain(bargain) => bargain.header_and_parties(),
+            Self::Panel(panel) => panel.header_and_parties(),
         };
         let call = parties.first().and_then(|initiator| initiator.seen.first()).map(|seen| &seen.msg_id);
         if let Some(call) = call.filter(|call| **call == header.call_msg_id) {
@@ -157,6 +174,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => negotiation.check(),
             Self::Bargain(bargain) => bargain.check(),
+            Self::Panel(panel) => panel.check(),
         }
     }
 }

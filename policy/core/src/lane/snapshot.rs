@@ -34,6 +34,7 @@ use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::panel::Panel;
 use crate::negotiation::tombstone::Tombstone;
 use crate::policy::PinnedPolicy;
 
@@ -191,19 +192,21 @@ struct LaneProgress {
 /// What stands under a key: by reference while it is written, owned when it was read. The timer of what is open follows from
 /// it, and is not stored; a contract net names its policy by the digest.
 #[derive(Serialize, Deserialize)]
-enum StoredEntry<N, B, E> {
+enum StoredEntry<N, B, P, E> {
     ContractNet(N),
     Bargain(B),
     Ended(E),
+    Panel(P),
 }
 
-type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombstone>>;
+type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Panel>, Box<Tombstone>>;
 
-impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone> {
+impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Panel, &'a Tombstone> {
     fn of(entry: &'a TableEntry) -> Self {
         match entry {
             TableEntry::Open(Negotiation::ContractNet(negotiation), _) => Self::ContractNet(negotiation),
             TableEntry::Open(Negotiation::Bargain(bargain), _) => Self::Bargain(bargain),
+            TableEntry::Open(Negotiation::Panel(panel), _) => Self::Panel(panel),
             TableEntry::Ended(tombstone) => Self::Ended(tombstone),
         }
     }
@@ -218,6 +221,7 @@ impl ReadEntry {
                 Negotiation::ContractNet(Box::new(negotiation.ok_or("a negotiation has no policy")?))
             }
             Self::Bargain(bargain) => Negotiation::Bargain(bargain),
+            Self::Panel(panel) => Negotiation::Panel(panel),
             Self::Ended(mut tombstone) => {
                 tombstone.check()?;
                 tombstone.parties.iter_mut().for_each(|party| party.agent = names.share(&party.agent));

@@ -6,7 +6,7 @@
 //! a bargain with the offer that stands in it, every disposition and score. It belongs to the rules version: engines compare it, and the golden logs pin it.
 
 use schemas::RegisterValue;
-use schemas::delivery::{Notification, Turn};
+use schemas::delivery::{Ask, Notification, Turn};
 use schemas::digest::{FNV_START, fnv};
 
 use crate::effect::{Effect, Event};
@@ -34,9 +34,7 @@ impl StateHash {
                     self.bytes(&[8]);
                     self.bytes(receipt.ack_of.as_str().as_bytes());
                 }
-                if let Notification::Turn(turn) = &*deliver.told {
-                    self.note_turn(turn);
-                }
+                self.note_content(&deliver.told);
             }
             Effect::Register(write) => self.note_value(&write.value),
             Effect::Notice(_) => self.bytes(&[3]),
@@ -44,7 +42,25 @@ impl StateHash {
         }
     }
 
-    /// What a turn says does not show in the ids of its notices.
+    /// What a turn or an ask says does not show in the id of its delivery.
+    fn note_content(&mut self, told: &Notification) {
+        if let Notification::Turn(turn) = told {
+            self.note_turn(turn);
+        } else if let Notification::Ask(ask) = told {
+            self.note_ask(ask);
+        }
+    }
+
+    /// Lengths stand for texts: those are in the hash chain already.
+    fn note_ask(&mut self, ask: &Ask) {
+        self.bytes(&ask.round.to_be_bytes());
+        self.bytes(&ask.answer_by.0.0.to_be_bytes());
+        for shown in ask.own.iter().chain(ask.peers.iter().flatten()) {
+            let length = shown.answer.as_ref().map_or(u64::MAX, |answer| answer.len() as u64);
+            self.bytes(&length.to_be_bytes());
+        }
+    }
+
     fn note_turn(&mut self, turn: &Turn) {
         self.bytes(&turn.step.to_be_bytes());
         self.bytes(&turn.t_ppm.to_be_bytes());
@@ -75,6 +91,11 @@ impl StateHash {
                 self.bytes(&decision.0);
                 self.bytes(&chain.short());
             }
+            RegisterValue::Finding { decision, chain } => {
+                self.bytes(&[2, 5]);
+                self.bytes(&decision.0);
+                self.bytes(&chain.short());
+            }
             RegisterValue::Agreement { offer_id: _, terms_digest, chain } => {
                 self.bytes(&[2, 3]);
                 self.bytes(&terms_digest.short());
@@ -94,6 +115,8 @@ impl StateHash {
             Event::Started { .. }
             | Event::Closed { .. }
             | Event::Decided(_)
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }

@@ -433,7 +433,10 @@ impl ContractNet {
             | Outcome::Ended
             | Outcome::Concluded
             | Outcome::Unconcluded
-            | Outcome::NotFormed => RejectReason::Expired,
+            | Outcome::NotFormed
+            | Outcome::Consensus
+            | Outcome::Plurality
+            | Outcome::NoAnswer => RejectReason::Expired,
         };
         let told: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)

@@ -13,6 +13,7 @@ pub(crate) enum TimerKind {
     Hard,
     ContractNet(ContractNetTimer),
     Bargain(BargainTimer),
+    Panel(PanelTimer),
 }
 
 /// The timers of a contract net.
@@ -49,6 +50,15 @@ pub(crate) enum BargainTimer {
     Agreement,
 }
 
+/// The timers of a panel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum PanelTimer {
+    /// `answer_by` of a wave.
+    Answer,
+    /// `rank_by`.
+    Rank,
+}
+
 impl TimerKind {
     /// Bytes that name the timer in the hash chain: its number, and the lot. Numbers are never used again.
     pub(crate) fn tag(self) -> [u8; 5] {
@@ -66,6 +76,8 @@ impl TimerKind {
             Self::Bargain(BargainTimer::Turn) => (10, 0),
             Self::Bargain(BargainTimer::Standing) => (11, 0),
             Self::Bargain(BargainTimer::Agreement) => (12, 0),
+            Self::Panel(PanelTimer::Answer) => (32, 0),
+            Self::Panel(PanelTimer::Rank) => (33, 0),
         };
         let [a, b, c, d] = lot.to_be_bytes();
         [kind, a, b, c, d]
@@ -145,6 +157,16 @@ pub(crate) enum NotUnderstoodReason {
     Currency,
     /// A protocol document that the award does not pin, or any in a bargain.
     Document,
+    /// The rules of a panel contradict themselves, or stand beside those of another protocol.
+    InvalidPanel,
+    /// Its sender is not asked in this round of a panel.
+    NotAsked,
+    /// No answer of the panel's kind, or one that is too long.
+    BadAnswer,
+    /// Not one rating for each of those to be rated.
+    BadRatings,
+    /// Not places of what the ranker was shown, each once, and no more than are kept.
+    BadOrder,
 }
 
 impl NotUnderstoodReason {

@@ -38,6 +38,7 @@ pub(crate) struct Tombstone {
 pub(crate) enum ProtocolEnd {
     ContractNet(Box<[PastAward]>),
     Bargain(BargainEnd),
+    Panel(PanelEnd),
 }
 
 impl ProtocolEnd {
@@ -45,13 +46,14 @@ impl ProtocolEnd {
         match self {
             Self::ContractNet(_) => Protocol::ContractNet,
             Self::Bargain(_) => Protocol::AlternatingOffers,
+            Self::Panel(_) => Protocol::Panel,
         }
     }
 
     fn awards(&self) -> &[PastAward] {
         match self {
             Self::ContractNet(awards) => awards,
-            Self::Bargain(_) => &[],
+            Self::Bargain(_) | Self::Panel(_) => &[],
         }
     }
 
@@ -59,15 +61,32 @@ impl ProtocolEnd {
     fn takes_late_offers(&self) -> bool {
         match self {
             Self::ContractNet(_) => true,
-            Self::Bargain(_) => false,
+            Self::Bargain(_) | Self::Panel(_) => false,
         }
     }
 
     /// What CLOSED says beside the outcome, where it binds its parties by that.
     pub(crate) fn bargain(&self) -> Option<&BargainEnd> {
         match self {
-            Self::ContractNet(_) => None,
+            Self::ContractNet(_) | Self::Panel(_) => None,
             Self::Bargain(end) => Some(end),
+        }
+    }
+
+    /// How a panel ended.
+    pub(crate) fn panel(&self) -> Option<&PanelEnd> {
+        match self {
+            Self::ContractNet(_) | Self::Bargain(_) => None,
+            Self::Panel(end) => Some(end),
+        }
+    }
+
+    /// What CLOSED says beside the outcome; nothing where late askers are told no detail.
+    fn detail(&self) -> Option<&str> {
+        match self {
+            Self::ContractNet(_) => None,
+            Self::Bargain(end) => end.detail.as_deref(),
+            Self::Panel(end) => end.detail.as_deref(),
         }
     }
 }
@@ -78,6 +97,12 @@ pub(crate) struct BargainEnd {
     pub(crate) detail: Option<Box<str>>,
     #[serde(with = "schemas::text::json")]
     pub(crate) agreement: Option<Box<Agreement>>,
+}
+
+/// How a panel ended, beside its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct PanelEnd {
+    pub(crate) detail: Option<Box<str>>,
 }
 
 /// A party.
@@ -240,8 +265,8 @@ impl Tombstone {
                 Some(Notification::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
             }
             (Disposition::Closed, _) => {
-                let BargainEnd { detail, agreement } = self.end.bargain().cloned().unwrap_or_default();
-                let detail = detail.map(String::from);
+                let agreement = self.end.bargain().and_then(|end| end.agreement.clone());
+                let detail = self.end.detail().map(str::to_owned);
                 Some(Notification::Closed(Closing { detail, agreement, ..Closing::new(self.outcome, self.chain) }))
             }
             _ => None,
@@ -265,10 +290,12 @@ impl Tombstone {
         context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..delivery });
     }
 
-    /// What a bargain came to binds, so nobody is told of it before it is registered, late askers no more than others. After
+    /// What a bargain or a panel came to binds, so nobody is told of it before it is registered, late askers no more than others. After
     /// an abort nothing waits: the register may hold something else.
     fn awaited_key(&self, told: &Notification) -> Option<RegisterKey> {
-        let binds = self.end.bargain().is_some() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
+        let binds = self.end.protocol() != Protocol::ContractNet
+            && self.outcome != Outcome::Aborted
+            && told.act() == Act::Closed;
         binds.then(|| RegisterKey::Closed(self.id.clone()))
     }
 }

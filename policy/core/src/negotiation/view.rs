@@ -6,7 +6,7 @@ use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, Negotiati
 use serde::Serialize;
 
 use crate::negotiation::Party;
-use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::tombstone::{PanelEnd, Tombstone};
 use crate::protocol::{Phase, Protocol, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
@@ -47,6 +47,9 @@ pub struct NegotiationView {
     /// How a bargain stands; the same for all its parties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainView>>,
+    /// How a panel stands, or ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub panel: Option<Box<PanelView>>,
     /// Head of the hash chain over the negotiation's inputs; once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
@@ -62,6 +65,32 @@ pub enum Role {
     Contractor,
     /// It was called to a bargain.
     Party,
+    /// It has a seat in a panel.
+    Panelist,
+    /// It ranks the answers of a panel.
+    Ranker,
+}
+
+/// How a panel stands, or ended. Nothing of what was said is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PanelView {
+    /// Rounds of answers at most; 0 once it has ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rounds: u32,
+    /// Seats asked in this round; the initiator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u32>,
+    /// Seats that replied in this round; the initiator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replied: Option<u32>,
+    /// Once it has ended: what stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// How a bargain stands, or ended. Nothing of a mandate is in it.
@@ -157,6 +186,7 @@ impl NegotiationView {
                 (0, _) => Role::Initiator,
                 (_, Protocol::AlternatingOffers) => Role::Party,
                 (_, Protocol::ContractNet) => Role::Contractor,
+                (_, Protocol::Panel) => Role::Panelist,
             },
             state: Phase::Ended,
             outcome: Some(tombstone.outcome),
@@ -170,8 +200,16 @@ impl NegotiationView {
             offers: Vec::new(),
             awards,
             bargain: tombstone.end.bargain().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
+            panel: tombstone.end.panel().map(|end| Box::new(PanelView::of_ended(end))),
             digest: Some(tombstone.chain),
         })
+    }
+}
+
+impl PanelView {
+    /// Of a panel that has ended.
+    fn of_ended(end: &PanelEnd) -> Self {
+        Self { rounds: 0, asked: None, replied: None, detail: end.detail.as_deref().map(str::to_owned) }
     }
 }
 

@@ -138,9 +138,10 @@ impl Course {
                 let is_agreed = *outcome == Outcome::Agreement;
                 hold(is_agreed == self.registered.is_some(), || format!("record {}: {outcome:?}", step.seq))
             }
-            RegisterValue::Award { .. } | RegisterValue::AwardEnd { .. } | RegisterValue::Formed { .. } => {
-                hold(false, || format!("{key} in a bargain"))
-            }
+            RegisterValue::Award { .. }
+            | RegisterValue::AwardEnd { .. }
+            | RegisterValue::Formed { .. }
+            | RegisterValue::Finding { .. } => hold(false, || format!("{key} in a bargain")),
         }
     }
 

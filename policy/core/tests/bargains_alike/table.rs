@@ -303,7 +303,7 @@ fn pinned(rule: Option<Value>, invited: Vec<Invitation>) -> Arc<Pinned> {
     let rule: Option<BargainRule> = rule.map(|rule| serde_json::from_value(rule).expect("a rule"));
     let policy = Policy { id: "delegate@1".to_owned(), bargain: rule, ..preset("medium").expect("a preset") };
     let policy_digest = policy.digest().expect("integers and texts");
-    Arc::new(Pinned { policy_digest, policy: Arc::new(policy), invited, left_out: 0, task_policy: None })
+    Arc::new(Pinned { policy_digest, policy: Arc::new(policy), invited, left_out: 0, task_policy: None, panel: None })
 }
 
 /// The parties by their order.

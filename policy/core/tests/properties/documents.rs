@@ -67,6 +67,7 @@ pub(crate) fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
         invited: invited.collect(),
         left_out: 1,
         task_policy: None,
+        panel: None,
     }
 }
 

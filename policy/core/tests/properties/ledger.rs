@@ -53,8 +53,10 @@ fn negotiation_of(effect: &Effect) -> Option<&NegotiationId> {
             | Event::Committed { negotiation, .. }
             | Event::AwardLost { negotiation, .. }
             | Event::Ended { negotiation, .. }
+            | Event::Asked { negotiation, .. }
             | Event::InvariantViolated { negotiation, .. } => Some(negotiation),
             Event::Decided(decision) => Some(&decision.negotiation),
+            Event::Found(decision) => Some(&decision.negotiation),
             Event::Claimed { .. } => None,
         },
     }

@@ -26,6 +26,7 @@ pub fn text(effect: &Effect) -> Option<String> {
                 RegisterValue::AwardEnd { end: AwardEnd::Committed, .. } => "=committed".to_owned(),
                 RegisterValue::AwardEnd { end: AwardEnd::Revoked, .. } => "=revoked".to_owned(),
                 RegisterValue::Formed { .. } => "=formed".to_owned(),
+                RegisterValue::Finding { .. } => "=finding".to_owned(),
                 RegisterValue::Agreement { offer_id, .. } => format!("={offer_id}"),
                 RegisterValue::Closed { outcome, .. } => format!("={}", word(outcome)),
             };

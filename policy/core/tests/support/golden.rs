@@ -93,6 +93,7 @@ impl Logged {
 fn consequence(effect: &Effect) -> Option<String> {
     match effect {
         Effect::Event(Event::Decided(decision)) => Some(format!(r#"{{"decision":{}}}"#, text(&**decision))),
+        Effect::Event(Event::Found(decision)) => Some(format!(r#"{{"decision":{}}}"#, text(&**decision))),
         Effect::Register(write) => Some(format!(r#"{{"register":"{}","value":{}}}"#, write.key, text(&write.value))),
         Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => None,
     }

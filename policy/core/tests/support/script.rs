@@ -236,6 +236,7 @@ pub fn pinned(policy: Policy, contractors: &[&str]) -> Pinned {
         invited,
         left_out: 0,
         task_policy: None,
+        panel: None,
     }
 }
 

@@ -60,6 +60,8 @@ impl AwardMetrics {
             | Event::Disposed { .. }
             | Event::Transition { .. }
             | Event::Closed { .. }
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }
             | Event::Ended { .. }

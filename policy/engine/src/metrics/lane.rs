@@ -71,6 +71,8 @@ impl LaneGauges {
             }
             Event::Disposed { .. }
             | Event::Decided(_)
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }
@@ -230,7 +232,11 @@ impl Turns {
                 self.0.get_mut(negotiation)?.moved_at = at;
                 None
             }
-            Event::Excluded { .. } | Event::Claimed { .. } | Event::InvariantViolated { .. } => None,
+            Event::Asked { negotiation, .. } => {
+                self.ask_again(negotiation, at);
+                None
+            }
+            Event::Excluded { .. } | Event::Found(_) | Event::Claimed { .. } | Event::InvariantViolated { .. } => None,
         }
     }
 
@@ -288,6 +294,8 @@ impl Turn {
                 (Protocol::AlternatingOffers, _, Act::Join | Act::Offer | Act::Accept | Act::Confirm) => {
                     if is_initiator { Role::Initiator } else { Role::Party }
                 }
+                (Protocol::Panel, Phase::Asking, Act::Answer) => Role::Panelist,
+                (Protocol::Panel, Phase::Ranking, Act::Answer) => Role::Ranker,
                 _ => return None,
             };
         let took_us = at.since_us(self.asked_at);

@@ -75,8 +75,14 @@ pub(crate) fn join_and_accept_anything(from: &str, own: &str, msg_id: &str, rese
     };
     let policy = preset("bargain-low").unwrap();
     let policy_digest = policy.digest().unwrap();
-    let pinned =
-        Pinned { policy: Arc::new(policy), policy_digest, invited: Vec::new(), left_out: 0, task_policy: None };
+    let pinned = Pinned {
+        policy: Arc::new(policy),
+        policy_digest,
+        invited: Vec::new(),
+        left_out: 0,
+        task_policy: None,
+        panel: None,
+    };
     match message(from, own, msg_id, Payload::Join(Join { mandate: Some(Box::new(mandate)), ..Join::default() })) {
         Entry::Message(admitted) => Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted }),
         other @ (Entry::Tick | Entry::Engine { .. }) => other,

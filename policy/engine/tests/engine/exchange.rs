@@ -107,7 +107,8 @@ fn invite(own: &str, policy: Policy, invited: Vec<Invitation>) -> Entry {
     let documents = Some(CallDocuments { hashes: vec![document()], require: false });
     let payload = Payload::Cfp(Cfp { reply_within_ms: Some(10_000), documents, ..Cfp::default() });
     let policy_digest = policy.digest().unwrap();
-    let pinned = Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None };
+    let pinned =
+        Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None };
     Entry::Message(AdmittedMessage { pinned: Some(Arc::new(pinned)), ..admitted("alice", own, "call", payload) })
 }
 

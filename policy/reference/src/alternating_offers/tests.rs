@@ -222,6 +222,7 @@ fn pinned(rule: Option<BargainRule>, invited: Vec<Invitation>) -> Pinned {
         invited,
         left_out: 0,
         task_policy: None,
+        panel: None,
     }
 }
 

@@ -157,6 +157,9 @@ pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
         | Outcome::Concluded
         | Outcome::Unconcluded
         | Outcome::NotFormed
+        | Outcome::Consensus
+        | Outcome::Plurality
+        | Outcome::NoAnswer
         | Outcome::NoOffers
         | Outcome::Incomplete
         | Outcome::NoCandidate

@@ -194,6 +194,8 @@ impl InLane {
             | Event::Transition { .. }
             | Event::Excluded { .. }
             | Event::Committed { .. }
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Claimed { .. } => {}
         }
     }

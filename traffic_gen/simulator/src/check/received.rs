@@ -207,7 +207,8 @@ impl<'a> RegisteredAward<'a> {
                 RegisterValue::Award { .. }
                 | RegisterValue::AwardEnd { .. }
                 | RegisterValue::Closed { .. }
-                | RegisterValue::Formed { .. },
+                | RegisterValue::Formed { .. }
+                | RegisterValue::Finding { .. },
             )
             | None => false,
         };

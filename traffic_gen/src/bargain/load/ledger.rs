@@ -185,7 +185,10 @@ fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
             | Outcome::Aborted
             | Outcome::Concluded
             | Outcome::Unconcluded
-            | Outcome::NotFormed,
+            | Outcome::NotFormed
+            | Outcome::Consensus
+            | Outcome::Plurality
+            | Outcome::NoAnswer,
             _,
         ) => BargainEnd::Stopped,
     };

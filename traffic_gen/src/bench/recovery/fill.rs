@@ -107,7 +107,7 @@ fn pinned() -> Result<Pinned, BenchError> {
     let invited = (0..CONTRACTORS)
         .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
         .collect();
-    Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None })
+    Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None })
 }
 
 fn call(id: &NegotiationId, pinned: &Arc<Pinned>) -> Result<Entry, BenchError> {

@@ -38,6 +38,7 @@ impl NegotiationView {
             offers: Vec::new(),
             awards: Vec::new(),
             bargain: Some(Box::new(bargain)),
+            panel: None,
             digest: None,
         })
     }

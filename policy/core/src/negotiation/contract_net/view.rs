@@ -59,6 +59,7 @@ fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize
             })
             .collect(),
         bargain: None,
+        panel: None,
         digest: None,
     }
 }

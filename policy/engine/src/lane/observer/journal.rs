@@ -189,7 +189,11 @@ impl Fact {
             Event::Ended { negotiation, outcome, elapsed_us, .. } => {
                 (negotiation, Self::Ended { outcome: *outcome, elapsed_us: *elapsed_us })
             }
-            Event::Excluded { .. } | Event::Claimed { .. } | Event::InvariantViolated { .. } => return None,
+            Event::Excluded { .. }
+            | Event::Asked { .. }
+            | Event::Found(_)
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => return None,
         })
     }
 

@@ -262,6 +262,8 @@ impl FoldedMessage {
             Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Decided(_)
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }

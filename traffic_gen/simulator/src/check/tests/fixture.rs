@@ -208,5 +208,6 @@ fn pinned() -> Pinned {
         invited: invited.to_vec(),
         left_out: 0,
         task_policy: None,
+        panel: None,
     }
 }

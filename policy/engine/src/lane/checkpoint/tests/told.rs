@@ -10,6 +10,7 @@ use schemas::document::{CallDocuments, DocumentHash, RoutineKind, RoutineReport}
 use schemas::ids::{AttrName, Capability, Position};
 use schemas::payload::{AttrValue, Failure, FailurePhase, Terms};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, OfferId, Timestamp, WireTime};
+use serde_json::json;
 
 const OFFER: OfferId = OfferId(Position { seq: 12, index: 3 });
 
@@ -67,12 +68,8 @@ pub(super) fn everything_told() -> Vec<Notification> {
             tasks: Vec::new(),
         }),
         Notification::Closed(Closing {
-            outcome: Outcome::Agreement,
-            digest: Digest([4; 32]),
-            detail: None,
             agreement: Some(Box::new(agreement())),
-            conclusion: None,
-            tasks: Vec::new(),
+            ..Closing::new(Outcome::Agreement, Digest([4; 32]))
         }),
         Notification::Turn(turn(Some(standing()))),
         Notification::Turn(turn(None)),
@@ -85,7 +82,26 @@ pub(super) fn everything_told() -> Vec<Notification> {
             ..Receipt::new(MsgId::try_new("m-1").unwrap(), Disposition::Duplicate)
         }),
     ];
-    under_documents().into_iter().chain(rest).collect()
+    under_documents().into_iter().chain(of_a_panel()).chain(rest).collect()
+}
+
+/// What members of a panel are told.
+fn of_a_panel() -> [Notification; 2] {
+    let shown = |answer: Option<&str>| json!({"answer": answer, "text": "because", "reviews": [null, "right"]});
+    let ask = json!({
+        "round": 2, "rounds": 3, "task": "why", "answer": {"kind": "set", "of": "number"},
+        "answer_by": "2026-11-22T09:00:20.000Z", "ends_by": "2026-11-22T09:05:00.000Z", "rules_digest": Digest([5; 32]),
+        "own": shown(Some("1")), "peers": [shown(None)], "rate": "reviewers", "rank": {"keep": 2}, "review": true,
+    });
+    let finding = json!({
+        "outcome": "plurality", "stopped": "silence", "answer": "1", "key": "1", "agreed": 1, "of": 2, "round": 1,
+        "decision": Digest([6; 32]), "calls": {"answers": 2, "ranks": 1, "reviews": 0, "answered": 2},
+        "usage": {"calls": 1, "prompt_tokens": 2, "completion_tokens": 3, "reported_by": 1},
+        "panelists": [{"agent": "bob", "answer": null, "agreed": false, "importance_e12": [1], "total_e12": 1, "relative_ppm": 2}],
+        "reviewers": [{"agent": "cyd", "total_e12": 1, "relative_ppm": 2}],
+    });
+    let finding = ProgressReport::Finding(serde_json::from_value(finding).unwrap());
+    [Notification::Ask(serde_json::from_value(ask).unwrap()), Notification::Inform(finding)]
 }
 
 /// What names protocol documents.

@@ -78,6 +78,8 @@ impl LaneCounters {
             Event::Disposed { .. }
             | Event::Transition { .. }
             | Event::Closed { .. }
+            | Event::Asked { .. }
+            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }
             | Event::Claimed { .. }

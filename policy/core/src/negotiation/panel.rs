@@ -1,0 +1,401 @@
+//! Panels (docs/spec/panel.md): the members of a panel answer one question in rounds, until more than two thirds agree.
+//!
+//! ```text
+//!   ASKING(round, wave) --all asked--> [RANKING] --> ASKING(round + 1) ... --> PLURALITY, NO_ANSWER
+//!      |  wave complete                    |
+//!      +--> CONSENSUS <--------------------+                        CANCEL: CANCELLED
+//! ```
+//!
+//! What answers, counts, orders and importance are is arithmetic, and everybody's: [`crate::panel`]. Here is who takes part and
+//! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves,
+//! `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
+//! decision record, `view.rs` what the members see.
+//!
+//! # Choices
+//! * Before a round is over, nothing made from its answers leaves but each sender's own receipt.
+//! * A wave is judged when it is complete. In what order its answers came changes nothing.
+//! * With as many candidates as a selection keeps, or fewer, nobody is dropped: every seat goes on.
+//! * A seat that strikes out takes back the answer it gave in the open round; what it said in closed rounds stands.
+
+mod asks;
+mod course;
+mod finding;
+pub(crate) mod opening;
+mod round;
+mod rules;
+pub(crate) mod view;
+
+use std::sync::Arc;
+
+use schemas::delivery::{Disposition, Notification, Outcome, PanelCalls, ProgressReport, Stopped};
+use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, Usage, check_panel};
+use schemas::record::Qos;
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, RegisterValue, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::acceptance::gate::GateFault;
+use crate::effect::{Deliver, Event};
+use crate::limits::Limits;
+use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::phase::{PanelTimer, Timer, TimerKind};
+use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
+use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Ruling};
+use crate::protocol::{Phase, Protocol};
+
+use finding::Ending;
+pub use finding::{
+    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectionRecord,
+};
+use round::{Place, Round};
+use rules::PanelAction;
+
+/// What stands where a contract net names its policy.
+const POLICY_WORD: &str = "panel";
+/// The only award of a panel.
+const AWARD: AwardNo = AwardNo(1);
+/// Most that take part: the initiator, the seats, a ranker and the reviewers.
+const MEMBERS_MAX: usize = 1 + SEATS_MAX + 1 + REVIEWERS_MAX;
+const _: () = assert!(MEMBERS_MAX <= Place::MAX as usize);
+
+/// One open panel.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Panel {
+    header: Header,
+    /// With the domain that was found for it.
+    #[serde(with = "schemas::text::json")]
+    rules: Box<PanelSpec>,
+    rules_digest: Digest,
+    task: Option<Arc<str>>,
+    /// Where the call stands.
+    called_at: schemas::Position,
+    /// The initiator, then everybody else in the order of their ids.
+    members: Vec<Member>,
+    /// [`Phase::Asking`], [`Phase::Ranking`] or [`Phase::Ended`].
+    phase: Phase,
+    /// The last is the one that runs, or has just closed.
+    rounds: Vec<Round>,
+    ranking: Option<Ranking>,
+    selection: Option<Selected>,
+    calls: PanelCalls,
+    usage: Usage,
+    /// Answers that said what they cost.
+    reported_by: u32,
+    /// How it ended. Open panels, which snapshots hold, have none.
+    ended: Option<PanelEnd>,
+}
+
+/// Who takes part.
+#[derive(Debug, Serialize, Deserialize)]
+struct Member {
+    party: Party,
+    role: MemberRole,
+    qos: Qos,
+    /// It may be away for a while: its ask is delivered until the deadline.
+    is_durable: bool,
+    /// It is told how the panel ends.
+    was_asked: bool,
+    strikes: u32,
+    /// For good.
+    has_left: bool,
+}
+
+/// As what a member takes part. The initiator may be the ranker, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum MemberRole {
+    Initiator,
+    Seat,
+    Ranker,
+}
+
+/// The ranker is asked.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ranking {
+    ask: DeliveryId,
+    rank_by: Timestamp,
+    /// In the order in which the ranker sees them.
+    candidates: Vec<Place>,
+}
+
+/// Who goes on after a selection.
+#[derive(Debug, Serialize, Deserialize)]
+struct Selected {
+    after_round: u32,
+    by: SelectedBy,
+    /// All candidates, the best first.
+    ranked: Vec<Place>,
+    /// How many of them go on.
+    keep: usize,
+}
+
+/// Who has ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectedBy {
+    /// The number of those that agree.
+    Support,
+    /// The ratings received.
+    Rating,
+    /// The order of asking.
+    Hash,
+    /// The agent named.
+    Agent,
+    /// The agent named did not rank in time: the number of those that agree.
+    Fallback,
+}
+
+impl Selected {
+    fn kept(&self) -> &[Place] {
+        self.ranked.get(..self.keep).unwrap_or(&self.ranked)
+    }
+}
+
+impl Member {
+    fn new(agent: AgentId, role: MemberRole, qos: Qos, is_durable: bool) -> Self {
+        let party = Party::new(agent);
+        Self { party, role, qos, is_durable, was_asked: false, strikes: 0, has_left: false }
+    }
+}
+
+impl ProtocolRules for Panel {
+    type Speaker = Place;
+    type Action = PanelAction;
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
+    fn speaker(&self, agent: &AgentId) -> Option<Place> {
+        if self.members.first().is_some_and(|initiator| initiator.party.agent == *agent) {
+            return Some(0);
+        }
+        let others = self.members.get(1..)?;
+        let index = others.binary_search_by(|one| one.party.agent.cmp(agent)).ok()?;
+        Place::try_from(index + 1).ok()
+    }
+
+    fn party(&self, speaker: Place) -> &Party {
+        &self.member(speaker).party
+    }
+
+    fn party_mut(&mut self, speaker: Place) -> &mut Party {
+        &mut self.members[usize::from(speaker)].party
+    }
+
+    fn invited(&self) -> usize {
+        self.seats().count()
+    }
+
+    fn messages_max(&self, limits: &Limits) -> usize {
+        limits.messages_per_party_max
+    }
+
+    /// One that names a round may be of an earlier one, and ends nothing then.
+    fn leaves(&self, speaker: Place, payload: &Payload) -> bool {
+        matches!(payload, Payload::Cancel(reasoned) if speaker == 0 && reasoned.round.is_none())
+    }
+
+    /// There are no offers.
+    fn is_numbered(_: Disposition) -> bool {
+        false
+    }
+
+    /// There are no gates.
+    fn gate_code(&self, _: GateFault) -> String {
+        Protocol::Panel.as_str().to_owned()
+    }
+
+    fn hear(&mut self, _: Place, _: &InputContext<'_>) {}
+
+    fn judge(&self, speaker: Place, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<PanelAction> {
+        self.judge_message(speaker, incoming, context)
+    }
+
+    fn register(&mut self, _: &PanelAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        None
+    }
+
+    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
+        None
+    }
+
+    fn follow(&mut self, speaker: Place, action: PanelAction, context: &mut InputContext<'_>) {
+        match action {
+            PanelAction::Nothing => {}
+            PanelAction::Strike => self.strike(speaker, context),
+            PanelAction::Reply(reply, usage) => self.reply(speaker, *reply, usage, context),
+            PanelAction::Order(chosen, usage) => self.order(&chosen, usage, context),
+            PanelAction::Leave => self.leave(speaker, context),
+            PanelAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
+        }
+    }
+}
+
+impl Panel {
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn member(&self, place: Place) -> &Member {
+        &self.members[usize::from(place)]
+    }
+
+    fn agent(&self, place: Place) -> &AgentId {
+        &self.member(place).party.agent
+    }
+
+    /// The seats, in the order of their ids.
+    fn seats(&self) -> impl Iterator<Item = Place> {
+        (0..).zip(&self.members).filter(|(_, member)| member.role == MemberRole::Seat).map(|(place, _)| place)
+    }
+
+    /// The round that runs, or has just closed.
+    fn round(&self) -> &Round {
+        &self.rounds[self.rounds.len() - 1]
+    }
+
+    fn round_mut(&mut self) -> &mut Round {
+        let last = self.rounds.len() - 1;
+        &mut self.rounds[last]
+    }
+
+    /// Who was to rank, if an agent was.
+    fn ranker(&self) -> Option<Place> {
+        match &self.rules.select.as_ref()?.ranker {
+            Ranker::Agent { agent, .. } => self.speaker(agent),
+            Ranker::Support | Ranker::Rating | Ranker::Hash => None,
+        }
+    }
+
+    /// Whether a selection has dropped a seat.
+    fn is_dropped(&self, place: Place) -> bool {
+        self.selection.as_ref().is_some_and(|selection| !selection.kept().contains(&place))
+    }
+
+    /// The timer that is due first.
+    pub(crate) fn next_timer(&self) -> Option<Timer> {
+        let hard = (self.phase != Phase::Ended).then_some((self.header.ends_by, TimerKind::Hard));
+        let asking = self.round().answer_by().filter(|_| self.phase == Phase::Asking);
+        let asking = asking.map(|at| (at, TimerKind::Panel(PanelTimer::Answer)));
+        let ranking = self.ranking.as_ref().filter(|_| self.phase == Phase::Ranking);
+        let ranking = ranking.map(|ranking| (ranking.rank_by, TimerKind::Panel(PanelTimer::Rank)));
+        [hard, asking, ranking].into_iter().flatten().min()
+    }
+
+    fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
+        if self.phase != phase {
+            self.header.note_transition(self.phase, phase, context);
+            self.phase = phase;
+        }
+    }
+
+    /// An engine met a register conflict, or a panic: nothing more may be found.
+    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.end(Outcome::Aborted, Some(code), None, context);
+    }
+
+    /// Enters the terminal state with a result, which is registered before anybody is told.
+    fn end_with(&mut self, ending: Ending, context: &mut InputContext<'_>) {
+        let Ending { finding, decision } = ending;
+        let key = RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD);
+        let value = RegisterValue::Finding { chain: self.header.chain, decision: finding.decision };
+        context.event(Event::Found(decision));
+        context.register(key.clone(), value, None);
+        let (outcome, stopped) = (finding.outcome, finding.stopped);
+        let told = Notification::Inform(ProgressReport::Finding(Box::new(finding)));
+        let delivery = self.header.delivery(context, &self.members[0].party.agent, told);
+        context.deliver(Deliver { after: Some(key.clone()), ..delivery });
+        self.end(outcome, Some(stopped.as_str()), Some(key), context);
+    }
+
+    /// Enters the terminal state.
+    fn end(
+        &mut self,
+        outcome: Outcome,
+        detail: Option<&str>,
+        before: Option<RegisterKey>,
+        context: &mut InputContext<'_>,
+    ) {
+        debug_assert!(self.header.outcome.is_none(), "a panel has one end");
+        self.header.outcome = Some(outcome);
+        self.ended = Some(PanelEnd { detail: detail.map(Box::from) });
+        let awards = u32::from(before.is_some());
+        let others = self.members.iter().skip(1).filter(|one| one.was_asked).map(|one| &one.party.agent);
+        let end = NegotiationEnd { outcome, detail, agreement: None, before };
+        self.header.tell_closed(end, &self.members[0].party.agent, others, context);
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header.id.clone(),
+            protocol: Protocol::Panel,
+            policy: Arc::from(POLICY_WORD),
+            invited: u32::try_from(self.seats().count()).unwrap_or(u32::MAX),
+            outcome,
+            rounds: self.round().number,
+            offers: self.calls.answered,
+            awards,
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
+        });
+    }
+
+    /// Ends without a consensus: the last closed round that has an answer decides, failing that the open one.
+    fn end_by_plurality(&mut self, stopped: Stopped, context: &mut InputContext<'_>) {
+        self.round_mut().stop_waiting();
+        let closed = self.rounds.iter().rposition(|round| round.closed_at.is_some() && round.has_answer());
+        let open = Some(self.rounds.len() - 1).filter(|_| self.round().has_answer());
+        self.round_mut().closed_at.get_or_insert(context.position);
+        let ending =
+            closed.or(open).and_then(|round| finding::ending(self, round, Outcome::Plurality, stopped, context));
+        match ending {
+            Some(ending) => self.end_with(ending, context),
+            None => self.end(Outcome::NoAnswer, Some(stopped.as_str()), None, context),
+        }
+    }
+
+    /// What is left of it, once it has ended.
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.members.iter().map(|one| &one.party).collect();
+        let end = ProtocolEnd::Panel(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.round().number, &parties, end, limits)
+    }
+
+    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.members.iter_mut().map(|one| &mut one.party).collect())
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let members = &self.members;
+        ensure(
+            self.header.outcome.is_none() && matches!(self.phase, Phase::Asking | Phase::Ranking),
+            "an open panel has ended",
+        )?;
+        ensure((2..=MEMBERS_MAX).contains(&members.len()), "a panel has too few members, or too many")?;
+        let others = members.get(1..).unwrap_or_default();
+        let is_initiator = |one: &Member| one.role == MemberRole::Initiator;
+        ensure(
+            members.first().is_some_and(is_initiator) && !others.iter().any(is_initiator),
+            "a panel has one initiator",
+        )?;
+        ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
+        members.iter().try_for_each(|one| one.party.check())?;
+        check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
+        let is_seat =
+            |place: Place| members.get(usize::from(place)).is_some_and(|member| member.role == MemberRole::Seat);
+        let rounds = (1..).zip(&self.rounds);
+        let in_order = rounds.into_iter().all(|(number, round)| round.number == number && round.is_sound(is_seat));
+        ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;
+        let closed = self.rounds.iter().rev().skip(1).all(|round| round.closed_at.is_some());
+        ensure(closed, "a round before the last goes on")?;
+        let is_ranking = self.phase == Phase::Ranking;
+        ensure(is_ranking == self.ranking.is_some(), "somebody ranks who was not asked")?;
+        ensure(!is_ranking || self.ranker().is_some(), "nobody ranks")?;
+        let candidates = self.ranking.iter().flat_map(|ranking| &ranking.candidates);
+        let ranked = self.selection.iter().flat_map(|selection| &selection.ranked);
+        ensure(candidates.chain(ranked).all(|place| is_seat(*place)), "who is no seat is selected")
+    }
+}

@@ -1,0 +1,303 @@
+//! What follows from a message or a timer: waves are completed and asked, rounds close, a selection is made
+//! (docs/spec/panel.md#states).
+
+use schemas::delivery::{Outcome, Stopped};
+use schemas::panel::{Ranker, Usage};
+use schemas::payload::INTEGER_MAX;
+use schemas::{AgentId, DeliveryId};
+
+use super::round::{Asked, Place, Reply, Round};
+use super::{MemberRole, Panel, Ranking, Selected, SelectedBy, asks, finding};
+use crate::effect::{AskKind, Event};
+use crate::negotiation::InputContext;
+use crate::negotiation::phase::PanelTimer;
+use crate::panel::count::consensus;
+use crate::panel::ranker::{Candidate, asking, completed, rank, received};
+use crate::protocol::Phase;
+
+impl Panel {
+    /// Begins a round of these members, `of` of them counting as all, and asks its first wave.
+    pub(super) fn begin_round(&mut self, mut members: Vec<Place>, of: usize, context: &mut InputContext<'_>) {
+        let number = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX).saturating_add(1);
+        members.sort_by_cached_key(|place| asking(&self.header.id, self.called_at, number, self.agent(*place)));
+        self.rounds.push(Round::new(number, of, members));
+        self.enter(Phase::Asking, context);
+        self.ask_wave(context);
+    }
+
+    /// Asks the next wave of the round. Nobody, once all have been asked.
+    fn ask_wave(&mut self, context: &mut InputContext<'_>) {
+        let has_left: Vec<bool> = self.members.iter().map(|member| member.has_left).collect();
+        let (asking, kind) = (self.rules.asking, self.rules.answer.clone());
+        let is_gone = |place: Place| has_left.get(usize::from(place)).copied().unwrap_or(true);
+        let wave = self.round_mut().next_wave(asking, &kind, is_gone);
+        let answer_by = context.clock.plus_ms(self.rules.answer_ms).min(self.header.ends_by);
+        self.note_asked(AskKind::Answer, wave.len(), context);
+        for deliver in asks::to_seats(self, &wave, answer_by, context) {
+            let Some(member) = self.place_of(&deliver.to) else { continue };
+            self.calls.answers = self.calls.answers.saturating_add(1);
+            self.members[usize::from(member)].was_asked = true;
+            let asked = Asked { member, ask: deliver.id, answer_by, is_waited: true, reply: None };
+            self.round_mut().asked.push(asked);
+            context.deliver(deliver);
+        }
+    }
+
+    fn place_of(&self, agent: &AgentId) -> Option<Place> {
+        self.seats().find(|place| self.agent(*place) == agent)
+    }
+
+    /// Goes on as far as nobody is waited for.
+    fn advance(&mut self, context: &mut InputContext<'_>) {
+        while self.phase == Phase::Asking && self.round().is_complete() {
+            if self.ends_by_consensus(context) {
+                return;
+            }
+            let asked = self.round().asked.len();
+            self.ask_wave(context);
+            if self.round().asked.len() == asked {
+                self.close_round(context);
+            }
+        }
+    }
+
+    /// Whether consensus in this round ends the panel.
+    fn may_agree(&self) -> bool {
+        (1..=self.round().number).contains(&self.rules.consensus_from)
+    }
+
+    /// Ends the panel if more than two thirds of the round's members have given one answer.
+    fn ends_by_consensus(&mut self, context: &mut InputContext<'_>) -> bool {
+        if !self.may_agree() || !self.round().has_consensus(&self.rules.answer) {
+            return false;
+        }
+        self.round_mut().stop_waiting();
+        self.round_mut().closed_at = Some(context.position);
+        self.find_consensus(Stopped::Answers, context);
+        true
+    }
+
+    fn find_consensus(&mut self, stopped: Stopped, context: &mut InputContext<'_>) {
+        let last = self.rounds.len() - 1;
+        if let Some(ending) = finding::ending(self, last, Outcome::Consensus, stopped, context) {
+            self.end_with(ending, context);
+        }
+    }
+
+    /// All members of the round have been asked, and did not agree.
+    fn close_round(&mut self, context: &mut InputContext<'_>) {
+        self.round_mut().closed_at = Some(context.position);
+        let has_answer = self.round().has_answer();
+        if let Some((_, before)) = self.rounds.split_last_mut() {
+            before.iter_mut().for_each(|round| round.strip(has_answer));
+        }
+        if self.round().replies().next().is_none() {
+            self.end_by_plurality(Stopped::Silence, context);
+        } else if self.round().number >= self.rules.rounds {
+            self.end_by_plurality(Stopped::Rounds, context);
+        } else if !self.begins_selection(context) {
+            self.go_on(context);
+        }
+    }
+
+    /// Begins the next round, of those that are kept.
+    fn go_on(&mut self, context: &mut InputContext<'_>) {
+        let (members, of) = match &self.selection {
+            Some(selection) => (selection.kept().to_vec(), selection.keep),
+            None => (self.seats().collect(), self.seats().count()),
+        };
+        self.begin_round(members, of, context);
+    }
+
+    /// Whether seats are to be dropped after this round: then a ranker is asked, or has ranked already.
+    fn begins_selection(&mut self, context: &mut InputContext<'_>) -> bool {
+        let Some(select) = &self.rules.select else { return false };
+        let candidates = self.candidates();
+        let is_due = select.after_round == self.round().number
+            && candidates.len() > usize::try_from(select.keep).unwrap_or(usize::MAX)
+            && self.seats().count() > usize::try_from(select.if_more_than).unwrap_or(usize::MAX);
+        if !is_due {
+            return false;
+        }
+        let by = match &select.ranker {
+            Ranker::Support => SelectedBy::Support,
+            Ranker::Rating => SelectedBy::Rating,
+            Ranker::Hash => SelectedBy::Hash,
+            Ranker::Agent { rank_ms, .. } => {
+                let rank_ms = *rank_ms;
+                self.ask_ranker(candidates, rank_ms, context);
+                return true;
+            }
+        };
+        self.select(by, &[], context);
+        true
+    }
+
+    /// Who may go on: whose answer in the round is an opinion.
+    fn candidates(&self) -> Vec<Place> {
+        let with_opinion = self.round().replies().filter(|(_, reply)| reply.answer.is_some());
+        with_opinion.map(|(place, _)| place).collect()
+    }
+
+    /// Asks the ranker; one that has left does not rank.
+    fn ask_ranker(&mut self, candidates: Vec<Place>, rank_ms: u64, context: &mut InputContext<'_>) {
+        let ranker = self.ranker().filter(|ranker| !self.member(*ranker).has_left);
+        let Some(ranker) = ranker else { return self.select(SelectedBy::Fallback, &[], context) };
+        let rank_by = context.clock.plus_ms(rank_ms).min(self.header.ends_by);
+        let candidates = asks::shown_to(self, ranker, candidates);
+        let deliver = asks::to_ranker(self, ranker, &candidates, rank_by, context);
+        self.calls.ranks = self.calls.ranks.saturating_add(1);
+        self.members[usize::from(ranker)].was_asked = true;
+        self.ranking = Some(Ranking { ask: deliver.id, rank_by, candidates });
+        self.enter(Phase::Ranking, context);
+        self.note_asked(AskKind::Rank, 1, context);
+        context.deliver(deliver);
+    }
+
+    fn note_asked(&self, kind: AskKind, count: usize, context: &mut InputContext<'_>) {
+        if count > 0 {
+            let (negotiation, at) = (self.header.id.clone(), context.clock);
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            context.event(Event::Asked { negotiation, kind, count, at });
+        }
+    }
+
+    /// The ranker has ordered some candidates, by their places in what it was shown.
+    pub(super) fn order(&mut self, chosen: &[usize], usage: Option<Usage>, context: &mut InputContext<'_>) {
+        self.note_answered(usage);
+        let candidates = self.ranking.as_ref().map(|ranking| ranking.candidates.clone()).unwrap_or_default();
+        let chosen: Vec<Place> = chosen.iter().filter_map(|place| candidates.get(*place).copied()).collect();
+        self.select(SelectedBy::Agent, &chosen, context);
+    }
+
+    /// Ranks the candidates, keeps the best, and goes on with them unless they agree.
+    fn select(&mut self, by: SelectedBy, chosen: &[Place], context: &mut InputContext<'_>) {
+        let Some(select) = &self.rules.select else { return };
+        let (keep, recheck) = (usize::try_from(select.keep).unwrap_or(usize::MAX), select.recheck);
+        let candidates = self.candidates();
+        let ranked = self.ranked(&select.ranker, &candidates);
+        let numbers: Vec<usize> =
+            chosen.iter().filter_map(|one| candidates.iter().position(|other| other == one)).collect();
+        let ranked = completed(&numbers, &ranked).into_iter().filter_map(|number| candidates.get(number).copied());
+        let ranked: Vec<Place> = ranked.collect();
+        self.ranking = None;
+        self.selection = Some(Selected { after_round: self.round().number, by, ranked, keep });
+        let kept = |place: Place| !self.is_dropped(place);
+        let is_agreed = || consensus(self.round().tally(&self.rules.answer, kept).most(), keep);
+        if recheck && self.may_agree() && is_agreed() {
+            self.find_consensus(Stopped::Selection, context);
+        } else {
+            self.go_on(context);
+        }
+    }
+
+    /// The candidates' numbers, the best first (docs/spec/panel-answers.md#pa-13).
+    fn ranked(&self, ranker: &Ranker, candidates: &[Place]) -> Vec<usize> {
+        let round = self.round();
+        let tally = round.tally(&self.rules.answer, |_| true);
+        let number = |place: Place| round.asked.iter().position(|asked| asked.member == place).unwrap_or(usize::MAX);
+        let given_to = |place: Place| -> Vec<u32> {
+            let given = round.replies().flat_map(|(_, reply)| &reply.ratings);
+            given.filter(|given| given.of == place && given.rating > 0).map(|given| u32::from(given.rating)).collect()
+        };
+        let candidates: Vec<Candidate> = candidates
+            .iter()
+            .map(|place| Candidate {
+                support: tally.supporters(number(*place)).len(),
+                received: received(&given_to(*place)),
+                hash: asking(&self.header.id, self.called_at, round.number, self.agent(*place)),
+            })
+            .collect();
+        rank(ranker, &candidates)
+    }
+
+    /// A seat replies.
+    pub(super) fn reply(&mut self, place: Place, reply: Reply, usage: Option<Usage>, context: &mut InputContext<'_>) {
+        self.note_answered(usage);
+        if let Some(asked) = self.round_mut().asked_mut(place) {
+            (asked.reply, asked.is_waited) = (Some(reply), false);
+        }
+        self.advance(context);
+    }
+
+    fn note_answered(&mut self, usage: Option<Usage>) {
+        self.calls.answered = self.calls.answered.saturating_add(1);
+        let Some(usage) = usage else { return };
+        self.reported_by = self.reported_by.saturating_add(1);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more).min(INTEGER_MAX.unsigned_abs());
+        add(&mut self.usage.calls, usage.calls);
+        add(&mut self.usage.prompt_tokens, usage.prompt_tokens);
+        add(&mut self.usage.completion_tokens, usage.completion_tokens);
+    }
+
+    /// A seat, or the ranker, leaves for good.
+    pub(super) fn leave(&mut self, place: Place, context: &mut InputContext<'_>) {
+        self.members[usize::from(place)].has_left = true;
+        self.stop_waiting_for(place, context);
+    }
+
+    /// Goes on without somebody who is waited for.
+    fn stop_waiting_for(&mut self, place: Place, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Ranking && self.ranker() == Some(place) {
+            self.select(SelectedBy::Fallback, &[], context);
+        } else if let Some(asked) = self.round_mut().asked_mut(place) {
+            asked.is_waited = false;
+        }
+        self.advance(context);
+    }
+
+    /// A strike; too many, and the member has left. What it replied in the open round falls.
+    pub(super) fn strike(&mut self, place: Place, context: &mut InputContext<'_>) {
+        let max = self.rules.max_strikes;
+        let member = &mut self.members[usize::from(place)];
+        member.strikes = member.strikes.saturating_add(1);
+        if member.strikes < max || member.has_left {
+            return;
+        }
+        let is_seat = member.role == MemberRole::Seat;
+        if is_seat
+            && self.phase == Phase::Asking
+            && let Some(asked) = self.round_mut().asked_mut(place)
+        {
+            asked.reply = None;
+        }
+        self.leave(place, context);
+    }
+
+    /// What a timer does.
+    pub(crate) fn fire(&mut self, timer: PanelTimer, context: &mut InputContext<'_>) {
+        match timer {
+            PanelTimer::Answer => {
+                self.round_mut().stop_waiting();
+                self.advance(context);
+            }
+            PanelTimer::Rank => {
+                self.select(SelectedBy::Fallback, &[], context);
+                self.advance(context);
+            }
+        }
+    }
+
+    /// `ends_by`: the running wave is complete, and nobody is asked any more.
+    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        let is_asking = self.phase == Phase::Asking;
+        if !(is_asking && self.ends_by_consensus(context)) {
+            self.end_by_plurality(Stopped::Timeout, context);
+        }
+    }
+
+    /// An ask could not be delivered: nobody waits for its recipient any more.
+    pub(crate) fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        context: &mut InputContext<'_>,
+    ) {
+        let Some(place) = crate::negotiation::disposition::ProtocolRules::speaker(self, to) else { return };
+        let is_ask = |asked: &Asked| asked.ask == delivery && asked.is_waited;
+        let is_rank = self.ranking.as_ref().is_some_and(|ranking| ranking.ask == delivery);
+        if is_rank || self.round().asked(place).is_some_and(is_ask) {
+            self.stop_waiting_for(place, context);
+        }
+    }
+}

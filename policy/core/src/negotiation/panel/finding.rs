@@ -1,0 +1,331 @@
+//! The result of a panel: what it is, what each seat contributed to it, and the decision record that proves both
+//! (docs/spec/panel.md#pn-28).
+
+use std::sync::Arc;
+
+use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, Stopped, UsageTotal};
+use schemas::ids::Position;
+use schemas::{AgentId, Digest, NegotiationId, Timestamp};
+use serde::Serialize;
+
+use super::round::{Place, Round};
+use super::{Panel, SelectedBy};
+use crate::acceptance::decision::in_order;
+use crate::negotiation::InputContext;
+use crate::panel::count::Tally;
+use crate::panel::importance::{Importance, Layer, Node, Shown, importance};
+use crate::panel::key::Key;
+use crate::panel::ranker::tie;
+
+/// Fewest seats of a panel that counts as evidence: of two each is the other's only rater.
+const EVIDENCE_SEATS_MIN: usize = 3;
+
+/// The decision record of a panel: integers and texts only. Members stand in the order of their names, here and in what it
+/// contains, so that compact JSON is the canonical form. Its digest stands in the register.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PanelDecision {
+    /// When: log time of a message, deadline of a timer; microseconds.
+    pub at: Timestamp,
+    /// What was asked.
+    pub calls: PanelCallsRecord,
+    /// Head of the hash chain over the negotiation's inputs.
+    pub chain: Digest,
+    /// The deciding round.
+    pub decided: u32,
+    /// Where evidence of it belongs.
+    pub domain: String,
+    /// Whether it counts as evidence: peers were rated, evidence is kept, and it had at least three seats.
+    pub evidence: bool,
+    /// Digest of the result's key.
+    pub key: Digest,
+    /// The negotiation.
+    pub negotiation: NegotiationId,
+    /// How the panel ended.
+    pub outcome: Outcome,
+    /// What each seat contributed, in the order of ids.
+    pub panelists: Vec<PanelistRecord>,
+    /// Position of the input that ended it.
+    #[serde(serialize_with = "in_order")]
+    pub position: Position,
+    /// Every round, the first one first.
+    pub rounds: Vec<RoundRecord>,
+    /// Digest of the rules.
+    pub rules: Digest,
+    /// Who went on after a selection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selection: Option<SelectionRecord>,
+    /// What ended it.
+    pub stopped: Stopped,
+}
+
+/// Asks sent, and answers to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PanelCallsRecord {
+    /// Those that were answered.
+    pub answered: u32,
+    /// To seats.
+    pub answers: u32,
+    /// To the ranker.
+    pub ranks: u32,
+    /// To reviewers.
+    pub reviews: u32,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RoundRecord {
+    /// Who was asked, in that order.
+    pub asked: Vec<AgentId>,
+    /// Position of the input that ended it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    pub closed: Option<Position>,
+    /// How many count as all.
+    pub of: usize,
+    /// What was replied, in the order of asking.
+    pub replies: Vec<ReplyRecord>,
+    /// Its number.
+    pub round: u32,
+}
+
+/// One reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReplyRecord {
+    /// Whose.
+    pub agent: AgentId,
+    /// Digest of the key of its answer; none without an opinion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Digest>,
+    /// The ratings it gave, in the order in which it was shown those rated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ratings: Vec<RatingRecord>,
+}
+
+/// One rating.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RatingRecord {
+    /// Who was rated.
+    pub agent: AgentId,
+    /// 1 to 5; 0 where none was given.
+    pub rating: u8,
+}
+
+/// A selection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SelectionRecord {
+    /// After this round.
+    pub after_round: u32,
+    /// Who ranked.
+    pub by: SelectedBy,
+    /// Who went on.
+    pub kept: Vec<AgentId>,
+    /// All candidates, the best first.
+    pub ranked: Vec<AgentId>,
+}
+
+/// What one seat contributed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PanelistRecord {
+    /// Its agent.
+    pub agent: AgentId,
+    /// Whether it supports the result.
+    pub agreed: bool,
+    /// Its importance in each round up to the deciding one, in 10^-12.
+    pub importance_e12: Vec<u64>,
+    /// Its share, where the mean of all seats is 1 000 000.
+    pub relative_ppm: u64,
+    /// The sum of its importance, rounded once.
+    pub total_e12: u64,
+}
+
+impl PanelDecision {
+    /// Digest of the canonical record.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of_ordered(self)
+            .expect("a decision holds integers, texts and digests only, which all have a canonical form")
+    }
+}
+
+/// A result that is not told yet.
+pub(super) struct Ending {
+    pub(super) finding: Finding,
+    pub(super) decision: Arc<PanelDecision>,
+}
+
+/// Which answer of a round is the result, and who supports it.
+struct Leading {
+    /// Number of the answer among those asked.
+    leader: usize,
+    /// In the order of a selection, else of asking.
+    supporters: Vec<Place>,
+    of: usize,
+}
+
+/// The result that one round makes: none where nobody has given an answer there.
+pub(super) fn ending(
+    panel: &Panel,
+    deciding: usize,
+    outcome: Outcome,
+    stopped: Stopped,
+    context: &InputContext<'_>,
+) -> Option<Ending> {
+    let round = panel.rounds.get(deciding)?;
+    let result = leading(panel, round, stopped)?;
+    let first = round.reply_of(*result.supporters.first()?)?;
+    let key = round.asked.get(result.leader)?.reply.as_ref()?.key(&panel.rules.answer)?;
+    let panelists = panelists(panel, deciding, &result.supporters);
+    let calls = panel.calls;
+    let PanelCalls { answered, answers, ranks, reviews } = calls;
+    let decision = PanelDecision {
+        at: context.now,
+        calls: PanelCallsRecord { answered, answers, ranks, reviews },
+        chain: panel.header.chain,
+        domain: panel.rules.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
+        decided: round.number,
+        evidence: panel.rules.rate && panel.rules.evidence && panelists.len() >= EVIDENCE_SEATS_MIN,
+        key: Digest::of_bytes(key.text().as_bytes()),
+        negotiation: panel.header.id.clone(),
+        outcome,
+        panelists: panelists.iter().map(record_of).collect(),
+        position: context.position,
+        rounds: panel.rounds.iter().map(|round| round_record(panel, round)).collect(),
+        rules: panel.rules_digest,
+        selection: selection_record(panel),
+        stopped,
+    };
+    let finding = Finding {
+        outcome,
+        stopped,
+        answer: first.answer.clone()?,
+        key: if let Key::Text(text) = &*key { Some(text.clone()) } else { None },
+        agreed: u32::try_from(result.supporters.len()).unwrap_or(u32::MAX),
+        of: u32::try_from(result.of).unwrap_or(u32::MAX),
+        round: round.number,
+        decision: decision.digest(),
+        calls,
+        usage: UsageTotal { usage: panel.usage, reported_by: panel.reported_by },
+        panelists,
+        reviewers: Vec::new(),
+    };
+    Some(Ending { finding, decision: Arc::new(decision) })
+}
+
+/// The answer with most supporters, ties as docs/spec/panel-answers.md#pa-11 has it. What stopped a selection counts the
+/// answers of those it keeps.
+fn leading(panel: &Panel, round: &Round, stopped: Stopped) -> Option<Leading> {
+    let is_selection = stopped == Stopped::Selection;
+    let tally: Tally = round.tally(&panel.rules.answer, |place| !is_selection || !panel.is_dropped(place));
+    let ranked = panel.selection.as_ref().map_or(&[][..], |selection| &selection.ranked);
+    let number = |place: &Place| round.asked.iter().position(|asked| asked.member == *place);
+    let ranked_numbers: Vec<usize> = ranked.iter().filter_map(number).collect();
+    let closing = round.closed_at?;
+    let hash = |answer: usize| {
+        let reply = round.asked.get(answer).and_then(|asked| asked.reply.as_ref());
+        let key = reply.and_then(|reply| reply.key(&panel.rules.answer));
+        tie(&panel.header.id, closing, key.as_ref().map_or("", |key| key.text()))
+    };
+    let leader = tally.leader(&ranked_numbers, hash)?;
+    let rank = |number: usize| ranked_numbers.iter().position(|ranked| *ranked == number).unwrap_or(usize::MAX);
+    let mut supporters = tally.supporters(leader).to_vec();
+    supporters.sort_by_key(|number| (rank(*number), *number));
+    let supporters = supporters.into_iter().filter_map(|number| Some(round.asked.get(number)?.member)).collect();
+    let of = match &panel.selection {
+        Some(selection) if is_selection => selection.keep,
+        Some(_) | None => round.of,
+    };
+    Some(Leading { leader, supporters, of })
+}
+
+/// What each seat contributed, in the order of ids.
+fn panelists(panel: &Panel, deciding: usize, supporters: &[Place]) -> Vec<PanelistReport> {
+    let seats: Vec<Place> = panel.seats().collect();
+    let rounds = panel.rounds.get(..=deciding).unwrap_or(&panel.rounds);
+    let numbers: Vec<usize> = supporters.iter().filter_map(|place| number_of(&seats, *place)).collect();
+    let importance = importance(&layers(&seats, rounds), &numbers);
+    debug_assert!(importance.is_some(), "every reply was shown replies of the round before");
+    let report = |(number, place): (usize, &Place)| {
+        let share = |layer: usize| importance.as_ref().map_or(0, |importance| importance.share(layer, number).e12());
+        let total = importance.as_ref().map(|importance| importance.total(0..rounds.len(), number));
+        let relative = |importance: &Importance| {
+            let total = importance.total(0..rounds.len(), number);
+            total.scaled(seats.len() as u64, rounds.len() as u64).ppm()
+        };
+        let answer = rounds.last().and_then(|round| round.reply_of(*place)?.answer.clone());
+        PanelistReport {
+            agent: panel.agent(*place).clone(),
+            answer,
+            agreed: supporters.contains(place),
+            importance_e12: (0..rounds.len()).map(share).collect(),
+            total_e12: total.map_or(0, |total| total.e12()),
+            relative_ppm: importance.as_ref().map_or(0, relative),
+        }
+    };
+    seats.iter().enumerate().map(report).collect()
+}
+
+/// The rounds as layers of seats: who replied, and how it weighs those of the round before.
+fn layers(seats: &[Place], rounds: &[Round]) -> Vec<Layer> {
+    let before = std::iter::once(None).chain(rounds.iter().map(Some));
+    let layer = |(round, before): (&Round, Option<&Round>)| Layer {
+        members: seats.len(),
+        nodes: round
+            .replies()
+            .filter_map(|(place, reply)| {
+                let shown = reply.ratings.iter().filter_map(|given| {
+                    Some(Shown { member: number_of(seats, given.of)?, rating: u32::from(given.rating) })
+                });
+                let had_replied = before.is_some_and(|before| before.reply_of(place).is_some());
+                let member = number_of(seats, place)?;
+                Some(Node { member, own: had_replied.then_some(member), shown: shown.collect() })
+            })
+            .collect(),
+    };
+    rounds.iter().zip(before).map(layer).collect()
+}
+
+fn number_of(seats: &[Place], place: Place) -> Option<usize> {
+    seats.binary_search(&place).ok()
+}
+
+fn record_of(panelist: &PanelistReport) -> PanelistRecord {
+    PanelistRecord {
+        agent: panelist.agent.clone(),
+        agreed: panelist.agreed,
+        importance_e12: panelist.importance_e12.clone(),
+        relative_ppm: panelist.relative_ppm,
+        total_e12: panelist.total_e12,
+    }
+}
+
+fn round_record(panel: &Panel, round: &Round) -> RoundRecord {
+    let agent = |place: Place| panel.agent(place).clone();
+    RoundRecord {
+        asked: round.asked.iter().map(|asked| agent(asked.member)).collect(),
+        closed: round.closed_at,
+        of: round.of,
+        replies: round
+            .replies()
+            .map(|(place, reply)| ReplyRecord {
+                agent: agent(place),
+                key: reply.key_digest,
+                ratings: reply
+                    .ratings
+                    .iter()
+                    .map(|given| RatingRecord { agent: agent(given.of), rating: given.rating })
+                    .collect(),
+            })
+            .collect(),
+        round: round.number,
+    }
+}
+
+fn selection_record(panel: &Panel) -> Option<SelectionRecord> {
+    let selection = panel.selection.as_ref()?;
+    let agents = |places: &[Place]| places.iter().map(|place| panel.agent(*place).clone()).collect();
+    Some(SelectionRecord {
+        after_round: selection.after_round,
+        by: selection.by,
+        kept: agents(selection.kept()),
+        ranked: agents(&selection.ranked),
+    })
+}

@@ -1,0 +1,155 @@
+//! A call opens a panel, or is answered NOT_UNDERSTOOD and stores nothing (docs/spec/panel.md#pn-7).
+
+use std::sync::Arc;
+
+use schemas::delivery::PanelCalls;
+use schemas::ids::DomainName;
+use schemas::panel::{Asking, PanelSpec, Ranker, Usage, check_panel};
+use schemas::policy::TIMER_MS_MAX;
+use schemas::record::{Invitation, PinnedPanel};
+use schemas::{Address, AgentId, Digest, Timestamp};
+
+use super::{Member, MemberRole, POLICY_WORD, Panel};
+use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{InputContext, Opening, lifetime_ms, reply_by};
+use crate::panel::count::quorum;
+use crate::protocol::{Phase, Protocol};
+
+/// The domain of a call that names none, and is not addressed to one topic alone.
+const DOMAIN_GENERAL: &str = "general";
+
+/// Why a call cannot be followed, and where that stands in the message.
+pub(crate) type Unfit = (NotUnderstoodReason, Option<String>);
+
+/// Opens the panel and asks its first wave; `share` gives the shared form of an agent's name.
+///
+/// # Errors
+/// [`Unfit`]; nothing is stored then.
+pub(crate) fn open(
+    opening: &Opening<'_>,
+    spec: &PanelSpec,
+    context: &mut InputContext<'_>,
+    share: impl FnMut(&AgentId) -> AgentId,
+) -> Result<Panel, Unfit> {
+    if opening.cfp.round.is_some_and(|round| round != 1) {
+        return Err((NotUnderstoodReason::BadRound, None));
+    }
+    check(opening, spec)?;
+    let seats = opening.invited();
+    if seats.len() < usize::try_from(spec.min_seats).unwrap_or(usize::MAX) {
+        return Err((NotUnderstoodReason::NoRecipient, None));
+    }
+    if seats.len() > spec.seats_max() {
+        return Err((NotUnderstoodReason::TooManyParties, None));
+    }
+    let members = members(opening, spec, &seats, share)?;
+    let ends_by = ends_by(opening, spec, seats.len(), context.now)?;
+    let rules = PanelSpec { domain: Some(domain(opening, spec)), ..spec.clone() };
+    let rules_digest = Digest::of(&rules).expect("rules are integers and texts");
+    let mut panel = Panel {
+        header: opening.header(ends_by, context.now),
+        rules: Box::new(rules),
+        rules_digest,
+        task: opening.cfp.task.as_deref().map(Arc::from),
+        called_at: context.position,
+        members,
+        phase: Phase::Asking,
+        rounds: Vec::new(),
+        ranking: None,
+        selection: None,
+        calls: PanelCalls::default(),
+        usage: Usage::default(),
+        reported_by: 0,
+        ended: None,
+    };
+    panel.header.link(&opening.digest.0, context);
+    panel.acknowledge_call(0, opening.envelope, opening.digest, context);
+    let seats: Vec<_> = panel.seats().collect();
+    panel.header.announce(Protocol::Panel, &Arc::from(POLICY_WORD), seats.len(), ends_by, context);
+    let of = seats.len();
+    panel.begin_round(seats, of, context);
+    Ok(panel)
+}
+
+/// Rules that contradict themselves, or that stand beside those of another protocol.
+fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
+    let invalid = |pointer: String| (NotUnderstoodReason::InvalidPanel, Some(pointer));
+    check_panel(spec).map_err(|fault| invalid(format!("/payload/panel{}", fault.pointer)))?;
+    let cfp = opening.cfp;
+    let others = [
+        (cfp.bargain.is_some(), "/payload/bargain"),
+        (cfp.team.is_some(), "/payload/team"),
+        (cfp.mandate.is_some(), "/payload/mandate"),
+        (cfp.policy.is_some(), "/payload/policy"),
+        (!cfp.gates.is_empty(), "/payload/gates"),
+        (cfp.documents.is_some(), "/payload/documents"),
+        // Not in force yet.
+        (spec.review.is_some(), "/payload/panel/review"),
+        (spec.choose.is_some(), "/payload/panel/choose"),
+    ];
+    match others.into_iter().find(|(is_there, _)| *is_there) {
+        Some((_, pointer)) => Err(invalid(pointer.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The initiator, then everybody else in the order of their ids.
+fn members(
+    opening: &Opening<'_>,
+    spec: &PanelSpec,
+    seats: &[&Invitation],
+    mut share: impl FnMut(&AgentId) -> AgentId,
+) -> Result<Vec<Member>, Unfit> {
+    let mut others: Vec<Member> = seats.iter().map(|seat| invited(seat, MemberRole::Seat, &mut share)).collect();
+    if let Some(Ranker::Agent { agent, .. }) = spec.select.as_ref().map(|select| &select.ranker)
+        && *agent != opening.initiator
+    {
+        let unfit = || (NotUnderstoodReason::NoRecipient, Some("/payload/panel/select/ranker/agent".to_owned()));
+        let pinned = opening.pinned.panel.as_deref().and_then(|PinnedPanel { ranker, .. }| ranker.as_ref());
+        let pinned = pinned.filter(|pinned| pinned.agent == *agent && seats.iter().all(|seat| seat.agent != *agent));
+        others.push(invited(pinned.ok_or_else(unfit)?, MemberRole::Ranker, &mut share));
+    }
+    others.sort_by(|one, other| one.party.agent.cmp(&other.party.agent));
+    let initiator =
+        Member::new(share(&opening.initiator), MemberRole::Initiator, schemas::record::Qos::AtLeastOnce, true);
+    Ok(std::iter::once(initiator).chain(others).collect())
+}
+
+fn invited(invitation: &Invitation, role: MemberRole, share: &mut impl FnMut(&AgentId) -> AgentId) -> Member {
+    Member::new(share(&invitation.agent), role, invitation.qos, invitation.durable)
+}
+
+/// Where evidence of the panel belongs (docs/spec/panel.md#pn-4).
+fn domain(opening: &Opening<'_>, spec: &PanelSpec) -> DomainName {
+    let general = || DomainName::try_new(DOMAIN_GENERAL).expect("a name");
+    match (&spec.domain, opening.envelope.to.as_slice()) {
+        (Some(domain), _) => domain.clone(),
+        (None, [Address::Topic(topic)]) => DomainName::try_new(topic.as_str()).unwrap_or_else(|_| general()),
+        (None, _) => general(),
+    }
+}
+
+/// The hard deadline: what the call says, or the time all its asks may take, whichever is first (docs/spec/panel.md#pn-6).
+fn ends_by(opening: &Opening<'_>, spec: &PanelSpec, seats: usize, now: Timestamp) -> Result<Timestamp, Unfit> {
+    let waves = match spec.asking {
+        Asking::QuorumFirst => u64::try_from(seats.saturating_sub(quorum(seats))).unwrap_or(u64::MAX).saturating_add(1),
+        Asking::All => 1,
+    };
+    let rank_ms = match spec.select.as_ref().map(|select| &select.ranker) {
+        Some(Ranker::Agent { rank_ms, .. }) => *rank_ms,
+        Some(Ranker::Support | Ranker::Rating | Ranker::Hash) | None => 0,
+    };
+    let rounds = u64::from(spec.rounds);
+    let reviews_ms = spec.review.as_ref().map_or(0, |review| (rounds - 1).saturating_mul(review.review_ms));
+    let asks_ms = rounds.saturating_mul(waves).saturating_mul(spec.answer_ms);
+    let most_ms = asks_ms.saturating_add(rank_ms).saturating_add(reviews_ms);
+    let scope = opening.envelope.scope.as_ref();
+    let given = reply_by(most_ms, opening.cfp, scope, now);
+    let lifetime = now.plus_ms(lifetime_ms(scope).unwrap_or(most_ms));
+    let ends_by = given.min(lifetime).min(now.plus_ms(most_ms));
+    if ends_by <= now || ends_by > now.plus_ms(TIMER_MS_MAX) {
+        return Err((NotUnderstoodReason::BadDeadline, None));
+    }
+    Ok(ends_by)
+}

@@ -1,0 +1,244 @@
+//! One round of answers: who is asked in which order, who has replied, and what the replies come to.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use schemas::ids::Position;
+use schemas::panel::{AnswerKind, Asking};
+use schemas::{DeliveryId, Digest, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::panel::count::{Tally, consensus, quorum, tally};
+use crate::panel::key::{Key, key};
+
+/// A member of a panel by its place among all who take part. [`super::MEMBERS_MAX`] fit.
+pub(crate) type Place = u8;
+
+/// One round.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Round {
+    /// Counted from 1.
+    pub(super) number: u32,
+    /// How many count as all: its members, those that left included.
+    pub(super) of: usize,
+    /// Its members, in the order in which they are asked.
+    pub(super) order: Vec<Place>,
+    /// How many of `order` have had their turn to be asked.
+    reached: usize,
+    /// Whom it asked, in that order.
+    pub(super) asked: Vec<Asked>,
+    /// Where the input stands that ended it.
+    pub(super) closed_at: Option<Position>,
+}
+
+/// A seat that was asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub(super) member: Place,
+    /// The delivery that asked it.
+    pub(super) ask: DeliveryId,
+    pub(super) answer_by: Timestamp,
+    /// Whether the wave goes on until it replies, leaves or runs out of time.
+    pub(super) is_waited: bool,
+    pub(super) reply: Option<Reply>,
+}
+
+/// What a seat replied.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    /// None where it has no opinion, and once a later round can decide.
+    pub(super) answer: Option<Arc<str>>,
+    /// Kept until the next round has closed.
+    pub(super) text: Option<Arc<str>>,
+    /// The key of the answer; computed again after a restart.
+    #[serde(skip)]
+    key: Option<Key>,
+    /// Digest of the key.
+    pub(super) key_digest: Option<Digest>,
+    /// Whom it was shown, and how it rated them.
+    pub(super) ratings: Vec<GivenRating>,
+}
+
+/// A rating of somebody shown; 0 where none was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GivenRating {
+    pub(super) of: Place,
+    pub(super) rating: u8,
+}
+
+impl Reply {
+    pub(super) fn new(opinion: Option<(&str, Key)>, text: Option<&str>, ratings: Vec<GivenRating>) -> Self {
+        let (answer, key) = opinion.unzip();
+        Self {
+            answer: answer.map(Arc::from),
+            text: text.map(Arc::from),
+            key_digest: key.as_ref().map(|key| Digest::of_bytes(key.text().as_bytes())),
+            key,
+            ratings,
+        }
+    }
+
+    /// The key of its answer.
+    pub(super) fn key(&self, kind: &AnswerKind) -> Option<Cow<'_, Key>> {
+        match (&self.key, &self.answer) {
+            (Some(known), _) => Some(Cow::Borrowed(known)),
+            (None, Some(answer)) => key(kind, answer).ok().map(Cow::Owned),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Round {
+    pub(super) fn new(number: u32, of: usize, order: Vec<Place>) -> Self {
+        Self { number, of, order, reached: 0, asked: Vec::new(), closed_at: None }
+    }
+
+    pub(super) fn asked(&self, member: Place) -> Option<&Asked> {
+        self.asked.iter().find(|asked| asked.member == member)
+    }
+
+    pub(super) fn asked_mut(&mut self, member: Place) -> Option<&mut Asked> {
+        self.asked.iter_mut().find(|asked| asked.member == member)
+    }
+
+    /// Those that replied, in the order of asking.
+    pub(super) fn replies(&self) -> impl Iterator<Item = (Place, &Reply)> {
+        self.asked.iter().filter_map(|asked| Some((asked.member, asked.reply.as_ref()?)))
+    }
+
+    /// The reply of a member.
+    pub(super) fn reply_of(&self, member: Place) -> Option<&Reply> {
+        self.asked(member)?.reply.as_ref()
+    }
+
+    /// Whether somebody has given an answer that can still decide.
+    pub(super) fn has_answer(&self) -> bool {
+        self.replies().any(|(_, reply)| reply.answer.is_some())
+    }
+
+    /// Whether nobody is waited for.
+    pub(super) fn is_complete(&self) -> bool {
+        self.asked.iter().all(|asked| !asked.is_waited)
+    }
+
+    /// When the running wave is over.
+    pub(super) fn answer_by(&self) -> Option<Timestamp> {
+        self.asked.iter().filter(|asked| asked.is_waited).map(|asked| asked.answer_by).max()
+    }
+
+    /// Which answers agree, by their numbers in [`Round::asked`]; only those of members that `counts`.
+    pub(super) fn tally(&self, kind: &AnswerKind, counts: impl Fn(Place) -> bool) -> Tally {
+        let reply = |asked: &&Asked| counts(asked.member);
+        let keys: Vec<Option<Cow<'_, Key>>> = self
+            .asked
+            .iter()
+            .map(|asked| Some(asked).filter(reply).and_then(|asked| asked.reply.as_ref()?.key(kind)))
+            .collect();
+        let keys: Vec<Option<&Key>> = keys.iter().map(Option::as_deref).collect();
+        tally(kind, &keys)
+    }
+
+    /// Whether so far more than two thirds of its members have given one answer.
+    pub(super) fn has_consensus(&self, kind: &AnswerKind) -> bool {
+        consensus(self.tally(kind, |_| true).most(), self.of)
+    }
+
+    /// The next wave: whom to ask now (docs/spec/panel.md#pn-18). Those `is_gone` are passed over. Nobody, once all have been
+    /// asked.
+    pub(super) fn next_wave(
+        &mut self,
+        asking: Asking,
+        kind: &AnswerKind,
+        is_gone: impl Fn(Place) -> bool,
+    ) -> Vec<Place> {
+        let size = match asking {
+            Asking::All => self.order.len(),
+            Asking::QuorumFirst if self.asked.is_empty() => quorum(self.of),
+            Asking::QuorumFirst => quorum(self.of).saturating_sub(self.tally(kind, |_| true).most()).max(1),
+        };
+        let rest = self.order.get(self.reached..).unwrap_or_default();
+        let there = rest.iter().enumerate().filter(|(_, member)| !is_gone(**member)).take(size);
+        let there: Vec<(usize, Place)> = there.map(|(index, member)| (index, *member)).collect();
+        let is_last = there.len() < size;
+        self.reached += there.last().filter(|_| !is_last).map_or(rest.len(), |(index, _)| index + 1);
+        there.into_iter().map(|(_, member)| member).collect()
+    }
+
+    /// The time of the running wave is over.
+    pub(super) fn stop_waiting(&mut self) {
+        self.asked.iter_mut().for_each(|asked| asked.is_waited = false);
+    }
+
+    /// Drops what is shown to nobody any more; the answers, too, once a later round `decides`.
+    pub(super) fn strip(&mut self, decides: bool) {
+        for reply in self.asked.iter_mut().filter_map(|asked| asked.reply.as_mut()) {
+            reply.text = None;
+            if decides {
+                (reply.answer, reply.key) = (None, None);
+            }
+        }
+    }
+
+    /// What is relied on between the fields, and a snapshot might not keep.
+    pub(super) fn is_sound(&self, is_seat: impl Fn(Place) -> bool) -> bool {
+        let all_rated_are_seats = |reply: &Reply| reply.ratings.iter().all(|given| is_seat(given.of));
+        self.order.iter().all(|member| is_seat(*member))
+            && self.reached <= self.order.len()
+            && self.asked.len() <= self.reached
+            && self.asked.iter().all(|asked| self.order.contains(&asked.member))
+            && self.replies().all(|(_, reply)| all_rated_are_seats(reply))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Lane;
+
+    use super::*;
+
+    const KIND: AnswerKind = AnswerKind::Exact { ignore_case: false };
+
+    #[test]
+    fn asking_a_quorum_first_costs_as_many_asks_as_asking_one_by_one() {
+        // By members, the asks of a panel that agrees, of one that never does, and of one whose first two differ.
+        for (members, unanimous, never, two) in
+            [(1, 1, 1, 1), (3, 3, 3, 3), (4, 3, 4, 4), (7, 5, 7, 6), (12, 9, 12, 10)]
+        {
+            let answers: [fn(usize) -> String; 3] =
+                [|_| "a".into(), |asked| asked.to_string(), |asked| (asked == 1).to_string()];
+            for (asks, answer) in [unanimous, never, two].into_iter().zip(answers) {
+                let mut round = Round::new(1, members, (0..members as u8).collect());
+                while !round.has_consensus(&KIND) {
+                    let wave = round.next_wave(Asking::QuorumFirst, &KIND, |_| false);
+                    if wave.is_empty() {
+                        break;
+                    }
+                    for member in wave {
+                        let number = round.asked.len();
+                        round.asked.push(asked(member, &answer(number)));
+                    }
+                }
+                assert_eq!(round.asked.len(), asks, "{members}");
+            }
+        }
+    }
+
+    #[test]
+    fn those_that_left_are_passed_over_and_lower_no_quorum() {
+        let mut round = Round::new(1, 4, vec![3, 1, 0, 2]);
+        assert_eq!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1), [3, 0, 2]);
+        for member in [3, 0] {
+            round.asked.push(asked(member, "a"));
+        }
+        assert!(!round.has_consensus(&KIND), "two of four are not more than two thirds");
+        assert!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1).is_empty());
+        let mut all = Round::new(1, 4, vec![3, 1, 0, 2]);
+        assert_eq!(all.next_wave(Asking::All, &KIND, |_| false), [3, 1, 0, 2]);
+    }
+
+    fn asked(member: Place, answer: &str) -> Asked {
+        let reply = Reply::new(Some((answer, key(&KIND, answer).unwrap())), None, Vec::new());
+        let ask = DeliveryId::new(Lane(0), [member; 16]);
+        Asked { member, ask, answer_by: Timestamp(0), is_waited: false, reply: Some(reply) }
+    }
+}

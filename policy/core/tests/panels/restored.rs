@@ -1,0 +1,60 @@
+//! A panel goes on from a snapshot as it would have gone on without (docs/spec/log.md#lg-24).
+
+use policy_core::{LaneState, Limits};
+use schemas::record::PinnedPanel;
+use schemas::{Act, Lane};
+use serde_json::json;
+
+use crate::board::{Board, SEATS, invitation};
+
+#[test]
+fn the_same_records_give_the_same_effects_from_any_snapshot_on() {
+    for kind in [json!({"kind": "exact"}), json!({"kind": "bleu"})] {
+        let board = played(kind);
+        let log = board.script.log();
+        for cut in 0..=log.len() {
+            let mut steady = LaneState::new(Lane(0), Limits::default());
+            for (seq, time, record) in &log[..cut] {
+                steady.handle_record(*seq, *time, record);
+                while steady.poll_effect().is_some() {}
+            }
+            let bytes = steady.snapshot();
+            let mut restored = LaneState::restore(&bytes, Lane(0), Limits::default()).expect("a snapshot");
+            assert!(restored.snapshot() == bytes, "after {cut} records");
+            for (seq, time, record) in &log[cut..] {
+                let mut effects = [Vec::new(), Vec::new()];
+                for (state, effects) in [&mut steady, &mut restored].into_iter().zip(&mut effects) {
+                    state.handle_record(*seq, *time, record);
+                    effects.extend(std::iter::from_fn(|| state.poll_effect()).map(|effect| format!("{effect:?}")));
+                }
+                assert_eq!(effects[0], effects[1], "record {seq} after {cut}");
+                assert_eq!(steady.digest(), restored.digest());
+            }
+            assert_eq!(steady.state_digest_full(), restored.state_digest_full());
+        }
+    }
+}
+
+/// A panel that goes through everything: silence, a refused answer, a ranker, one that leaves.
+pub(crate) fn played(kind: serde_json::Value) -> Board {
+    let mut board = Board::empty();
+    let select = json!({"after_round": 1, "keep": 2, "recheck": false, "ranker": {"kind": "agent", "agent": "rex"}});
+    let roles = PinnedPanel { ranker: Some(invitation("rex")), reviewers: Vec::new() };
+    board.call_with(&SEATS[..5], json!({"answer": kind, "select": select}), json!({}), json!({}), Some(roles));
+    for who in &SEATS[..4] {
+        let answer = format!("the answer of {who} is its own and no other one");
+        board.say(10, who, Act::Answer, json!({"round": 1, "answer": answer, "usage": {"calls": 1}}));
+    }
+    board.answer(11, "ann", 1, "again");
+    board.say(12, "eve", Act::Refuse, json!({}));
+    board.say(20, "rex", Act::Answer, json!({"round": 1, "order": [2, 4]}));
+    let (round, kept) = board.wave();
+    board.answer(30, &kept[0], round, "we all agree on this one answer");
+    board.script.tick(5_000);
+    let (round, kept) = board.wave();
+    for who in kept {
+        board.answer(5_100, &who, round, "we all agree on this one answer");
+    }
+    assert_eq!(board.finding().agreed, 2);
+    board
+}
