@@ -248,7 +248,8 @@ impl Tombstone {
     ) {
         let told_for = if disposition == Disposition::Duplicate { first.unwrap_or(disposition) } else { disposition };
         let award_no = if let Payload::Confirm(confirm) = &incoming.payload { Some(confirm.award_no) } else { None };
-        let is_late = told_for == Disposition::Late;
+        // Only a late offer is rejected: a late answer of a panel is told no more than that.
+        let is_late = told_for == Disposition::Late && self.end.takes_late_offers();
         let receipt = Receipt {
             first,
             offer_id: (is_late && first.is_none()).then_some(OfferId(context.position)),
@@ -257,7 +258,7 @@ impl Tombstone {
         };
         self.send(incoming, Notification::Ack(receipt), context);
         let reply = match (told_for, award_no) {
-            (Disposition::Late, _) => {
+            (Disposition::Late, _) if is_late => {
                 let offer_id = first.is_none().then_some(OfferId(context.position));
                 Some(Notification::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
             }

@@ -168,6 +168,8 @@ impl Panel {
         let candidates = self.ranking.as_ref().map(|ranking| ranking.candidates.clone()).unwrap_or_default();
         let chosen: Vec<Place> = chosen.iter().filter_map(|place| candidates.get(*place).copied()).collect();
         self.select(SelectedBy::Agent, &chosen, context);
+        // All of those it keeps may have left.
+        self.advance(context);
     }
 
     /// Ranks the candidates, keeps the best, and goes on with them unless they agree.
