@@ -143,9 +143,6 @@ fn a_snapshot_of_the_format_is_still_read_and_still_written() {
     assert_eq!(restored.state_digest_full(), steady.state_digest_full());
 }
 
-/// Protocols of which there is no naive reference yet.
-const NOT_IN_REFERENCE: [Protocol; 1] = [Protocol::Panel];
-
 /// Ends of protocols whose rules are not in force yet.
 const NOT_IN_FORCE: [Outcome; 3] = [Outcome::Concluded, Outcome::Unconcluded, Outcome::NotFormed];
 
@@ -166,8 +163,7 @@ fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
         let name = protocol.as_str();
         let page = format!("docs/spec/{}.md", name.replace('_', "-"));
         let reference = format!("policy/reference/src/{name}.rs");
-        let reference = Some(reference).filter(|_| !NOT_IN_REFERENCE.contains(protocol));
-        for path in [page, format!("policy/core/src/negotiation/{name}.rs")].into_iter().chain(reference) {
+        for path in [page, format!("policy/core/src/negotiation/{name}.rs"), reference] {
             assert!(root.join(&path).is_file(), "{path} is missing");
         }
         assert!(played.contains(protocol), "no golden log plays {name}");

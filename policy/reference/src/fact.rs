@@ -41,7 +41,7 @@ fn of(effect: &Effect) -> Option<String> {
                 agreed(&write.key.to_string(), *offer_id, *terms_digest)
             }
             RegisterValue::Formed { .. } => formed_entry(&write.key.to_string()),
-            RegisterValue::Finding { .. } => format!("{} found", write.key),
+            RegisterValue::Finding { .. } => found_entry(&write.key.to_string()),
             RegisterValue::AwardEnd { end, .. } => end_entry(&write.key.to_string(), *end),
             RegisterValue::Closed { outcome, .. } => closed_entry(&write.key.to_string(), *outcome),
         }),
@@ -240,7 +240,7 @@ pub(crate) fn closed(negotiation: &NegotiationId, to: &AgentId, outcome: Outcome
     format!("{negotiation} {to} closed {outcome:?}")
 }
 
-/// CLOSED, with what the end of a bargain says beside its outcome. Other details are in words, and left out.
+/// CLOSED, with what the end of a bargain or a panel says beside its outcome. Other details are in words, and left out.
 pub(crate) fn bargain_closed(
     negotiation: &NegotiationId,
     to: &AgentId,
@@ -250,7 +250,11 @@ pub(crate) fn bargain_closed(
 ) -> String {
     let closed = closed(negotiation, to, outcome);
     match (outcome, detail, agreement) {
-        (Outcome::NoAgreement | Outcome::Ended, Some(detail), None) => format!("{closed} {detail}"),
+        (
+            Outcome::NoAgreement | Outcome::Ended | Outcome::Consensus | Outcome::Plurality | Outcome::NoAnswer,
+            Some(detail),
+            None,
+        ) => format!("{closed} {detail}"),
         (Outcome::Agreement, None, Some(agreement)) => format!("{closed} {agreement:?}"),
         (_, _, None) => closed,
         (_, _, Some(agreement)) => format!("{closed} although {agreement:?}"),
@@ -266,12 +270,19 @@ pub(crate) fn turn(negotiation: &NegotiationId, to: &AgentId, turn: &Turn) -> St
     format!("{negotiation} {to} {turn:?}")
 }
 
-fn asked(negotiation: &NegotiationId, to: &AgentId, ask: &Ask) -> String {
+pub(crate) fn asked(negotiation: &NegotiationId, to: &AgentId, ask: &Ask) -> String {
     format!("{negotiation} {to} {ask:?}")
 }
 
-fn found(negotiation: &NegotiationId, to: &AgentId, finding: &Finding) -> String {
-    format!("{negotiation} {to} {finding:?}")
+/// A finding, without the digest of its decision record.
+pub(crate) fn found(negotiation: &NegotiationId, to: &AgentId, finding: &Finding) -> String {
+    let undecided = Finding { decision: Digest([0; 32]), ..finding.clone() };
+    format!("{negotiation} {to} {undecided:?}")
+}
+
+/// The result of a panel in the register.
+pub(crate) fn found_entry(key: &str) -> String {
+    format!("{key} found")
 }
 
 fn floor(negotiation: &NegotiationId, to: &AgentId, told: &Floor) -> String {

@@ -1,4 +1,4 @@
-//! What a lane holds: negotiations of either protocol.
+//! What a lane holds: negotiations of each protocol.
 
 use policy_core::{Deliver, Limits};
 use schemas::record::{AdmittedMessage, Message};
@@ -7,24 +7,29 @@ use schemas::{AgentId, Payload, Timestamp};
 use crate::alternating_offers::opening::NotUnderstood;
 use crate::alternating_offers::{Bargain, BargainTimer};
 use crate::contract_net::{ContractNet, Timer, opening};
+use crate::panel::{Panel, PanelTimer};
 use crate::{Moment, Wins};
 
 /// The first rules under which there are bargains.
 const BARGAIN_RULES: u32 = 1;
+/// The first rules under which there are panels.
+const PANEL_RULES: u32 = 1;
 
 /// One negotiation, under the protocol its call chose.
 #[derive(Debug)]
 pub(crate) enum Negotiation {
     ContractNet(Box<ContractNet>),
     Bargain(Box<Bargain>),
+    Panel(Box<Panel>),
 }
 
-/// A timer of either protocol, in the order in which those that are due together fire.
+/// A timer of some protocol, in the order in which those that are due together fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AnyTimer {
     Hard,
     Net(Timer),
     Bargain(BargainTimer),
+    Panel(PanelTimer),
 }
 
 impl Negotiation {
@@ -35,6 +40,13 @@ impl Negotiation {
         moment: Moment,
     ) -> Result<Self, Option<NotUnderstood>> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&decoded.payload, &message.pinned) else { return Err(None) };
+        if cfp.panel.is_some() {
+            if moment.rules < PANEL_RULES {
+                return Err(Some("unsupported_rules".into()));
+            }
+            let panel = Panel::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
+            return Ok(Self::Panel(Box::new(panel)));
+        }
         if cfp.bargain.is_none() {
             let net = opening::open(message, decoded, moment).map_err(|reason| reason.map(NotUnderstood::from))?;
             return Ok(Self::ContractNet(Box::new(net)));
@@ -50,6 +62,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.outcome.is_some(),
             Self::Bargain(bargain) => bargain.outcome.is_some(),
+            Self::Panel(panel) => panel.outcome.is_some(),
         }
     }
 
@@ -57,6 +70,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.ends_by,
             Self::Bargain(bargain) => bargain.ends_by,
+            Self::Panel(panel) => panel.ends_by,
         }
     }
 
@@ -64,6 +78,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.is_party(agent),
             Self::Bargain(bargain) => bargain.is_party(agent),
+            Self::Panel(panel) => panel.is_party(agent),
         }
     }
 
@@ -78,6 +93,11 @@ impl Negotiation {
                 let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Bargain(timer) };
                 bargain.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
             }
+            Self::Panel(panel) => {
+                let is_hard = |timer| timer == PanelTimer::Hard;
+                let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Panel(timer) };
+                panel.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
+            }
         }
     }
 
@@ -87,6 +107,8 @@ impl Negotiation {
             (Self::Bargain(bargain), AnyTimer::Hard) => bargain.fire(BargainTimer::Hard, moment),
             (Self::ContractNet(net), AnyTimer::Net(timer)) => net.fire(timer, moment, wins),
             (Self::Bargain(bargain), AnyTimer::Bargain(timer)) => bargain.fire(timer, moment),
+            (Self::Panel(panel), AnyTimer::Hard) => panel.fire(PanelTimer::Hard, moment),
+            (Self::Panel(panel), AnyTimer::Panel(timer)) => panel.fire(timer, moment),
             (_, _) => unreachable!("a timer is its own negotiation's"),
         }
     }
@@ -106,6 +128,7 @@ impl Negotiation {
             Self::Bargain(bargain) => {
                 bargain.hear(from, digest, decoded, message.pinned.as_deref(), moment, limits);
             }
+            Self::Panel(panel) => panel.hear(from, digest, decoded, moment, limits),
         }
     }
 
@@ -114,6 +137,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.delivery_failed(deliver, may_answer, moment, wins),
             Self::Bargain(_) => {}
+            Self::Panel(panel) => panel.delivery_failed(deliver, moment),
         }
     }
 
@@ -121,6 +145,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.abort(moment),
             Self::Bargain(bargain) => bargain.abort(moment),
+            Self::Panel(panel) => panel.abort(moment),
         }
     }
 
@@ -128,6 +153,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => &mut net.facts,
             Self::Bargain(bargain) => &mut bargain.facts,
+            Self::Panel(panel) => &mut panel.facts,
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct Reference {
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
     waiting: BTreeMap<[u8; 16], UntoldReceipts>,
-    /// The calls and ACCEPTs the lane's state delivered: their failure is logged by delivery id.
+    /// The calls, ACCEPTs and asks the lane's state delivered: their failure is logged by delivery id.
     deliveries: BTreeMap<DeliveryId, Deliver>,
 }
 
@@ -90,7 +90,7 @@ impl Reference {
     pub fn note(&mut self, effects: &[Effect]) {
         for effect in effects {
             if let Effect::Deliver(deliver) = effect
-                && matches!(*deliver.told, Notification::Cfp(_) | Notification::Accept(_))
+                && matches!(*deliver.told, Notification::Cfp(_) | Notification::Accept(_) | Notification::Ask(_))
             {
                 self.deliveries.insert(deliver.id, deliver.clone());
             }
@@ -267,8 +267,8 @@ fn goes_along(fact: &str, receipt: &str, is_called_once: bool) -> bool {
     let is_for_both = (said.next(), said.next()) == (waits.next(), waits.next());
     let is_told = match said.next().unwrap_or_default() {
         "ack" | "accept" | "reject" | "cancel" | "offers" | "inform" | "failure" => true,
-        "not_understood" | "closed" | "Turn" => true,
-        "cfp" => !is_called_once,
+        "not_understood" | "closed" | "Turn" | "Finding" => true,
+        "cfp" | "Ask" => !is_called_once,
         _ => false,
     };
     is_for_both && is_told

@@ -1,0 +1,152 @@
+//! The call to a panel (docs/spec/panel.md#pn-7).
+
+use std::collections::BTreeMap;
+
+use schemas::delivery::{Disposition, PanelCalls, Receipt};
+use schemas::ids::DomainName;
+use schemas::panel::{Asking, PanelSpec, Ranker, Usage, check_panel};
+use schemas::payload::Cfp;
+use schemas::record::{AdmittedMessage, Message, Pinned};
+use schemas::{Address, AgentId, Digest, Timestamp};
+
+use super::{Panel, Panelist};
+use crate::Moment;
+use crate::alternating_offers::opening::NotUnderstood;
+use crate::contract_net::{Said, count};
+use crate::fact;
+
+/// The longest panel there is.
+const DAY_MS: u64 = 86_400_000;
+
+impl Panel {
+    /// The panel of a call, or what its initiator is told.
+    pub(crate) fn open(
+        message: &AdmittedMessage,
+        decoded: &Message,
+        cfp: &Cfp,
+        pinned: &Pinned,
+        moment: Moment,
+    ) -> Result<Self, NotUnderstood> {
+        let mut rules = (**cfp.panel.as_ref().expect("a call to a panel")).clone();
+        if cfp.round.is_some_and(|round| round != 1) {
+            return Err("bad_round".into());
+        }
+        if let Some(pointer) = contradiction(cfp, &rules) {
+            return Err(NotUnderstood { reason: "invalid_panel", pointer: Some(pointer) });
+        }
+        let mut seats: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
+        seats.retain(|agent| *agent != message.from);
+        seats.sort();
+        seats.dedup();
+        if count(seats.len()) < rules.min_seats {
+            return Err("no_recipient".into());
+        }
+        if seats.len() > rules.seats_max() {
+            return Err("too_many_parties".into());
+        }
+        let ranker = ranker(&rules, message, pinned, &seats)?;
+        let ends_by = ends_by(&rules, seats.len(), cfp, decoded, moment.now)
+            .filter(|ends_by| *ends_by > moment.now && *ends_by <= moment.now.plus_ms(DAY_MS))
+            .ok_or("bad_deadline")?;
+        rules.domain.get_or_insert(domain(&decoded.envelope.to));
+        let people = std::iter::once(&message.from).chain(&seats).chain(&ranker);
+        let mut panel = Self {
+            id: message.negotiation.clone(),
+            rules_digest: Digest::of(&rules).expect("integers and texts"),
+            rules,
+            task: cfp.task.as_deref().map(Into::into),
+            called_at: moment.position,
+            initiator: message.from.clone(),
+            people: people.map(|agent| (agent.clone(), Panelist::default())).collect::<BTreeMap<_, _>>(),
+            is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+            ends_by,
+            rounds: Vec::new(),
+            ranking: None,
+            selection: None,
+            calls: PanelCalls::default(),
+            usage: Usage::default(),
+            reported_by: 0,
+            outcome: None,
+            detail: None,
+            facts: Vec::new(),
+            seats,
+        };
+        panel.acknowledge(message, decoded);
+        panel.begin_round(panel.seats.clone(), panel.seats.len(), moment);
+        Ok(panel)
+    }
+
+    fn acknowledge(&mut self, message: &AdmittedMessage, decoded: &Message) {
+        let msg_id = decoded.envelope.msg_id.clone();
+        let receipt = Receipt::new(msg_id.clone(), Disposition::Ok);
+        self.facts.push(fact::ack(&self.id, &self.initiator, &receipt));
+        if self.is_public {
+            self.facts.push(fact::notice_called(&self.id));
+        }
+        let party = &mut self.people.get_mut(&message.from).expect("the initiator").party;
+        party.last_seq = decoded.envelope.seq;
+        party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    }
+}
+
+/// Where the rules contradict themselves, or what stands beside them.
+fn contradiction(cfp: &Cfp, rules: &PanelSpec) -> Option<String> {
+    if let Err(fault) = check_panel(rules) {
+        return Some(format!("/payload/panel{}", fault.pointer));
+    }
+    let beside = [
+        (cfp.bargain.is_some(), "/payload/bargain"),
+        (cfp.team.is_some(), "/payload/team"),
+        (cfp.mandate.is_some(), "/payload/mandate"),
+        (cfp.policy.is_some(), "/payload/policy"),
+        (!cfp.gates.is_empty(), "/payload/gates"),
+        (cfp.documents.is_some(), "/payload/documents"),
+        (rules.review.is_some(), "/payload/panel/review"),
+        (rules.choose.is_some(), "/payload/panel/choose"),
+    ];
+    beside.into_iter().find(|(is_there, _)| *is_there).map(|(_, pointer)| pointer.to_owned())
+}
+
+/// A ranking agent other than the initiator: pinned, and without a seat.
+fn ranker(
+    rules: &PanelSpec,
+    message: &AdmittedMessage,
+    pinned: &Pinned,
+    seats: &[AgentId],
+) -> Result<Option<AgentId>, NotUnderstood> {
+    let Some(Ranker::Agent { agent, .. }) = rules.select.as_ref().map(|select| &select.ranker) else { return Ok(None) };
+    let is_pinned = pinned.panel.iter().flat_map(|panel| &panel.ranker).any(|one| one.agent == *agent);
+    if *agent == message.from {
+        Ok(None)
+    } else if is_pinned && !seats.contains(agent) {
+        Ok(Some(agent.clone()))
+    } else {
+        let pointer = Some("/payload/panel/select/ranker/agent".to_owned());
+        Err(NotUnderstood { reason: "no_recipient", pointer })
+    }
+}
+
+/// The time that all asks may take, or less where the call says so (docs/spec/panel.md#pn-6).
+fn ends_by(rules: &PanelSpec, seats: usize, cfp: &Cfp, decoded: &Message, now: Timestamp) -> Option<Timestamp> {
+    let waves = match rules.asking {
+        Asking::QuorumFirst => seats - (2 * seats / 3 + 1) + 1,
+        Asking::All => 1,
+    };
+    let rank_ms = match rules.select.as_ref().map(|select| &select.ranker) {
+        Some(Ranker::Agent { rank_ms, .. }) => *rank_ms,
+        _ => 0,
+    };
+    let most_ms = u64::from(rules.rounds) * waves as u64 * rules.answer_ms + rank_ms;
+    let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
+    let said = match (cfp.reply_within_ms, cfp.reply_by) {
+        (Some(ms), _) => Some(now.plus_ms(ms)),
+        (None, Some(reply_by)) => Some(reply_by.0),
+        (None, None) => None,
+    };
+    [Some(now.plus_ms(most_ms)), said, ttl_ms.map(|ms| now.plus_ms(ms))].into_iter().flatten().min()
+}
+
+fn domain(to: &[Address]) -> DomainName {
+    let named = if let [Address::Topic(topic)] = to { DomainName::try_new(topic.as_str()).ok() } else { None };
+    named.unwrap_or_else(|| DomainName::try_new("general").expect("a name"))
+}
