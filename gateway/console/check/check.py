@@ -332,9 +332,10 @@ def routines_are_told(check, llmx):
         browser.go(f"{demo.url}/#token={demo.token}")
         completed = """const s = await (await fetch('/v1/console', { headers: { Authorization: `Bearer ${sessionStorage.getItem('llmx-token')}` } })).json();
           return (s.named?.ended ?? []).filter((e) => e.outcome === 'completed').map((e) => e.negotiation)"""
-        told, deadline = {}, time.monotonic() + PATIENCE_S
+        told, opened, deadline = {}, set(), time.monotonic() + PATIENCE_S
         while not {"a function", "natural language"} <= set(told) and time.monotonic() < deadline:
-            for chosen in [one for one in browser.wait_for(completed) if one not in told.values()][:8]:
+            for chosen in [one for one in browser.wait_for(completed) if one not in opened][:8]:
+                opened.add(chosen)
                 browser.run("location.hash = `#/negotiations/${arguments[0]}`", chosen)
                 kind = check.until(f"{chosen} says what carried it out", """const named = [...document.querySelectorAll('#timeline-facts div')]
                   .find((e) => e.querySelector('dt').textContent === 'Carried out by');
