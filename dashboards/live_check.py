@@ -23,7 +23,7 @@ import watch
 from processes import HERE, Stack, start_exchange, start_prometheus
 
 # Of a gateway; the label sets are closed, so this does not grow with agents.
-SERIES_MAX = 3000
+SERIES_MAX = 3200
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
 

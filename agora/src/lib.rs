@@ -11,6 +11,7 @@
 //! | [`suitability`] | does a document suit a task, as far as is known? |
 //! | [`schedule`] | after how many calls is a document looked for, negotiated, given a routine? |
 //! | [`table`] | which documents does an exchange hold, who supports them, how many may there be? |
+//! | `body` (feature `store`) | which bodies of transactions are kept beside their calls? |
 //! | `registry` (feature `store`) | how are they stored on the bus, and followed? |
 //! | `fetch` (feature `http`) | which addresses may a document be fetched from, and how? |
 //! | `client` (feature `http`) | how is another responder asked? |
@@ -34,6 +35,8 @@
 //! Invariants, but for the features `store` and `http`: no input or output, no clock, no randomness; no text ends the process or makes it do work beyond a named
 //! limit. The rules are in docs/spec/agora.md, a page for users is docs/agora.md.
 
+#[cfg(feature = "store")]
+pub mod body;
 #[cfg(feature = "http")]
 pub mod client;
 pub mod document;

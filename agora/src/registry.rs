@@ -2,16 +2,18 @@
 //! text under a hash stays.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use schemas::{AgentId, Code, Refusal};
+use schemas::{AgentId, Code, NegotiationId, Refusal};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use crate::body::{BODY_BYTES_MAX, BodyTable, StoredBody, body_key, negotiation_of};
 use crate::table::{DocumentTable, StoredDocument, StoredSupport, TableFault, document_key, read_stored, support_key};
 use crate::{DocumentHash, DocumentSource, ProtocolDocument};
 
@@ -77,6 +79,7 @@ impl RegistryObserver for Unobserved {
 pub struct DocumentRegistry {
     key_value: Arc<dyn KeyValue>,
     table: RwLock<DocumentTable>,
+    bodies: Mutex<BodyTable>,
     /// Whether the bucket has been read whole once: before that nobody knows how much it holds.
     is_read: AtomicBool,
     /// Rises with every change.
@@ -87,8 +90,8 @@ pub struct DocumentRegistry {
 impl DocumentRegistry {
     /// An empty registry; [`DocumentRegistry::drive`] fills it.
     pub fn new(key_value: Arc<dyn KeyValue>, observer: Arc<dyn RegistryObserver>) -> Self {
-        let (table, is_read, changes) = (RwLock::default(), AtomicBool::new(false), watch::Sender::new(0));
-        Self { key_value, table, is_read, changes, observer }
+        let (is_read, changes) = (AtomicBool::new(false), watch::Sender::new(0));
+        Self { key_value, table: RwLock::default(), bodies: Mutex::default(), is_read, changes, observer }
     }
 
     /// The documents, for as long as no `await` stands between.
@@ -98,6 +101,11 @@ impl DocumentRegistry {
 
     fn write(&self) -> RwLockWriteGuard<'_, DocumentTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bodies of transactions, for as long as no `await` stands between.
+    pub fn bodies(&self) -> MutexGuard<'_, BodyTable> {
+        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the bucket has been read whole, and then until this holds of the documents.
@@ -143,6 +151,12 @@ impl DocumentRegistry {
     }
 
     fn apply(&self, key: &str, value: Option<&[u8]>) {
+        match negotiation_of(key) {
+            Some(Ok(negotiation)) if value.is_some() => return self.bodies().note(negotiation, Instant::now()),
+            Some(Ok(negotiation)) => return self.bodies().forget(&negotiation),
+            Some(Err(fault)) => return tracing::error!(key, fault, "a stored body is left out"),
+            None => {}
+        }
         let (applied, held) = {
             let mut table = self.write();
             (table.apply(key, value), table.len())
@@ -303,6 +317,58 @@ impl DocumentRegistry {
         let key = support_key(hash, agent);
         self.observed(StoreOperation::Delete, self.key_value.delete(Bucket::Documents, key.clone())).await?;
         self.apply(&key, None);
+        Ok(())
+    }
+
+    /// Keeps the body of a transaction for the agent that is called, until [`DocumentRegistry::remove_body`]. What gateways
+    /// left behind that ended is removed first.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`] beyond [`BODY_BYTES_MAX`]; [`Code::Overloaded`] where there are as many as there may be;
+    /// [`Code::Unavailable`] when the store does not answer, or has not been read yet.
+    pub async fn put_body(
+        &self,
+        (caller, negotiation): (&AgentId, &NegotiationId),
+        to: &AgentId,
+        body: &str,
+    ) -> Result<(), Refusal> {
+        self.check_read()?;
+        if body.len() > BODY_BYTES_MAX {
+            return Err(Refusal::new(Code::TooLarge, "the body is too long")
+                .at("/body")
+                .expecting(format!("at most {BODY_BYTES_MAX} bytes")));
+        }
+        let left_behind = self.bodies().left_behind(Instant::now());
+        for gone in left_behind {
+            self.remove_body(&gone).await?;
+        }
+        self.bodies().check_room(caller)?;
+        let (key, value) = (body_key(negotiation), encode(&StoredBody { to: to.clone(), body: body.to_owned() })?);
+        let putting = self.key_value.put(Bucket::Documents, key, value);
+        self.observed(StoreOperation::Put, putting).await?;
+        self.bodies().note(negotiation.clone(), Instant::now());
+        Ok(())
+    }
+
+    /// The body that is kept of a transaction, for the agent it is for; to others there is none.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store does not answer.
+    pub async fn body(&self, negotiation: &NegotiationId, reader: &AgentId) -> Result<Option<String>, Refusal> {
+        let reading = self.key_value.value(Bucket::Documents, body_key(negotiation));
+        let stored = self.observed(StoreOperation::Value, reading).await?;
+        let stored: Option<StoredBody> = stored.and_then(|value| serde_json::from_slice(&value).ok());
+        Ok(stored.filter(|stored| stored.to == *reader).map(|stored| stored.body))
+    }
+
+    /// The body of a transaction is kept no longer.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when the store does not answer.
+    pub async fn remove_body(&self, negotiation: &NegotiationId) -> Result<(), Refusal> {
+        let deleting = self.key_value.delete(Bucket::Documents, body_key(negotiation));
+        self.observed(StoreOperation::Delete, deleting).await?;
+        self.bodies().forget(negotiation);
         Ok(())
     }
 

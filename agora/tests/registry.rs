@@ -14,7 +14,7 @@ use bus::nats::{self, NatsOptions};
 use bus::{Bucket, KeyValue};
 use bytes::Bytes;
 use nats_server::{LocalServer, LocalServerOptions};
-use schemas::{AgentId, Code};
+use schemas::{AgentId, Code, NegotiationId};
 
 /// Longest wait for something that must happen; hanging is failing.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,6 +46,7 @@ on_both!(
     of_two_that_put_the_same_document_at_once_one_is_the_first,
     a_full_exchange_takes_further_documents_and_keeps_those_that_are_supported,
     a_further_agent_finds_room_in_an_exchange_that_others_have_filled,
+    a_body_is_read_by_the_agent_it_is_for_until_it_is_removed,
 );
 
 async fn nats_store() -> (LocalServer, Arc<dyn KeyValue>) {
@@ -421,6 +422,24 @@ async fn a_further_agent_finds_room_in_an_exchange_that_others_have_filled(store
     };
     other.until(|table| table.supported_by(&bob).count() == 1).await;
     assert_eq!((given_up(&one.read()), given_up(&other.read())), (1, 1));
+}
+
+async fn a_body_is_read_by_the_agent_it_is_for_until_it_is_removed(store: Arc<dyn KeyValue>) {
+    let ((one, counts), (other, _)) = (followed(&store).await, followed(&store).await);
+    let (alice, bob, own) = (agent("alice"), agent("bob"), NegotiationId::try_new("alice~n1").unwrap());
+    let text = "\u{e9}".repeat(32 * 1024);
+    one.put_body((&alice, &own), &bob, &text).await.unwrap();
+    assert_eq!(other.body(&own, &bob).await.unwrap(), Some(text.clone()), "at another gateway as well");
+    assert_eq!(other.body(&own, &alice).await.unwrap(), None, "for nobody else");
+    let refused = one.put_body((&alice, &own), &bob, &format!("{text}x")).await.unwrap_err();
+    assert_eq!((refused.code, refused.pointer.as_deref()), (Code::TooLarge, Some("/body")));
+    // A document that is put behind it is seen behind it.
+    one.put(&bob, &document("weather"), &[]).await.unwrap();
+    other.until(|table| table.supporters(document("weather").hash()).count() == 1).await;
+    assert_eq!((one.bodies().len(), other.bodies().len(), one.read().len()), (1, 1, 1), "it is no document");
+    one.remove_body(&own).await.unwrap();
+    assert_eq!(other.body(&own, &bob).await.unwrap(), None);
+    assert_eq!((one.bodies().len(), counts.collisions.load(Ordering::Relaxed)), (0, 0));
 }
 
 #[test]

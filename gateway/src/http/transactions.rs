@@ -5,6 +5,7 @@
 //! because clients read no other.
 
 mod agent_call;
+mod kept_body;
 
 use std::io;
 use std::path::Path as FilePath;
@@ -31,10 +32,12 @@ use crate::auth::{Identity, now_s};
 use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
-    vec![
-        ("/agora/{agent}", &["post"], post(begin)),
+    let mut routes = vec![
+        ("/agora/{agent}", &["post"] as &[_], post(begin)),
         ("/agora/{agent}/conversations/{id}", &["delete", "post"], delete(end).post(follow)),
-    ]
+    ];
+    routes.extend(kept_body::routes());
+    routes
 }
 
 /// Who begins a transaction: the bearer of the request's token or, where it has none, of the token that the gateway holds for

@@ -559,6 +559,46 @@ async fn a_gateway_that_stops_hears_the_ends_of_its_calls_and_acknowledges_them(
     assert!(told.iter().all(|id| acknowledged.contains(id)), "{acknowledged:?}");
 }
 
+#[tokio::test]
+async fn a_body_that_is_too_long_for_a_call_is_kept_for_the_agent_until_it_has_answered() {
+    let rig = rig().await;
+    let takes_all = json!({ "capabilities": ["long-body"], "topics": [], "consent": { "default": "allow" } });
+    rig.register_as("carol", &takes_all).await;
+    let mut seen = Seen::default();
+    let body = "\u{e9}".repeat(32 * 1024);
+    let answer = posted(&rig, "/agora/carol", &json!({ "body": body }));
+    let (call, message) = seen.next(&rig).await;
+    let digest = schemas::Digest::of_bytes(body.as_bytes()).to_string();
+    assert_eq!(message["payload"].get("task"), None);
+    assert_eq!(message["payload"]["constraints"], json!({ "agora_body": digest }));
+    let path = format!("/v1/negotiations/{}/body", call.negotiation);
+    let read = async |name: &str| rig.call("GET", &path, Some(&rig.token(name)), None).await;
+    assert_eq!(read("carol").await, (200, json!({ "sha256": digest, "body": body })));
+    for other in ["alice", "bob"] {
+        let (status, answer) = read(other).await;
+        assert_eq!((status, code(&answer)), (404, "not_found"), "{other}");
+    }
+    let done =
+        json!({ "act": "inform", "kind": "result", "contractor": "carol", "award_no": 1, "lot": 1, "result": "25" });
+    tell(&rig, call.negotiation.as_str(), 1, &done).await;
+    assert_eq!(answer.await.unwrap(), (200, json!({ "status": "success", "body": "25" })));
+    loop_until(|| async { (read("carol").await.0 == 404).then_some(()) }).await;
+
+    let longer = format!("{body}x");
+    for (agent, body, expected) in [("carol", &longer, "too_large"), ("bob", &body, "out_of_range")] {
+        let path = format!("/agora/{agent}");
+        let (status, answer) = rig.call("POST", &path, Some(&rig.token("alice")), Some(&json!({ "body": body }))).await;
+        assert_eq!(
+            (status, &answer["status"], &answer["code"], &answer["pointer"]),
+            (200, &json!("error"), &json!(expected), &json!("/body")),
+            "{agent}"
+        );
+    }
+    let (_, answer) =
+        rig.call("POST", "/agora/nobody", Some(&rig.token("alice")), Some(&json!({ "body": body }))).await;
+    assert_eq!(answer["code"], "no_recipient");
+}
+
 fn expired(key: &SigningKey) -> String {
     let claims = json!({ "sub": "visitor", "iss": crate::rig::ISSUER, "aud": "llmx", "exp": 1_000_000_000 });
     key.sign(&claims).unwrap()

@@ -4,18 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agora::body::BODY_CONSTRAINT;
 use agora::fetch::FetchFault;
 use agora::transaction::{TransactionReply, TransactionStatus};
 use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument, Selection};
 use bytes::Bytes;
 use schemas::delivery::Outcome;
-use schemas::payload::TEXT_LEN_MAX;
 use schemas::{AgentId, Code, NegotiationId, Refusal, Timestamp, WireTime};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::super::Site;
+use super::kept_body::KeptBody;
 use crate::Transport;
 use crate::admission::{Accepted, Admission, Credentials, Ingress};
 use crate::auth::{Identity, now_s};
@@ -77,17 +78,13 @@ impl AgentCall {
     /// # Errors
     /// [`Refusal`] where the call did not begin, or its end can be heard no longer.
     pub(super) async fn carry_out(self, site: &Arc<Site>, caller: &Identity) -> Result<TransactionReply, Refusal> {
-        if self.body.chars().count() > TEXT_LEN_MAX {
-            return Err(Refusal::new(Code::OutOfRange, "the body is too long")
-                .at("/body")
-                .expecting(format!("at most {TEXT_LEN_MAX} characters")));
-        }
+        let negotiation = NegotiationId::form(&caller.agent, &self.own_id)
+            .map_err(|_| Refusal::new(Code::Internal, "the call cannot be named"))?;
+        let kept = KeptBody::of(site, (&caller.agent, &negotiation), &self.agent, &self.body).await?;
         // A further message brings no sources, and its agent has had the document with the first.
         if self.place.as_ref().is_none_or(|place| place.number == 1) {
             make_known(site, &self.selection).await?;
         }
-        let negotiation = NegotiationId::form(&caller.agent, &self.own_id)
-            .map_err(|_| Refusal::new(Code::Internal, "the call cannot be named"))?;
         let call =
             WatchedCall { negotiation: negotiation.clone(), msg_id: self.own_id.clone(), agent: self.agent.clone() };
         let mut end = site.transactions.watch(&caller.agent, call).await?;
@@ -99,7 +96,7 @@ impl AgentCall {
             negotiation,
             is_over: false,
         };
-        if let Err(refusal) = begun.say(&self.own_id, self.envelope(), self.payload()).await {
+        if let Err(refusal) = begun.say(&self.own_id, self.envelope(), self.payload(kept.as_ref())).await {
             // After anything but a log that did not answer there is no call.
             if refusal.code != Code::LogUnavailable {
                 begun.is_over = true;
@@ -126,7 +123,7 @@ impl AgentCall {
         envelope
     }
 
-    fn payload(&self) -> Value {
+    fn payload(&self, kept: Option<&KeptBody>) -> Value {
         let mut constraints = Map::new();
         if let Some(MessagePlace { conversation, number }) = &self.place {
             constraints.insert(CONVERSATION.to_owned(), conversation.as_str().into());
@@ -135,9 +132,15 @@ impl AgentCall {
         if self.selection == Selection::Negotiation {
             constraints.insert(NEGOTIATION.to_owned(), 1.into());
         }
+        if let Some(kept) = kept {
+            constraints.insert(BODY_CONSTRAINT.to_owned(), kept.digest.to_string().into());
+        }
         let mut payload = json!({
-            "act": "cfp", "task": self.body, "policy": POLICY, "reply_within_ms": REPLY_WITHIN_MS, "constraints": constraints,
+            "act": "cfp", "policy": POLICY, "reply_within_ms": REPLY_WITHIN_MS, "constraints": constraints,
         });
+        if let (None, Some(members)) = (kept, payload.as_object_mut()) {
+            members.insert("task".to_owned(), self.body.as_str().into());
+        }
         if let (Selection::Document { hash, .. }, Some(members)) = (&self.selection, payload.as_object_mut()) {
             members.insert("documents".to_owned(), json!({ "hashes": [hash], "require": true }));
         }
