@@ -141,8 +141,10 @@ def start_prometheus(stack):
     """Prometheus with the repository's configuration, names replaced by the addresses of this run; its address."""
     [port] = free_ports(1)
     text = (HERE / "prometheus" / "prometheus.yml").read_text()
-    for name, place in (stack.places | {"/etc/prometheus/rules": str(HERE / "prometheus" / "rules"), "127.0.0.1:9090": f"127.0.0.1:{port}",
-                                        "${GRAFANA_URL}": GRAFANA}).items():
+    places = stack.places | {"/etc/prometheus/rules": str(HERE / "prometheus" / "rules"), "127.0.0.1:9090": f"127.0.0.1:{port}",
+                             "${GRAFANA_URL}": GRAFANA}
+    # A name can be the end of a longer one.
+    for name, place in sorted(places.items(), key=lambda one: -len(one[0])):
         if name not in text:
             sys.exit(f"prometheus.yml does not name {name}")
         text = text.replace(name, place)
