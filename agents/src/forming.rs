@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::AgentId;
 use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
-use search::{Collection, Document, Query, Standing};
+use search::{CollectionStatistics, ProfileDocument, ProfileStanding, Query};
 
 /// Parts of a share: shares and gains are whole numbers of them.
 pub const WHOLE_PPM: u64 = 1_000_000;
@@ -58,17 +58,17 @@ pub fn clauses(goal: &str) -> Vec<String> {
 /// How much each word says, by the profiles that are known: the fewer have it, the more.
 #[derive(Debug, Clone, Default)]
 pub struct WordWeights {
-    collection: Collection,
+    collection: CollectionStatistics,
     documents_with: BTreeMap<String, u64>,
 }
 
 impl WordWeights {
     /// The weights among profiles.
     #[must_use]
-    pub fn among<'d>(profiles: impl IntoIterator<Item = &'d Document>) -> Self {
+    pub fn among<'d>(profiles: impl IntoIterator<Item = &'d ProfileDocument>) -> Self {
         let mut weights = Self::default();
         for profile in profiles {
-            weights.collection.add(profile.length(), Standing::Listed);
+            weights.collection.add(profile.length(), ProfileStanding::Listed);
             for (word, _) in profile.frequencies() {
                 *weights.documents_with.entry(word.to_owned()).or_default() += 1;
             }
@@ -78,7 +78,7 @@ impl WordWeights {
 
     /// The share of a text's weight that a profile has the words of, in millionths; 0 for a text without words.
     #[must_use]
-    pub fn covered_ppm(&self, text: &str, profile: &Document) -> u64 {
+    pub fn covered_ppm(&self, text: &str, profile: &ProfileDocument) -> u64 {
         let (mut all, mut covered) = (0.0, 0.0);
         for word in Query::of_text(text).tokens() {
             let with = self.documents_with.get(word).copied().unwrap_or_default();
@@ -191,8 +191,10 @@ mod tests {
 
     #[test]
     fn what_is_covered_is_counted_by_how_rare_its_words_are() {
-        let profiles: Vec<Document> =
-            ["the wall", "the roof", "the roof", "the paint"].iter().map(|text| Document::of_texts([*text])).collect();
+        let profiles: Vec<ProfileDocument> = ["the wall", "the roof", "the roof", "the paint"]
+            .iter()
+            .map(|text| ProfileDocument::of_texts([*text]))
+            .collect();
         let weights = WordWeights::among(&profiles);
         assert_eq!(weights.covered_ppm("the wall", &profiles[0]), WHOLE_PPM);
         assert_eq!(weights.covered_ppm("wall", &profiles[1]), 0);

@@ -107,7 +107,7 @@ pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(
 ///
 /// # Errors
 /// [`FormationRunError`].
-pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFigures, FormationRunError> {
+pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFormationFigures, FormationRunError> {
     let population = Population::drawn(plan.seed, plan.tasks)?;
     let records = formation::play(&population);
     live::play(&population, &records).await

@@ -35,7 +35,7 @@ pub struct SearchArgs {
     topic: Option<TopicName>,
     /// Only agents that speak for a person, or only things
     #[arg(long, value_enum)]
-    kind: Option<Kind>,
+    kind: Option<WantedKind>,
     /// Only agents that are present
     #[arg(long)]
     present: bool,
@@ -56,18 +56,18 @@ pub struct SearchArgs {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Kind {
+enum WantedKind {
     /// It speaks for a person
     Human,
     /// Any other
     Thing,
 }
 
-impl From<Kind> for AgentKind {
-    fn from(kind: Kind) -> Self {
+impl From<WantedKind> for AgentKind {
+    fn from(kind: WantedKind) -> Self {
         match kind {
-            Kind::Human => Self::Human,
-            Kind::Thing => Self::Thing,
+            WantedKind::Human => Self::Human,
+            WantedKind::Thing => Self::Thing,
         }
     }
 }

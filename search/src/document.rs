@@ -9,13 +9,13 @@ pub const FREQUENCY_MAX: u8 = 3;
 
 /// A profile as counted tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Document {
+pub struct ProfileDocument {
     /// How often each token stands in it, 1 to [`FREQUENCY_MAX`].
     frequency_by_token: BTreeMap<String, u8>,
     length: u32,
 }
 
-impl Document {
+impl ProfileDocument {
     /// The document of texts, each read by itself: a word never spans two of them.
     #[must_use]
     pub fn of_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
@@ -48,7 +48,7 @@ impl Document {
 
 /// Whether a document counts in what scores are computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProfileStanding {
     /// It does: everybody may find it.
     Listed,
     /// It does not: scores would tell of it to those that may not find it.
@@ -61,16 +61,16 @@ mod tests {
 
     #[test]
     fn of_each_token_at_most_three_count_in_frequency_and_length() {
-        let document = Document::of_texts(["paint paint", "Paint PAINT walls"]);
+        let document = ProfileDocument::of_texts(["paint paint", "Paint PAINT walls"]);
         assert_eq!((document.frequency("paint"), document.frequency("walls"), document.length()), (3, 1, 4));
         assert_eq!(document.frequency("wall"), 0);
-        let repeated = Document::of_texts([["paint "; 400].concat().as_str(), "walls"]);
+        let repeated = ProfileDocument::of_texts([["paint "; 400].concat().as_str(), "walls"]);
         assert_eq!(repeated, document);
     }
 
     #[test]
     fn a_word_never_spans_two_texts() {
-        let document = Document::of_texts(["over", "lap"]);
+        let document = ProfileDocument::of_texts(["over", "lap"]);
         assert_eq!(document.frequencies().collect::<Vec<_>>(), [("lap", 1), ("over", 1)]);
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BinaryHeap;
 
 use schemas::AgentId;
 
-use crate::{Hit, Place};
+use crate::{Hit, HitPlace};
 
 /// At most `limit` hits behind a place: the first of those offered.
 pub(crate) struct Leaders<'a, V> {
     limit: usize,
-    after: Option<&'a Place>,
+    after: Option<&'a HitPlace>,
     /// The last place on top.
     held: BinaryHeap<Held<'a, V>>,
 }
@@ -21,7 +21,7 @@ struct Held<'a, V> {
 }
 
 impl<'a, V> Leaders<'a, V> {
-    pub(crate) fn new(limit: usize, after: Option<&'a Place>) -> Self {
+    pub(crate) fn new(limit: usize, after: Option<&'a HitPlace>) -> Self {
         Self { limit, after, held: BinaryHeap::new() }
     }
 
@@ -42,7 +42,7 @@ impl<'a, V> Leaders<'a, V> {
             return;
         }
         let candidate = Held { score, agent, value };
-        let is_behind = |place: &Place| candidate.key() > (std::cmp::Reverse(place.score), &place.agent);
+        let is_behind = |place: &HitPlace| candidate.key() > (std::cmp::Reverse(place.score), &place.agent);
         let is_among_first = self.held.len() < self.limit || self.held.peek().is_some_and(|last| candidate < *last);
         if is_among_first && self.after.is_none_or(is_behind) && is_admitted() {
             if self.held.len() == self.limit {
@@ -58,7 +58,7 @@ impl<'a, V> Leaders<'a, V> {
         V: Clone,
     {
         let hit = |held: Held<'_, V>| Hit {
-            place: Place { score: held.score, agent: held.agent.clone() },
+            place: HitPlace { score: held.score, agent: held.agent.clone() },
             value: held.value.clone(),
         };
         self.held.into_sorted_vec().into_iter().map(hit).collect()

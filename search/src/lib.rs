@@ -1,7 +1,7 @@
 //! Search over the profiles of agents: which agents speak of what was asked for, in one exact order.
 //!
 //! ```text
-//! description, tags, capabilities ──tokens──▶ Document ──put──▶ ProfileIndex ──search──▶ hits by (score desc, agent)
+//! description, tags, capabilities ──tokens──▶ ProfileDocument ──put──▶ ProfileIndex ──search──▶ hits by (score desc, agent)
 //! ```
 //!
 //! The order is a pure function of the registered profiles (docs/spec/search.md#se-10): whatever the order of arrival,
@@ -30,15 +30,15 @@ pub mod tokens;
 
 use schemas::AgentId;
 
-pub use document::{Document, Standing};
+pub use document::{ProfileDocument, ProfileStanding};
 pub use postings::PostingsIndex;
-pub use ranking::{Collection, Query};
+pub use ranking::{CollectionStatistics, Query};
 pub use scan::ScanIndex;
 
 /// Documents of agents, each with a value of the caller's, in the order of a query.
 pub trait ProfileIndex<T> {
     /// Adds an agent's document, or replaces it.
-    fn put(&mut self, agent: &AgentId, document: Document, standing: Standing, value: T);
+    fn put(&mut self, agent: &AgentId, document: ProfileDocument, standing: ProfileStanding, value: T);
 
     /// Removes an agent's document; nothing happens where there is none.
     fn remove(&mut self, agent: &AgentId);
@@ -55,7 +55,7 @@ pub trait ProfileIndex<T> {
     }
 
     /// What scores are computed from besides the documents themselves.
-    fn collection(&self) -> Collection;
+    fn collection(&self) -> CollectionStatistics;
 
     /// The first `limit` hits of a query behind `after` that `admits` admits, best first: score descending, then agent id.
     /// What is not admitted changes no score (docs/spec/search.md#se-12).
@@ -63,7 +63,7 @@ pub trait ProfileIndex<T> {
         &self,
         query: &Query,
         limit: usize,
-        after: Option<&Place>,
+        after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &T) -> bool,
     ) -> Vec<Hit<T>>;
 }
@@ -72,27 +72,27 @@ pub trait ProfileIndex<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit<T> {
     /// Where it stands in the order.
-    pub place: Place,
+    pub place: HitPlace,
     /// What was put with it.
     pub value: T,
 }
 
 /// A place in the order of hits: places compare as hits follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HitPlace {
     /// The score, in millionths; above 0.
     pub score: u64,
     /// The agent.
     pub agent: AgentId,
 }
 
-impl Ord for Place {
+impl Ord for HitPlace {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         other.score.cmp(&self.score).then_with(|| self.agent.cmp(&other.agent))
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for HitPlace {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }

@@ -17,10 +17,10 @@ use schemas::AgentId;
 
 use self::lists::{FREQUENCIES, TermLists};
 use self::vocabulary::{TermId, Vocabulary};
-use crate::document::{Document, Standing};
+use crate::document::{ProfileDocument, ProfileStanding};
 use crate::leaders::Leaders;
-use crate::ranking::{Collection, Query};
-use crate::{Hit, Place, ProfileIndex};
+use crate::ranking::{CollectionStatistics, Query};
+use crate::{Hit, HitPlace, ProfileIndex};
 
 /// An inverted index; see the module.
 #[derive(Debug)]
@@ -30,24 +30,24 @@ pub struct PostingsIndex<T> {
     /// Slots that no list names.
     free: Vec<u32>,
     terms: Vocabulary,
-    collection: Collection,
+    collection: CollectionStatistics,
 }
 
 /// Where a document is kept.
 #[derive(Debug)]
 enum Slot<T> {
-    Taken(Profile<T>),
+    Taken(IndexedProfile<T>),
     /// A removed document, which so many lists still name.
     Removed(u32),
 }
 
 #[derive(Debug)]
-struct Profile<T> {
+struct IndexedProfile<T> {
     agent: AgentId,
     /// In the order of the term.
     terms: Box<[CountedTerm]>,
     length: u32,
-    standing: Standing,
+    standing: ProfileStanding,
     value: T,
 }
 
@@ -93,7 +93,7 @@ impl<T> Default for PostingsIndex<T> {
             slots: Vec::new(),
             free: Vec::new(),
             terms: Vocabulary::default(),
-            collection: Collection::default(),
+            collection: CollectionStatistics::default(),
         }
     }
 }
@@ -128,7 +128,7 @@ impl<T> PostingsIndex<T> {
     }
 
     /// What a document scores: both lists of terms are in order.
-    fn score(&self, profile: &Profile<T>, wanted: &[Wanted<'_>]) -> u64 {
+    fn score(&self, profile: &IndexedProfile<T>, wanted: &[Wanted<'_>]) -> u64 {
         let mut score = 0;
         let mut terms = profile.terms.as_ref();
         for one in wanted {
@@ -142,7 +142,7 @@ impl<T> PostingsIndex<T> {
     }
 
     /// A slot for a document that so many lists will name.
-    fn take_slot(&mut self, profile: Profile<T>) -> Option<u32> {
+    fn take_slot(&mut self, profile: IndexedProfile<T>) -> Option<u32> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => u32::try_from(self.slots.len()).ok()?,
@@ -201,7 +201,7 @@ impl Met {
 }
 
 impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
-    fn put(&mut self, agent: &AgentId, document: Document, standing: Standing, value: T) {
+    fn put(&mut self, agent: &AgentId, document: ProfileDocument, standing: ProfileStanding, value: T) {
         self.remove(agent);
         let length = document.length();
         let mut terms: Vec<CountedTerm> = document
@@ -210,7 +210,7 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
             .collect();
         terms.sort_unstable_by_key(|counted| counted.term());
         let profile =
-            Profile { agent: agent.clone(), terms: terms.clone().into_boxed_slice(), length, standing, value };
+            IndexedProfile { agent: agent.clone(), terms: terms.clone().into_boxed_slice(), length, standing, value };
         // 2^32 documents do not fit in memory.
         let Some(slot) = self.take_slot(profile) else { return };
         for counted in terms {
@@ -263,7 +263,7 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         self.slot_by_agent.len()
     }
 
-    fn collection(&self) -> Collection {
+    fn collection(&self) -> CollectionStatistics {
         self.collection
     }
 
@@ -271,7 +271,7 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         &self,
         query: &Query,
         limit: usize,
-        after: Option<&Place>,
+        after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &T) -> bool,
     ) -> Vec<Hit<T>> {
         let wanted = self.wanted(query);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::document::{Document, Standing};
+use crate::document::{ProfileDocument, ProfileStanding};
 use crate::tokens::tokens;
 
 /// Saturation of a token's frequency.
@@ -17,25 +17,25 @@ const PARTS: f64 = 1e6;
 
 /// The listed documents, as far as scores depend on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Collection {
+pub struct CollectionStatistics {
     /// How many there are.
     pub documents: u64,
     /// The sum of their lengths.
     pub length: u64,
 }
 
-impl Collection {
+impl CollectionStatistics {
     /// A document was added.
-    pub fn add(&mut self, document_length: u32, standing: Standing) {
-        if standing == Standing::Listed {
+    pub fn add(&mut self, document_length: u32, standing: ProfileStanding) {
+        if standing == ProfileStanding::Listed {
             self.documents += 1;
             self.length += u64::from(document_length);
         }
     }
 
     /// A document that was added is taken out again.
-    pub fn remove(&mut self, document_length: u32, standing: Standing) {
-        if standing == Standing::Listed {
+    pub fn remove(&mut self, document_length: u32, standing: ProfileStanding) {
+        if standing == ProfileStanding::Listed {
             self.documents = self.documents.saturating_sub(1);
             self.length = self.length.saturating_sub(u64::from(document_length));
         }
@@ -84,7 +84,7 @@ impl Query {
 
     /// The query that asks for what stands in a document.
     #[must_use]
-    pub fn of_document(document: &Document) -> Self {
+    pub fn of_document(document: &ProfileDocument) -> Self {
         Self { tokens: document.frequencies().map(|(token, _)| token.to_owned()).collect() }
     }
 
@@ -95,7 +95,12 @@ impl Query {
 
     /// What a document scores, in millionths; 0 where it has none of the tokens. `documents_with` says in how many listed
     /// documents a token stands.
-    pub fn score(&self, document: &Document, collection: &Collection, documents_with: impl Fn(&str) -> u64) -> u64 {
+    pub fn score(
+        &self,
+        document: &ProfileDocument,
+        collection: &CollectionStatistics,
+        documents_with: impl Fn(&str) -> u64,
+    ) -> u64 {
         let found = self.tokens().filter(|token| document.frequency(token) > 0);
         found
             .map(|token| {
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_part_is_the_published_formula_rounded_to_millionths() {
-        let collection = Collection { documents: 10, length: 400 };
+        let collection = CollectionStatistics { documents: 10, length: 400 };
         // ln(1 + 8.5/2.5) * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 20 / 40)) = 1.481604… * 4.4 / 2.75
         let inverse_frequency = collection.inverse_frequency(2);
         assert_eq!((inverse_frequency * PARTS).round() as u64, 1_481_605);
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_part_rises_with_frequency_and_falls_with_length() {
-        let collection = Collection { documents: 1000, length: 40_000 };
+        let collection = CollectionStatistics { documents: 1000, length: 40_000 };
         for documents_with in [0, 1, 500, 1000, 5000] {
             let weight = collection.inverse_frequency(documents_with);
             assert!(weight > 0.0);
@@ -136,9 +141,9 @@ mod tests {
 
     #[test]
     fn nothing_listed_still_scores_what_is_not_listed() {
-        let mut collection = Collection::default();
-        collection.add(7, Standing::Unlisted);
-        assert_eq!(collection, Collection::default());
+        let mut collection = CollectionStatistics::default();
+        collection.add(7, ProfileStanding::Unlisted);
+        assert_eq!(collection, CollectionStatistics::default());
         assert!(collection.part(collection.inverse_frequency(0), 1, 7) > 0);
     }
 
@@ -146,6 +151,6 @@ mod tests {
     fn a_query_is_its_distinct_words() {
         let query = Query::of_text("Paint the the walls, paint!");
         assert_eq!(query.tokens().collect::<Vec<_>>(), ["paint", "the", "walls"]);
-        assert_eq!(Query::of_document(&Document::of_texts(["walls the", "paint the"])), query);
+        assert_eq!(Query::of_document(&ProfileDocument::of_texts(["walls the", "paint the"])), query);
     }
 }

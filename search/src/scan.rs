@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use schemas::AgentId;
 
-use crate::document::{Document, Standing};
+use crate::document::{ProfileDocument, ProfileStanding};
 use crate::leaders::Leaders;
-use crate::ranking::{Collection, Query};
-use crate::{Hit, Place, ProfileIndex};
+use crate::ranking::{CollectionStatistics, Query};
+use crate::{Hit, HitPlace, ProfileIndex};
 
 /// Every document, by agent.
 #[derive(Debug)]
 pub struct ScanIndex<T> {
-    by_agent: BTreeMap<AgentId, Profile<T>>,
+    by_agent: BTreeMap<AgentId, ScannedProfile<T>>,
 }
 
 #[derive(Debug)]
-struct Profile<T> {
-    document: Document,
-    standing: Standing,
+struct ScannedProfile<T> {
+    document: ProfileDocument,
+    standing: ProfileStanding,
     value: T,
 }
 
@@ -31,14 +31,16 @@ impl<T> Default for ScanIndex<T> {
 impl<T> ScanIndex<T> {
     /// In how many listed documents a token stands.
     fn documents_with(&self, token: &str) -> u64 {
-        let has = |profile: &&Profile<T>| profile.standing == Standing::Listed && profile.document.frequency(token) > 0;
+        let has = |profile: &&ScannedProfile<T>| {
+            profile.standing == ProfileStanding::Listed && profile.document.frequency(token) > 0
+        };
         self.by_agent.values().filter(has).count() as u64
     }
 }
 
 impl<T: Clone> ProfileIndex<T> for ScanIndex<T> {
-    fn put(&mut self, agent: &AgentId, document: Document, standing: Standing, value: T) {
-        self.by_agent.insert(agent.clone(), Profile { document, standing, value });
+    fn put(&mut self, agent: &AgentId, document: ProfileDocument, standing: ProfileStanding, value: T) {
+        self.by_agent.insert(agent.clone(), ScannedProfile { document, standing, value });
     }
 
     fn remove(&mut self, agent: &AgentId) {
@@ -53,8 +55,8 @@ impl<T: Clone> ProfileIndex<T> for ScanIndex<T> {
         self.by_agent.len()
     }
 
-    fn collection(&self) -> Collection {
-        let mut collection = Collection::default();
+    fn collection(&self) -> CollectionStatistics {
+        let mut collection = CollectionStatistics::default();
         for profile in self.by_agent.values() {
             collection.add(profile.document.length(), profile.standing);
         }
@@ -65,7 +67,7 @@ impl<T: Clone> ProfileIndex<T> for ScanIndex<T> {
         &self,
         query: &Query,
         limit: usize,
-        after: Option<&Place>,
+        after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &T) -> bool,
     ) -> Vec<Hit<T>> {
         let collection = self.collection();

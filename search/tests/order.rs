@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use proptest::sample::SizeRange;
 use schemas::AgentId;
 use search::corpus::Corpus;
-use search::{Document, Hit, Place, PostingsIndex, ProfileIndex, Query, ScanIndex, Standing};
+use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
 
 /// What is done to an index.
 #[derive(Debug, Clone)]
 enum Step {
-    Put(AgentId, Vec<String>, Standing),
+    Put(AgentId, Vec<String>, ProfileStanding),
     Remove(AgentId),
 }
 
@@ -24,7 +24,7 @@ fn words(count: impl Into<SizeRange>) -> impl Strategy<Value = Vec<String>> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let standing = prop_oneof![4 => Just(Standing::Listed), 1 => Just(Standing::Unlisted)];
+    let standing = prop_oneof![4 => Just(ProfileStanding::Listed), 1 => Just(ProfileStanding::Unlisted)];
     let put = (agents(), words(0..12), standing).prop_map(|(agent, words, standing)| Step::Put(agent, words, standing));
     let step = prop_oneof![3 => put, 1 => agents().prop_map(Step::Remove)];
     prop::collection::vec(step, 0..200)
@@ -76,12 +76,12 @@ proptest! {
         let mut shuffled = filled(&profiles, &order);
         // A fifth updated, a tenth removed and put back.
         for number in order.iter().step_by(5) {
-            shuffled.put(&agent(*number), Document::of_texts(["other words w1 w2"]), Standing::Listed, *number);
-            shuffled.put(&agent(*number), Document::of_texts([profiles[*number].join(" ").as_str()]), Standing::Listed, *number);
+            shuffled.put(&agent(*number), ProfileDocument::of_texts(["other words w1 w2"]), ProfileStanding::Listed, *number);
+            shuffled.put(&agent(*number), ProfileDocument::of_texts([profiles[*number].join(" ").as_str()]), ProfileStanding::Listed, *number);
         }
         for number in order.iter().step_by(10) {
             shuffled.remove(&agent(*number));
-            shuffled.put(&agent(*number), Document::of_texts([profiles[*number].join(" ").as_str()]), Standing::Listed, *number);
+            shuffled.put(&agent(*number), ProfileDocument::of_texts([profiles[*number].join(" ").as_str()]), ProfileStanding::Listed, *number);
         }
         let everybody = |_: &AgentId, _: &usize| true;
         prop_assert_eq!(in_order.search(&query, 50, None, &everybody), shuffled.search(&query, 50, None, &everybody));
@@ -95,9 +95,9 @@ fn generated_profiles_are_found_as_a_scan_finds_them() {
     let mut scan = ScanIndex::default();
     let tasks: Vec<_> = (0..300).map(|_| corpus.task(2)).collect();
     for (number, labelled) in tasks.iter().flat_map(|task| &task.labelled).enumerate() {
-        let document = Document::of_texts([labelled.profile.as_str()]);
-        postings.put(&agent(number), document.clone(), Standing::Listed, number);
-        scan.put(&agent(number), document, Standing::Listed, number);
+        let document = ProfileDocument::of_texts([labelled.profile.as_str()]);
+        postings.put(&agent(number), document.clone(), ProfileStanding::Listed, number);
+        scan.put(&agent(number), document, ProfileStanding::Listed, number);
     }
     let clauses: Vec<&String> = tasks.iter().flat_map(|task| &task.clauses).step_by(4).collect();
     assert!(clauses.len() > 250);
@@ -114,7 +114,7 @@ fn a_small_registry_has_the_scores_worked_out_by_hand() {
     let mut index = PostingsIndex::default();
     let profiles = ["paint walls", "paint paint paint paint roofs", "walls and roofs and gutters", "sing"];
     for (number, text) in profiles.iter().enumerate() {
-        index.put(&agent(number), Document::of_texts([*text]), Standing::Listed, ());
+        index.put(&agent(number), ProfileDocument::of_texts([*text]), ProfileStanding::Listed, ());
     }
     // N = 4, lengths 2, 4, 5, 1, mean 3; df(paint) = 2: ln 2 = 0.693147.
     // agent-0: 0.693147 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 2/3)) = 0.802591
@@ -133,11 +133,11 @@ fn a_small_registry_has_the_scores_worked_out_by_hand() {
 fn who_may_not_be_found_moves_no_score() {
     let mut index = PostingsIndex::default();
     for number in 0..4 {
-        index.put(&agent(number), Document::of_texts(["paint walls"]), Standing::Listed, ());
+        index.put(&agent(number), ProfileDocument::of_texts(["paint walls"]), ProfileStanding::Listed, ());
     }
     let query = Query::of_text("paint");
     let before = index.search(&query, 10, None, &|_, ()| true);
-    index.put(&agent(9), Document::of_texts(["paint paint paint"]), Standing::Unlisted, ());
+    index.put(&agent(9), ProfileDocument::of_texts(["paint paint paint"]), ProfileStanding::Unlisted, ());
     let sees_all = index.search(&query, 10, None, &|_, ()| true);
     let others = index.search(&query, 10, None, &|found, ()| *found != agent(9));
     assert_eq!(others, before);
@@ -148,13 +148,13 @@ fn who_may_not_be_found_moves_no_score() {
 fn equal_scores_follow_the_agents_id_and_places_compare_as_hits_follow() {
     let mut index = PostingsIndex::default();
     for number in [3, 1, 2, 0] {
-        index.put(&agent(number), Document::of_texts(["same"]), Standing::Listed, ());
+        index.put(&agent(number), ProfileDocument::of_texts(["same"]), ProfileStanding::Listed, ());
     }
     let hits = index.search(&Query::of_text("same"), 3, None, &|_, ()| true);
     let names: Vec<&str> = hits.iter().map(|hit| hit.place.agent.as_str()).collect();
     assert_eq!(names, ["agent-0", "agent-1", "agent-2"]);
     assert!(hits.windows(2).all(|pair| pair[0].place < pair[1].place));
-    let better = Place { score: hits[0].place.score + 1, agent: agent(9) };
+    let better = HitPlace { score: hits[0].place.score + 1, agent: agent(9) };
     assert!(better < hits[0].place);
 }
 
@@ -165,7 +165,7 @@ fn agent(number: usize) -> AgentId {
 fn apply(index: &mut impl ProfileIndex<usize>, step: &Step, number: usize) {
     match step {
         Step::Put(agent, words, standing) => {
-            index.put(agent, Document::of_texts([words.join(" ").as_str()]), *standing, number);
+            index.put(agent, ProfileDocument::of_texts([words.join(" ").as_str()]), *standing, number);
         }
         Step::Remove(agent) => index.remove(agent),
     }
@@ -176,8 +176,8 @@ fn filled(profiles: &[Vec<String>], order: &[usize]) -> PostingsIndex<usize> {
     for number in order {
         index.put(
             &agent(*number),
-            Document::of_texts([profiles[*number].join(" ").as_str()]),
-            Standing::Listed,
+            ProfileDocument::of_texts([profiles[*number].join(" ").as_str()]),
+            ProfileStanding::Listed,
             *number,
         );
     }

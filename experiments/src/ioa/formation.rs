@@ -6,7 +6,7 @@ use agents::forming::{FoundAgent, TASK_ALONE_PPM, WordWeights, recruits};
 use schemas::AgentId;
 use schemas::search::HITS_DEFAULT;
 use search::corpus::Corpus;
-use search::{Document, Place, PostingsIndex, ProfileIndex, Query, Standing};
+use search::{HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
 use serde::{Deserialize, Serialize};
 
 use super::population::{MadeFor, Population, Profile};
@@ -61,7 +61,7 @@ pub struct Decision {
 /// Profiles that are searched.
 struct Registry {
     index: PostingsIndex<()>,
-    document_by_agent: BTreeMap<AgentId, Document>,
+    document_by_agent: BTreeMap<AgentId, ProfileDocument>,
     weights: WordWeights,
 }
 
@@ -70,8 +70,8 @@ impl Registry {
         let mut index = PostingsIndex::default();
         let mut document_by_agent = BTreeMap::new();
         for Profile { agent, text } in profiles {
-            let document = Document::of_texts([text.as_str()]);
-            index.put(agent, document.clone(), Standing::Listed, ());
+            let document = ProfileDocument::of_texts([text.as_str()]);
+            index.put(agent, document.clone(), ProfileStanding::Listed, ());
             document_by_agent.insert(agent.clone(), document);
         }
         let weights = WordWeights::among(document_by_agent.values());
@@ -89,7 +89,7 @@ impl Registry {
         let query = self.document_by_agent.get(to).map(Query::of_document);
         let hits = query.map(|query| self.index.search(&query, self.index.len(), None, &|agent, ()| agent != to));
         let others = hits.into_iter().flatten().map(|hit| hit.place);
-        let ranked = (2..).zip(others).map(|(rank, Place { agent, .. })| (agent, rank));
+        let ranked = (2..).zip(others).map(|(rank, HitPlace { agent, .. })| (agent, rank));
         std::iter::once((to.clone(), 1)).chain(ranked).collect()
     }
 

@@ -22,7 +22,7 @@ const TOLD_MAX: usize = 10;
 
 /// What the searches came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct LiveFigures {
+pub struct LiveFormationFigures {
     /// Profiles that were registered.
     pub registered: usize,
     /// Searches.
@@ -39,7 +39,10 @@ pub struct LiveFigures {
 ///
 /// # Errors
 /// [`FormationRunError::Live`] when the exchange does not start, or refuses.
-pub async fn play(population: &Population, records: &[FormationRecord]) -> Result<LiveFigures, FormationRunError> {
+pub async fn play(
+    population: &Population,
+    records: &[FormationRecord],
+) -> Result<LiveFormationFigures, FormationRunError> {
     let mut formation = LiveFormation::start().await?;
     formation.register(&population.labelled).await?;
     let called = |forming: Forming| -> BTreeMap<usize, &FormationRecord> {
@@ -73,7 +76,7 @@ struct LiveFormation {
     control: ControlClient,
     /// Tokens of the agents that search.
     tokens: Vec<String>,
-    figures: LiveFigures,
+    figures: LiveFormationFigures,
 }
 
 impl LiveFormation {
@@ -81,7 +84,7 @@ impl LiveFormation {
         let exchange = Exchange::start(memory::open(MemoryOptions::default()), ExchangeOptions::default()).await;
         let exchange = exchange.map_err(live)?;
         let control = ControlClient::try_new(exchange.url()).map_err(live)?;
-        let mut formation = Self { exchange, control, tokens: Vec::new(), figures: LiveFigures::default() };
+        let mut formation = Self { exchange, control, tokens: Vec::new(), figures: LiveFormationFigures::default() };
         for number in 0..SEARCHERS {
             let token = formation.token(&AgentId::try_new(&format!("searcher-{number}"))?)?;
             formation.tokens.push(token);
@@ -121,7 +124,7 @@ impl LiveFormation {
         }
     }
 
-    async fn end(self) -> LiveFigures {
+    async fn end(self) -> LiveFormationFigures {
         self.exchange.shutdown().await;
         self.figures
     }

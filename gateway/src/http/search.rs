@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::search::{Hit, Place, Query};
+use ::search::{Hit, HitPlace, Query};
 use axum::extract::State;
 use axum::routing::post;
 use schemas::control::{CallProtocol, ConsentEffect};
@@ -117,7 +117,13 @@ impl Finding {
         SearchAnswer { hits, next }
     }
 
-    fn find(&self, registry: &Registry, query: &Query, limit: usize, after: Option<&Place>) -> Vec<Hit<Arc<Member>>> {
+    fn find(
+        &self,
+        registry: &Registry,
+        query: &Query,
+        limit: usize,
+        after: Option<&HitPlace>,
+    ) -> Vec<Hit<Arc<Member>>> {
         registry.directory().search(query, limit, after, &|agent, member| self.admits(agent, member))
     }
 
@@ -139,7 +145,7 @@ impl Finding {
         member.registration.consent.effect(None, &self.caller, CallProtocol::Team) == ConsentEffect::Allow
     }
 
-    fn hit(&self, query: u32, Hit { place: Place { score, agent }, value: member }: Hit<Arc<Member>>) -> SearchHit {
+    fn hit(&self, query: u32, Hit { place: HitPlace { score, agent }, value: member }: Hit<Arc<Member>>) -> SearchHit {
         let registration = &member.registration;
         SearchHit {
             agent,

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use schemas::AgentId;
 use schemas::control::{Registration, Tag, Visibility};
 use schemas::ids::Capability;
-use search::{Document, Hit, Place, PostingsIndex, ProfileIndex, Query, Standing};
+use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
 
 use super::presence::Member;
 
@@ -57,7 +57,7 @@ impl Directory {
         &self,
         query: &Query,
         limit: usize,
-        after: Option<&Place>,
+        after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &Arc<Member>) -> bool,
     ) -> Vec<Hit<Arc<Member>>> {
         self.read(|profiles| profiles.search(query, limit, after, admits))
@@ -69,7 +69,7 @@ impl Directory {
 }
 
 /// Puts an agent as it is now, or removes it.
-fn put(profiles: &mut Profiles, agent: &AgentId, now: Option<(Arc<Member>, Document)>) {
+fn put(profiles: &mut Profiles, agent: &AgentId, now: Option<(Arc<Member>, ProfileDocument)>) {
     let found = now.and_then(|(member, document)| Some((standing(&member.registration)?, member, document)));
     match found {
         Some((standing, member, document)) => profiles.put(agent, document, standing, member),
@@ -78,18 +78,18 @@ fn put(profiles: &mut Profiles, agent: &AgentId, now: Option<(Arc<Member>, Docum
 }
 
 /// Whether an agent counts for everybody; nothing where nobody finds it.
-fn standing(registration: &Registration) -> Option<Standing> {
+fn standing(registration: &Registration) -> Option<ProfileStanding> {
     match registration.visibility {
-        Visibility::Listed => Some(Standing::Listed),
-        Visibility::Consented => Some(Standing::Unlisted),
+        Visibility::Listed => Some(ProfileStanding::Listed),
+        Visibility::Consented => Some(ProfileStanding::Unlisted),
         Visibility::Hidden => None,
     }
 }
 
 /// What searches read of a registration (docs/spec/search.md#se-9).
-fn document(registration: &Registration) -> Document {
+fn document(registration: &Registration) -> ProfileDocument {
     let description = registration.description.as_deref();
     let tags = registration.tags.iter().map(Tag::as_str);
     let capabilities = registration.capabilities.iter().map(Capability::as_str);
-    Document::of_texts(description.into_iter().chain(tags).chain(capabilities))
+    ProfileDocument::of_texts(description.into_iter().chain(tags).chain(capabilities))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use experiments::ioa::live::LiveFigures;
+use experiments::ioa::live::LiveFormationFigures;
 use experiments::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run as play};
 
 use crate::arguments::default_folder;
@@ -69,8 +69,8 @@ pub async fn run(args: FormationArgs) -> Outcome {
     Err(Failure::failed(anyhow::anyhow!("{} claims do not hold; report.md names them", report.failures().count())))
 }
 
-fn told(live: &LiveFigures) -> String {
-    let LiveFigures { registered, searches, teams, differences, .. } = live;
+fn told(live: &LiveFormationFigures) -> String {
+    let LiveFormationFigures { registered, searches, teams, differences, .. } = live;
     format!(
         "\n{registered} profiles registered at a gateway, {searches} searches there: {teams} teams, of which {differences} differ."
     )

@@ -1,6 +1,6 @@
 //! In which documents a term stands.
 
-use crate::document::{FREQUENCY_MAX, Standing};
+use crate::document::{FREQUENCY_MAX, ProfileStanding};
 
 /// The frequencies a term can have in a document, in order.
 pub(super) const FREQUENCIES: [u8; FREQUENCY_MAX as usize] = [1, 2, 3];
@@ -49,18 +49,18 @@ impl TermLists {
     }
 
     /// Adds a document.
-    pub(super) fn add(&mut self, slot: u32, frequency: u8, document_length: u32, standing: Standing) {
+    pub(super) fn add(&mut self, slot: u32, frequency: u8, document_length: u32, standing: ProfileStanding) {
         if let Some(list) = self.by_frequency.get_mut(index(frequency)) {
             list.slots.push(slot);
             list.length_min = list.length_min.min(document_length);
-            self.listed += u32::from(standing == Standing::Listed);
+            self.listed += u32::from(standing == ProfileStanding::Listed);
         }
     }
 
     /// A document of this frequency was removed. Asks of each slot whether it is kept where the list is purged.
-    pub(super) fn remove(&mut self, frequency: u8, standing: Standing, is_kept: &mut impl FnMut(u32) -> bool) {
+    pub(super) fn remove(&mut self, frequency: u8, standing: ProfileStanding, is_kept: &mut impl FnMut(u32) -> bool) {
         if let Some(list) = self.by_frequency.get_mut(index(frequency)) {
-            self.listed -= u32::from(standing == Standing::Listed);
+            self.listed -= u32::from(standing == ProfileStanding::Listed);
             list.removed += 1;
             if list.removed * REMOVED_SHARE > list.slots.len() {
                 list.purge(is_kept);

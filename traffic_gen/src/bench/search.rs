@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use schemas::AgentId;
 use search::corpus::Corpus;
-use search::{Document, PostingsIndex, ProfileIndex, Query, Standing};
+use search::{PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
 
 use super::rounds::BenchError;
 use super::usage::resident_bytes;
@@ -57,7 +57,7 @@ pub fn measure(agents: usize) -> Result<SearchCost, BenchError> {
         }
         for labelled in task.labelled {
             let began = Instant::now();
-            index.put(&agent(number)?, document(&labelled.profile), Standing::Listed, ());
+            index.put(&agent(number)?, document(&labelled.profile), ProfileStanding::Listed, ());
             building += began.elapsed();
             number += 1;
         }
@@ -108,7 +108,12 @@ fn while_registering<R>(
             for labelled in corpus.task(LABELLED).labelled {
                 let agent = agent(corpus.below(agents))?;
                 let document = document(&labelled.profile);
-                index.write().unwrap_or_else(PoisonError::into_inner).put(&agent, document, Standing::Listed, ());
+                index.write().unwrap_or_else(PoisonError::into_inner).put(
+                    &agent,
+                    document,
+                    ProfileStanding::Listed,
+                    (),
+                );
                 std::thread::sleep(REGISTRATION_PERIOD);
             }
         }
@@ -127,8 +132,8 @@ fn agent(number: usize) -> Result<AgentId, BenchError> {
     AgentId::try_new(&format!("agent-{number}")).map_err(|error| BenchError::Stuck(error.to_string()))
 }
 
-fn document(profile: &str) -> Document {
-    Document::of_texts([profile])
+fn document(profile: &str) -> ProfileDocument {
+    ProfileDocument::of_texts([profile])
 }
 
 /// The time that so many in a hundred do not exceed.

@@ -1,6 +1,6 @@
 //! Where a page of hits ended (docs/spec/search.md#se-13): opaque to callers, and good for the same search only.
 
-use ::search::Place;
+use ::search::HitPlace;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use schemas::search::{CURSOR_LEN_MAX, HITS_DEFAULT, SearchRequest};
@@ -15,7 +15,7 @@ pub(super) struct Cursor {
     /// How many hits there were up to it.
     pub(super) depth: u32,
     /// Its place.
-    pub(super) place: Place,
+    pub(super) place: HitPlace,
 }
 
 impl Cursor {
@@ -38,7 +38,7 @@ impl Cursor {
 
     /// The cursor as callers get it.
     pub(super) fn to_text(&self, request: &SearchRequest) -> String {
-        let Self { depth, place: Place { score, agent } } = self;
+        let Self { depth, place: HitPlace { score, agent } } = self;
         let text = URL_SAFE_NO_PAD.encode(format!("{}.{depth}.{score}.{agent}", digest(request)));
         debug_assert!(text.len() <= CURSOR_LEN_MAX, "a cursor is one that requests may hold");
         text
@@ -49,7 +49,7 @@ impl Cursor {
         let mut parts = text.splitn(4, '.');
         let is_of_request = parts.next()? == digest(request);
         let (depth, score, agent) = (parts.next()?, parts.next()?, parts.next()?);
-        let place = Place { score: score.parse().ok()?, agent: AgentId::try_new(agent).ok()? };
+        let place = HitPlace { score: score.parse().ok()?, agent: AgentId::try_new(agent).ok()? };
         is_of_request.then_some(Self { depth: depth.parse().ok()?, place })
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     fn a_cursor_leads_back_to_its_place_in_the_same_search_only() {
         let request = SearchRequest::of_texts(vec!["paint".to_owned()]);
         let longest = AgentId::try_new(&"x".repeat(64)).unwrap();
-        let cursor = Cursor { depth: 999, place: Place { score: u64::MAX, agent: longest } };
+        let cursor = Cursor { depth: 999, place: HitPlace { score: u64::MAX, agent: longest } };
         let text = cursor.to_text(&request);
         let with = |request: SearchRequest| {
             Cursor::of_request(&SearchRequest { cursor: Some(text.clone()), ..request }).map_err(|refusal| refusal.code)
