@@ -6,6 +6,7 @@
 mod duplicates;
 mod invite;
 mod log;
+mod panel_pin;
 mod policy_pin;
 mod spans;
 
@@ -300,7 +301,7 @@ impl Admission {
 
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
-    matches!(&checked.message.payload, schemas::Payload::Cfp(cfp) if cfp.bargain.is_none())
+    matches!(&checked.message.payload, schemas::Payload::Cfp(cfp) if cfp.bargain.is_none() && cfp.panel.is_none())
 }
 
 /// What is known of a message so far.

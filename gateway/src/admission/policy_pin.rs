@@ -15,6 +15,7 @@ use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::invite::{self, Resolved};
+use super::panel_pin;
 use crate::metrics::GatewayMetrics;
 use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, scores_offers, unknown};
 
@@ -34,9 +35,16 @@ pub(super) fn pin(
     if let Payload::Cfp(cfp) = &checked.message.payload {
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
         let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
-        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel: None })))
+        let panel = cfp.panel.as_deref().map(|rules| {
+            panel_pin::check_seats(rules, invited.len())?;
+            panel_pin::pin(&registry.read(), agent, rules, &invited).map(Box::new)
+        });
+        let panel = panel.transpose()?;
+        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel })))
     } else if let Payload::Join(join) = &checked.message.payload {
         pin_mandate(registry, join.mandate.as_deref())
+    } else if let Payload::Answer(answer) = &checked.message.payload {
+        panel_pin::check_answer(answer).map(|()| None)
     } else {
         Ok(None)
     }
@@ -50,14 +58,15 @@ fn resolve(
     cfp: &Cfp,
 ) -> Result<(PinnedPolicy, Resolved), Refusal> {
     check_bargain(cfp)?;
+    cfp.panel.as_deref().map_or(Ok(()), panel_pin::check)?;
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let opened = if cfp.bargain.is_some() {
         (CallProtocol::AlternatingOffers, INVITED_TO_BARGAIN_MAX)
     } else if cfp.team.is_some() {
         (CallProtocol::Team, INVITED_MAX)
-    } else if cfp.panel.is_some() {
-        (CallProtocol::Panel, INVITED_MAX)
+    } else if let Some(rules) = &cfp.panel {
+        (CallProtocol::Panel, rules.seats_max())
     } else {
         (CallProtocol::ContractNet, INVITED_MAX)
     };

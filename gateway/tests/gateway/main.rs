@@ -5,6 +5,7 @@
 mod admission;
 mod bad_bargains;
 mod bad_inputs;
+mod bad_panels;
 mod bargains;
 mod consent;
 mod console;
