@@ -55,7 +55,7 @@ pub struct TeamRequest {
     pub rules: TeamRules,
     /// Who is invited.
     pub invites: Vec<AgentId>,
-    /// What is searched for first; whoever is found is invited as well.
+    /// What is searched for first; the best hit of each query is invited as well.
     pub search: Vec<String>,
     /// What the lead says.
     pub speaker: Box<dyn Speaker>,

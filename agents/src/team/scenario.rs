@@ -41,8 +41,8 @@
 //! `title` (`*`: of any). Such a task has one of `result` (its text), `failure` (a code), `refuses` (a reason) and `team` (a
 //! sub-team that it calls), and where it likes `after_ms` and `offer` (the terms it offers where the task goes by award).
 //!
-//! A team has a `goal`, and where it likes `policy`, `rules` (as in the call), `invites` (names) and `search` (queries: whoever
-//! is found is invited as well), and `members`: by name what each says ([`MemberScript`]). The root has a `lead`; a sub-team is
+//! A team has a `goal`, and where it likes `policy`, `rules` (as in the call), `invites` (names) and `search` (queries: the
+//! best hit of each is invited as well), and `members`: by name what each says ([`MemberScript`]). The root has a `lead`; a sub-team is
 //! led by the owner of its task.
 
 mod file;
@@ -52,6 +52,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::AgentId;
 use schemas::ids::Capability;
 use schemas::payload::{FAILURE_CODE_LEN_MAX, TEXT_LEN_MAX, Terms};
+use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{
     ASSIGNED_MAX, ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
     SPEAK_TIMES_MIN, TASKS_MAX, TITLE_LEN_MAX, TURNS_MAX, TeamRules,
@@ -67,10 +68,6 @@ pub const AGENTS_MAX: usize = INVITED_MAX + 1;
 pub const NAME_LEN_MAX: usize = 64;
 /// Most moves of one member.
 pub const MOVES_MAX: usize = TURNS_MAX as usize;
-/// Most queries of one team, and the longest, in characters: what a search takes.
-pub const QUERIES_MAX: usize = 8;
-/// See [`QUERIES_MAX`].
-pub const QUERY_LEN_MAX: usize = 512;
 /// Longest an agent of a scenario takes for a task, in milliseconds: one hour.
 pub const AFTER_MS_MAX: u64 = 3_600_000;
 /// How long the invited have to join where a file does not say, in milliseconds.

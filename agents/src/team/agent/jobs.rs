@@ -58,7 +58,7 @@ pub enum JobDone {
 
 /// Looks for agents.
 pub trait Finder: Send + Sync {
-    /// The agents that fit queries best, the best of the first query first; nobody where the search fails.
+    /// The agent that fits each query best, in the order of queries; nobody where the search fails.
     fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>>;
 }
 
