@@ -36,7 +36,7 @@ use crate::simulate;
 use crate::soak;
 use crate::{
     agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, keys, listen, man, metrics, panel, party, policy, replay, schema, search, token, top, traffic,
+    healthcheck, keys, listen, man, metrics, panel, party, policy, replay, schema, search, team, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -54,6 +54,7 @@ Examples:
   llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
   llmx demo --export run.jsonl && llmx replay run.jsonl
   llmx bargain domains/car_purchase.json --a boulware --b conceder --plot car.svg
+  llmx team play domains/teams/evening.json      three agents talk, vote and conclude
   llmx bench --json
   llmx experiment paper --time-scale 60          the paper's runs, as many rounds in less time
   llmx simulate --seeds 1000                     faults from a seed, every invariant checked
@@ -111,6 +112,8 @@ enum Command {
     Bargain(bargain::BargainArgs),
     /// What panels compute, from lines of JSON: score recorded ones, parse what models said
     Panel(panel::PanelArgs),
+    /// Teams of agents: a scenario file, played to its conclusion
+    Team(team::TeamArgs),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
@@ -176,6 +179,7 @@ impl Cli {
             | Command::Audit(_)
             | Command::Bargain(_)
             | Command::Panel(_)
+            | Command::Team(_)
             | Command::Policy(_)
             | Command::Document(_)
             | Command::Agora(_)
@@ -226,6 +230,7 @@ impl Cli {
             | Command::Audit(_)
             | Command::Agora(_)
             | Command::Bargain(_)
+            | Command::Team(_)
             | Command::Bench(_)
             | Command::Chaos(_)
             | Command::Experiment(_)
@@ -257,6 +262,7 @@ impl Cli {
             Command::Audit(args) => audit::run(args),
             Command::Bargain(args) => bargain::run(&args),
             Command::Panel(args) => panel::run(&args),
+            Command::Team(args) => Box::pin(team::run(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,

@@ -3,6 +3,7 @@
 mod alternating;
 mod models;
 mod routines;
+mod team;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,6 @@ use archive::audit;
 use bus::memory::MemoryOptions;
 use bus::{Bus, BusError};
 use bytes::Bytes;
-#[cfg(feature = "nats-local")]
-use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy, subject};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +35,7 @@ use crate::arguments::{read_text, run_length};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
 use crate::keys;
-use crate::nats::NatsSource;
+use crate::nats::{NatsSource, Server, start_server};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
 use routines::ParcelRoutines;
@@ -50,6 +49,7 @@ use routines::ParcelRoutines;
     llmx demo --contractor-model model.toml --model-share 0.5\n  \
     llmx demo --routines\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
+    llmx demo --protocol team --rate 5\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
     LLMX_NATS and LLMX_CONFIG move no demo there. On a NATS that is kept its agents have names of their own.\n\
@@ -57,10 +57,10 @@ use routines::ParcelRoutines;
     one at once. What could not be answered by then is not judged."
 )]
 pub struct DemoArgs {
-    /// What the agents do: one calls and the others offer, or pairs and triples bargain over the domains in `domains/`
+    /// What the agents do: one calls and the others offer, pairs and triples bargain over the domains in `domains/`, or teams work
     #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
     protocol: Protocol,
-    /// Contractors; agents that bargain
+    /// Contractors; agents that bargain, or work in teams
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     agents: u32,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub struct DemoArgs {
     /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
-    /// Calls or bargains per second: above 0, up to 1000000; one machine does some thousands
+    /// Calls, bargains or teams per second: above 0, up to 1000000; one machine does some thousands
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds
@@ -123,6 +123,8 @@ enum Protocol {
     ContractNet,
     /// Alternating offers: bargains between two or three
     Alternating,
+    /// Teams: agents that speak in turn, share out tasks, vote and conclude
+    Team,
 }
 
 /// The exchange's default policy, unless another is asked for.
@@ -133,24 +135,6 @@ const CONTRACTOR_BYTES_MAX: u64 = 1024 * 1024;
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// Where `llmx keys` and `llmx token` expect the signing key too.
 const KEY_DEFAULT: &str = "run/keys/signing-key.pem";
-
-#[cfg(feature = "nats-local")]
-type Server = LocalServer;
-#[cfg(not(feature = "nats-local"))]
-type Server = std::convert::Infallible;
-
-/// A nats-server of the run's own, and its URL.
-#[cfg(feature = "nats-local")]
-async fn start_server() -> Result<(Server, String), Failure> {
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let url = server.url();
-    Ok((server, url))
-}
-
-#[cfg(not(feature = "nats-local"))]
-async fn start_server() -> Result<(Server, String), Failure> {
-    Err(crate::missing::failure("--nats-local"))
-}
 
 struct OpenedBus {
     bus: Bus,
@@ -303,6 +287,7 @@ pub async fn run(args: DemoArgs) -> Outcome {
     match args.protocol {
         Protocol::ContractNet => Box::pin(contract_net(args)).await,
         Protocol::Alternating => Box::pin(alternating::run(args)).await,
+        Protocol::Team => Box::pin(team::run(args)).await,
     }
 }
 

@@ -63,6 +63,7 @@ mod signals;
 mod simulate;
 #[cfg(feature = "experiments")]
 mod soak;
+mod team;
 mod token;
 mod top;
 mod traffic;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use bus::Bus;
 use bus::nats::{Credentials, NatsOptions, SyncMode};
+#[cfg(feature = "nats-local")]
+use nats_server::{LocalServer, LocalServerOptions};
 use prometheus::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -171,4 +173,25 @@ impl NatsArgs {
         }
         options
     }
+}
+
+/// A nats-server of the run's own; it ends when this is dropped.
+#[cfg(feature = "nats-local")]
+pub type Server = LocalServer;
+/// There is none in this build.
+#[cfg(not(feature = "nats-local"))]
+pub type Server = std::convert::Infallible;
+
+/// A nats-server of the run's own, and its URL.
+#[cfg(feature = "nats-local")]
+pub async fn start_server() -> Result<(Server, String), Failure> {
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let url = server.url();
+    Ok((server, url))
+}
+
+/// This build has none.
+#[cfg(not(feature = "nats-local"))]
+pub async fn start_server() -> Result<(Server, String), Failure> {
+    Err(crate::missing::failure("--nats-local"))
 }

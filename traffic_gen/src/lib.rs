@@ -12,6 +12,7 @@
 //! | [`summary`] | what came of the run? |
 //! | [`bargain`] | what comes of a bargain, and how good is it? |
 //! | [`panel::score`] | what came of a panel that somebody recorded? |
+//! | [`team`] | what do the teams of a scenario say and do? |
 //! | `bench` (feature) | how fast is it, beside its ceiling? |
 
 pub mod arrivals;
@@ -34,4 +35,5 @@ pub mod panel {
 pub mod recorder;
 pub mod routines;
 pub mod summary;
+pub mod team;
 pub mod trace;

@@ -1,0 +1,152 @@
+//! `llmx demo --protocol team`: teams of two to five agents.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use anyhow::Context;
+use archive::audit;
+use schemas::AgentId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::{Load, PoissonArrivals};
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::recompute;
+use traffic_gen::live::Access;
+use traffic_gen::recorder::{Finished, Recorder};
+use traffic_gen::team::load::{self, TeamLedger, TeamPopulation, TeamScenario, TeamSummary};
+use traffic_gen::trace::TraceFile;
+
+use super::{DemoArgs, attended, limits, prefix};
+use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+
+/// Requests of one agent per team, at most: a turn for each of a short discussion, tasks, votes, and repeats.
+const REQUESTS_PER_TEAM: f64 = 60.0;
+
+/// Runs the demo and prints its summary; any violated invariant is a failure.
+pub async fn run(args: DemoArgs) -> Outcome {
+    check(&args)?;
+    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    args.export.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let opened = args.open().await?;
+    let scenario = TeamScenario {
+        agents: args.agents,
+        rate: args.rate,
+        duration: args.duration()?,
+        seed: args.seed,
+        run: args.run_name(opened.is_kept),
+        prefix: prefix(opened.is_kept),
+        ..TeamScenario::default()
+    }
+    .traced(crate::output::tracer());
+    let options = ExchangeOptions {
+        limits: limits(args.rate, REQUESTS_PER_TEAM),
+        listen: args.listen,
+        console: args.console.into(),
+        key: args.signing_key()?,
+        tracer: crate::output::tracer(),
+        ..ExchangeOptions::default()
+    };
+    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
+    if !args.json {
+        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
+    }
+    args.show_console(&exchange)?;
+    let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
+    let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
+    let Finished { counts, mut verdict, is_cut_off } = finished;
+    let report = recompute(&opened.bus, &mut verdict).await?;
+    exchange.check_bounds(&mut verdict);
+    if let Some(file) = &mut csv {
+        ledger.recorder().write_minutes(file).context("cannot write the table of minutes")?;
+    }
+    if let Some(path) = &args.export {
+        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    exchange.shutdown().await;
+    let summary = TeamSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, shed, elapsed_s);
+    let summary = TeamSummary { interrupted, is_cut_off, ..summary };
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary);
+    }
+    match summary.invariant_violations.total {
+        0 => Ok(()),
+        total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
+    }
+}
+
+/// Whether the arguments make sense for teams.
+fn check(args: &DemoArgs) -> Outcome {
+    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
+    if *args.calls.load(args.rate, args.duration()?, args.seed)? != Load::Poisson {
+        return Err(Failure::configuration("--load is for the contract net: teams begin as a Poisson process"));
+    }
+    let (agents, least) = (args.agents, load::AGENTS_MIN);
+    for (is_given, option) in [
+        (args.contractor.is_some(), "--contractor"),
+        (args.routines, "--routines"),
+        (args.policy.is_some(), "--policy"),
+    ] {
+        if is_given {
+            return Err(Failure::configuration(format_args!("{option} is not for teams")));
+        }
+    }
+    if let Some(option) = args.models.given() {
+        return Err(Failure::configuration(format_args!("{option} is for the contract net")));
+    }
+    if agents < least {
+        return Err(Failure::configuration(format_args!("--agents {agents}: some teams have {least} members")));
+    }
+    Ok(())
+}
+
+async fn drive(
+    args: &DemoArgs,
+    exchange: &Exchange,
+    scenario: &TeamScenario,
+    trace: Option<TraceFile>,
+) -> Result<(Arc<TeamLedger>, u64, f64, bool), Failure> {
+    let control = ControlClient::try_new(exchange.url())?;
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let identities = (0..scenario.agents)
+        .map(|number| scenario.agent_name(number))
+        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
+        .collect::<Result<BTreeMap<_, _>, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let recorder = Arc::new(Recorder::start(Instant::now(), true, trace));
+    let ledger = Arc::new(TeamLedger::new(recorder));
+    let population = TeamPopulation::start(&access, scenario, &ledger).await?;
+    let cancel = CancellationToken::new();
+    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
+    let started = Instant::now();
+    let meeting = load::meet(&population, &ledger, started, &cancel);
+    let shed = attended(&cancel, scenario.drain, progress, meeting).await?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    population.stop().await?;
+    Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
+}
+
+async fn show_progress(ledger: Arc<TeamLedger>, started: Instant) {
+    let progress = Progress::new();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        let (tally, open) = (ledger.tally(), ledger.recorder().open());
+        let (turns, say) = (tally.turns.values().sum::<u64>(), tally.say.quantiles());
+        progress.show(format_args!(
+            "{:>4} s   teams {:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
+            started.elapsed().as_secs(),
+            tally.formed,
+            say.p50,
+            say.p95
+        ));
+    }
+}

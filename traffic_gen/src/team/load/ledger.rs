@@ -1,0 +1,143 @@
+//! What a run came to: everything the recorder of the contract net watches, and what only teams have.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agents::observer::{Observed, Observer};
+use schemas::delivery::{Delivery, Disposition, Notification};
+use schemas::ids::FamilyPlace;
+use schemas::team::TaskStatus;
+use schemas::{Act, AgentId, NegotiationId};
+use tokio::time::Instant;
+
+use crate::latency::Latency;
+use crate::recorder::Recorder;
+
+/// What only teams have.
+#[derive(Debug, Clone, Default)]
+pub struct TeamTally {
+    /// Teams that formed.
+    pub formed: u64,
+    /// Members of those.
+    pub members: u64,
+    /// Acts of the floor that were sent, by act.
+    pub turns: BTreeMap<String, u64>,
+    /// Tasks of ended teams, by how each ended.
+    pub tasks: BTreeMap<String, u64>,
+    /// Acts of the floor that the exchange refused.
+    pub refused: u64,
+    /// From sending a say until the member that has the floor next knows of it.
+    pub say: Latency,
+}
+
+#[derive(Default)]
+struct TeamLedgerState {
+    tally: TeamTally,
+    /// The say under way in a team: there is one at a time.
+    says: BTreeMap<NegotiationId, Instant>,
+}
+
+/// Watches every agent of a run. One lock, held for microseconds per event.
+pub struct TeamLedger {
+    recorder: Arc<Recorder>,
+    inner: Mutex<TeamLedgerState>,
+}
+
+impl TeamLedger {
+    /// An empty ledger in front of a recorder, which hears everything too.
+    #[must_use]
+    pub fn new(recorder: Arc<Recorder>) -> Self {
+        Self { recorder, inner: Mutex::default() }
+    }
+
+    /// The recorder.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// What it has come to so far.
+    #[must_use]
+    pub fn tally(&self) -> TeamTally {
+        self.lock().tally.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TeamLedgerState> {
+        // A panic while counting leaves counts that are still worth reading.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TeamLedgerState {
+    fn told(&mut self, agent: &AgentId, at: Instant, delivery: &Delivery) {
+        let team = &delivery.envelope.negotiation;
+        if matches!(team.place(), FamilyPlace::Task(_)) {
+            return;
+        }
+        match &delivery.payload {
+            Notification::Floor(floor) => {
+                if floor.step == 1 && floor.members.first() == Some(agent) {
+                    self.tally.formed += 1;
+                    self.tally.members += floor.members.len() as u64;
+                }
+                if floor.speaker.as_ref() == Some(agent)
+                    && let Some(said) = self.says.remove(team)
+                {
+                    self.tally.say.record(at.saturating_duration_since(said));
+                }
+            }
+            Notification::Closed(closing) if team.initiator() == agent.as_str() => {
+                self.says.remove(team);
+                for task in &closing.tasks {
+                    let outcome = match task.status {
+                        TaskStatus::Done => "done",
+                        TaskStatus::Failed => task.code.as_deref().unwrap_or("failed"),
+                        TaskStatus::Open | TaskStatus::Running => "open",
+                    };
+                    *self.tally.tasks.entry(outcome.to_owned()).or_default() += 1;
+                }
+            }
+            Notification::Ack(receipt) if receipt.disposition != Disposition::Ok => {
+                self.says.remove(team);
+            }
+            Notification::NotUnderstood(_) => self.tally.refused += 1,
+            Notification::Closed(_)
+            | Notification::Ack(_)
+            | Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::Turn(_)
+            | Notification::Ask(_) => {}
+        }
+    }
+}
+
+impl Observer for TeamLedger {
+    fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
+        self.recorder.handle(agent, at, event);
+        match event {
+            Observed::Transmitted { negotiation, act, attempt: 1, .. } if is_of_floor(act) => {
+                let mut inner = self.lock();
+                *inner.tally.turns.entry(act.as_str().to_owned()).or_default() += 1;
+                if act == Act::Say {
+                    inner.says.insert(negotiation.clone(), at);
+                }
+            }
+            Observed::Delivered { delivery, is_repeat: false } => self.lock().told(agent, at, delivery),
+            Observed::Transmitted { .. }
+            | Observed::Delivered { .. }
+            | Observed::Connected
+            | Observed::Disconnected
+            | Observed::Deferred { .. }
+            | Observed::Decided { .. }
+            | Observed::Settled { .. } => {}
+        }
+    }
+}
+
+fn is_of_floor(act: Act) -> bool {
+    matches!(act, Act::Say | Act::Assign | Act::Pause | Act::Conclude)
+}
