@@ -3,6 +3,7 @@
 pub(crate) mod messages;
 pub(crate) mod opening;
 mod rounds;
+pub(crate) mod task;
 
 use std::collections::BTreeMap;
 
@@ -68,6 +69,8 @@ pub(crate) struct ContractNet {
     awards: u32,
     past: Vec<(AwardNo, AgentId)>,
     offers: u32,
+    /// Of a task of a team.
+    task: Option<task::TaskPart>,
     pub(crate) facts: Vec<String>,
 }
 
@@ -133,6 +136,10 @@ enum Stage {
 }
 
 impl ContractNet {
+    pub(crate) fn id(&self) -> &NegotiationId {
+        &self.id
+    }
+
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
         self.parties.contains_key(agent)
     }
@@ -416,7 +423,8 @@ impl ContractNet {
         self.facts.push(fact::closed(&self.id, &self.initiator, outcome));
         for contractor in self.sessions.keys().cloned().collect::<Vec<_>>() {
             let was_bound = self.sessions[&contractor].was_bound;
-            if outcome != Outcome::Completed || was_bound {
+            let is_told = contractor == self.initiator;
+            if !is_told && (outcome != Outcome::Completed || was_bound) {
                 self.facts.push(fact::closed(&self.id, &contractor, outcome));
             }
             if !was_bound {
@@ -438,5 +446,61 @@ fn word(kind: InformKind) -> &'static str {
         InformKind::Done => "done",
         InformKind::Result => "result",
         InformKind::Cancelled => "cancelled",
+    }
+}
+
+impl ContractNet {
+    /// Who leads the team now.
+    pub(crate) fn note_lead(&mut self, lead: Option<AgentId>) {
+        if let Some(task) = &mut self.task {
+            task.lead = lead;
+        }
+    }
+
+    /// Whether this agent leads the team whose task this is.
+    pub(crate) fn is_led_by(&self, agent: &AgentId) -> bool {
+        self.task.as_ref().is_some_and(|task| task.lead.as_ref() == Some(agent))
+    }
+
+    /// The lead calls off what is not its own: it is heard like a party from then on.
+    pub(crate) fn admit(&mut self, agent: &AgentId) {
+        self.parties.entry(agent.clone()).or_default();
+    }
+
+    /// The team calls it off.
+    pub(crate) fn call_task_off(&mut self, moment: Moment) {
+        if self.outcome.is_none() && self.phase != Phase::Cancelling {
+            self.cancel(moment);
+        }
+    }
+
+    pub(super) fn note_loss_code(&mut self, code: Option<String>) {
+        if let Some(task) = &mut self.task {
+            task.lost = code;
+        }
+    }
+
+    /// Why an award is lost, where its contractor has not said.
+    pub(super) fn note_loss(&mut self, loss: AwardLoss) {
+        match loss {
+            AwardLoss::ConfirmTimeout | AwardLoss::PerformTimeout => self.note_loss_code(Some("timeout".to_owned())),
+            AwardLoss::Failed | AwardLoss::PerformFailed => {}
+            AwardLoss::Refused
+            | AwardLoss::Undelivered
+            | AwardLoss::Cancelled
+            | AwardLoss::Timeout
+            | AwardLoss::Aborted => self.note_loss_code(None),
+        }
+    }
+
+    /// What is told of a call or an award, with what is to be done.
+    pub(super) fn with_brief(&self, told: String) -> String {
+        self.task.iter().fold(told, |told, task| fact::with_brief(&told, &task.brief))
+    }
+
+    pub(super) fn note_result(&mut self, result: Option<String>) {
+        if let Some(task) = &mut self.task {
+            task.result = result;
+        }
     }
 }

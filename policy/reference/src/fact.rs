@@ -11,7 +11,7 @@ use schemas::delivery::{
 };
 use schemas::document::{CallDocuments, RoutineReport};
 use schemas::register::AwardEnd;
-use schemas::team::Floor;
+use schemas::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use schemas::{
     AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp,
     WireTime,
@@ -60,11 +60,14 @@ fn told(deliver: &Deliver) -> String {
         Notification::Cfp(call) => {
             let called = cfp(negotiation, to, call.round, call.reply_by.0, call.ends_by.0);
             let called = with_documents(called, call.documents.as_ref());
+            let called = call.brief.iter().fold(called, |called, brief| with_brief(&called, brief));
+            let called = call.team.iter().fold(called, |called, team| to_team(&called, team));
             call.bargain.iter().fold(called, |called, bargain| to_bargain(&called, &bargain.parties, &bargain.rules))
         }
         Notification::Accept(award) => {
-            let Award { offer_id, lot, award_no, payment, confirm_by, document, .. } = award;
-            pinning(accept(negotiation, to, *offer_id, *lot, *award_no, *payment, *confirm_by), *document)
+            let Award { offer_id, lot, award_no, payment, confirm_by, document, brief, .. } = award;
+            let told = pinning(accept(negotiation, to, *offer_id, *lot, *award_no, *payment, *confirm_by), *document);
+            brief.iter().fold(told, |told, brief| with_brief(&told, brief))
         }
         Notification::Reject(rejection) => reject(negotiation, to, rejection),
         Notification::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
@@ -96,7 +99,10 @@ fn told(deliver: &Deliver) -> String {
             not_understood(negotiation, to, reason, pointer.as_deref())
         }
         Notification::Closed(closing) => {
-            let Closing { outcome, detail, agreement, .. } = closing;
+            let Closing { outcome, detail, agreement, conclusion, tasks, .. } = closing;
+            if is_of_a_team(*outcome) || conclusion.is_some() || !tasks.is_empty() {
+                return team_closed(negotiation, to, *outcome, detail.as_deref(), conclusion.as_deref(), tasks);
+            }
             bargain_closed(negotiation, to, *outcome, detail.as_deref(), agreement.as_deref())
         }
         Notification::Turn(turn) => self::turn(negotiation, to, turn),
@@ -133,10 +139,13 @@ fn happened(event: &Event) -> Option<String> {
 
 /// A receipt. What a repeat is told beside its disposition depends on how much is remembered, and is left out.
 pub(crate) fn ack(negotiation: &NegotiationId, to: &AgentId, receipt: &Receipt) -> String {
-    let Receipt { ack_of, disposition, first, offer_id, award_no, .. } = receipt;
+    let Receipt { ack_of, disposition, first, offer_id, award_no, step, turn, tasks, .. } = receipt;
     match first {
         Some(first) => ack_again(negotiation, to, ack_of, *disposition, *first),
-        None => format!("{negotiation} {to} ack {ack_of} {disposition:?} {offer_id:?} {award_no:?}"),
+        None => {
+            let told = format!("{negotiation} {to} ack {ack_of} {disposition:?} {offer_id:?} {award_no:?}");
+            step.iter().fold(told, |told, step| format!("{told} step {step} turn {turn:?} {tasks:?}"))
+        }
     }
 }
 
@@ -163,6 +172,11 @@ pub(crate) fn cfp(
 /// A call, with the documents it names.
 pub(crate) fn with_documents(called: String, documents: Option<&CallDocuments>) -> String {
     documents.iter().fold(called, |called, documents| format!("{called} by {documents:?}"))
+}
+
+/// What is told of a call or an award of a task, with what is to be done.
+pub(crate) fn with_brief(told: &str, brief: &Brief) -> String {
+    format!("{told} {brief:?}")
 }
 
 /// What is told of an award, with the document it pins.
@@ -266,6 +280,32 @@ pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &BargainSpec)
     format!("{called} {parties:?} {rules:?}")
 }
 
+/// Whether only teams end so.
+fn is_of_a_team(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Concluded | Outcome::Unconcluded | Outcome::NotFormed)
+}
+
+/// CLOSED of a team, with its conclusion and its tasks; nothing but the outcome of one that was called off before it had any.
+pub(crate) fn team_closed(
+    negotiation: &NegotiationId,
+    to: &AgentId,
+    outcome: Outcome,
+    detail: Option<&str>,
+    conclusion: Option<&Conclusion>,
+    tasks: &[TeamTask],
+) -> String {
+    let closed = closed(negotiation, to, outcome);
+    if !is_of_a_team(outcome) && tasks.is_empty() {
+        return closed;
+    }
+    format!("{closed} {detail:?} {conclusion:?} {tasks:?}")
+}
+
+/// A call to a team: its lead and its rules.
+pub(crate) fn to_team(called: &str, team: &TeamCall) -> String {
+    format!("{called} {team:?}")
+}
+
 pub(crate) fn turn(negotiation: &NegotiationId, to: &AgentId, turn: &Turn) -> String {
     format!("{negotiation} {to} {turn:?}")
 }
@@ -285,7 +325,7 @@ pub(crate) fn found_entry(key: &str) -> String {
     format!("{key} found")
 }
 
-fn floor(negotiation: &NegotiationId, to: &AgentId, told: &Floor) -> String {
+pub(crate) fn floor(negotiation: &NegotiationId, to: &AgentId, told: &Floor) -> String {
     format!("{negotiation} {to} {told:?}")
 }
 
@@ -302,7 +342,7 @@ pub(crate) fn end_entry(key: &str, end: AwardEnd) -> String {
 }
 
 /// Who formed a team: its decision is compared by itself.
-fn formed_entry(key: &str) -> String {
+pub(crate) fn formed_entry(key: &str) -> String {
     format!("{key} formed")
 }
 

@@ -1,4 +1,4 @@
-//! A naive contract net, a naive bargain and a naive panel beside the real ones: plain maps, every question answered by counting through everything,
+//! A naive contract net, a naive bargain, a naive panel and a naive team beside the real ones: plain maps, every question answered by counting through everything,
 //! written from docs/spec alone. For tests and the simulator; never part of a running exchange.
 //!
 //! [`Reference`] takes the records of a lane and tells, for each, every [fact] the lane's state should have produced;
@@ -16,6 +16,7 @@ mod negotiation;
 mod panel;
 mod reference;
 pub mod scoring;
+mod team;
 
 use reference::{Moment, Wins};
 

@@ -8,12 +8,15 @@ use crate::alternating_offers::opening::NotUnderstood;
 use crate::alternating_offers::{Bargain, BargainTimer};
 use crate::contract_net::{ContractNet, Timer, opening};
 use crate::panel::{Panel, PanelTimer};
+use crate::team::{Team, TeamTimer};
 use crate::{Moment, Wins};
 
 /// The first rules under which there are bargains.
 const BARGAIN_RULES: u32 = 1;
 /// The first rules under which there are panels.
 const PANEL_RULES: u32 = 1;
+/// The first rules under which there are teams.
+const TEAM_RULES: u32 = 1;
 
 /// One negotiation, under the protocol its call chose.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub(crate) enum Negotiation {
     ContractNet(Box<ContractNet>),
     Bargain(Box<Bargain>),
     Panel(Box<Panel>),
+    Team(Box<Team>),
 }
 
 /// A timer of some protocol, in the order in which those that are due together fire.
@@ -30,6 +34,7 @@ pub(crate) enum AnyTimer {
     Net(Timer),
     Bargain(BargainTimer),
     Panel(PanelTimer),
+    Team(TeamTimer),
 }
 
 impl Negotiation {
@@ -47,6 +52,13 @@ impl Negotiation {
             let panel = Panel::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
             return Ok(Self::Panel(Box::new(panel)));
         }
+        if cfp.team.is_some() {
+            if moment.rules < TEAM_RULES {
+                return Err(Some("unsupported_rules".into()));
+            }
+            let team = crate::team::opening::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
+            return Ok(Self::Team(Box::new(team)));
+        }
         if cfp.bargain.is_none() {
             let net = opening::open(message, decoded, moment).map_err(|reason| reason.map(NotUnderstood::from))?;
             return Ok(Self::ContractNet(Box::new(net)));
@@ -63,6 +75,7 @@ impl Negotiation {
             Self::ContractNet(net) => net.outcome.is_some(),
             Self::Bargain(bargain) => bargain.outcome.is_some(),
             Self::Panel(panel) => panel.outcome.is_some(),
+            Self::Team(team) => team.outcome.is_some(),
         }
     }
 
@@ -71,6 +84,7 @@ impl Negotiation {
             Self::ContractNet(net) => net.ends_by,
             Self::Bargain(bargain) => bargain.ends_by,
             Self::Panel(panel) => panel.ends_by,
+            Self::Team(team) => team.ends_by,
         }
     }
 
@@ -79,6 +93,7 @@ impl Negotiation {
             Self::ContractNet(net) => net.is_party(agent),
             Self::Bargain(bargain) => bargain.is_party(agent),
             Self::Panel(panel) => panel.is_party(agent),
+            Self::Team(team) => team.is_party(agent),
         }
     }
 
@@ -98,6 +113,10 @@ impl Negotiation {
                 let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Panel(timer) };
                 panel.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
             }
+            Self::Team(team) => {
+                let any = |timer| if timer == TeamTimer::Hard { AnyTimer::Hard } else { AnyTimer::Team(timer) };
+                team.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
+            }
         }
     }
 
@@ -109,7 +128,17 @@ impl Negotiation {
             (Self::Bargain(bargain), AnyTimer::Bargain(timer)) => bargain.fire(timer, moment),
             (Self::Panel(panel), AnyTimer::Hard) => panel.fire(PanelTimer::Hard, moment),
             (Self::Panel(panel), AnyTimer::Panel(timer)) => panel.fire(timer, moment),
+            (Self::Team(team), AnyTimer::Hard) => team.fire(TeamTimer::Hard, moment),
+            (Self::Team(team), AnyTimer::Team(timer)) => team.fire(timer, moment),
             (_, _) => unreachable!("a timer is its own negotiation's"),
+        }
+    }
+
+    /// Whether the last receipt was also its sender's notice, which goes at once.
+    pub(crate) fn answered_at_once(&self) -> bool {
+        match self {
+            Self::Team(team) => team.answered_at_once,
+            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
         }
     }
 
@@ -129,6 +158,7 @@ impl Negotiation {
                 bargain.hear(from, digest, decoded, message.pinned.as_deref(), moment, limits);
             }
             Self::Panel(panel) => panel.hear(from, digest, decoded, moment, limits),
+            Self::Team(team) => team.hear(message, decoded, moment, limits),
         }
     }
 
@@ -138,6 +168,7 @@ impl Negotiation {
             Self::ContractNet(net) => net.delivery_failed(deliver, may_answer, moment, wins),
             Self::Bargain(_) => {}
             Self::Panel(panel) => panel.delivery_failed(deliver, moment),
+            Self::Team(team) => team.delivery_failed(deliver, may_answer, moment),
         }
     }
 
@@ -146,6 +177,7 @@ impl Negotiation {
             Self::ContractNet(net) => net.abort(moment),
             Self::Bargain(bargain) => bargain.abort(moment),
             Self::Panel(panel) => panel.abort(moment),
+            Self::Team(team) => team.abort(moment),
         }
     }
 
@@ -154,6 +186,7 @@ impl Negotiation {
             Self::ContractNet(net) => &mut net.facts,
             Self::Bargain(bargain) => &mut bargain.facts,
             Self::Panel(panel) => &mut panel.facts,
+            Self::Team(team) => &mut team.facts,
         }
     }
 }

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::{Disposition, Notification, Receipt};
+use schemas::ids::FamilyPlace;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Qos, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
 
 use serde_json::Value;
 
 use crate::alternating_offers::opening::NotUnderstood;
+use crate::contract_net::task;
 use crate::fact;
 use crate::negotiation::{AnyTimer, Negotiation};
+use crate::team::tasks::TaskOrder;
 
 /// Where each contractor last won.
 pub(crate) type Wins = BTreeMap<AgentId, Position>;
@@ -124,7 +127,7 @@ impl Reference {
             let moment = Moment { now: at, clock: self.now, position: Position { seq, index }, rules: self.rules };
             let one = self.negotiations.get_mut(&key).expect("it has a timer");
             one.fire(timer, moment, &mut self.wins);
-            self.tell(key, facts);
+            self.spread(key, moment, facts);
             index -= 1;
         }
     }
@@ -164,7 +167,7 @@ impl Reference {
             EngineEvent::Abort { .. } => one.abort(moment),
             EngineEvent::Claim { .. } | EngineEvent::Delivered { .. } | EngineEvent::Rules { .. } => {}
         }
-        self.tell(key, facts);
+        self.spread(key, moment, facts);
     }
 
     /// What one input of a negotiation led to. Who is told anything is told with it what waits; what waits at the end, and
@@ -180,6 +183,60 @@ impl Reference {
         waiting.receipts = if one.has_ended() { Vec::new() } else { staying };
         told.extend(leaving.into_iter().map(|(_, receipt)| format!("{receipt} along")));
         facts.append(&mut told);
+    }
+
+    /// What one input of a negotiation leads to in its family: its team hears how a task stands, its tasks what they are to do.
+    fn spread(&mut self, key: [u8; 16], moment: Moment, facts: &mut Vec<String>) {
+        self.tell(key, facts);
+        let one = &self.negotiations[&key];
+        let task =
+            if let Negotiation::ContractNet(net) = one { Some((net.id().clone(), task::standing(net))) } else { None };
+        if let Some((id, standing)) = task
+            && let Some(above) = id.parent().map(|above| self::key(&above))
+            && let Some(Negotiation::Team(team)) = self.negotiations.get_mut(&above)
+        {
+            team.task_stands(&id, standing, moment);
+            self.spread(above, moment, facts);
+        }
+        let orders = match self.negotiations.get_mut(&key) {
+            Some(Negotiation::Team(team)) => team.take_orders(),
+            Some(Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_)) | None => Vec::new(),
+        };
+        for order in orders {
+            self.obey(order, moment, facts);
+        }
+    }
+
+    fn obey(&mut self, order: TaskOrder, moment: Moment, facts: &mut Vec<String>) {
+        let below = key(order.id());
+        if let TaskOrder::Open(call) = order {
+            let net = task::of_task(*call, moment, &mut self.wins);
+            self.negotiations.insert(below, Negotiation::ContractNet(Box::new(net)));
+            self.waiting.insert(below, UntoldReceipts { receipts: Vec::new(), called_once: BTreeSet::new() });
+            return self.spread(below, moment, facts);
+        }
+        let Some(Negotiation::ContractNet(net)) = self.negotiations.get_mut(&below) else { return };
+        match order {
+            TaskOrder::Open(_) => {}
+            TaskOrder::CallOff(_) => net.call_task_off(moment),
+            TaskOrder::Abort(_) if net.outcome.is_none() => net.abort(moment),
+            TaskOrder::Abort(_) => {}
+            TaskOrder::Forsake(_, agent) => task::forsaken_by(net, &agent, moment, &mut self.wins),
+        }
+        self.spread(below, moment, facts);
+    }
+
+    /// Whoever leads a team may call its tasks off, a party of them or not.
+    fn admit_lead(&mut self, key: [u8; 16], message: &AdmittedMessage) {
+        let above = message.negotiation.parent().and_then(|above| self.negotiations.get(&self::key(&above)));
+        let Some(Negotiation::Team(team)) = above else { return };
+        let lead = team.leader();
+        if let Some(Negotiation::ContractNet(net)) = self.negotiations.get_mut(&key) {
+            net.note_lead(lead);
+            if message.act == Act::Cancel && net.is_led_by(&message.from) {
+                net.admit(&message.from);
+            }
+        }
     }
 
     /// Nobody asked for the receipt of this message: if it says no more than `ok`, it waits.
@@ -214,16 +271,21 @@ impl Reference {
         }
         let key = key(&message.negotiation);
         let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
+        self.admit_lead(key, message);
         match self.negotiations.get_mut(&key) {
             Some(one) if one.is_party(&message.from) => {
                 let is_asked = message.receipts_all || decoded.envelope.receipt;
                 one.hear(message, decoded, moment, &mut self.wins, &self.limits);
-                if !is_asked {
+                if !is_asked && !one.answered_at_once() {
                     self.hold_receipt(key, message, &msg_id);
                 }
-                self.tell(key, facts);
+                self.spread(key, moment, facts);
             }
-            None if is_own_call(message) && message.pinned.is_some() && self.forgotten.contains(&key) => {
+            // A call that pins nothing is none, whoever says it (docs/spec/contract-net.md#cn-6).
+            None if message.act == Act::Cfp && message.pinned.is_none() => {
+                facts.push(stranger(msg_id, Disposition::Malformed));
+            }
+            None if is_own_call(message) && self.forgotten.contains(&key) => {
                 facts.push(stranger(msg_id, Disposition::Closed));
             }
             None if is_own_call(message) && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
@@ -267,7 +329,7 @@ fn goes_along(fact: &str, receipt: &str, is_called_once: bool) -> bool {
     let is_for_both = (said.next(), said.next()) == (waits.next(), waits.next());
     let is_told = match said.next().unwrap_or_default() {
         "ack" | "accept" | "reject" | "cancel" | "offers" | "inform" | "failure" => true,
-        "not_understood" | "closed" | "Turn" | "Finding" => true,
+        "not_understood" | "closed" | "Turn" | "Finding" | "Floor" => true,
         "cfp" | "Ask" => !is_called_once,
         _ => false,
     };
@@ -286,5 +348,6 @@ fn key(negotiation: &NegotiationId) -> [u8; 16] {
 
 /// Only its initiator can open a negotiation: its name is part of the id.
 fn is_own_call(message: &AdmittedMessage) -> bool {
-    message.act == Act::Cfp && message.negotiation.initiator() == message.from.as_str()
+    let is_root = message.negotiation.place() == FamilyPlace::Root;
+    message.act == Act::Cfp && is_root && message.negotiation.initiator() == message.from.as_str()
 }

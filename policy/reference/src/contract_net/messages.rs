@@ -63,6 +63,9 @@ impl ContractNet {
         } else {
             self.judge(from, &payload, moment)
         };
+        if let Payload::Failure(failure) = &payload {
+            self.note_loss_code(Some(failure.code.clone()));
+        }
         self.answer(from, &msg_id, payload.act(), &verdict, moment);
         let party = self.parties.get_mut(from).expect("a party");
         if verdict.disposition != Disposition::RateLimited {
@@ -111,7 +114,7 @@ impl ContractNet {
     /// After the end (docs/spec/contract-net.md#cn-63).
     fn judge_after_the_end(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
         if let Payload::Offer(offer) = payload
-            && *from != self.initiator
+            && self.sessions.contains_key(from)
         {
             return if moment.now > self.ends_by {
                 NetVerdict::of(Disposition::Expired)
@@ -193,13 +196,19 @@ impl ContractNet {
             Some(round) if round > self.round => {
                 NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(from, "bad_round") }
             }
-            Some(_) | None if *from == self.initiator => self.judge_initiator(payload, moment),
+            Some(_) | None if self.is_for_initiator(from, payload) => self.judge_initiator(from, payload, moment),
             Some(_) | None => self.judge_contractor(from, payload, moment),
         }
     }
 
-    fn judge_initiator(&self, payload: &Payload, moment: Moment) -> NetVerdict {
-        let out_of_turn = |reason| NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(&self.initiator, reason) };
+    /// Whose part an act is of who has both: to call off is the initiator's, all else the contractor's.
+    fn is_for_initiator(&self, from: &AgentId, payload: &Payload) -> bool {
+        let calls_off = matches!(payload, Payload::Cancel(_)) && (*from == self.initiator || self.is_led_by(from));
+        calls_off || !self.sessions.contains_key(from)
+    }
+
+    fn judge_initiator(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
+        let out_of_turn = |reason| NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(from, reason) };
         match (payload, self.phase) {
             (Payload::Cancel(_), phase) if phase != Phase::Cancelling => NetVerdict::ok(NetAction::Cancel),
             (Payload::NotUnderstood(_), _) => NetVerdict::ok(NetAction::Nothing),

@@ -5,7 +5,7 @@ use schemas::delivery::{Disposition, Receipt};
 use schemas::payload::Cfp;
 use schemas::policy::WindowAnchor;
 use schemas::record::{AdmittedMessage, Message};
-use schemas::{Address, AgentId, Payload, Policy, Timestamp};
+use schemas::{Address, AgentId, NegotiationId, Payload, Policy, Timestamp};
 
 use crate::Moment;
 use crate::contract_net::{ContractNet, Party, Said, Session, Window, count};
@@ -30,16 +30,47 @@ pub(crate) fn open(
     if invited.is_empty() {
         return Err(Some("no_recipient"));
     }
-    let parties = invited.iter().chain([&message.from]).map(|agent| (agent.clone(), Party::default()));
-    let mut one = ContractNet {
+    let opened = Opened {
         id: message.negotiation.clone(),
+        policy,
         initiator: message.from.clone(),
-        currency: cfp.currency.clone(),
-        documents: cfp.documents.clone(),
-        is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+        invited: invited.clone(),
+        reply_by,
         ends_by,
+    };
+    let mut one = self::opened(opened, moment);
+    one.currency.clone_from(&cfp.currency);
+    one.documents.clone_from(&cfp.documents);
+    one.is_public = decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_)));
+    one.begin_window(WindowAnchor::Cfp, moment.now);
+    acknowledge_call(&mut one, message, decoded);
+    one.call(&invited);
+    Ok(one)
+}
+
+/// What a contract net begins with.
+pub(super) struct Opened {
+    pub(super) id: NegotiationId,
+    pub(super) policy: Policy,
+    pub(super) initiator: AgentId,
+    pub(super) invited: Vec<AgentId>,
+    pub(super) reply_by: Timestamp,
+    pub(super) ends_by: Timestamp,
+}
+
+/// A contract net in which nothing was said yet.
+pub(super) fn opened(opened: Opened, moment: Moment) -> ContractNet {
+    let Opened { id, policy, initiator, invited, reply_by, ends_by } = opened;
+    let parties = invited.iter().chain([&initiator]).map(|agent| (agent.clone(), Party::default()));
+    ContractNet {
+        id,
         parties: parties.collect(),
         sessions: invited.iter().map(|agent| (agent.clone(), Session::invited())).collect(),
+        initiator,
+        currency: None,
+        documents: None,
+        is_public: false,
+        ends_by,
         phase: Phase::Collecting,
         outcome: None,
         round: 1,
@@ -57,13 +88,10 @@ pub(crate) fn open(
         awards: 0,
         past: Vec::new(),
         offers: 0,
+        task: None,
         facts: Vec::new(),
         policy,
-    };
-    one.begin_window(WindowAnchor::Cfp, moment.now);
-    acknowledge_call(&mut one, message, decoded);
-    one.call(&invited);
-    Ok(one)
+    }
 }
 
 fn acknowledge_call(one: &mut ContractNet, message: &AdmittedMessage, decoded: &Message) {

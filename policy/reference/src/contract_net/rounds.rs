@@ -16,7 +16,8 @@ impl ContractNet {
         for contractor in contractors {
             self.session(contractor).was_heard = false;
             let called = fact::cfp(&self.id, contractor, self.round, self.reply_by, self.ends_by);
-            self.facts.push(fact::with_documents(called, self.documents.as_ref()));
+            let called = fact::with_documents(called, self.documents.as_ref());
+            self.facts.push(self.with_brief(called));
         }
     }
 
@@ -326,7 +327,7 @@ impl ContractNet {
         self.facts.push(fact::award_entry(&key, offer.id));
         let document = self.pinned(&offer);
         let accept = fact::accept(&self.id, contractor, offer.id, number, no, offer.payment, WireTime(deadline));
-        self.facts.push(fact::pinning(accept, document));
+        self.facts.push(self.with_brief(fact::pinning(accept, document)));
         let news = fact::inform_awarded(&self.id, &self.initiator, contractor, no, offer.score, offer.payment);
         self.facts.push(fact::pinning(news, document));
         wins.insert(contractor.clone(), moment.position);
@@ -363,6 +364,7 @@ impl ContractNet {
         award.stage = Stage::Done;
         let (no, contractor) = (award.no, award.contractor.clone());
         self.session(&contractor).state = SessionState::Done;
+        self.note_result(inform.result.clone());
         self.tell_initiator(word(inform.kind), &contractor, no, inform.routine);
         self.settle(moment);
     }
@@ -371,6 +373,7 @@ impl ContractNet {
     pub(crate) fn lose(&mut self, lot: usize, loss: AwardLoss, moment: Moment, wins: &mut Wins) {
         let award = self.lots[lot].award.clone().expect("lost awards are live");
         self.take_back(lot, loss);
+        self.note_loss(loss);
         let lapsed = loss == AwardLoss::ConfirmTimeout;
         self.session(&award.contractor).state = if lapsed { SessionState::Lapsed } else { SessionState::Failed };
         self.facts.push(fact::failed(&self.id, &self.initiator, &award.contractor, award.no));

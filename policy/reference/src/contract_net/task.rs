@@ -1,0 +1,122 @@
+//! A contract net that is the task of a team (docs/spec/team.md#tm-26): how it is entered, called off, left by a member, and what
+//! the team sees of it.
+
+use policy_core::{AwardLoss, Cause};
+use schemas::delivery::Outcome;
+use schemas::policy::WindowAnchor;
+use schemas::team::{Brief, TaskStatus};
+use schemas::{AgentId, NegotiationId, OfferId, Policy, Timestamp};
+
+use super::opening::{self, Opened};
+use super::{ContractNet, HeldOffer, SessionState, Stage};
+use crate::{Moment, Wins, scoring};
+
+/// What a team asks of a new task.
+#[derive(Debug)]
+pub(crate) struct TaskCall {
+    pub(crate) id: NegotiationId,
+    pub(crate) policy: Policy,
+    pub(crate) assigner: AgentId,
+    /// Who may offer; of a direct task, its owner.
+    pub(crate) contractors: Vec<AgentId>,
+    pub(crate) is_direct: bool,
+    pub(crate) brief: Brief,
+    pub(crate) reply_by: Timestamp,
+    pub(crate) ends_by: Timestamp,
+}
+
+/// What makes a contract net a task.
+#[derive(Debug)]
+pub(crate) struct TaskPart {
+    pub(super) brief: Brief,
+    /// Who leads the team, and may call the task off.
+    pub(super) lead: Option<AgentId>,
+    /// Why the last award was lost.
+    pub(super) lost: Option<String>,
+    pub(super) result: Option<String>,
+}
+
+/// How a task stands.
+#[derive(Debug)]
+pub(crate) struct TaskStanding {
+    pub(crate) has_ended: bool,
+    pub(crate) status: TaskStatus,
+    pub(crate) owner: Option<AgentId>,
+    pub(crate) result: Option<String>,
+    pub(crate) code: Option<String>,
+}
+
+/// The contract net of a task: with a call like any other, or awarded to the owner it names.
+pub(crate) fn of_task(call: TaskCall, moment: Moment, wins: &mut Wins) -> ContractNet {
+    let TaskCall { id, mut policy, assigner, contractors, is_direct, brief, reply_by, ends_by } = call;
+    if is_direct {
+        (policy.max_awards, policy.max_rounds, policy.standby) = (1, 1, 0);
+    }
+    let opened = Opened { id, policy, initiator: assigner, invited: contractors.clone(), reply_by, ends_by };
+    let mut one = opening::opened(opened, moment);
+    one.task = Some(TaskPart { brief, lead: None, lost: None, result: None });
+    if is_direct {
+        enter_at_awarding(&mut one, &contractors[0], moment, wins);
+    } else {
+        one.begin_window(WindowAnchor::Cfp, moment.now);
+        one.call(&contractors);
+    }
+    one
+}
+
+/// The exchange enters the offer of the owner that was named.
+fn enter_at_awarding(net: &mut ContractNet, owner: &AgentId, moment: Moment, wins: &mut Wins) {
+    let offer = HeldOffer {
+        id: OfferId(moment.position),
+        terms: std::iter::empty().collect(),
+        score: scoring::score(&net.policy, &std::iter::empty().collect()),
+        payment: None,
+        valid_until: Timestamp::MAX,
+        documents: Vec::new(),
+    };
+    let session = net.session(owner);
+    (session.offer, session.state) = (Some(offer), SessionState::Offered);
+    net.offers = 1;
+    net.closed_at = Some(moment.position);
+    net.decide(None, Cause::Score, moment, wins);
+}
+
+/// A member has left the team: its live award is lost as by FAILURE{decommit}.
+pub(crate) fn forsaken_by(net: &mut ContractNet, agent: &AgentId, moment: Moment, wins: &mut Wins) {
+    let Some(lot) = net.lot_of(agent).filter(|_| net.outcome.is_none()) else { return };
+    let stage = net.lots[lot].award.as_ref().expect("live").stage;
+    net.note_loss_code(Some("left".to_owned()));
+    match stage {
+        Stage::Awarded => net.lose(lot, AwardLoss::Failed, moment, wins),
+        Stage::Committed => net.lose(lot, AwardLoss::PerformFailed, moment, wins),
+        Stage::CancelPending => net.answer_cancel(lot, None, moment),
+        Stage::Done => {}
+    }
+}
+
+/// How it stands.
+pub(crate) fn standing(net: &ContractNet) -> TaskStanding {
+    let bound = |state: SessionState| {
+        let sessions = net.sessions.iter();
+        sessions.filter(|(_, session)| session.state == state).map(|(agent, _)| agent.clone()).next()
+    };
+    let lost = net.task.as_ref().and_then(|task| task.lost.clone());
+    let result = net.task.as_ref().and_then(|task| task.result.clone());
+    let status = |status, owner| TaskStanding { has_ended: false, status, owner, result: None, code: None };
+    let code = match net.outcome {
+        None if net.has_stage(Stage::Committed) => {
+            return status(TaskStatus::Running, bound(SessionState::Committed));
+        }
+        None => return status(TaskStatus::Open, None),
+        Some(Outcome::Completed) => {
+            let done = status(TaskStatus::Done, bound(SessionState::Done));
+            return TaskStanding { has_ended: true, result, ..done };
+        }
+        Some(Outcome::NoOffers | Outcome::Incomplete) => "no_offers".to_owned(),
+        Some(Outcome::Cancelled) => "cancelled".to_owned(),
+        Some(Outcome::Timeout) => "timeout".to_owned(),
+        Some(Outcome::Aborted) => "aborted".to_owned(),
+        Some(_) => lost.unwrap_or_else(|| "no_candidate".to_owned()),
+    };
+    TaskStanding { has_ended: true, code: Some(code), ..status(TaskStatus::Failed, None) }
+}
