@@ -9,6 +9,7 @@ mod log;
 mod panel_pin;
 mod policy_pin;
 mod spans;
+mod team_pin;
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -18,9 +19,10 @@ use std::time::{Instant, SystemTime};
 use bus::Bus;
 use bytes::Bytes;
 use schemas::control::ReceiptPreference;
+use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
-use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Position, Refusal};
+use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Payload, Position, Refusal};
 use serde::Serialize;
 use telemetry::TraceId;
 
@@ -263,6 +265,7 @@ impl Admission {
         pinned: Option<Arc<Pinned>>,
         context: &mut AdmissionContext,
     ) -> Result<Accepted, Refusal> {
+        let capabilities = policy_pin::capabilities_of(&self.0.registry, &from, &checked);
         let msg_id = checked.message.envelope.msg_id;
         let taken = self.0.duplicates.take(&from, &negotiation, &msg_id, checked.digest)?;
         context.passed(&self.0.metrics, Stage::Duplicate);
@@ -283,7 +286,7 @@ impl Admission {
             body,
             pinned,
             receipts_all,
-            capabilities: Vec::new(),
+            capabilities,
         };
         let entry = Entry::Message(admitted);
         match self.0.log.append(&negotiation, &entry).await {
@@ -301,7 +304,8 @@ impl Admission {
 
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
-    matches!(&checked.message.payload, schemas::Payload::Cfp(cfp) if cfp.bargain.is_none() && cfp.panel.is_none())
+    let calls = |cfp: &Cfp| cfp.bargain.is_none() && cfp.panel.is_none() && cfp.team.is_none();
+    matches!(&checked.message.payload, Payload::Cfp(cfp) if calls(cfp))
 }
 
 /// What is known of a message so far.
@@ -400,6 +404,16 @@ fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, R
     let malformed = |expected: &str| {
         Refusal::new(Code::BadFormat, "not a negotiation id").at("/envelope/negotiation").expecting(expected)
     };
+    if let Payload::Cfp(Cfp { team: Some(team), .. }) = &checked.message.payload
+        && let Some(of) = &team.of
+    {
+        team_pin::check_sub_team(envelope)?;
+        return of.task.sub_team(of.award_no).ok_or_else(|| {
+            Refusal::new(Code::BadFormat, "no sub-team may stand below this task")
+                .at("/payload/team/of")
+                .expecting("an award of a task above the last level")
+        });
+    }
     if checked.act == Act::Cfp {
         let own = envelope.negotiation.as_deref().unwrap_or(envelope.msg_id.as_str());
         return NegotiationId::form(agent, own)

@@ -8,6 +8,7 @@ use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
 use schemas::control::CallProtocol;
 use schemas::envelope::RECIPIENTS_MAX;
+use schemas::ids::Capability;
 use schemas::payload::Cfp;
 use schemas::policy::Gate;
 use schemas::record::Pinned;
@@ -16,6 +17,7 @@ use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::invite::{self, Resolved};
 use super::panel_pin;
+use super::team_pin;
 use crate::metrics::GatewayMetrics;
 use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, scores_offers, unknown};
 
@@ -33,6 +35,7 @@ pub(super) fn pin(
     checked: &Checked,
 ) -> Result<Option<Arc<Pinned>>, Refusal> {
     if let Payload::Cfp(cfp) = &checked.message.payload {
+        let task_policy = team_pin::task_policy(&registry.read().policies, cfp)?;
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
         let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
         let panel = cfp.panel.as_deref().map(|rules| {
@@ -40,11 +43,13 @@ pub(super) fn pin(
             panel_pin::pin(&registry.read(), agent, rules, &invited).map(Box::new)
         });
         let panel = panel.transpose()?;
-        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel })))
+        Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy, panel })))
     } else if let Payload::Join(join) = &checked.message.payload {
         pin_mandate(registry, join.mandate.as_deref())
     } else if let Payload::Answer(answer) = &checked.message.payload {
         panel_pin::check_answer(answer).map(|()| None)
+    } else if let Payload::Assign(assign) = &checked.message.payload {
+        team_pin::pin_assigned(&registry.read().policies, assign.policy.as_deref())
     } else {
         Ok(None)
     }
@@ -64,7 +69,7 @@ fn resolve(
     let opened = if cfp.bargain.is_some() {
         (CallProtocol::AlternatingOffers, INVITED_TO_BARGAIN_MAX)
     } else if cfp.team.is_some() {
-        (CallProtocol::Team, INVITED_MAX)
+        (CallProtocol::Team, schemas::team::INVITED_MAX)
     } else if let Some(rules) = &cfp.panel {
         (CallProtocol::Panel, rules.seats_max())
     } else {
@@ -141,6 +146,16 @@ fn pin_mandate(registry: &Registry, mandate: Option<&Mandate>) -> Result<Option<
         task_policy: None,
         panel: None,
     })))
+}
+
+/// What the fold is to know of the sender of a call to a team or of a JOIN: its capabilities, as it has registered them.
+pub(super) fn capabilities_of(registry: &Registry, agent: &AgentId, checked: &Checked) -> Vec<Capability> {
+    let payload = &checked.message.payload;
+    let is_told = matches!(payload, Payload::Cfp(cfp) if cfp.team.is_some())
+        || matches!(payload, Payload::Join(join) if join.mandate.is_none());
+    let tables = registry.read();
+    let registration = is_told.then(|| tables.agents.registration(agent)).flatten();
+    registration.map(|registration| registration.capabilities.clone()).unwrap_or_default()
 }
 
 fn policy_of_mandate<'t>(policies: &'t PolicyTable, name: &str) -> Result<&'t PinnedPolicy, Refusal> {

@@ -27,6 +27,7 @@ mod series;
 mod spans;
 mod streams;
 mod surface;
+mod teams;
 mod tokens;
 mod told;
 mod transactions;

@@ -6,6 +6,7 @@ pub(crate) mod contract_net;
 pub(crate) mod disposition;
 pub(crate) mod panel;
 pub(crate) mod phase;
+pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tombstone;
@@ -123,11 +124,7 @@ impl Header {
         context: &mut InputContext<'_>,
     ) {
         let NegotiationEnd { outcome, detail, agreement, before } = end;
-        let key = RegisterKey::Closed(self.id.clone());
-        // After an abort an earlier entry may have been refused: nothing may wait for it.
-        let before = before.filter(|_| outcome != Outcome::Aborted);
-        context.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
-        let after = (outcome != Outcome::Aborted).then_some(key);
+        let after = self.register_end(outcome, before, context);
         let (detail, agreement) = (detail.map(str::to_owned), agreement.map(Box::new));
         let told = Arc::new(Notification::Closed(Closing { detail, agreement, ..Closing::new(outcome, self.chain) }));
         let delivery = self.delivery(context, initiator, Arc::clone(&told));
@@ -136,6 +133,25 @@ impl Header {
             let delivery = self.delivery(context, other, Arc::clone(&told));
             context.deliver(Deliver { after: after.clone(), ..delivery });
         }
+        self.announce_end(outcome, context);
+    }
+
+    /// Registers the end, behind an earlier entry where there is one; gives the key that what tells of it waits for.
+    fn register_end(
+        &self,
+        outcome: Outcome,
+        before: Option<RegisterKey>,
+        context: &mut InputContext<'_>,
+    ) -> Option<RegisterKey> {
+        let key = RegisterKey::Closed(self.id.clone());
+        // After an abort an earlier entry may have been refused: nothing may wait for it.
+        let before = before.filter(|_| outcome != Outcome::Aborted);
+        context.register(key.clone(), RegisterValue::Closed { outcome, chain: self.chain }, before);
+        (outcome != Outcome::Aborted).then_some(key)
+    }
+
+    /// Tells the topics and groups of the call that it is over.
+    fn announce_end(&self, outcome: Outcome, context: &mut InputContext<'_>) {
         if let Some(to) = &self.notices {
             let notice = Notice::Closed { negotiation: self.id.clone(), outcome };
             context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));

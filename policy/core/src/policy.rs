@@ -63,7 +63,7 @@ impl Serialize for PinnedPolicy {
     }
 }
 
-const PRESETS: [&str; 12] = [
+const PRESETS: [&str; 14] = [
     include_str!("../presets/low.json"),
     include_str!("../presets/medium.json"),
     include_str!("../presets/high.json"),
@@ -76,6 +76,8 @@ const PRESETS: [&str; 12] = [
     include_str!("../presets/bargain-low.json"),
     include_str!("../presets/bargain-medium.json"),
     include_str!("../presets/bargain-high.json"),
+    include_str!("../presets/team-task.json"),
+    include_str!("../presets/team-seats.json"),
 ];
 
 /// What makes a policy document contradict itself.
@@ -294,6 +296,8 @@ mod tests {
             "bargain-low",
             "bargain-medium",
             "bargain-high",
+            "team-task",
+            "team-seats",
         ];
         assert_eq!(presets().iter().map(Policy::name).collect::<Vec<_>>(), names);
         for name in names {

@@ -27,6 +27,8 @@ pub enum Protocol {
     AlternatingOffers,
     /// Panels (docs/spec/panel.md).
     Panel,
+    /// Team (docs/spec/team.md).
+    Team,
 }
 
 impl Protocol {
@@ -37,7 +39,7 @@ impl Protocol {
             // Under every version. No lane begins under 0: it stands for the rules before a new version where changes of
             // rules are tested.
             Self::ContractNet => 0,
-            Self::AlternatingOffers | Self::Panel => 1,
+            Self::AlternatingOffers | Self::Panel | Self::Team => 1,
         }
     }
 
@@ -50,6 +52,9 @@ impl Protocol {
             }
             Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
             Self::Panel => &[Phase::Asking, Phase::Ranking],
+            Self::Team => {
+                &[Phase::Forming, Phase::Discussing, Phase::Awaiting, Phase::Paused, Phase::Concluding, Phase::Voting]
+            }
         }
     }
 
@@ -71,6 +76,9 @@ impl Protocol {
             }
             Self::Panel => {
                 &[Outcome::Consensus, Outcome::Plurality, Outcome::NoAnswer, Outcome::Cancelled, Outcome::Aborted]
+            }
+            Self::Team => {
+                &[Outcome::Concluded, Outcome::Unconcluded, Outcome::NotFormed, Outcome::Cancelled, Outcome::Aborted]
             }
         }
     }
@@ -133,6 +141,18 @@ pub enum Phase {
     Asking,
     /// A panel whose ranker says who goes on.
     Ranking,
+    /// A team whose members have yet to join.
+    Forming,
+    /// A team whose members speak in turn.
+    Discussing,
+    /// A team that waits for tasks it has just shared out.
+    Awaiting,
+    /// A team of which a member waits for tasks.
+    Paused,
+    /// A team that takes nothing but a conclusion.
+    Concluding,
+    /// A team that votes on a conclusion.
+    Voting,
 }
 
 impl Phase {

@@ -40,6 +40,9 @@ pub struct Decision {
     pub responded: u32,
     /// The round.
     pub round: u32,
+    /// Of the formation of a team: how many of the ranked got a seat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seats: Option<u32>,
 }
 
 /// Who or what chose.

@@ -37,6 +37,11 @@ pub(crate) fn rank(policy: &Policy, negotiation: &NegotiationId, closing: Positi
     }
 }
 
+/// Sorts candidates that nothing scores: by the hash that breaks ties.
+pub(crate) fn rank_by_hash(negotiation: &NegotiationId, closing: Position, candidates: &mut [OfferCandidate]) {
+    candidates.sort_by_cached_key(|candidate| key(None, negotiation, &candidate.contractor, closing));
+}
+
 fn break_tie(tie_break: TieBreak, negotiation: &NegotiationId, closing: Position, tied: &mut [OfferCandidate]) {
     let hash = |candidate: &OfferCandidate| key(None, negotiation, &candidate.contractor, closing);
     match tie_break {

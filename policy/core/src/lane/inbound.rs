@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use schemas::delivery::{Disposition, Misunderstanding, Notification, Receipt};
-use schemas::ids::Position;
+use schemas::ids::{FamilyPlace, Position};
+use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, EngineEvent, Message};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
@@ -13,9 +14,11 @@ use super::LaneState;
 use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::negotiation::Negotiation;
+use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::panel;
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::team::opening::open_team;
 use crate::negotiation::{InputContext, Opening};
 use crate::protocol::Protocol;
 
@@ -95,7 +98,8 @@ impl LaneState {
             seq: message.envelope.seq,
             payload: message.payload,
             wants_receipt: admitted.receipts_all || message.envelope.receipt,
-            policy: pinned.and_then(|pinned| self.table.policies.share(pinned)),
+            policy: pinned.and_then(|pinned| self.table.policies.share(&pinned.policy, pinned.policy_digest)),
+            capabilities: admitted.capabilities.clone(),
         };
         let now = self.context.now;
         let is_party = self.table.with_entry(key, |entry| {
@@ -119,7 +123,8 @@ impl LaneState {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
             return Err(UnknownSender::Malformed);
         };
-        if admitted.negotiation.initiator() != admitted.from.as_str() {
+        let is_root = admitted.negotiation.place() == FamilyPlace::Root;
+        if !is_root || admitted.negotiation.initiator() != admitted.from.as_str() {
             return Err(UnknownSender::Unauthorized);
         }
         if self.table.expired.contains(key) {
@@ -128,42 +133,41 @@ impl LaneState {
         if self.table.open_count() >= self.context.limits.open_max {
             return Err(UnknownSender::Full);
         }
-        if cfp.team.is_some() {
-            return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
-        }
-        let policy = self
-            .table
-            .policies
-            .share(pinned)
+        let policies = &self.table.policies;
+        let policy = policies
+            .share(&pinned.policy, pinned.policy_digest)
             .ok_or(UnknownSender::NotUnderstood(NotUnderstoodReason::InvalidPolicy, None))?;
         let initiator = self.context.names.share(&admitted.from);
         let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policy, initiator);
         let now = self.context.now;
-        let protocol = match (&cfp.panel, &cfp.bargain) {
-            (Some(_), _) => Protocol::Panel,
-            (None, Some(_)) => Protocol::AlternatingOffers,
-            (None, None) => Protocol::ContractNet,
-        };
+        let task_policy = pinned.task_policy.as_ref().and_then(|pinned| policies.share(&pinned.policy, pinned.digest));
+        let protocol = protocol_of(cfp);
         let opened = self.context.with_context(position, now, |context, names| {
             if context.rules < protocol.rules_since() {
                 return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
             }
             let share = |name: &AgentId| names.share(name);
-            match (&cfp.panel, &cfp.bargain) {
-                (Some(rules), _) => panel::opening::open(&opening, rules, context, share)
+            let unfit = |unfit: Unfit| UnknownSender::NotUnderstood(unfit.reason, unfit.pointer);
+            match (&cfp.panel, &cfp.bargain, &cfp.team) {
+                (Some(rules), ..) => panel::opening::open(&opening, rules, context, share)
                     .map(Box::new)
                     .map(Negotiation::Panel)
                     .map_err(|(reason, pointer)| UnknownSender::NotUnderstood(reason, pointer)),
-                (None, None) => opening
+                (None, Some(rules), _) => {
+                    opening.open_bargain(rules, context, share).map(Box::new).map(Negotiation::Bargain).map_err(unfit)
+                }
+                (None, None, Some(spec)) => {
+                    let capabilities = &admitted.capabilities;
+                    open_team(&opening, spec, task_policy, capabilities, context, share)
+                        .map(Box::new)
+                        .map(Negotiation::Team)
+                        .map_err(unfit)
+                }
+                (None, None, None) => opening
                     .open(context, share)
                     .map(Box::new)
                     .map(Negotiation::ContractNet)
                     .map_err(UnknownSender::not_understood),
-                (None, Some(rules)) => opening
-                    .open_bargain(rules, context, share)
-                    .map(Box::new)
-                    .map(Negotiation::Bargain)
-                    .map_err(|unfit| UnknownSender::NotUnderstood(unfit.reason, unfit.pointer)),
             }
         });
         self.table.add(key, opened?);
@@ -250,6 +254,16 @@ impl LaneState {
                 self.context.with_context(position, now, |context, _| input(open, context));
             }
         });
+    }
+}
+
+/// What a call is the call to.
+fn protocol_of(cfp: &Cfp) -> Protocol {
+    match (&cfp.panel, &cfp.bargain, &cfp.team) {
+        (Some(_), ..) => Protocol::Panel,
+        (None, Some(_), _) => Protocol::AlternatingOffers,
+        (None, None, Some(_)) => Protocol::Team,
+        (None, None, None) => Protocol::ContractNet,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::panel::Panel;
 use crate::negotiation::panel::view::of_panel;
 use crate::negotiation::phase::{Timer, TimerKind};
+use crate::negotiation::team::{self, Team};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
 use crate::policy::PinnedPolicy;
@@ -24,6 +25,7 @@ pub(crate) enum Negotiation {
     ContractNet(Box<ContractNet>),
     Bargain(Box<Bargain>),
     Panel(Box<Panel>),
+    Team(Box<Team>),
 }
 
 impl Negotiation {
@@ -32,6 +34,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.header(),
             Self::Bargain(bargain) => bargain.header(),
             Self::Panel(panel) => panel.header(),
+            Self::Team(team) => team.header(),
         }
     }
 
@@ -40,6 +43,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.header_mut(),
             Self::Bargain(bargain) => bargain.header_mut(),
             Self::Panel(panel) => panel.header_mut(),
+            Self::Team(team) => team.header_mut(),
         }
     }
 
@@ -48,6 +52,7 @@ impl Negotiation {
             Self::ContractNet(_) => Protocol::ContractNet,
             Self::Bargain(_) => Protocol::AlternatingOffers,
             Self::Panel(_) => Protocol::Panel,
+            Self::Team(_) => Protocol::Team,
         }
     }
 
@@ -56,14 +61,16 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.phase(),
             Self::Bargain(bargain) => bargain.phase(),
             Self::Panel(panel) => panel.phase(),
+            Self::Team(team) => team.phase(),
         }
     }
 
-    /// The policy that is shared with others. A bargain has taken from its policies what it needs; a panel has none.
-    pub(crate) fn policy(&self) -> Option<&Arc<PinnedPolicy>> {
+    /// The policies that are shared with others. A bargain has taken from its policies what it needs; a panel has none.
+    pub(crate) fn policies(&self) -> Vec<&Arc<PinnedPolicy>> {
         match self {
-            Self::ContractNet(negotiation) => Some(negotiation.pinned()),
-            Self::Bargain(_) | Self::Panel(_) => None,
+            Self::ContractNet(negotiation) => vec![negotiation.pinned()],
+            Self::Bargain(_) | Self::Panel(_) => Vec::new(),
+            Self::Team(team) => team.policies().to_vec(),
         }
     }
 
@@ -72,6 +79,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.next_timer(),
             Self::Bargain(bargain) => bargain.next_timer(),
             Self::Panel(panel) => panel.next_timer(),
+            Self::Team(team) => team.next_timer(),
         }
     }
 
@@ -81,6 +89,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.handle_message(incoming, context),
             Self::Bargain(bargain) => bargain.handle_message(incoming, context),
             Self::Panel(panel) => panel.handle_message(incoming, context),
+            Self::Team(team) => team.handle_message(incoming, context),
         })
     }
 
@@ -93,6 +102,8 @@ impl Negotiation {
             (Self::Bargain(bargain), TimerKind::Bargain(timer)) => bargain.fire(timer, context),
             (Self::Panel(panel), TimerKind::Hard) => panel.handle_hard_deadline(context),
             (Self::Panel(panel), TimerKind::Panel(timer)) => panel.fire(timer, context),
+            (Self::Team(team), TimerKind::Hard) => team.handle_hard_deadline(context),
+            (Self::Team(team), TimerKind::Team(timer)) => team.fire(timer, context),
             (_, _) => debug_assert!(false, "a timer is its own negotiation's"),
         });
     }
@@ -110,6 +121,7 @@ impl Negotiation {
             // The bargain's own timers judge a party that is not heard of.
             Self::Bargain(_) => {}
             Self::Panel(panel) => panel.handle_delivery_failure(delivery, to, context),
+            Self::Team(team) => team.handle_delivery_failure(delivery, to, may_answer, context),
         });
     }
 
@@ -119,6 +131,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
             Self::Bargain(bargain) => bargain.handle_abort(code, context),
             Self::Panel(panel) => panel.handle_abort(code, context),
+            Self::Team(team) => team.handle_abort(code, context),
         });
     }
 
@@ -134,6 +147,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.attach_receipts(first_effect, context),
             Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
             Self::Panel(panel) => panel.attach_receipts(first_effect, context),
+            Self::Team(team) => team.attach_receipts(first_effect, context),
         }
         result
     }
@@ -143,6 +157,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.tombstone(limits),
             Self::Bargain(bargain) => bargain.tombstone(limits),
             Self::Panel(panel) => panel.tombstone(limits),
+            Self::Team(team) => team.tombstone(limits),
         }
     }
 
@@ -151,6 +166,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
             Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
             Self::Panel(panel) => of_panel(panel, viewer),
+            Self::Team(team) => team::view_of(team, viewer),
         }
     }
 
@@ -161,6 +177,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.header_and_parties(),
             Self::Bargain(bargain) => bargain.header_and_parties(),
             Self::Panel(panel) => panel.header_and_parties(),
+            Self::Team(team) => team.header_and_parties(),
         };
         let call = parties.first().and_then(|initiator| initiator.seen.first()).map(|seen| &seen.msg_id);
         if let Some(call) = call.filter(|call| **call == header.call_msg_id) {
@@ -175,6 +192,7 @@ impl Negotiation {
             Self::ContractNet(negotiation) => negotiation.check(),
             Self::Bargain(bargain) => bargain.check(),
             Self::Panel(panel) => panel.check(),
+            Self::Team(team) => team.check(),
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use schemas::record::Pinned;
-use schemas::{AgentId, Digest};
+use schemas::{AgentId, Digest, Policy};
 
 use crate::policy::PinnedPolicy;
 
@@ -43,17 +42,16 @@ pub(super) struct Policies {
 impl Policies {
     /// The shared form of a pinned policy, without counting a use. Absent when the document contradicts itself or is not
     /// the one whose digest is pinned: a gateway must not be able to put another policy under a known digest.
-    pub(super) fn share(&self, pinned: &Pinned) -> Option<Arc<PinnedPolicy>> {
-        let in_use = self.uses_by_digest.get(&pinned.policy_digest).map(|(known, _)| known);
-        let released = || self.last_released.as_ref().filter(|known| known.digest == pinned.policy_digest);
+    pub(super) fn share(&self, policy: &Policy, digest: Digest) -> Option<Arc<PinnedPolicy>> {
+        let in_use = self.uses_by_digest.get(&digest).map(|(known, _)| known);
+        let released = || self.last_released.as_ref().filter(|known| known.digest == digest);
         if let Some(known) = in_use.or_else(released) {
-            return (known.policy == *pinned.policy).then(|| Arc::clone(known));
+            return (known.policy == *policy).then(|| Arc::clone(known));
         }
-        let digest = pinned.policy.digest().ok()?;
-        if digest != pinned.policy_digest {
+        if policy.digest().ok()? != digest {
             return None;
         }
-        PinnedPolicy::try_new((*pinned.policy).clone(), digest)
+        PinnedPolicy::try_new(policy.clone(), digest)
     }
 
     /// The policies in use, in the order of their digests.

@@ -35,6 +35,7 @@ use crate::limits::Limits;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::panel::Panel;
+use crate::negotiation::team::Team;
 use crate::negotiation::tombstone::Tombstone;
 use crate::policy::PinnedPolicy;
 
@@ -192,21 +193,23 @@ struct LaneProgress {
 /// What stands under a key: by reference while it is written, owned when it was read. The timer of what is open follows from
 /// it, and is not stored; a contract net names its policy by the digest.
 #[derive(Serialize, Deserialize)]
-enum StoredEntry<N, B, P, E> {
+enum StoredEntry<N, B, E, P, T> {
     ContractNet(N),
     Bargain(B),
     Ended(E),
     Panel(P),
+    Team(T),
 }
 
-type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Panel>, Box<Tombstone>>;
+type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombstone>, Box<Panel>, Box<Team<Digest>>>;
 
-impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Panel, &'a Tombstone> {
+impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone, &'a Panel, &'a Team> {
     fn of(entry: &'a TableEntry) -> Self {
         match entry {
             TableEntry::Open(Negotiation::ContractNet(negotiation), _) => Self::ContractNet(negotiation),
             TableEntry::Open(Negotiation::Bargain(bargain), _) => Self::Bargain(bargain),
             TableEntry::Open(Negotiation::Panel(panel), _) => Self::Panel(panel),
+            TableEntry::Open(Negotiation::Team(team), _) => Self::Team(team),
             TableEntry::Ended(tombstone) => Self::Ended(tombstone),
         }
     }
@@ -222,6 +225,10 @@ impl ReadEntry {
             }
             Self::Bargain(bargain) => Negotiation::Bargain(bargain),
             Self::Panel(panel) => Negotiation::Panel(panel),
+            Self::Team(team) => {
+                let team = team.under(|digest| policies.get(&digest).cloned());
+                Negotiation::Team(Box::new(team.ok_or("a team has no policy")?))
+            }
             Self::Ended(mut tombstone) => {
                 tombstone.check()?;
                 tombstone.parties.iter_mut().for_each(|party| party.agent = names.share(&party.agent));

@@ -130,7 +130,7 @@ impl NegotiationTable {
         self.chains = self.chains.wrapping_add(weight(entry.chain()));
         match &entry {
             TableEntry::Open(open, timer) => {
-                open.policy().into_iter().for_each(|policy| self.policies.retain(policy));
+                open.policies().into_iter().for_each(|policy| self.policies.retain(policy));
                 self.rearm(key, None, *timer);
             }
             TableEntry::Ended(tombstone) => {
@@ -149,12 +149,12 @@ impl NegotiationTable {
         if let TableEntry::Open(open, armed) = entry {
             let next = open.next_timer();
             let ended = open.header().outcome.is_some().then(|| {
-                let policy = open.policy().map(|policy| policy.digest);
-                (policy, open.tombstone(&self.limits))
+                let policies: Vec<Digest> = open.policies().into_iter().map(|policy| policy.digest).collect();
+                (policies, open.tombstone(&self.limits))
             });
             let earlier = std::mem::replace(armed, next);
-            if let Some((policy, tombstone)) = ended {
-                policy.into_iter().for_each(|policy| self.policies.release(policy));
+            if let Some((policies, tombstone)) = ended {
+                policies.into_iter().for_each(|policy| self.policies.release(policy));
                 self.expiries.insert((tombstone.expires_at, key));
                 *entry = TableEntry::Ended(Box::new(tombstone));
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
+use schemas::ids::Capability;
 use schemas::payload::{INTEGER_MAX, Offer};
 use schemas::record::Qos;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
@@ -31,6 +32,15 @@ pub(crate) struct Incoming {
     pub(crate) wants_receipt: bool,
     /// The policy a gateway pinned to it, if it is one that can be followed.
     pub(crate) policy: Option<Arc<PinnedPolicy>>,
+    /// The sender's capabilities, as a gateway knew them.
+    pub(crate) capabilities: Vec<Capability>,
+}
+
+/// What the receipt of a message says of the change it made.
+pub(crate) struct ReceiptChange {
+    pub(crate) step: u32,
+    pub(crate) turn: u32,
+    pub(crate) tasks: Vec<u32>,
 }
 
 /// A negotiation as the order of judgement sees it.
@@ -69,6 +79,14 @@ pub(crate) trait ProtocolRules {
     ) -> Option<(AwardNo, Option<RegisterKey>)>;
     /// The key the receipt of a CONFIRM waits for.
     fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey>;
+    /// Whether the receipt of what leads to this tells its sender of the change, so that it leaves at once.
+    fn tells_by_receipt(&self, _: &Self::Action) -> bool {
+        false
+    }
+    /// The change that was just made; absent where the negotiation is over.
+    fn receipt_change(&self) -> Option<ReceiptChange> {
+        None
+    }
     /// Does what follows.
     fn follow(&mut self, speaker: Self::Speaker, action: Self::Action, context: &mut InputContext<'_>);
 
@@ -113,7 +131,9 @@ pub(crate) trait ProtocolRules {
         let award_no = award_no.or(reply.revoked_award());
         let seen = SeenMessage { award_no, ..seen_of(incoming, disposition, reply, context) };
         let receipt = self.receipt(&seen, seen.disposition, None);
-        if receipt.is_bare() && !incoming.wants_receipt {
+        let is_telling = self.tells_by_receipt(&action);
+        let mut told_at = None;
+        if receipt.is_bare() && !incoming.wants_receipt && !is_telling {
             let party = self.party_mut(speaker);
             party.remember(seen.clone(), incoming.seq);
             party.waiting += 1;
@@ -123,11 +143,15 @@ pub(crate) trait ProtocolRules {
             // Those that wait are of the last messages remembered, so they leave before another is.
             let receipts = self.take_waiting(speaker);
             self.party_mut(speaker).remember(seen.clone(), incoming.seq);
+            told_at = is_telling.then_some(context.out.len());
             self.send_receipt(speaker, receipt, receipts, after.flatten(), context);
         }
         self.reply(speaker, &seen, context);
         self.note(speaker, &seen, score, context);
         self.follow(speaker, action, context);
+        if let (Some(index), Some(change)) = (told_at, self.receipt_change()) {
+            complete_receipt(context.out.get_mut(index), change);
+        }
     }
 
     /// Answers a message that is not remembered.
@@ -265,6 +289,16 @@ pub(crate) trait ProtocolRules {
             score,
             at: context.now,
         });
+    }
+}
+
+/// Says in a receipt that was queued before what the message has changed.
+fn complete_receipt(queued: Option<&mut Effect>, change: ReceiptChange) {
+    if let Some(Effect::Deliver(deliver)) = queued
+        && let Notification::Ack(receipt) = Arc::make_mut(&mut deliver.told)
+    {
+        let ReceiptChange { step, turn, tasks } = change;
+        (receipt.step, receipt.turn, receipt.tasks) = (Some(step), Some(turn), tasks);
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) enum TimerKind {
     ContractNet(ContractNetTimer),
     Bargain(BargainTimer),
     Panel(PanelTimer),
+    Team(TeamTimer),
 }
 
 /// The timers of a contract net.
@@ -59,6 +60,19 @@ pub(crate) enum PanelTimer {
     Rank,
 }
 
+/// The timers of a team.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TeamTimer {
+    /// `join_by`.
+    Join,
+    /// The time to vote is over.
+    Vote,
+    /// The floor was held in silence.
+    Speak,
+    /// From now on the team only concludes.
+    Wrap,
+}
+
 impl TimerKind {
     /// Bytes that name the timer in the hash chain: its number, and the lot. Numbers are never used again.
     pub(crate) fn tag(self) -> [u8; 5] {
@@ -78,6 +92,10 @@ impl TimerKind {
             Self::Bargain(BargainTimer::Agreement) => (12, 0),
             Self::Panel(PanelTimer::Answer) => (32, 0),
             Self::Panel(PanelTimer::Rank) => (33, 0),
+            Self::Team(TeamTimer::Join) => (24, 0),
+            Self::Team(TeamTimer::Vote) => (25, 0),
+            Self::Team(TeamTimer::Speak) => (26, 0),
+            Self::Team(TeamTimer::Wrap) => (27, 0),
         };
         let [a, b, c, d] = lot.to_be_bytes();
         [kind, a, b, c, d]
@@ -167,6 +185,14 @@ pub(crate) enum NotUnderstoodReason {
     BadRatings,
     /// Not places of what the ranker was shown, each once, and no more than are kept.
     BadOrder,
+    /// The rules of a team contradict themselves.
+    InvalidTeam,
+    /// Nobody that may hold the floor of the team.
+    UnknownMember,
+    /// The team knows no such task.
+    UnknownTask,
+    /// Only a conclusion is taken any more.
+    MustConclude,
 }
 
 impl NotUnderstoodReason {

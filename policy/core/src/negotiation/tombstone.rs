@@ -5,6 +5,7 @@ use schemas::delivery::{
     Agreement, Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection,
 };
 use schemas::digest::{FNV_START, fnv};
+use schemas::team::{Conclusion, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,7 @@ pub(crate) enum ProtocolEnd {
     ContractNet(Box<[PastAward]>),
     Bargain(BargainEnd),
     Panel(PanelEnd),
+    Team(TeamEnd),
 }
 
 impl ProtocolEnd {
@@ -47,13 +49,14 @@ impl ProtocolEnd {
             Self::ContractNet(_) => Protocol::ContractNet,
             Self::Bargain(_) => Protocol::AlternatingOffers,
             Self::Panel(_) => Protocol::Panel,
+            Self::Team(_) => Protocol::Team,
         }
     }
 
     fn awards(&self) -> &[PastAward] {
         match self {
             Self::ContractNet(awards) => awards,
-            Self::Bargain(_) | Self::Panel(_) => &[],
+            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => &[],
         }
     }
 
@@ -61,14 +64,14 @@ impl ProtocolEnd {
     fn takes_late_offers(&self) -> bool {
         match self {
             Self::ContractNet(_) => true,
-            Self::Bargain(_) | Self::Panel(_) => false,
+            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => false,
         }
     }
 
     /// What CLOSED says beside the outcome, where it binds its parties by that.
     pub(crate) fn bargain(&self) -> Option<&BargainEnd> {
         match self {
-            Self::ContractNet(_) | Self::Panel(_) => None,
+            Self::ContractNet(_) | Self::Panel(_) | Self::Team(_) => None,
             Self::Bargain(end) => Some(end),
         }
     }
@@ -76,7 +79,7 @@ impl ProtocolEnd {
     /// How a panel ended.
     pub(crate) fn panel(&self) -> Option<&PanelEnd> {
         match self {
-            Self::ContractNet(_) | Self::Bargain(_) => None,
+            Self::ContractNet(_) | Self::Bargain(_) | Self::Team(_) => None,
             Self::Panel(end) => Some(end),
         }
     }
@@ -87,7 +90,28 @@ impl ProtocolEnd {
             Self::ContractNet(_) => None,
             Self::Bargain(end) => end.detail.as_deref(),
             Self::Panel(end) => end.detail.as_deref(),
+            Self::Team(end) => end.detail.as_deref(),
         }
+    }
+}
+
+/// How a team ended, beside its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct TeamEnd {
+    pub(crate) detail: Option<Box<str>>,
+    #[serde(with = "schemas::text::json")]
+    pub(crate) conclusion: Option<Box<Conclusion>>,
+    /// Results as digests.
+    #[serde(with = "schemas::text::json")]
+    pub(crate) tasks: Vec<TeamTask>,
+    /// Indices of those that were members at the end, ascending.
+    pub(crate) members: Box<[u16]>,
+}
+
+impl TeamEnd {
+    /// Whether a party was a member at the end: nobody else is told what was concluded.
+    pub(crate) fn is_member(&self, party: u16) -> bool {
+        self.members.binary_search(&party).is_ok()
     }
 }
 
@@ -265,11 +289,7 @@ impl Tombstone {
             (Disposition::Revoked, Some(award_no)) => {
                 Some(Notification::Cancel(Cancellation { award_no, reason: "revoked".to_owned() }))
             }
-            (Disposition::Closed, _) => {
-                let agreement = self.end.bargain().and_then(|end| end.agreement.clone());
-                let detail = self.end.detail().map(str::to_owned);
-                Some(Notification::Closed(Closing { detail, agreement, ..Closing::new(self.outcome, self.chain) }))
-            }
+            (Disposition::Closed, _) => Some(Notification::Closed(self.closing(incoming))),
             _ => None,
         };
         if let Some(told) = reply {
@@ -285,14 +305,30 @@ impl Tombstone {
         });
     }
 
+    /// CLOSED as its party was told it before.
+    fn closing(&self, incoming: &Incoming) -> Closing {
+        let detail = self.end.detail().map(str::to_owned);
+        let closing = Closing { detail, ..Closing::new(self.outcome, self.chain) };
+        match &self.end {
+            ProtocolEnd::ContractNet(_) | ProtocolEnd::Panel(_) => closing,
+            ProtocolEnd::Bargain(end) => Closing { agreement: end.agreement.clone(), ..closing },
+            ProtocolEnd::Team(end) => {
+                let is_member = self.party_of(&incoming.from).is_some_and(|party| end.is_member(party));
+                let told = is_member.then_some(end);
+                let conclusion = told.and_then(|end| end.conclusion.clone());
+                Closing { conclusion, tasks: told.map(|end| end.tasks.clone()).unwrap_or_default(), ..closing }
+            }
+        }
+    }
+
     fn send(&self, incoming: &Incoming, told: Notification, context: &mut InputContext<'_>) {
         let after = self.awaited_key(&told);
         let delivery = context.delivery(&self.id, &incoming.from, told, self.expires_at);
         context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..delivery });
     }
 
-    /// What a bargain or a panel came to binds, so nobody is told of it before it is registered, late askers no more than others. After
-    /// an abort nothing waits: the register may hold something else.
+    /// What a bargain, a panel or a team came to binds, so nobody is told of it before it is registered, late askers no more
+    /// than others. After an abort nothing waits: the register may hold something else.
     fn awaited_key(&self, told: &Notification) -> Option<RegisterKey> {
         let binds = self.end.protocol() != Protocol::ContractNet
             && self.outcome != Outcome::Aborted

@@ -2,11 +2,12 @@
 
 use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
 use schemas::payload::Terms;
+use schemas::team::{Conclusion, Floor, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, WireTime};
 use serde::Serialize;
 
 use crate::negotiation::Party;
-use crate::negotiation::tombstone::{PanelEnd, Tombstone};
+use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
 use crate::protocol::{Phase, Protocol, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
@@ -50,6 +51,9 @@ pub struct NegotiationView {
     /// How a panel stands, or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panel: Option<Box<PanelView>>,
+    /// How a team stands; the same for all its members, and nothing for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<Box<TeamView>>,
     /// Head of the hash chain over the negotiation's inputs; once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
@@ -69,6 +73,8 @@ pub enum Role {
     Panelist,
     /// It ranks the answers of a panel.
     Ranker,
+    /// It was called to a team.
+    Member,
 }
 
 /// How a panel stands, or ended. Nothing of what was said is in it.
@@ -113,6 +119,42 @@ pub struct BargainView {
     /// Once it has ended: why there is no agreement, or who ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+}
+
+/// How a team stands, or ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TeamView {
+    /// The members in the order of their seats; while it forms, who has joined.
+    pub members: Vec<AgentId>,
+    /// Members that get the floor no more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub muted: Vec<AgentId>,
+    /// The floor, as members were told it last; once it has formed, and before it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Floor>,
+    /// Its tasks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TeamTask>,
+    /// What was said last, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recap: Vec<SaidView>,
+    /// What it concluded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<Conclusion>,
+    /// Once it has ended: why there is no conclusion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// Something a member of a team said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SaidView {
+    /// The step.
+    pub step: u32,
+    /// The member.
+    pub by: AgentId,
+    /// The words.
+    pub text: String,
 }
 
 /// One of the viewer's own messages.
@@ -187,6 +229,7 @@ impl NegotiationView {
                 (_, Protocol::AlternatingOffers) => Role::Party,
                 (_, Protocol::ContractNet) => Role::Contractor,
                 (_, Protocol::Panel) => Role::Panelist,
+                (_, Protocol::Team) => Role::Member,
             },
             state: Phase::Ended,
             outcome: Some(tombstone.outcome),
@@ -199,6 +242,10 @@ impl NegotiationView {
             messages: Vec::new(),
             offers: Vec::new(),
             awards,
+            team: match &tombstone.end {
+                ProtocolEnd::Team(end) => TeamView::of_ended(tombstone, end, party).map(Box::new),
+                ProtocolEnd::ContractNet(_) | ProtocolEnd::Bargain(_) | ProtocolEnd::Panel(_) => None,
+            },
             bargain: tombstone.end.bargain().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
             panel: tombstone.end.panel().map(|end| Box::new(PanelView::of_ended(end))),
             digest: Some(tombstone.chain),

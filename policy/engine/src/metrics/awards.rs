@@ -52,6 +52,8 @@ impl AwardMetrics {
     pub(super) fn handle(&self, event: &Event, at: Timestamp) {
         match event {
             Event::Committed { contractor, .. } => self.window().add(contractor, 1, at),
+            // The seats of a team are no awards.
+            Event::Decided(decision) if decision.seats.is_some() => {}
             Event::Decided(decision) => {
                 let mut window = self.window();
                 decision.offers.iter().for_each(|offer| window.add(&offer.contractor, 0, at));

@@ -43,7 +43,7 @@ impl Footprint {
         let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
         for entry in lane_state.table.entries_in_order() {
             match entry {
-                TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_), _) => {}
+                TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_), _) => {}
                 TableEntry::Open(Negotiation::ContractNet(open), _) => {
                     policies.insert(std::sync::Arc::as_ptr(open.pinned()));
                     agents.extend(open.parties().map(|party| place(party.agent.as_str())));

@@ -39,6 +39,7 @@ impl NegotiationView {
             awards: Vec::new(),
             bargain: Some(Box::new(bargain)),
             panel: None,
+            team: None,
             digest: None,
         })
     }

@@ -204,6 +204,7 @@ pub(super) fn record(
         awards,
         chain: net.header.chain,
         previous: close.decision,
+        seats: None,
     })
 }
 

@@ -60,6 +60,7 @@ fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize
             .collect(),
         bargain: None,
         panel: None,
+        team: None,
         digest: None,
     }
 }

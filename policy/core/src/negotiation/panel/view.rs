@@ -39,6 +39,7 @@ pub(crate) fn of_panel(open: &Panel, viewer: &AgentId) -> Option<NegotiationView
         offers: Vec::new(),
         awards: Vec::new(),
         bargain: None,
+        team: None,
         panel: Some(Box::new(panel)),
         digest: None,
     })

@@ -98,6 +98,7 @@ fn decided(award_no: u32, contractors: &[&str], cause: Cause) -> Event {
         awards: vec![Placement { lot: Lot(0), award_no: AwardNo(award_no), document: None, offer_id: offer_id(0) }],
         chain: Digest::of_bytes(b"chain"),
         previous: None,
+        seats: None,
     }))
 }
 

@@ -1,0 +1,63 @@
+//! What the messages of teams are pinned to: a call to the policy of its tasks, an assignment to the policy it names
+//! (docs/spec/team.md#tm-10).
+
+use std::sync::Arc;
+
+use schemas::payload::Cfp;
+use schemas::policy::Decider;
+use schemas::record::{Pinned, TaskPolicy};
+use schemas::team::TeamSpec;
+use schemas::{Code, Envelope, Policy, Refusal};
+
+use crate::registry::{PinnedPolicy, PolicyTable, unknown};
+
+/// The policy of the tasks of a team, where the call is one to a team.
+pub(super) fn task_policy(policies: &PolicyTable, cfp: &Cfp) -> Result<Option<TaskPolicy>, Refusal> {
+    let Some(spec) = &cfp.team else { return Ok(None) };
+    check_seats(spec)?;
+    let pointer = "/payload/team/task_policy";
+    let PinnedPolicy { policy, digest } = policy_of_tasks(policies, &spec.rules.task_policy, pointer)?;
+    Ok(Some(TaskPolicy { policy: Arc::clone(policy), digest: *digest }))
+}
+
+/// What an assignment that names a policy is pinned to.
+pub(super) fn pin_assigned(policies: &PolicyTable, named: Option<&str>) -> Result<Option<Arc<Pinned>>, Refusal> {
+    let Some(name) = named else { return Ok(None) };
+    let PinnedPolicy { policy, digest } = policy_of_tasks(policies, name, "/payload/policy")?.clone();
+    let (invited, left_out) = (Vec::new(), 0);
+    Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel: None })))
+}
+
+/// A sub-team has the id that follows from its award, and chooses none.
+pub(super) fn check_sub_team(envelope: &Envelope) -> Result<(), Refusal> {
+    if envelope.negotiation.is_none() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::NotAllowed, "a sub-team has the id that follows from its award")
+        .at("/envelope/negotiation")
+        .expecting("no such member beside `team.of`"))
+}
+
+fn check_seats(spec: &TeamSpec) -> Result<(), Refusal> {
+    let seats = spec.rules.members;
+    if seats.min <= seats.max {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::OutOfRange, "a team cannot need more members than it has seats")
+        .at("/payload/team/members/min")
+        .expecting(format!("at most members.max, which is {}", seats.max)))
+}
+
+fn policy_of_tasks<'t>(policies: &'t PolicyTable, name: &str, pointer: &str) -> Result<&'t PinnedPolicy, Refusal> {
+    let named = policies.policy(Some(name)).ok_or_else(|| unknown(policies, name).at(pointer))?;
+    if awards_tasks(&named.policy) {
+        return Ok(named);
+    }
+    Err(Refusal::new(Code::NotAllowed, "tasks cannot be awarded under this policy")
+        .at(pointer)
+        .expecting("a policy with `weights`, `awards` 1 and `decider` engine"))
+}
+
+fn awards_tasks(policy: &Policy) -> bool {
+    !policy.weights.is_empty() && policy.awards == 1 && policy.decider == Decider::Engine
+}

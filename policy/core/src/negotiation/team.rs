@@ -1,0 +1,355 @@
+//! Team (docs/spec/team.md): agents join, speak in turn, and conclude.
+//!
+//! ```text
+//!   FORMING --seats--> DISCUSSING --conclude--> [VOTING] --> concluded
+//!      |                   |  ^                   |
+//!      |                   |  +-----rejected------+
+//!      +--> not_formed     +--turns or time used up--> CONCLUDING --conclude--> ...   silence, hard end: unconcluded
+//! ```
+//!
+//! One member holds the floor; an act of whoever holds it, or its silence, takes the turn. `opening.rs` is how a call opens a
+//! team, `roster.rs` who is invited and who has a seat, `rules.rs` what becomes of a message, `course.rs` what follows from
+//! it, `ballot.rs` the vote on a conclusion, `told.rs` what members hear and see.
+
+mod ballot;
+mod course;
+pub(crate) mod opening;
+mod roster;
+mod rules;
+mod told;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use schemas::delivery::{CloseReason, Closing, Disposition, Notification, Outcome};
+use schemas::ids::Position;
+use schemas::team::{Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
+use schemas::{AgentId, AwardNo, Digest, Lot, Payload, RegisterKey, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::acceptance::gate::GateFault;
+use crate::effect::{Deliver, Event};
+use crate::limits::Limits;
+use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
+use crate::negotiation::phase::{TeamTimer, Timer, TimerKind};
+use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
+use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Ruling};
+use crate::policy::PinnedPolicy;
+use crate::protocol::{Phase, Protocol};
+
+use ballot::{Ballot, ConclusionText};
+use roster::{Roster, Standing};
+use rules::{Judge, TeamAction};
+use told::SaidBefore;
+pub(crate) use told::view_of;
+
+/// What stands where a call named no policy.
+const POLICY_WORD: &str = "team";
+/// No conclusion: nobody spoke.
+const SILENCE: &str = "silence";
+/// No conclusion: the time is over.
+const DEADLINE: &str = "deadline";
+/// No conclusion: none was voted for.
+const REJECTED: &str = "rejected";
+/// No conclusion: the members left.
+const LEFT: &str = "left";
+
+/// One open team. `P` is what it runs under: its policies, and in a snapshot their digests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Team<P = Arc<PinnedPolicy>> {
+    header: Header,
+    /// Ranks who joins, if the call named one.
+    policy: P,
+    /// What tasks run under.
+    task_policy: P,
+    #[serde(with = "schemas::text::json")]
+    rules: Box<TeamRules>,
+    /// Whether the call named a policy.
+    is_ranked: bool,
+    /// Levels of sub-teams that may stand below it.
+    depth_left: u32,
+    roster: Roster,
+    phase: Phase,
+    /// Everybody must have joined by then.
+    join_by: Timestamp,
+    /// Where the call stands: the deliveries of it have their ids from that.
+    called_at: Position,
+    /// From then on it only concludes.
+    wrap_at: Timestamp,
+    has_wrapped: bool,
+    /// Changes told so far.
+    step: u32,
+    /// The turn, 0 while it forms.
+    turn: u32,
+    /// Index of the member that holds the floor, or held it last.
+    holder: usize,
+    /// The holder must act by then.
+    act_by: Timestamp,
+    /// Who has had the floor since it only concludes.
+    asked: Vec<usize>,
+    ballot: Option<Ballot>,
+    /// Votes begun.
+    attempts: u32,
+    recap: VecDeque<SaidBefore>,
+    /// How it ended. Open teams, which snapshots hold, have not.
+    ended: Option<TeamEnd>,
+}
+
+impl ProtocolRules for Team {
+    /// The index of the agent.
+    type Speaker = usize;
+    type Action = TeamAction;
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn header_mut(&mut self) -> &mut Header {
+        &mut self.header
+    }
+
+    fn speaker(&self, agent: &AgentId) -> Option<usize> {
+        self.roster.index_of(agent)
+    }
+
+    fn party(&self, speaker: usize) -> &Party {
+        &self.roster.member(speaker).party
+    }
+
+    fn party_mut(&mut self, speaker: usize) -> &mut Party {
+        &mut self.roster.member_mut(speaker).party
+    }
+
+    fn invited(&self) -> usize {
+        self.roster.invited()
+    }
+
+    fn messages_max(&self, _: &Limits) -> usize {
+        usize::try_from(self.rules.turns).unwrap_or(usize::MAX).saturating_add(MESSAGES_SPARE)
+    }
+
+    fn leaves(&self, _: usize, payload: &Payload) -> bool {
+        matches!(payload, Payload::End(_) | Payload::Cancel(_))
+    }
+
+    fn is_numbered(_: Disposition) -> bool {
+        false
+    }
+
+    fn gate_code(&self, fault: GateFault) -> String {
+        fault.code(&self.policy.policy)
+    }
+
+    fn hear(&mut self, _: usize, _: &InputContext<'_>) {}
+
+    fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<TeamAction> {
+        Judge(self).judge_message(speaker, incoming, context)
+    }
+
+    fn register(&mut self, _: &TeamAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        None
+    }
+
+    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
+        None
+    }
+
+    /// The receipt of what changes a team is its sender's notice of the change (docs/spec/team.md#tm-54).
+    fn tells_by_receipt(&self, action: &TeamAction) -> bool {
+        match action {
+            TeamAction::Say { .. } | TeamAction::Pause(_) | TeamAction::Conclude(_) => true,
+            TeamAction::Leave => self.phase != Phase::Forming,
+            TeamAction::Nothing
+            | TeamAction::Strike
+            | TeamAction::Join(..)
+            | TeamAction::Decline
+            | TeamAction::Vote(_)
+            | TeamAction::Cancel => false,
+        }
+    }
+
+    fn receipt_change(&self) -> Option<ReceiptChange> {
+        self.header.outcome.is_none().then(|| ReceiptChange { step: self.step, turn: self.turn, tasks: Vec::new() })
+    }
+
+    fn follow(&mut self, speaker: usize, action: TeamAction, context: &mut InputContext<'_>) {
+        match action {
+            TeamAction::Nothing => {}
+            TeamAction::Strike => self.strike(speaker, context),
+            TeamAction::Join(offer, capabilities) => self.join(speaker, offer, capabilities, context),
+            TeamAction::Decline => self.decline(speaker, Standing::Declined, context),
+            TeamAction::Say { text, next } => self.say(speaker, text, next, context),
+            TeamAction::Pause(text) => self.pause(speaker, text, context),
+            TeamAction::Conclude(conclusion) => self.conclude(conclusion, context),
+            TeamAction::Vote(is_for) => self.vote(speaker, is_for, context),
+            TeamAction::Leave => self.leave(speaker, context),
+            TeamAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
+        }
+    }
+}
+
+impl Team<Digest> {
+    /// What a snapshot holds, under the policies whose digests it names; absent where one is missing.
+    pub(crate) fn under(self, policy: impl Fn(Digest) -> Option<Arc<PinnedPolicy>>) -> Option<Team> {
+        Some(Team {
+            policy: policy(self.policy)?,
+            task_policy: policy(self.task_policy)?,
+            header: self.header,
+            rules: self.rules,
+            is_ranked: self.is_ranked,
+            depth_left: self.depth_left,
+            roster: self.roster,
+            phase: self.phase,
+            join_by: self.join_by,
+            called_at: self.called_at,
+            wrap_at: self.wrap_at,
+            has_wrapped: self.has_wrapped,
+            step: self.step,
+            turn: self.turn,
+            holder: self.holder,
+            act_by: self.act_by,
+            asked: self.asked,
+            ballot: self.ballot,
+            attempts: self.attempts,
+            recap: self.recap,
+            ended: self.ended,
+        })
+    }
+}
+
+impl Team {
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The policies it shares with others.
+    pub(crate) fn policies(&self) -> [&Arc<PinnedPolicy>; 2] {
+        [&self.policy, &self.task_policy]
+    }
+
+    /// The id of its policy, or the word for none.
+    fn policy_id(&self) -> Arc<str> {
+        if self.is_ranked { Arc::clone(&self.policy.id) } else { Arc::from(POLICY_WORD) }
+    }
+
+    /// Under which the formation is registered.
+    fn formed_key(&self) -> RegisterKey {
+        RegisterKey::Award(self.header.id.clone(), Lot(0), AwardNo(1))
+    }
+
+    #[expect(clippy::unused_self, reason = "tasks are not in force yet: a team has none")]
+    fn knows_task(&self, _: u32) -> bool {
+        false
+    }
+
+    /// The timer that is due first.
+    pub(crate) fn next_timer(&self) -> Option<Timer> {
+        let hard = (self.header.ends_by, TimerKind::Hard);
+        let own = match (self.phase, &self.ballot) {
+            (Phase::Forming, _) => Some((self.join_by, TeamTimer::Join)),
+            (Phase::Discussing | Phase::Concluding, _) => Some((self.act_by, TeamTimer::Speak)),
+            (Phase::Voting, Some(ballot)) => Some((ballot.vote_by, TeamTimer::Vote)),
+            (_, _) => None,
+        };
+        let is_wrapping = !self.has_wrapped && self.phase != Phase::Forming;
+        let wrap = is_wrapping.then_some((self.wrap_at, TeamTimer::Wrap));
+        let others = own.into_iter().chain(wrap).map(|(at, timer)| (at, TimerKind::Team(timer)));
+        (self.phase != Phase::Ended).then(|| others.fold(hard, std::cmp::min))
+    }
+
+    /// What a timer does.
+    pub(crate) fn fire(&mut self, timer: TeamTimer, context: &mut InputContext<'_>) {
+        match timer {
+            TeamTimer::Join => self.form(CloseReason::Deadline, context),
+            TeamTimer::Speak => self.handle_silence(context),
+            TeamTimer::Vote => self.handle_vote_timeout(context),
+            TeamTimer::Wrap => self.handle_wrap(context),
+        }
+    }
+
+    /// Enters the terminal state: the end is registered, then told to members, and of a team that never formed to everybody
+    /// that has not declined (docs/spec/team.md#tm-62).
+    fn end(
+        &mut self,
+        outcome: Outcome,
+        detail: Option<&str>,
+        conclusion: Option<(ConclusionText, Option<VoteCount>)>,
+        context: &mut InputContext<'_>,
+    ) {
+        debug_assert!(self.header.outcome.is_none(), "a team has one end");
+        self.header.outcome = Some(outcome);
+        let is_formed = self.phase != Phase::Forming;
+        let conclusion = conclusion.map(|(conclusion, votes)| Box::new(self.conclusion_told(conclusion, votes)));
+        let awards = u32::from(conclusion.is_some());
+        let detail = detail.map(str::to_owned);
+        let told = Arc::new(Notification::Closed(Closing {
+            detail: detail.clone(),
+            conclusion: conclusion.clone(),
+            ..Closing::new(outcome, self.header.chain)
+        }));
+        let before = is_formed.then(|| self.formed_key());
+        let after = self.header.register_end(outcome, before, context);
+        for index in self.roster.concerned() {
+            let in_reply_to = (index == 0).then(|| self.header.call_msg_id.clone());
+            let delivery = self.header.delivery(context, self.roster.agent(index), Arc::clone(&told));
+            context.deliver(Deliver { in_reply_to, after: after.clone(), ..delivery });
+        }
+        self.header.announce_end(outcome, context);
+        let members = self.roster.seated().map(|index| u16::try_from(index).unwrap_or(u16::MAX)).collect();
+        let detail = detail.map(String::into_boxed_str);
+        self.ended = Some(TeamEnd { detail, conclusion, tasks: Vec::new(), members });
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header.id.clone(),
+            protocol: Protocol::Team,
+            policy: self.policy_id(),
+            invited: u32::try_from(self.roster.invited()).unwrap_or(u32::MAX),
+            outcome,
+            rounds: self.turn,
+            offers: 0,
+            awards,
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
+        });
+    }
+
+    fn conclusion_told(&self, conclusion: ConclusionText, votes: Option<VoteCount>) -> Conclusion {
+        Conclusion {
+            by: self.roster.agent(conclusion.by).clone(),
+            offer_id: conclusion.offer_id,
+            text: conclusion.text.into_string(),
+            digest: conclusion.digest,
+            turn: conclusion.turn,
+            votes,
+        }
+    }
+
+    /// What is left of it, once it has ended.
+    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.roster.parties().collect();
+        let end = ProtocolEnd::Team(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.turn, &parties, end, limits)
+    }
+
+    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.roster.parties_mut().collect())
+    }
+
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let is_open = Protocol::Team.phases().contains(&self.phase) && self.header.outcome.is_none();
+        ensure(is_open, "an open team has ended")?;
+        self.roster.check()?;
+        let members = self.roster.invited() + 1;
+        let mut named = self.asked.iter().chain(self.recap.iter().map(SaidBefore::by)).chain([&self.holder]);
+        ensure(named.all(|index| *index < members), "a team names somebody that was not invited")?;
+        ensure((self.phase == Phase::Voting) == self.ballot.is_some(), "a team votes on nothing")?;
+        ensure(self.ballot.as_ref().is_none_or(|ballot| ballot.is_within(members)), "a vote is nobody's")
+    }
+}
+
+/// The ordinal of the call to an invited agent.
+fn call_ordinal(index: usize) -> u32 {
+    CALL_ORDINAL + u32::try_from(index).unwrap_or(0)
+}

@@ -1,0 +1,191 @@
+//! A call opens a team, or is answered NOT_UNDERSTOOD and stores nothing (docs/spec/team.md#the-call).
+
+use std::sync::Arc;
+
+use schemas::delivery::{Call, Notification};
+use schemas::ids::Capability;
+use schemas::policy::{Decider, STRIKES_MAX, TIMER_MS_MAX, Timers};
+use schemas::team::{
+    ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
+    SPEAK_TIMES_MIN, TASKS_MAX, TURNS_MAX, TeamCall, TeamRules, TeamSpec, WRAP_TIMES,
+};
+use schemas::{AgentId, Digest, Timestamp, WireTime};
+
+use super::roster::{Called, Roster};
+use super::{POLICY_WORD, Team, call_ordinal};
+use crate::effect::Deliver;
+use crate::limits::CALL_ATTEMPTS_MAX;
+use crate::negotiation::InputContext;
+use crate::negotiation::alternating_offers::opening::Unfit;
+use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{Opening, reply_by};
+use crate::policy::PinnedPolicy;
+use crate::protocol::{Phase, Protocol};
+use schemas::record::{Invitation, Qos};
+
+/// The deadlines of a call to a team.
+#[derive(Debug, Clone, Copy)]
+struct TeamDeadlines {
+    join_by: Timestamp,
+    ends_by: Timestamp,
+}
+
+/// Opens the team and calls the invited; `share` gives the shared form of an agent's name.
+///
+/// # Errors
+/// [`Unfit`]; nothing is stored then.
+pub(crate) fn open_team(
+    opening: &Opening<'_>,
+    spec: &TeamSpec,
+    task_policy: Option<Arc<PinnedPolicy>>,
+    capabilities: &[Capability],
+    context: &mut InputContext<'_>,
+    share: impl FnMut(&AgentId) -> AgentId,
+) -> Result<Team, Unfit> {
+    let plain = |reason| Unfit { reason, pointer: None };
+    let at = |reason, pointer: &str| Unfit { reason, pointer: Some(pointer.to_owned()) };
+    if opening.cfp.round.is_some_and(|round| round != 1) {
+        return Err(plain(NotUnderstoodReason::BadRound));
+    }
+    let rules = &spec.rules;
+    check_team(rules).map_err(|member| at(NotUnderstoodReason::InvalidTeam, &format!("/payload/team/{member}")))?;
+    let task_policy = task_policy
+        .filter(|pinned| decides_tasks(&pinned.policy))
+        .ok_or_else(|| at(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
+    if spec.of.is_some() {
+        return Err(at(NotUnderstoodReason::UnsupportedRules, "/payload/team/of"));
+    }
+    let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
+    if invited.is_empty() {
+        return Err(plain(NotUnderstoodReason::NoRecipient));
+    }
+    if invited.len() > INVITED_MAX {
+        return Err(plain(NotUnderstoodReason::TooManyParties));
+    }
+    let deadlines = team_deadlines(opening, rules, context.now)?;
+    let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
+    let roster = Roster::new(names, capabilities.to_vec());
+    let mut team = new_team(opening, rules, task_policy, roster, deadlines, context);
+    team.header.link(&opening.digest.0, context);
+    call_members(opening, &team, &invited, context);
+    team.acknowledge_call(0, opening.envelope, opening.digest, context);
+    let policy = team.policy_id();
+    team.header.announce(Protocol::Team, &policy, invited.len(), deadlines.join_by, context);
+    Ok(team)
+}
+
+fn team_deadlines(opening: &Opening<'_>, rules: &TeamRules, now: Timestamp) -> Result<TeamDeadlines, Unfit> {
+    let join_by = reply_by(Timers::default().collect, opening.cfp, opening.envelope.scope.as_ref(), now);
+    let ends_by = now.plus_ms(rules.ends_within_ms);
+    let has_time = ends_by >= join_by.plus_ms(rules.speak_ms.saturating_mul(SPEAK_TIMES_MIN));
+    if join_by <= now || rules.ends_within_ms > TIMER_MS_MAX || !has_time {
+        return Err(Unfit { reason: NotUnderstoodReason::BadDeadline, pointer: None });
+    }
+    Ok(TeamDeadlines { join_by, ends_by })
+}
+
+fn new_team(
+    opening: &Opening<'_>,
+    rules: &TeamRules,
+    task_policy: Arc<PinnedPolicy>,
+    roster: Roster,
+    deadlines: TeamDeadlines,
+    context: &InputContext<'_>,
+) -> Team {
+    let wrap_ms = rules.speak_ms.saturating_mul(WRAP_TIMES);
+    Team {
+        header: opening.header(deadlines.ends_by, context.now),
+        policy: Arc::clone(&opening.policy),
+        task_policy,
+        rules: Box::new(rules.clone()),
+        is_ranked: opening.cfp.policy.is_some(),
+        depth_left: rules.depth,
+        roster,
+        phase: Phase::Forming,
+        join_by: deadlines.join_by,
+        called_at: context.position,
+        wrap_at: Timestamp(deadlines.ends_by.0.saturating_sub(wrap_ms.saturating_mul(1000))),
+        has_wrapped: false,
+        step: 0,
+        turn: 0,
+        holder: 0,
+        act_by: deadlines.ends_by,
+        asked: Vec::new(),
+        ballot: None,
+        attempts: 0,
+        recap: std::collections::VecDeque::new(),
+        ended: None,
+    }
+}
+
+fn call_members(opening: &Opening<'_>, team: &Team, invited: &[Called], context: &mut InputContext<'_>) {
+    let told = Arc::new(Notification::Cfp(team_call(opening, team)));
+    for (index, (agent, qos, attempts_max)) in invited.iter().enumerate() {
+        let ordinal = call_ordinal(index + 1);
+        let delivery = context.delivery_at(ordinal, &team.header.id, agent, Arc::clone(&told), team.join_by);
+        context.deliver(Deliver {
+            from: Some(opening.initiator.clone()),
+            qos: *qos,
+            attempts_max: *attempts_max,
+            traceparent: team.header.traceparent.clone(),
+            ..delivery
+        });
+    }
+}
+
+fn team_call(opening: &Opening<'_>, team: &Team) -> Call {
+    let rules = TeamRules::clone(&team.rules);
+    let digest = Digest::of(&rules).expect("rules are integers and texts");
+    let policy_digest = if team.is_ranked { team.policy.digest } else { digest };
+    let policy = if team.is_ranked { team.policy.policy.id.clone() } else { POLICY_WORD.to_owned() };
+    Call {
+        task: opening.cfp.task.clone(),
+        round: 1,
+        reply_by: WireTime(team.join_by),
+        ends_by: WireTime(team.header.ends_by),
+        policy,
+        policy_digest,
+        lots: 1,
+        requires: opening.cfp.requires.clone(),
+        constraints: opening.cfp.constraints.clone(),
+        currency: opening.cfp.currency.clone(),
+        documents: None,
+        bargain: None,
+        team: Some(Box::new(TeamCall {
+            lead: opening.initiator.clone(),
+            rules,
+            depth_left: team.depth_left,
+            of: None,
+        })),
+        brief: None,
+    }
+}
+
+fn called(invitation: &Invitation) -> Called {
+    let is_awaited = invitation.qos == Qos::AtLeastOnce && !invitation.durable;
+    (invitation.agent.clone(), invitation.qos, is_awaited.then_some(CALL_ATTEMPTS_MAX))
+}
+
+/// Whether tasks can be awarded under a policy (docs/spec/team.md#tm-9).
+pub(super) fn decides_tasks(policy: &schemas::Policy) -> bool {
+    !policy.weights.is_empty() && policy.awards == 1 && policy.decider == Decider::Engine
+}
+
+/// The rules as the schema bounds them: of another writer they may be anything. The member that is out of range.
+fn check_team(rules: &TeamRules) -> Result<(), &'static str> {
+    let ensure = |holds: bool, member| if holds { Ok(()) } else { Err(member) };
+    let seats = rules.members;
+    ensure(seats.min >= MEMBERS_MIN && seats.min <= seats.max, "members/min")?;
+    ensure(seats.max <= MEMBERS_MAX, "members/max")?;
+    ensure((1..=TURNS_MAX).contains(&rules.turns), "turns")?;
+    ensure((SPEAK_MS_MIN..=SPEAK_MS_MAX).contains(&rules.speak_ms), "speak_ms")?;
+    ensure(rules.depth <= DEPTH_MAX, "depth")?;
+    ensure((1..=TASKS_MAX).contains(&rules.tasks), "tasks")?;
+    let is_vote = rules
+        .vote
+        .is_none_or(|vote| (1..=TIMER_MS_MAX).contains(&vote.vote_ms) && (1..=ATTEMPTS_MAX).contains(&vote.attempts));
+    ensure(is_vote, "vote")?;
+    ensure((REPEAT_PPM_MIN..=1_000_000).contains(&rules.repeat_ppm), "repeat_ppm")?;
+    ensure((1..=STRIKES_MAX).contains(&rules.max_strikes), "max_strikes")
+}

@@ -1,0 +1,283 @@
+//! What becomes of a message in an open team (docs/spec/team.md#what-is-legal). Judging changes nothing.
+
+use std::ops::Deref;
+
+use schemas::bargain::Join;
+use schemas::delivery::Disposition;
+use schemas::payload::{Accept, Offer};
+use schemas::team::{Assign, Conclude, Pause, Say};
+use schemas::{Act, Digest, OfferId, Payload, Timestamp};
+
+use super::Team;
+use super::ballot::ConclusionText;
+use super::roster::{JoinOffer, Standing};
+use crate::acceptance::gate::{self, CallGates};
+use crate::acceptance::score::score;
+use crate::negotiation::InputContext;
+use crate::negotiation::disposition::Incoming;
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::{FollowUp, Pointed, Ruling};
+use crate::protocol::Phase;
+
+/// What follows from a message.
+#[derive(Debug, Default)]
+pub(crate) enum TeamAction {
+    #[default]
+    Nothing,
+    Strike,
+    Join(JoinOffer, Vec<schemas::ids::Capability>),
+    Decline,
+    Say {
+        text: Box<str>,
+        next: usize,
+    },
+    Pause(Option<Box<str>>),
+    Conclude(ConclusionText),
+    Vote(bool),
+    Leave,
+    Cancel,
+}
+
+/// The acts by which the floor is used.
+const FLOOR_ACTS: [Act; 4] = [Act::Say, Act::Assign, Act::Pause, Act::Conclude];
+
+/// A message that is not followed.
+struct Misjudged {
+    disposition: Disposition,
+    reason: NotUnderstoodReason,
+    pointer: Option<String>,
+    is_strike: bool,
+}
+
+impl Misjudged {
+    /// Out of turn, and a strike or none.
+    fn out_of_turn(is_strike: bool) -> Self {
+        Self { disposition: Disposition::OutOfTurn, reason: NotUnderstoodReason::OutOfTurn, pointer: None, is_strike }
+    }
+
+    fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
+        Self { disposition, reason, pointer: None, is_strike: false }
+    }
+
+    fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
+        Self { disposition, reason, pointer: Some(pointer.into()), is_strike: false }
+    }
+}
+
+/// A message that is judged without the table of the floor.
+type Judged = Result<TeamAction, Ruling<TeamAction>>;
+
+/// Judges messages to a team.
+pub(super) struct Judge<'a>(pub(super) &'a Team);
+
+impl Deref for Judge<'_> {
+    type Target = Team;
+
+    fn deref(&self) -> &Team {
+        self.0
+    }
+}
+
+impl Judge<'_> {
+    /// What the message meets in the table of acts and states.
+    pub(super) fn judge_message(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Ruling<TeamAction> {
+        let judged = if self.phase == Phase::Forming {
+            self.judge_forming(speaker, incoming, context)
+        } else if self.roster.member(speaker).is_seated() {
+            self.judge_member(speaker, &incoming.payload, context)
+        } else {
+            Err(self.judge_unseated(speaker, &incoming.payload))
+        };
+        judged.map_or_else(|ruling| ruling, Ruling::ok)
+    }
+
+    /// Whoever has no seat hears nothing more (docs/spec/team.md#tm-21).
+    fn judge_unseated(&self, speaker: usize, payload: &Payload) -> Ruling<TeamAction> {
+        let has_left = self.roster.member(speaker).standing == Standing::Left;
+        if matches!(payload, Payload::Join(_)) && !has_left {
+            Ruling::refused(Disposition::Late, FollowUp::None)
+        } else {
+            Ruling::refused(Disposition::Closed, FollowUp::Closed)
+        }
+    }
+
+    fn judge_forming(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+        let standing = self.roster.member(speaker).standing;
+        let may_join = matches!(standing, Standing::Invited | Standing::Undelivered);
+        match (&incoming.payload, standing) {
+            (Payload::End(_) | Payload::Cancel(_), _) if speaker == 0 => Ok(TeamAction::Cancel),
+            (Payload::Join(join), _) if may_join => self.judge_join(join, incoming, context),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) if may_join => Ok(TeamAction::Decline),
+            (Payload::End(_), Standing::Invited | Standing::Undelivered | Standing::Joined) => Ok(TeamAction::Decline),
+            (_, _) => Err(self.refused(speaker, Misjudged::out_of_turn(false))),
+        }
+    }
+
+    /// JOIN (docs/spec/team.md#tm-15): a policy that is named gates and scores what it offers.
+    fn judge_join(&self, join: &Join, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+        let policy = &self.policy.policy;
+        let mut offered = JoinOffer { position: context.position, score: 0, terms: join.terms.clone() };
+        if self.is_ranked {
+            let offer = Offer { terms: join.terms.clone(), ..Offer::default() };
+            let asked = CallGates { currency: None, documents: None };
+            if let Err(fault) = gate::check(policy, asked, &offer, Timestamp::MAX, context.now) {
+                return Err(Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault)));
+            }
+            offered.score = score(policy, &join.terms);
+        }
+        Ok(TeamAction::Join(offered, incoming.capabilities.clone()))
+    }
+
+    fn judge_member(&self, speaker: usize, payload: &Payload, context: &InputContext<'_>) -> Judged {
+        let refused = |fault| Err(self.refused(speaker, fault));
+        match (payload, self.phase) {
+            (Payload::End(_), _) => Ok(TeamAction::Leave),
+            (Payload::Cancel(_), _) if self.roster.lead() == Some(speaker) => Ok(TeamAction::Cancel),
+            (
+                Payload::Say(Say { turn, .. })
+                | Payload::Pause(Pause { turn, .. })
+                | Payload::Conclude(Conclude { turn, .. })
+                | Payload::Assign(Assign { turn, .. }),
+                _,
+            ) => {
+                self.check_turn(speaker, *turn)?;
+                self.check_floor(speaker, payload.act())?;
+                self.judge_floor(speaker, payload, context).or_else(refused)
+            }
+            (_, Phase::Concluding) if self.holder == speaker => {
+                refused(Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::MustConclude))
+            }
+            (Payload::Accept(accept), Phase::Voting) => {
+                self.judge_vote(speaker, accept).map(|()| TeamAction::Vote(true)).or_else(refused)
+            }
+            (Payload::Refuse(_), Phase::Voting) if !self.has_voted(speaker) => Ok(TeamAction::Vote(false)),
+            (_, _) => refused(Misjudged::out_of_turn(false)),
+        }
+    }
+
+    /// An earlier turn is no fault: messages cross (docs/spec/team.md#tm-40).
+    fn check_turn(&self, speaker: usize, turn: Option<u32>) -> Result<(), Ruling<TeamAction>> {
+        match turn {
+            Some(turn) if turn < self.turn => Err(Ruling::refused(Disposition::StaleRound, FollowUp::None)),
+            Some(turn) if turn > self.turn => {
+                let fault = Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::BadRound);
+                Err(self.refused(speaker, fault))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether the floor is the speaker's, in a state that takes the act.
+    fn check_floor(&self, speaker: usize, act: Act) -> Result<(), Ruling<TeamAction>> {
+        let is_open = matches!(self.phase, Phase::Discussing | Phase::Concluding);
+        if !is_open || self.holder != speaker {
+            return Err(self.refused(speaker, Misjudged::out_of_turn(true)));
+        }
+        if self.phase == Phase::Concluding && act != Act::Conclude {
+            let fault = Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::MustConclude);
+            return Err(self.refused(speaker, fault));
+        }
+        Ok(())
+    }
+
+    fn judge_floor(
+        &self,
+        speaker: usize,
+        payload: &Payload,
+        context: &InputContext<'_>,
+    ) -> Result<TeamAction, Misjudged> {
+        match (payload, self.phase) {
+            (Payload::Say(say), _) => self.judge_say(speaker, say),
+            (Payload::Pause(pause), _) => self.judge_pause(pause),
+            (Payload::Conclude(conclude), _) => Ok(TeamAction::Conclude(ConclusionText {
+                offer_id: OfferId(context.position),
+                by: speaker,
+                text: Box::from(conclude.text.as_str()),
+                digest: Digest::of_bytes(conclude.text.as_bytes()),
+                turn: self.turn,
+            })),
+            // Tasks are not in force yet (docs/spec/team.md#tm-26).
+            (_, _) => {
+                Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnsupportedRules, "/payload/tasks"))
+            }
+        }
+    }
+
+    fn judge_say(&self, speaker: usize, say: &Say) -> Result<TeamAction, Misjudged> {
+        let unknown = || Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownMember, "/payload/next");
+        let next = match &say.next {
+            Some(next) => self.roster.active(next).ok_or_else(unknown)?,
+            None => self.roster.next_after(speaker).unwrap_or(speaker),
+        };
+        Ok(TeamAction::Say { text: Box::from(say.text.as_str()), next })
+    }
+
+    fn judge_pause(&self, pause: &Pause) -> Result<TeamAction, Misjudged> {
+        let unknown = pause.triggers.iter().position(|task| !self.knows_task(*task));
+        if let Some(index) = unknown {
+            let pointer = format!("/payload/triggers/{index}");
+            return Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownTask, pointer));
+        }
+        Ok(TeamAction::Pause(pause.text.as_deref().map(Box::from)))
+    }
+
+    fn has_voted(&self, speaker: usize) -> bool {
+        self.ballot.as_ref().is_none_or(|ballot| ballot.has_voted(speaker))
+    }
+
+    /// A vote for the conclusion that is voted on, by its id and its digest (docs/spec/team.md#tm-34).
+    fn judge_vote(&self, speaker: usize, accept: &Accept) -> Result<(), Misjudged> {
+        let Some(ballot) = self.ballot.as_ref().filter(|ballot| !ballot.has_voted(speaker)) else {
+            return Err(Misjudged::out_of_turn(false));
+        };
+        if ballot.conclusion.offer_id != accept.offer_id {
+            return Err(Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::Standing));
+        }
+        if accept.terms_digest != Some(ballot.conclusion.digest) {
+            let pointer = "/payload/terms_digest";
+            return Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, pointer));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, speaker: usize, fault: Misjudged) -> Ruling<TeamAction> {
+        let expected = self.expected_acts(speaker);
+        let reply = match fault.pointer {
+            None => FollowUp::NotUnderstood(fault.reason, expected),
+            Some(pointer) => FollowUp::Pointed(Box::new(Pointed {
+                reason: fault.reason,
+                expected,
+                pointer: pointer.into_boxed_str(),
+            })),
+        };
+        let action = if fault.is_strike { TeamAction::Strike } else { TeamAction::Nothing };
+        Ruling { action, ..Ruling::refused(fault.disposition, reply) }
+    }
+
+    /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
+    fn expected_acts(&self, speaker: usize) -> ActSet {
+        let standing = self.roster.member(speaker).standing;
+        let is_lead = if self.phase == Phase::Forming { speaker == 0 } else { self.roster.lead() == Some(speaker) };
+        let mut acts = match (self.phase, standing) {
+            (Phase::Forming, Standing::Invited | Standing::Undelivered) => {
+                vec![Act::Join, Act::Refuse, Act::NotUnderstood]
+            }
+            (Phase::Discussing, _) if self.holder == speaker => FLOOR_ACTS.to_vec(),
+            (Phase::Concluding, _) if self.holder == speaker => vec![Act::Conclude],
+            (Phase::Voting, _) if !self.has_voted(speaker) => vec![Act::Accept, Act::Refuse],
+            (_, _) => Vec::new(),
+        };
+        if standing != Standing::Declined {
+            acts.push(Act::End);
+        }
+        if is_lead {
+            acts.push(Act::Cancel);
+        }
+        ActSet::of(&acts)
+    }
+}

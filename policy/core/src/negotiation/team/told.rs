@@ -1,0 +1,165 @@
+//! What members are told of their team, and see of it (docs/spec/team.md#tm-54).
+
+use std::sync::Arc;
+
+use schemas::delivery::{Disposition, Notification};
+use schemas::team::{Floor, Spoken, TeamState, TeamTask};
+use schemas::{AgentId, WireTime};
+use serde::{Deserialize, Serialize};
+
+use super::roster::Standing;
+use super::{POLICY_WORD, Team};
+use crate::effect::Deliver;
+use crate::negotiation::InputContext;
+use crate::negotiation::tombstone::{TeamEnd, Tombstone};
+use crate::negotiation::view::{NegotiationView, Role, SaidView, TeamView, messages};
+use crate::protocol::Phase;
+
+/// Says that a view shows; the oldest go first.
+const RECAP_MAX: usize = 5;
+
+/// What a step changed, beside the floor.
+#[derive(Debug, Default)]
+pub(super) struct TeamChange {
+    /// Whose message it was: told by its receipt.
+    pub(super) by: Option<usize>,
+    pub(super) said: Option<Spoken>,
+    pub(super) tasks: Vec<TeamTask>,
+    pub(super) members: bool,
+    pub(super) muted: bool,
+}
+
+/// Something said, as views show it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SaidBefore {
+    step: u32,
+    /// Index of the member.
+    by: usize,
+    text: Box<str>,
+}
+
+impl Team {
+    /// Counts a step, and tells it to every member but the one whose message caused it (docs/spec/team.md#tm-54).
+    pub(super) fn tell(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
+        self.step = self.step.saturating_add(1);
+        let told = Arc::new(Notification::Floor(Box::new(self.floor_told(change))));
+        for index in self.roster.seated().filter(|index| change.by != Some(*index)) {
+            let delivery = self.header.delivery(context, self.roster.agent(index), Arc::clone(&told));
+            context.deliver(Deliver { after: Some(self.formed_key()), ..delivery });
+        }
+    }
+
+    /// How the team stands.
+    fn floor_told(&self, change: &TeamChange) -> Floor {
+        let state = match (self.phase, &self.ballot) {
+            (Phase::Awaiting, _) => TeamState::Awaiting,
+            (Phase::Paused, _) => TeamState::Paused,
+            (Phase::Concluding, _) => TeamState::Concluding,
+            (Phase::Voting, _) => TeamState::Voting,
+            (_, _) => TeamState::Discussing,
+        };
+        let has_floor = matches!(state, TeamState::Discussing | TeamState::Concluding);
+        let ballot = self.ballot.as_ref().filter(|_| state == TeamState::Voting);
+        let act_by = if has_floor { Some(self.act_by) } else { ballot.map(|ballot| ballot.vote_by) };
+        Floor {
+            step: self.step,
+            turn: self.turn,
+            turns_left: self.turns_left(),
+            state,
+            speaker: has_floor.then(|| self.roster.agent(self.holder).clone()),
+            act_by: act_by.map(|at| WireTime(at.min(self.header.ends_by))),
+            ends_by: WireTime(self.header.ends_by),
+            by: change.by.map(|index| self.roster.agent(index).clone()),
+            said: change.said.clone(),
+            tasks: change.tasks.clone(),
+            waits: Vec::new(),
+            members: if change.members { self.roster.names() } else { Vec::new() },
+            muted: if change.muted { self.roster.muted() } else { Vec::new() },
+            conclusion: ballot.map(|ballot| ballot.conclusion.proposed(&self.roster)),
+        }
+    }
+
+    fn turns_left(&self) -> u32 {
+        if self.has_wrapped { 0 } else { (self.rules.turns + 1).saturating_sub(self.turn) }
+    }
+
+    /// Keeps what was said for views.
+    pub(super) fn note_said(&mut self, by: usize, text: Box<str>) {
+        if self.recap.len() == RECAP_MAX {
+            self.recap.pop_front();
+        }
+        self.recap.push_back(SaidBefore { step: self.step.saturating_add(1), by, text });
+    }
+}
+
+/// The view of an open team; absent when the viewer was not invited. Only members see how it stands.
+pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> {
+    let index = team.roster.index_of(viewer)?;
+    let is_member = team.roster.member(index).is_seated();
+    let is_forming = team.phase == Phase::Forming;
+    if !is_forming && !is_member {
+        return None;
+    }
+    let joined = || team.roster.standing(Standing::Joined).map(|index| team.roster.agent(index).clone()).collect();
+    let shown = (is_member || (is_forming && index == 0)).then(|| {
+        Box::new(TeamView {
+            members: if is_forming { joined() } else { team.roster.names() },
+            muted: team.roster.muted(),
+            floor: is_member.then(|| team.floor_told(&TeamChange::default())),
+            tasks: Vec::new(),
+            recap: team.recap.iter().map(|said| said.shown(team)).collect(),
+            conclusion: None,
+            detail: None,
+        })
+    });
+    Some(NegotiationView {
+        negotiation: team.header.id.clone(),
+        role: if index == 0 { Role::Initiator } else { Role::Member },
+        state: team.phase,
+        outcome: None,
+        round: 1,
+        reply_by: is_forming.then_some(WireTime(team.join_by)),
+        ends_by: WireTime(team.header.ends_by),
+        policy: Some(if team.is_ranked { team.policy.policy.id.clone() } else { POLICY_WORD.to_owned() }),
+        invited: (index == 0).then(|| u32::try_from(team.roster.invited()).unwrap_or(u32::MAX)),
+        session: None,
+        messages: messages(&team.roster.member(index).party, |disposition| disposition == Disposition::Ok),
+        offers: Vec::new(),
+        awards: Vec::new(),
+        bargain: None,
+        panel: None,
+        team: shown,
+        digest: None,
+    })
+}
+
+impl SaidBefore {
+    /// Index of whoever said it.
+    pub(super) fn by(&self) -> &usize {
+        &self.by
+    }
+
+    fn shown(&self, team: &Team) -> SaidView {
+        SaidView { step: self.step, by: team.roster.agent(self.by).clone(), text: self.text.to_string() }
+    }
+}
+
+impl TeamView {
+    /// Of a team that has ended; absent for whoever had no seat.
+    pub(crate) fn of_ended(tombstone: &Tombstone, end: &TeamEnd, party: u16) -> Option<Self> {
+        end.is_member(party).then(|| Self {
+            members: end
+                .members
+                .iter()
+                .filter_map(|index| tombstone.parties.get(usize::from(*index)))
+                .map(|party| party.agent.clone())
+                .collect(),
+            muted: Vec::new(),
+            floor: None,
+            tasks: end.tasks.clone(),
+            recap: Vec::new(),
+            conclusion: end.conclusion.as_deref().cloned(),
+            detail: end.detail.as_deref().map(str::to_owned),
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! How teams form: calls, joining, seats.
+
+use policy_core::{Effect, Event};
+use schemas::Act;
+use schemas::delivery::{Notification, Outcome};
+use schemas::record::EngineEvent;
+use serde_json::{Value, json};
+
+use crate::gathering::{BEGIN_MS, Gathering, REPLY_MS};
+
+#[test]
+fn a_call_tells_the_invited_the_rules_with_their_defaults() {
+    let mut gathering = Gathering::empty();
+    assert_eq!(gathering.call(&["bob", "carol"], json!({}), json!({})), ["bob<cfp", "carol<cfp", "alice<ack:ok"]);
+    let Notification::Cfp(call) = &*gathering.script.last("bob", Act::Cfp).told else { panic!() };
+    let team = call.team.as_deref().expect("a team");
+    assert_eq!((team.lead.as_str(), team.rules.turns, team.rules.members.max), ("alice", 32, 8));
+    assert_eq!((call.policy.as_str(), team.rules.task_policy.as_str()), ("team", "team-task"));
+}
+
+#[test]
+fn a_team_forms_once_everybody_has_answered_and_registers_it_before_anybody_hears() {
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol", "dan"], json!({}), json!({}));
+    assert_eq!(gathering.say(1, "bob", Act::Join, json!({})), ["bob<ack:ok"]);
+    assert_eq!(gathering.say(2, "carol", Act::Refuse, json!({})), ["carol<ack:ok"]);
+    assert_eq!(
+        gathering.say(3, "dan", Act::Join, json!({})),
+        [
+            "dan<ack:ok",
+            "award.0.1=formed",
+            "alice<floor:1:1:discussing:alice@award.0.1",
+            "bob<floor:1:1:discussing:alice@award.0.1",
+            "dan<floor:1:1:discussing:alice@award.0.1",
+        ]
+    );
+    let members: Vec<String> = gathering.floor("bob").members.iter().map(ToString::to_string).collect();
+    assert_eq!(members, ["alice", "bob", "dan"]);
+}
+
+#[test]
+fn the_best_by_the_policy_get_the_seats_and_the_others_their_final_notice() {
+    let mut gathering = Gathering::empty();
+    let ranked = json!({"policy": "team-seats"});
+    gathering.call(&["bob", "carol", "dan"], json!({"members": {"min": 2, "max": 3}}), ranked);
+    for (who, fit) in [("bob", 1), ("carol", 900_000), ("dan", 800_000)] {
+        gathering.say(BEGIN_MS, who, Act::Join, json!({"terms": {"fit": fit}}));
+    }
+    let rejected = gathering.script.last("bob", Act::Reject);
+    assert!(matches!(&*rejected.told, Notification::Reject(told) if told.offer_id.is_some()), "{rejected:?}");
+    assert_eq!(gathering.floor("carol").members.len(), 3);
+    let decided = gathering.script.events.iter().find_map(|event| match event {
+        Event::Decided(decision) => Some(decision),
+        _ => None,
+    });
+    let decision = decided.expect("a decision record");
+    let ranked: Vec<&str> = decision.offers.iter().map(|offer| offer.contractor.as_str()).collect();
+    assert_eq!((ranked.as_slice(), decision.seats), (["carol", "dan", "bob"].as_slice(), Some(2)));
+}
+
+#[test]
+fn without_a_policy_the_team_forms_when_the_seats_are_full() {
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol"], json!({"members": {"max": 2}}), json!({}));
+    let texts = gathering.say(1, "carol", Act::Join, json!({}));
+    assert_eq!(texts[1], "award.0.1=formed");
+    assert_eq!(gathering.say(2, "bob", Act::Join, json!({})), ["bob<ack:late"]);
+}
+
+#[test]
+fn too_few_that_join_in_time_form_no_team() {
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol", "dan"], json!({"members": {"min": 3}}), json!({}));
+    gathering.say(1, "bob", Act::Join, json!({}));
+    gathering.say(2, "carol", Act::Refuse, json!({}));
+    assert_eq!(gathering.script.tick(REPLY_MS), [""; 0]);
+    assert_eq!(
+        gathering.script.tick(REPLY_MS + 1),
+        [
+            "closed=not_formed",
+            "alice<closed:not_formed@closed",
+            "bob<closed:not_formed@closed",
+            "dan<closed:not_formed@closed"
+        ],
+        "who refused hears nothing more"
+    );
+}
+
+#[test]
+fn terms_that_fail_a_gate_may_be_mended_in_time() {
+    let mut gathering = Gathering::empty();
+    let mut call = gathering.called(&["bob", "carol"], json!({}), json!({"policy": "team-seats"}));
+    let mut policy = policy_core::preset("team-seats").unwrap();
+    policy.gates = serde_json::from_value(json!([{"attr": "fit", "min": 5, "required": true}])).unwrap();
+    let pinned = crate::gathering::pinned_team(&["bob", "carol"]);
+    let policy_digest = policy.digest().unwrap();
+    let pinned = schemas::record::Pinned { policy: policy.into(), policy_digest, ..pinned };
+    call.pinned = Some(pinned.into());
+    gathering.send(0, call);
+    let join = |fit: i64| json!({"terms": {"fit": fit}});
+    assert_eq!(gathering.say(1, "bob", Act::Join, join(4)), ["bob<ack:policy_reject", "bob<reject:policy:fit.min"]);
+    assert_eq!(gathering.say(2, "bob", Act::Join, join(5)), ["bob<ack:ok"]);
+}
+
+#[test]
+fn a_call_that_was_not_delivered_is_waited_for_no_longer() {
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol"], json!({}), json!({}));
+    let call = gathering.script.last("carol", Act::Cfp).id;
+    gathering.say(1, "bob", Act::Join, json!({}));
+    let texts = gathering.script.undelivered(2, call, "carol");
+    assert_eq!(texts[0], "award.0.1=formed");
+}
+
+#[test]
+fn calls_that_cannot_be_followed_open_nothing_and_say_where_it_lies() {
+    let rows: [(Value, Value, &str); 8] = [
+        (json!({"members": {"min": 3, "max": 2}}), json!({}), "invalid_team:/payload/team/members/min"),
+        (json!({"turns": 1001}), json!({}), "invalid_team:/payload/team/turns"),
+        (json!({"speak_ms": 99}), json!({}), "invalid_team:/payload/team/speak_ms"),
+        (json!({"depth": 5}), json!({}), "invalid_team:/payload/team/depth"),
+        (json!({"ends_within_ms": 4099}), json!({}), "bad_deadline"),
+        (json!({"ends_within_ms": 86_400_001}), json!({}), "bad_deadline"),
+        (json!({}), json!({"reply_within_ms": 0}), "bad_deadline"),
+        (json!({}), json!({"round": 2}), "bad_round"),
+    ];
+    for (change, payload, reason) in rows {
+        let mut gathering = Gathering::empty();
+        let texts = gathering.call(&["bob"], change.clone(), payload);
+        let reason = format!("alice<not_understood:{reason}");
+        assert_eq!(texts, ["alice<ack:malformed", reason.as_str()], "{change}");
+        assert_eq!(gathering.script.lane_state.open_count(), 0);
+    }
+    let mut gathering = Gathering::empty();
+    assert_eq!(gathering.call(&["bob"], json!({"ends_within_ms": 4100}), json!({}))[0], "bob<cfp", "just enough time");
+    let mut gathering = Gathering::empty();
+    assert_eq!(gathering.call(&["alice"], json!({}), json!({}))[1], "alice<not_understood:no_recipient");
+}
+
+#[test]
+fn under_rules_before_teams_a_call_to_one_is_not_supported() {
+    let mut gathering = Gathering::empty();
+    gathering.script.engine(0, 0, EngineEvent::Rules { version: 0 });
+    let texts = gathering.call(&["bob"], json!({}), json!({}));
+    assert_eq!(texts, ["alice<ack:malformed", "alice<not_understood:unsupported_rules"]);
+    assert_eq!(gathering.speak(1, "alice"), ["alice<ack:unauthorized"]);
+}
+
+#[test]
+fn nobody_opens_an_id_inside_a_family() {
+    let mut gathering = Gathering::empty();
+    for id in ["alice~job~t1", "alice~job~s1-1"] {
+        gathering.script.negotiation = schemas::NegotiationId::try_new(id).unwrap();
+        assert_eq!(gathering.call(&["bob"], json!({}), json!({})), ["alice<ack:unauthorized"]);
+    }
+}
+
+#[test]
+fn the_lead_calls_a_team_off_and_nobody_else() {
+    for act in [Act::Cancel, Act::End] {
+        let mut gathering = Gathering::empty();
+        gathering.call(&["bob", "carol"], json!({}), json!({}));
+        assert_eq!(
+            gathering.say(1, "bob", Act::Cancel, json!({})),
+            ["bob<ack:out_of_turn", "bob<not_understood:out_of_turn"]
+        );
+        assert_eq!(gathering.say(2, "alice", act, json!({}))[1], "closed=cancelled");
+        assert_eq!(gathering.closing("bob").outcome, Outcome::Cancelled);
+    }
+}
+
+#[test]
+fn a_conflict_of_the_register_aborts_the_team() {
+    let mut gathering = Gathering::of(&["alice", "bob"], json!({}));
+    let negotiation = gathering.script.negotiation.clone();
+    let abort = EngineEvent::Abort { negotiation, code: "register_conflict".to_owned() };
+    let texts = gathering.script.engine(20, 0, abort);
+    assert_eq!(texts[0], "closed=aborted");
+    assert!(gathering.script.effects.iter().any(|effect| matches!(effect, Effect::Register(_))));
+}
