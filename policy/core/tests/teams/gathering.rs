@@ -49,7 +49,7 @@ impl Gathering {
 
     /// What alice calls with.
     pub(crate) fn called(&mut self, invited: &[&str], change: Value, payload: Value) -> AdmittedMessage {
-        let mut rules = json!({"speak_ms": SPEAK_MS, "ends_within_ms": ENDS_MS});
+        let mut rules = json!({"speak_ms": SPEAK_MS, "ends_within_ms": ENDS_MS, "on_repeat": "pass"});
         merge(&mut rules, change);
         let mut document = json!({"task": "write", "team": rules, "reply_within_ms": REPLY_MS});
         merge(&mut document, payload);
