@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::SizeRange;
 use schemas::AgentId;
 use search::corpus::Corpus;
+use search::tokens::{TOKEN_CHARS_MAX, tokens};
 use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
 
 /// What is done to an index.
@@ -28,6 +29,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let put = (agents(), words(0..12), standing).prop_map(|(agent, words, standing)| Step::Put(agent, words, standing));
     let step = prop_oneof![3 => put, 1 => agents().prop_map(Step::Remove)];
     prop::collection::vec(step, 0..200)
+}
+
+/// Any characters, with those that are syntax elsewhere, have no case of one letter, or are written without spaces more often.
+fn any_text() -> impl Strategy<Value = String> {
+    let special = prop::sample::select(vec![
+        '"', '(', '*', ':', '\0', '\u{202e}', 'İ', 'ß', 'ﬃ', '東', 'の', 'カ', 'ษ', ' ', 'a', 'A', '1',
+    ]);
+    let character = prop_oneof![3 => special, 1 => any::<char>()];
+    prop::collection::vec(character, 0..120).prop_map(|characters| characters.into_iter().collect())
 }
 
 proptest! {
@@ -61,6 +71,26 @@ proptest! {
             prop_assert_eq!(paged, expected);
         }
         prop_assert_eq!(postings.len(), scan.len());
+    }
+
+    #[test]
+    fn any_text_is_a_profile_and_a_query(profiles in prop::collection::vec(any_text(), 0..8), query in any_text()) {
+        let mut postings = PostingsIndex::default();
+        let mut scan = ScanIndex::default();
+        for (number, text) in profiles.iter().enumerate() {
+            let document = ProfileDocument::of_texts([text.as_str()]);
+            let length: u32 = document.frequencies().map(|(_, frequency)| u32::from(frequency)).sum();
+            prop_assert_eq!(document.length(), length);
+            postings.put(&agent(number), document.clone(), ProfileStanding::Listed, number);
+            scan.put(&agent(number), document, ProfileStanding::Listed, number);
+        }
+        for token in tokens(&query) {
+            prop_assert!((1..=TOKEN_CHARS_MAX).contains(&token.chars().count()), "{token}");
+        }
+        let query = Query::of_text(&query);
+        let everybody = |_: &AgentId, _: &usize| true;
+        let expected = scan.search(&query, 10, None, &everybody);
+        prop_assert_eq!(postings.search(&query, 10, None, &everybody), expected);
     }
 
     #[test]
