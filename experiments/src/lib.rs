@@ -5,6 +5,7 @@
 //! leaves its samples instead, [`mod@agora`] its queries, and [`ioa`] its formations.
 
 pub mod agora;
+pub mod dylan;
 pub mod figures;
 pub mod ioa;
 #[cfg(feature = "llm")]
