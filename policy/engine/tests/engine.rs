@@ -18,6 +18,8 @@ mod lane;
 mod many;
 #[path = "engine/ownership.rs"]
 mod ownership;
+#[path = "engine/panel.rs"]
+mod panel;
 #[path = "engine/recovery.rs"]
 mod recovery;
 #[path = "engine/register.rs"]
