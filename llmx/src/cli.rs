@@ -110,7 +110,7 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
     Bargain(bargain::BargainArgs),
-    /// What panels compute, from lines of JSON: score recorded ones, parse what models said
+    /// Panels: play one of a file, score recorded ones, parse what models said
     Panel(panel::PanelArgs),
     /// Teams of agents: a scenario file, played to its conclusion
     Team(team::TeamArgs),
@@ -214,7 +214,6 @@ impl Cli {
             | Command::Top(_)
             | Command::Completions(_)
             | Command::Man(_)
-            | Command::Panel(_)
             | Command::Policy(_)
             | Command::Document(_)
             | Command::Token(_)
@@ -230,6 +229,7 @@ impl Cli {
             | Command::Audit(_)
             | Command::Agora(_)
             | Command::Bargain(_)
+            | Command::Panel(_)
             | Command::Team(_)
             | Command::Bench(_)
             | Command::Chaos(_)
@@ -261,7 +261,7 @@ impl Cli {
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
             Command::Bargain(args) => bargain::run(&args),
-            Command::Panel(args) => panel::run(&args),
+            Command::Panel(args) => Box::pin(panel::run(&args)).await,
             Command::Team(args) => Box::pin(team::run(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,

@@ -2,6 +2,7 @@
 
 mod alternating;
 mod models;
+mod panels;
 mod routines;
 mod team;
 
@@ -50,6 +51,7 @@ use routines::ParcelRoutines;
     llmx demo --routines\n  \
     llmx demo --protocol alternating --policy bargain-medium\n  \
     llmx demo --protocol team --rate 5\n  \
+    llmx demo --protocol panel\n  \
     llmx demo --listen 127.0.0.1:8080 --duration 600\n\n\
     The exchange runs in this process and its memory, or over the NATS that --nats or --config names on the command line;\n\
     LLMX_NATS and LLMX_CONFIG move no demo there. On a NATS that is kept its agents have names of their own.\n\
@@ -57,7 +59,8 @@ use routines::ParcelRoutines;
     one at once. What could not be answered by then is not judged."
 )]
 pub struct DemoArgs {
-    /// What the agents do: one calls and the others offer, pairs and triples bargain over the domains in `domains/`, or teams work
+    /// What the agents do: one calls and the others offer, pairs and triples bargain over the domains in `domains/`,
+    /// teams work, or panels answer questions
     #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
     protocol: Protocol,
     /// Contractors; agents that bargain, or work in teams
@@ -125,6 +128,8 @@ enum Protocol {
     Alternating,
     /// Teams: agents that speak in turn, share out tasks, vote and conclude
     Team,
+    /// Panels: several agents answer one question in rounds
+    Panel,
 }
 
 /// The exchange's default policy, unless another is asked for.
@@ -288,6 +293,7 @@ pub async fn run(args: DemoArgs) -> Outcome {
         Protocol::ContractNet => Box::pin(contract_net(args)).await,
         Protocol::Alternating => Box::pin(alternating::run(args)).await,
         Protocol::Team => Box::pin(team::run(args)).await,
+        Protocol::Panel => Box::pin(panels::run(args)).await,
     }
 }
 

@@ -1,6 +1,7 @@
-//! `llmx panel`: what panels compute, on files and streams of lines.
+//! `llmx panel`: panels of files played, and what panels compute on streams of lines.
 
 mod parse;
+mod play;
 mod score;
 
 use std::io::{BufRead, BufReader, Read as _};
@@ -17,7 +18,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Arguments of `llmx panel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n\n\
+    after_help = "Examples:\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n\n\
     docs/panels.md"
 )]
 pub struct PanelArgs {
@@ -27,6 +28,8 @@ pub struct PanelArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PanelCommand {
+    /// A panel of a file, played by scripted agents: who was asked how often, the result, importance
+    Play(play::PanelPlayArgs),
     /// What came of recorded panels: result, calls, why they stopped, importance
     Score(score::PanelScoreArgs),
     /// What a model's texts say: ratings, orders, answers
@@ -34,8 +37,9 @@ enum PanelCommand {
 }
 
 /// Runs a command.
-pub fn run(args: &PanelArgs) -> Outcome {
+pub async fn run(args: &PanelArgs) -> Outcome {
     match &args.command {
+        PanelCommand::Play(args) => play::run(args).await,
         PanelCommand::Score(args) => score::run(args),
         PanelCommand::Parse(args) => parse::run(args),
     }

@@ -61,6 +61,16 @@ pub enum Invariant {
     SameStory,
     /// Who has a seat in a team has joined, and there are as many as its rules allow.
     Seated,
+    /// A panel has one finding at most, told once it ended with one, and the end says the same.
+    OneFinding,
+    /// A consensus is the same answer of more than two thirds of the members of its round.
+    Quorum,
+    /// Nothing of a panel's running round is shown to who is asked in it, and its finding to its initiator alone.
+    RoundSealed,
+    /// Who is asked is shown answers of the round before, its own apart, and no others.
+    NoStaleAnswer,
+    /// A panel asks no more than its rules allow, and as often as it says.
+    CallsBounded,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -75,17 +85,25 @@ impl Invariant {
         self.into()
     }
 
-    /// Whether only some runs can show it: those with bargains, or in which it is known what a gateway or an engine has
+    /// Whether only some runs can show it: those with bargains, with panels, or in which it is known what a gateway or an engine has
     /// heard. Others leave it unchecked.
     #[must_use]
     pub const fn needs_more_than_rounds(self) -> bool {
-        matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged) || self.is_of_teams()
+        matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
+            || self.is_of_teams()
+            || self.is_of_panels()
     }
 
     /// Whether only teams can show it.
     #[must_use]
     pub const fn is_of_teams(self) -> bool {
         matches!(self, Self::OneFloor | Self::TurnLimit | Self::MembersOnly | Self::SameStory | Self::Seated)
+    }
+
+    /// Whether only panels can show it.
+    #[must_use]
+    pub const fn is_of_panels(self) -> bool {
+        matches!(self, Self::OneFinding | Self::Quorum | Self::RoundSealed | Self::NoStaleAnswer | Self::CallsBounded)
     }
 }
 

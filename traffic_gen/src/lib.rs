@@ -11,7 +11,7 @@
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
 //! | [`bargain`] | what comes of a bargain, and how good is it? |
-//! | [`panel::score`] | what came of a panel that somebody recorded? |
+//! | [`panel`] | what comes of a panel of scripted agents? |
 //! | [`team`] | what do the teams of a scenario say and do? |
 //! | `bench` (feature) | how fast is it, beside its ceiling? |
 
@@ -28,10 +28,7 @@ pub mod live;
 pub mod metrics;
 pub mod minutes;
 pub mod models;
-/// Panels: what comes of them, computed apart from the exchange.
-pub mod panel {
-    pub mod score;
-}
+pub mod panel;
 pub mod recorder;
 pub mod routines;
 pub mod summary;

@@ -10,12 +10,14 @@ use super::{Invariant, Verdict};
 
 mod bargain;
 mod documents;
+mod panel;
 mod team;
 #[cfg(test)]
 mod tests;
 
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
+use panel::{PanelSeen, WatchedAgents};
 use team::TeamSeen;
 
 #[derive(Debug, Clone, Default)]
@@ -57,6 +59,7 @@ struct NegotiationSeen {
     bargain: BargainSeen,
     documents: DocumentsSeen,
     team: TeamSeen,
+    panel: PanelSeen,
 }
 
 /// When agents' observations are judged.
@@ -112,8 +115,10 @@ impl Witness {
             Act::Cfp => {
                 seen.bargain.sent(agent, document);
                 seen.team.called(agent, document);
+                seen.panel.sent_call(document);
             }
             Act::Join => seen.bargain.sent(agent, document),
+            Act::Answer => seen.panel.sent_answer(agent, document),
             Act::Offer => seen.documents.sent_offer(agent, document),
             Act::Refuse
             | Act::NotUnderstood
@@ -128,7 +133,6 @@ impl Witness {
             | Act::End
             | Act::Turn
             | Act::Ask
-            | Act::Answer
             | Act::Say
             | Act::Assign
             | Act::Pause
@@ -189,7 +193,7 @@ impl Witness {
             let is_watched = |agent: &AgentId| self.watched.as_ref().is_none_or(|watched| watched.contains(agent));
             // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
             let ends_by_itself = seen.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
-            seen.judge(id, when, ends_by_itself, &mut self.verdict);
+            seen.judge(id, when, (ends_by_itself, &is_watched), &mut self.verdict);
         }
         self.verdict
     }
@@ -229,6 +233,7 @@ impl NegotiationSeen {
                 }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
                 self.team.told_closed(agent, closing);
+                self.panel.told_closed(agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
             }
@@ -258,17 +263,16 @@ impl NegotiationSeen {
             }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
             Notification::Floor(floor) => self.team.told_floor(agent, floor),
-            Notification::Inform(ProgressReport::Finding(_))
-            | Notification::Ask(_)
-            | Notification::Ack(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_) => {}
+            Notification::Inform(ProgressReport::Finding(finding)) => self.panel.told_finding(agent, finding),
+            Notification::Ask(ask) => self.panel.told_ask(agent, ask),
+            Notification::Ack(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
         }
     }
 
     fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
         self.bargain.told_receipt(agent, receipt);
         self.team.told_receipt(agent, receipt);
+        self.panel.told_receipt(agent, receipt);
         // It may well arrive before the gateway's 202.
         self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
         if receipt.invited.is_some() {
@@ -283,7 +287,13 @@ impl NegotiationSeen {
         }
     }
 
-    fn judge(&self, id: &NegotiationId, when: When, ends_by_itself: bool, verdict: &mut Verdict) {
+    fn judge(
+        &self,
+        id: &NegotiationId,
+        when: When,
+        (ends_by_itself, is_watched): (bool, &dyn Fn(&AgentId) -> bool),
+        verdict: &mut Verdict,
+    ) {
         if when == When::AtRest {
             self.judge_admissions(id, verdict);
         }
@@ -304,6 +314,9 @@ impl NegotiationSeen {
         }
         if self.team.is_one() {
             return self.team.judge(id, when, &self.unreached, verdict);
+        }
+        if self.panel.is_one() {
+            return self.panel.judge(id, when, WatchedAgents { unreached: &self.unreached, is_watched }, verdict);
         }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);

@@ -1,0 +1,156 @@
+//! `llmx demo --protocol panel`: panels of scripted panelists, one initiator.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use anyhow::Context;
+use archive::audit;
+use schemas::AgentId;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::arrivals::{Load, PoissonArrivals};
+use traffic_gen::control::ControlClient;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::invariants::recompute;
+use traffic_gen::live::Access;
+use traffic_gen::panel::load::{self, PanelLedger, PanelScenario, PanelSummary};
+use traffic_gen::recorder::{Finished, Recorder};
+use traffic_gen::trace::TraceFile;
+
+use super::{DemoArgs, attended, limits, prefix};
+use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+
+/// Requests of one agent per panel, at most: an answer in each round, and repeats.
+const REQUESTS_PER_PANEL: f64 = 20.0;
+
+/// Runs the demo and prints its summary; any violated invariant is a failure.
+pub async fn run(args: DemoArgs) -> Outcome {
+    check(&args)?;
+    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    args.export.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let opened = args.open().await?;
+    let scenario = PanelScenario {
+        agents: args.agents,
+        rate: args.rate,
+        duration: args.duration()?,
+        seed: args.seed,
+        run: args.run_name(opened.is_kept),
+        prefix: prefix(opened.is_kept),
+        ..PanelScenario::default()
+    }
+    .traced(crate::output::tracer());
+    let options = ExchangeOptions {
+        limits: limits(args.rate, REQUESTS_PER_PANEL),
+        listen: args.listen,
+        console: args.console.into(),
+        key: args.signing_key()?,
+        tracer: crate::output::tracer(),
+        ..ExchangeOptions::default()
+    };
+    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
+    if !args.json {
+        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
+    }
+    args.show_console(&exchange)?;
+    let (recorder, ledger) = (Arc::new(Recorder::start(Instant::now(), true, trace)), Arc::new(PanelLedger::default()));
+    let driven = drive(&args, &exchange, &scenario, (&recorder, &ledger)).await;
+    let (shed, elapsed_s, interrupted) = driven?;
+    let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
+    let Finished { counts, mut verdict, is_cut_off } = finished;
+    let report = recompute(&opened.bus, &mut verdict).await?;
+    exchange.check_bounds(&mut verdict);
+    if let Some(file) = &mut csv {
+        recorder.write_minutes(file).context("cannot write the table of minutes")?;
+    }
+    if let Some(path) = &args.export {
+        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    exchange.shutdown().await;
+    let summary = PanelSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, (shed, elapsed_s));
+    let summary = PanelSummary { interrupted, is_cut_off, ..summary };
+    if args.json {
+        print_json(&summary)?;
+    } else {
+        print(&summary);
+    }
+    judge(&summary)
+}
+
+/// Whether the arguments make sense for panels.
+fn check(args: &DemoArgs) -> Outcome {
+    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
+    let load = args.calls.load(args.rate, args.duration()?, args.seed)?;
+    let others = [
+        ("--load", *load != Load::Poisson),
+        ("--contractor", args.contractor.is_some()),
+        ("--policy", args.policy.is_some()),
+        ("--routines", args.routines),
+    ];
+    let given = others.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option);
+    if let Some(option) = given.or_else(|| args.models.given()) {
+        return Err(Failure::configuration(format_args!("{option} is not for panels")));
+    }
+    let (agents, least) = (args.agents, load::AGENTS_MIN);
+    if agents < least {
+        return Err(Failure::configuration(format_args!("--agents {agents}: a panel has {least} seats or more")));
+    }
+    Ok(())
+}
+
+fn judge(summary: &PanelSummary) -> Outcome {
+    match (summary.invariant_violations.total, summary.tally.miscounted) {
+        (0, 0) => Ok(()),
+        (0, miscounted) => {
+            Err(Failure::failed(anyhow::anyhow!("{miscounted} findings count other asks than the agents")))
+        }
+        (total, _) => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
+    }
+}
+
+async fn drive(
+    args: &DemoArgs,
+    exchange: &Exchange,
+    scenario: &PanelScenario,
+    (recorder, ledger): (&Arc<Recorder>, &Arc<PanelLedger>),
+) -> Result<(u64, f64, bool), Failure> {
+    let control = ControlClient::try_new(exchange.url())?;
+    let bus = exchange.bus.clone();
+    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+    let names = (0..scenario.agents).map(|number| scenario.agent_name(number)).chain([scenario.initiator()]);
+    let identities = names
+        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
+        .collect::<Result<BTreeMap<_, _>, _>>()?;
+    let identity = |name: &AgentId| identities[name].clone();
+    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let population = load::start(&access, scenario, recorder).await?;
+    let cancel = CancellationToken::new();
+    let showing = show_progress(Arc::clone(ledger), Arc::clone(recorder), Instant::now());
+    let progress = (!args.json).then(|| tokio::spawn(showing));
+    let started = Instant::now();
+    let asking = load::run(&population, scenario, (recorder, ledger), started, &cancel);
+    let shed = attended(&cancel, scenario.drain, progress, asking).await?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    population.stop().await?;
+    Ok((shed, elapsed_s, cancel.is_cancelled()))
+}
+
+async fn show_progress(ledger: Arc<PanelLedger>, recorder: Arc<Recorder>, started: Instant) {
+    let progress = Progress::new();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        let tally = ledger.tally();
+        progress.show(format_args!(
+            "{:>4} s   panels {:>6}   right {:>6}   asks a panel {:>6.2}   open {:>4}",
+            started.elapsed().as_secs(),
+            tally.panels,
+            tally.right,
+            tally.asks_mean(),
+            recorder.open(),
+        ));
+    }
+}

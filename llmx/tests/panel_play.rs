@@ -1,0 +1,132 @@
+//! `llmx panel play` and `llmx demo --protocol panel` as scripts rely on them (docs/panels.md): asks as those counted them who
+//! were asked, results, exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+const PANELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/panels");
+
+#[test]
+fn unanimous_panels_of_4_7_and_12_cost_3_5_and_9_asks() {
+    for (seats, asks) in [(4, 3), (7, 5), (12, 9)] {
+        let played = play(&format!("unanimous_{seats}"), &[]);
+        let asked = &played["asks"];
+        assert_eq!((asked["answers"].as_u64(), asked["rounds"].as_u64()), (Some(asks), Some(1)), "{played}");
+        assert_eq!(asked["by_agent"].as_object().unwrap().len() as u64, asks, "nobody is asked twice: {played}");
+        let finding = &played["finding"];
+        assert_eq!((&played["outcome"], &played["is_right"]), (&json!("consensus"), &json!(true)));
+        assert_eq!(
+            (&finding["answer"], &finding["agreed"], &finding["of"]),
+            (&json!("42"), &json!(asks), &json!(seats))
+        );
+        let totals = finding["panelists"].as_array().unwrap().iter().map(|seat| seat["total_e12"].as_u64().unwrap());
+        assert!(totals.sum::<u64>().abs_diff(1_000_000_000_000) < seats, "one layer's importance is 1");
+    }
+}
+
+#[test]
+fn panels_that_never_agree_ask_every_seat_until_a_selection_and_then_the_two_it_keeps() {
+    let folder = tempfile::tempdir().unwrap();
+    for (seats, asks) in [(3, 9), (4, 10), (7, 16), (12, 26)] {
+        let mut panel: Value =
+            serde_json::from_str(&std::fs::read_to_string(file(&format!("split_{seats}"))).unwrap()).unwrap();
+        // Without an agent that ranks there is one ask fewer.
+        panel["panel"]["select"]["ranker"] = json!({"kind": "support"});
+        panel["agents"].as_array_mut().unwrap().pop();
+        let path = folder.path().join("split.json");
+        std::fs::write(&path, panel.to_string()).unwrap();
+        let played = document(&llmx(&["panel", "play", path.to_str().unwrap(), "--json"]))["played"].clone();
+        let (asked, finding) = (&played["asks"], &played["finding"]);
+        assert_eq!((&asked["answers"], &asked["rounds"]), (&json!(asks), &json!(3)), "{played}");
+        assert_eq!((&played["outcome"], &played["detail"]), (&json!("plurality"), &json!("rounds")), "{played}");
+        assert_eq!((&finding["calls"]["answers"], &finding["calls"]["answered"]), (&json!(asks), &json!(asks)));
+        let kept = if seats > 3 { 2 } else { 3 };
+        assert_eq!((&finding["agreed"], &finding["of"]), (&json!(1), &json!(kept)), "{played}");
+    }
+}
+
+#[test]
+fn many_panels_are_tallied_and_every_result_counts_the_asks_that_its_agents_counted() {
+    let repeated = document(&llmx(&["panel", "play", &file("unanimous_7"), "--repeat", "20", "--json"]));
+    let tally = &repeated["tally"];
+    assert_eq!((&tally["panels"], &tally["asks"], &tally["miscounted"]), (&json!(20), &json!({"5": 20}), &json!(0)));
+    assert_eq!((&tally["outcomes"], &tally["right"]), (&json!({"consensus": 20}), &json!(20)));
+    let asked: u64 = tally["seats"].as_object().unwrap().values().map(|seat| seat["asked"].as_u64().unwrap()).sum();
+    assert_eq!(asked, 100);
+}
+
+#[test]
+fn a_played_panel_is_told_in_words() {
+    let told = text(&llmx(&["panel", "play", &file("unanimous_4")]).stdout);
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines[0], "unanimous 4: 4 seats, at most 3 rounds, seed 1, memory");
+    assert!(lines[1].ends_with("~play-1-0: consensus (answers) after 3 asks in 1 rounds"), "{told}");
+    assert_eq!(lines[3], "result  42, which is right: 3 of 4 agree in round 1; stopped by answers");
+    assert_eq!(
+        (lines.len(), lines.iter().filter(|line| line.ends_with("yes   0.333333   1.33")).count()),
+        (9, 3),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_named_with_its_pointer_and_the_exit_code_is_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let text_of = std::fs::read_to_string(file("unanimous_4")).unwrap();
+    for (found, changed, says) in [
+        ("\"kind\": \"number\"", "\"kind\": \"vote\"", "/panel/answer/kind: unknown variant"),
+        ("\"count\": 4", "\"count\": 40", "/agents/0/count: 1 to 32"),
+        ("\"right\": \"42\"", "\"right\": \"41\"", "/right: none of the options"),
+    ] {
+        let path = folder.path().join("panel.json");
+        std::fs::write(&path, text_of.replace(found, changed)).unwrap();
+        let refused = llmx(&["panel", "play", path.to_str().unwrap()]);
+        let told = text(&refused.stderr);
+        assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(2), ""), "{told}");
+        assert!(told.contains(&format!("{}: {says}", path.display())), "{told}");
+    }
+}
+
+#[test]
+fn a_demo_of_panels_violates_nothing_and_checks_what_only_panels_can_show() {
+    let demo = llmx(&["demo", "--protocol", "panel", "--duration", "2", "--rate", "10", "--json"]);
+    let summary = document(&demo);
+    let (violations, tally) = (&summary["invariant_violations"], &summary["tally"]);
+    assert_eq!((&violations["total"], &tally["miscounted"]), (&json!(0), &json!(0)), "{summary}");
+    for invariant in ["one_finding", "quorum", "round_sealed", "no_stale_answer", "calls_bounded"] {
+        assert!(violations["by_name"][invariant]["checked"].as_u64().unwrap() > 0, "{invariant}: {violations}");
+    }
+    assert!(tally["panels"].as_u64().unwrap() > 5 && tally["right"].as_u64().unwrap() > 0, "{tally}");
+    for option in [["--agents", "3"], ["--policy", "high"]] {
+        let refused = llmx(&[&["demo", "--protocol", "panel"], &option[..]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{option:?}");
+        assert!(text(&refused.stderr).contains(option[0]), "{option:?}");
+    }
+}
+
+fn play(name: &str, more: &[&str]) -> Value {
+    let file = file(name);
+    let args = [&["panel", "play", file.as_str(), "--json"], more].concat();
+    document(&llmx(&args))["played"].clone()
+}
+
+fn file(name: &str) -> String {
+    format!("{PANELS}/{name}.json")
+}
+
+fn llmx(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_llmx")).args(args).output().unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    let told = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{told:?}");
+    serde_json::from_str(&told.0).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

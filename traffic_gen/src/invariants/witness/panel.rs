@@ -1,0 +1,246 @@
+//! What agents saw of one panel: its rules as they were sent, every ask and every answer, the finding, and the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use policy_core::panel::key::{agrees, key};
+use schemas::delivery::{Ask, Closing, Disposition, Finding, Outcome, Receipt, ShownAnswer};
+use schemas::panel::{AnswerKind, PanelAnswer, PanelSpec, Ranker};
+use schemas::{AgentId, MsgId, NegotiationId};
+use serde::Deserialize;
+
+use super::When;
+use crate::invariants::{Invariant, Verdict};
+
+/// A call or an ANSWER, as far as it is read here.
+#[derive(Deserialize)]
+struct SpokenMessage<P> {
+    envelope: Speaker,
+    payload: P,
+}
+
+#[derive(Deserialize)]
+struct Speaker {
+    msg_id: MsgId,
+}
+
+#[derive(Deserialize)]
+struct SpokenCall {
+    panel: Option<PanelSpec>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PanelSeen {
+    /// From the initiator's own call: only a negotiation that has them is a panel.
+    rules: Option<PanelSpec>,
+    /// Whom the call invited, as its receipt counts them.
+    seats: Option<u32>,
+    /// What was said; of one id several, where it was used for several bodies.
+    answers: BTreeMap<(AgentId, MsgId), Vec<PanelAnswer>>,
+    /// What the exchange said of messages.
+    dispositions: BTreeMap<(AgentId, MsgId), Disposition>,
+    asks: Vec<(AgentId, Ask)>,
+    findings: Vec<(AgentId, Finding)>,
+    ends: Vec<(AgentId, Closing)>,
+}
+
+/// What is known of agents beside what they saw.
+pub(super) struct WatchedAgents<'a> {
+    /// To whom a delivery was given up.
+    pub(super) unreached: &'a BTreeSet<AgentId>,
+    /// Whether an agent's messages are seen.
+    pub(super) is_watched: &'a dyn Fn(&AgentId) -> bool,
+}
+
+/// What one agent says in one round.
+struct Said<'a> {
+    agent: &'a AgentId,
+    answer: &'a PanelAnswer,
+}
+
+impl PanelSeen {
+    pub(super) fn is_one(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// A call was sent.
+    pub(super) fn sent_call(&mut self, document: &[u8]) {
+        let Ok(SpokenMessage::<SpokenCall> { payload, .. }) = serde_json::from_slice(document) else { return };
+        self.rules = payload.panel.or_else(|| self.rules.take());
+    }
+
+    /// An ANSWER was sent.
+    pub(super) fn sent_answer(&mut self, agent: &AgentId, document: &[u8]) {
+        let Ok(SpokenMessage::<PanelAnswer> { envelope, payload }) = serde_json::from_slice(document) else { return };
+        let bodies = self.answers.entry((agent.clone(), envelope.msg_id)).or_default();
+        if !bodies.contains(&payload) {
+            bodies.push(payload);
+        }
+    }
+
+    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
+        self.seats = receipt.invited.or(self.seats);
+        let disposition = receipt.first.unwrap_or(receipt.disposition);
+        self.dispositions.entry((agent.clone(), receipt.ack_of.clone())).or_insert(disposition);
+    }
+
+    pub(super) fn told_ask(&mut self, agent: &AgentId, ask: &Ask) {
+        self.asks.push((agent.clone(), ask.clone()));
+    }
+
+    pub(super) fn told_finding(&mut self, agent: &AgentId, finding: &Finding) {
+        self.findings.push((agent.clone(), finding.clone()));
+    }
+
+    pub(super) fn told_closed(&mut self, agent: &AgentId, closing: &Closing) {
+        self.ends.push((agent.clone(), closing.clone()));
+    }
+
+    pub(super) fn judge(
+        &self,
+        id: &NegotiationId,
+        when: When,
+        WatchedAgents { unreached, is_watched }: WatchedAgents<'_>,
+        verdict: &mut Verdict,
+    ) {
+        let Some(rules) = &self.rules else { return };
+        let is_reached = !unreached.iter().any(|agent| agent.as_str() == id.initiator());
+        self.judge_finding(id, when == When::AtRest && is_reached, verdict);
+        // What agents that are not watched said is not known.
+        if !self.findings.iter().all(|(_, finding)| finding.panelists.iter().all(|seat| is_watched(&seat.agent))) {
+            return;
+        }
+        self.judge_asks(id, rules, verdict);
+        for (_, finding) in &self.findings {
+            self.judge_quorum(id, rules, finding, verdict);
+            if when == When::AtRest && unreached.is_empty() {
+                self.judge_calls(id, finding, verdict);
+            }
+        }
+    }
+
+    /// One finding at most, told to the initiator alone, and the one that the end says there is.
+    fn judge_finding(&self, id: &NegotiationId, is_complete: bool, verdict: &mut Verdict) {
+        let is_one = self.findings.windows(2).all(|pair| matches!(pair, [(_, one), (_, other)] if one == other));
+        verdict.check(Invariant::OneFinding, is_one, || format!("{id} has several findings: {:?}", self.findings));
+        for (agent, _) in &self.findings {
+            let is_own = agent.as_str() == id.initiator();
+            verdict.check(Invariant::RoundSealed, is_own, || format!("{agent} was told the finding of {id}"));
+        }
+        for (agent, closing) in &self.ends {
+            let is_result = matches!(closing.outcome, Outcome::Consensus | Outcome::Plurality);
+            let holds = match self.findings.first() {
+                Some((_, finding)) => is_result && finding.outcome == closing.outcome,
+                None => !(is_result && is_complete),
+            };
+            verdict.check(Invariant::OneFinding, holds, || {
+                format!("{agent} was told that {id} ended as {:?}, with {:?}", closing.outcome, self.findings.first())
+            });
+        }
+    }
+
+    /// Who is asked is shown answers of the round before, and its own; who ranks or reviews, those of the round.
+    fn judge_asks(&self, id: &NegotiationId, rules: &PanelSpec, verdict: &mut Verdict) {
+        for (agent, ask) in &self.asks {
+            let is_seat = ask.rank.is_none() && !ask.review;
+            let shown_round = if is_seat { ask.round.saturating_sub(1) } else { ask.round };
+            let others = || self.said_in(shown_round).filter(|said| said.agent != agent);
+            let peers = ask.peers.as_deref().unwrap_or_default();
+            let are_fresh = peers.iter().all(|peer| others().any(|said| said.is_shown_as(peer)));
+            let is_own =
+                |own: &ShownAnswer| self.said_in(shown_round).any(|said| said.agent == agent && said.is_shown_as(own));
+            verdict.check(Invariant::NoStaleAnswer, are_fresh && ask.own.as_ref().is_none_or(is_own), || {
+                format!("{agent} was shown in round {} of {id} what nobody said in {shown_round}: {ask:?}", ask.round)
+            });
+            let in_running = |peer: &ShownAnswer| {
+                let is_said = |said: Said<'_>| said.agent != agent && said.is_shown_as(peer);
+                self.said_in(ask.round).any(is_said) && !others().any(|said| said.is_shown_as(peer))
+            };
+            let is_sealed = !(is_seat && peers.iter().any(in_running));
+            verdict.check(Invariant::RoundSealed, is_sealed, || {
+                format!("{agent} was shown an answer of the running round {} of {id}: {ask:?}", ask.round)
+            });
+            let seats = self.seats.unwrap_or(u32::MAX) as usize;
+            let is_within = (1..=rules.rounds).contains(&ask.round) && peers.len() <= seats;
+            verdict.check(Invariant::CallsBounded, is_within, || {
+                format!(
+                    "{agent} was asked in round {} of {} in {id}, with {} peers",
+                    ask.round,
+                    rules.rounds,
+                    peers.len()
+                )
+            });
+        }
+    }
+
+    /// A consensus is more than two thirds of the members of its round who said the same.
+    fn judge_quorum(&self, id: &NegotiationId, rules: &PanelSpec, finding: &Finding, verdict: &mut Verdict) {
+        let (agreed, of) = (finding.agreed as usize, finding.of as usize);
+        let is_enough = finding.outcome != Outcome::Consensus || 3 * agreed > 2 * of;
+        let supporters: BTreeSet<&AgentId> = self
+            .said_in(finding.round)
+            .filter(|said| said.supports(&rules.answer, &finding.answer))
+            .map(|said| said.agent)
+            .collect();
+        let named = finding.panelists.iter().filter(|seat| seat.agreed);
+        let are_theirs = named.clone().all(|seat| supporters.contains(&seat.agent)) && named.count() == agreed;
+        let keep = rules.select.as_ref().map(|select| select.keep as usize);
+        let is_full = Some(of) == keep || of == finding.panelists.len();
+        verdict.check(Invariant::Quorum, is_enough && are_theirs && is_full, || {
+            format!("{id} found {finding:?}, supported by {supporters:?}")
+        });
+    }
+
+    /// As many asks as the rules allow at most, and as many as the exchange says.
+    fn judge_calls(&self, id: &NegotiationId, finding: &Finding, verdict: &mut Verdict) {
+        let Some(rules) = &self.rules else { return };
+        let count = |is_kind: fn(&Ask) -> bool| self.asks.iter().filter(|(_, ask)| is_kind(ask)).count() as u64;
+        let ranks = count(|ask| ask.rank.is_some());
+        let reviews = count(|ask| ask.review);
+        let answers = self.asks.len() as u64 - ranks - reviews;
+        let (calls, seats) = (&finding.calls, finding.panelists.len() as u64);
+        let is_told =
+            (u64::from(calls.answers), u64::from(calls.ranks), u64::from(calls.reviews)) == (answers, ranks, reviews);
+        let has_ranker = matches!(&rules.select, Some(select) if matches!(select.ranker, Ranker::Agent { .. }));
+        let reviewers = rules.review.as_ref().map_or(0, |review| review.by.len()) as u64;
+        let rounds = u64::from(rules.rounds);
+        let is_bounded =
+            answers <= rounds * seats && ranks <= u64::from(has_ranker) && reviews <= (rounds - 1) * reviewers;
+        verdict.check(Invariant::CallsBounded, is_told && is_bounded, || {
+            format!("{id} asked {answers} answers, {ranks} orders and {reviews} reviews, and says {calls:?}")
+        });
+    }
+
+    /// What was said in a round, and was not refused.
+    fn said_in(&self, round: u32) -> impl Iterator<Item = Said<'_>> {
+        let taken = |message: &(AgentId, MsgId)| {
+            self.dispositions.get(message).is_none_or(|disposition| *disposition == Disposition::Ok)
+        };
+        let taken = self.answers.iter().filter(move |(message, _)| taken(message));
+        taken
+            .flat_map(|((agent, _), bodies)| bodies.iter().map(move |answer| Said { agent, answer }))
+            .filter(move |said| said.answer.round == round)
+    }
+}
+
+impl Said<'_> {
+    fn is_shown_as(&self, shown: &ShownAnswer) -> bool {
+        let answer = self.answer.answer.as_ref().map(Option::as_deref);
+        answer == Some(shown.answer.as_deref()) && self.answer.text.as_deref() == shown.text.as_deref()
+    }
+
+    fn supports(&self, kind: &AnswerKind, result: &str) -> bool {
+        let Some(Some(answer)) = &self.answer.answer else { return false };
+        // Texts that are alike by BLEU need not all be like the one that is told.
+        if matches!(kind, AnswerKind::Bleu { .. }) {
+            return true;
+        }
+        match (key(kind, answer), key(kind, result)) {
+            (Ok(own), Ok(result)) => agrees(kind, &own, &result),
+            (_, _) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+use schemas::delivery::Delivery;
+use schemas::{Act, AgentId, DeliveryId, Lane, NegotiationId};
+use serde_json::{Value, json};
+
+use crate::invariants::{Invariant, Verdict, Witness};
+
+#[test]
+fn a_panel_that_asks_in_rounds_and_finds_a_consensus_violates_nothing() {
+    let verdict = judged(&story());
+    assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
+    for invariant in Invariant::ALL.iter().filter(|invariant| invariant.is_of_panels()) {
+        assert!(
+            verdict.by_name.get(invariant).is_some_and(|tally| tally.checked > 0),
+            "{invariant:?} was never checked"
+        );
+    }
+}
+
+#[test]
+fn each_fault_of_a_panel_trips_its_invariant() {
+    let changed = |index: usize, pointer: &str, value: Value| {
+        let mut story = story();
+        *story[index].payload.pointer_mut(pointer).unwrap() = value;
+        story
+    };
+    let plus = |told: Seen| {
+        let mut story = story();
+        story.push(told);
+        story
+    };
+    let shown = |answer: &str| json!([{"answer": answer}, {"answer": "B"}]);
+    let other_finding = told("alice", finding(json!({"answer": "C"})));
+    let asked_again = told("bob", ask(2, json!({"peers": shown("B"), "own": {"answer": "A"}})));
+    for (name, story, broken) in [
+        ("two findings", plus(other_finding), Invariant::OneFinding),
+        ("an end without a finding", without_finding(), Invariant::OneFinding),
+        ("another end than the finding's", changed(END, "/outcome", json!("plurality")), Invariant::OneFinding),
+        ("too few agree", changed(FINDING, "/of", json!(2)), Invariant::Quorum),
+        ("two of three are no consensus", two_of_three(), Invariant::Quorum),
+        ("who agrees said something else", changed(LAST_ANSWER, "/answer", json!("A")), Invariant::Quorum),
+        ("the finding is told to a seat", plus(told("bob", finding(json!({})))), Invariant::RoundSealed),
+        ("an answer of the running round", changed(SECOND_ASK, "/peers", shown("Z")), Invariant::RoundSealed),
+        ("an answer of nobody", changed(SECOND_ASK, "/peers", shown("Q")), Invariant::NoStaleAnswer),
+        (
+            "another's answer as one's own",
+            changed(SECOND_ASK, "/own", json!({"answer": "C"})),
+            Invariant::NoStaleAnswer,
+        ),
+        ("a round too many", changed(FIRST_ASK, "/round", json!(4)), Invariant::CallsBounded),
+        ("an ask that is not counted", plus(asked_again), Invariant::CallsBounded),
+        ("more asks than happened", changed(FINDING, "/calls/answers", json!(9)), Invariant::CallsBounded),
+    ] {
+        let verdict = judged(&story);
+        assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_result_that_cannot_have_reached_its_initiator_is_not_missed() {
+    let story = without_finding();
+    let mut witness = witnessed(&story);
+    witness.unreached(&agent("alice"), &panel());
+    assert_eq!(witness.finish().violated(), 0);
+    assert_eq!(witnessed(&story).finish_early().violated(), 0, "it may still be under way");
+}
+
+/// Something an agent sent or was told.
+#[derive(Clone)]
+struct Seen {
+    agent: &'static str,
+    /// The id of what was sent; absent for what was told.
+    sent: Option<String>,
+    payload: Value,
+}
+
+fn sent(agent: &'static str, round: u32, payload: Value) -> Seen {
+    Seen { agent, sent: Some(format!("{agent}{round}")), payload }
+}
+
+fn told(agent: &'static str, payload: Value) -> Seen {
+    Seen { agent, sent: None, payload }
+}
+
+fn answered(agent: &'static str, round: u32, answer: &str) -> Seen {
+    sent(agent, round, json!({"act": "answer", "round": round, "answer": answer}))
+}
+
+fn with(mut document: Value, more: Value) -> Value {
+    document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    document
+}
+
+fn ask(round: u32, more: Value) -> Value {
+    let time = "2026-11-20T00:10:00Z";
+    with(json!({"act": "ask", "round": round, "rounds": 3, "answer_by": time, "ends_by": time}), more)
+}
+
+fn finding(more: Value) -> Value {
+    let seat = |agent: &str, agreed: bool| json!({"agent": agent, "answer": "B", "agreed": agreed, "importance_e12": [], "total_e12": 0, "relative_ppm": 0});
+    let finding = json!({"act": "inform", "kind": "finding", "outcome": "consensus", "stopped": "answers", "answer": "B",
+        "agreed": 3, "of": 3, "round": 2, "decision": "0".repeat(64), "usage": {"reported_by": 0},
+        "calls": {"answers": 6, "ranks": 0, "reviews": 0, "answered": 6},
+        "panelists": [seat("bob", true), seat("carol", true), seat("dan", true)]});
+    with(finding, more)
+}
+
+const FIRST_ASK: usize = 2;
+const SECOND_ASK: usize = 8;
+const LAST_ANSWER: usize = 13;
+const FINDING: usize = 14;
+const END: usize = 15;
+
+/// alice asks bob, carol and dan: A, B and C, then B alike.
+fn story() -> Vec<Seen> {
+    let closed = |to| told(to, json!({"act": "closed", "outcome": "consensus", "digest": "0".repeat(64)}));
+    let second = |own: &str, peers: [&str; 2]| {
+        let peers: Vec<Value> = peers.iter().map(|peer| json!({"answer": peer})).collect();
+        ask(2, json!({"own": {"answer": own}, "peers": peers, "rate": "peers"}))
+    };
+    vec![
+        sent("alice", 0, json!({"act": "cfp", "panel": {"rounds": 3}})),
+        told("alice", json!({"act": "ack", "ack_of": "alice0", "disposition": "ok", "invited": 3})),
+        told("bob", ask(1, json!({}))),
+        told("carol", ask(1, json!({}))),
+        told("dan", ask(1, json!({}))),
+        answered("bob", 1, "A"),
+        answered("carol", 1, "B"),
+        answered("dan", 1, "C"),
+        told("bob", second("A", ["C", "B"])),
+        told("carol", second("B", ["A", "C"])),
+        told("dan", second("C", ["A", "B"])),
+        answered("bob", 2, "B"),
+        answered("carol", 2, "B"),
+        answered("dan", 2, "B"),
+        told("alice", finding(json!({}))),
+        closed("alice"),
+        closed("bob"),
+    ]
+}
+
+fn without_finding() -> Vec<Seen> {
+    let mut story = story();
+    story.remove(FINDING);
+    story
+}
+
+/// dan says something else, and the exchange calls it a consensus all the same.
+fn two_of_three() -> Vec<Seen> {
+    let mut story = story();
+    story[LAST_ANSWER] = answered("dan", 2, "C");
+    *story[FINDING].payload.pointer_mut("/agreed").unwrap() = json!(2);
+    *story[FINDING].payload.pointer_mut("/panelists/2/agreed").unwrap() = json!(false);
+    story
+}
+
+fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).unwrap()
+}
+
+fn panel() -> NegotiationId {
+    NegotiationId::try_new("alice~p1").unwrap()
+}
+
+fn witnessed(story: &[Seen]) -> Witness {
+    let mut witness = Witness::default();
+    for (number, seen) in (0..).zip(story) {
+        let name = agent(seen.agent);
+        if let Some(msg_id) = &seen.sent {
+            let act: Act = serde_json::from_value(seen.payload["act"].clone()).unwrap();
+            let document = json!({"envelope": {"msg_id": msg_id}, "payload": seen.payload}).to_string();
+            witness.sent(&name, &panel(), act, document.as_bytes());
+            continue;
+        }
+        let envelope = json!({"msg_id": DeliveryId::new(Lane(0), [number; 16]), "ts": "2026-11-20T00:00:00Z",
+            "from": "exchange://llmx", "to": [format!("agent://{}", seen.agent)], "negotiation": panel()});
+        let delivery: Delivery =
+            serde_json::from_value(json!({"envelope": envelope, "payload": seen.payload})).unwrap();
+        witness.received(&name, &delivery);
+    }
+    // An answer of the running round, which no story may show.
+    let running = json!({"envelope": {"msg_id": "dan9"}, "payload": {"act": "answer", "round": 2, "answer": "Z"}});
+    witness.sent(&agent("dan"), &panel(), Act::Answer, running.to_string().as_bytes());
+    witness
+}
+
+fn judged(story: &[Seen]) -> Verdict {
+    witnessed(story).finish()
+}

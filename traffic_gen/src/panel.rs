@@ -1,0 +1,145 @@
+//! Panels: played by scripted agents, and computed anew from what somebody recorded.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`PlayedPanel`] | what came of one? |
+//! | [`play`] | how is the panel of a file played? |
+//! | [`load`] | what comes of many on a running exchange? |
+//! | [`population`] | who answers, and who calls, on a running exchange? |
+//! | [`tally`] | what came of many? |
+//! | [`score`] | what came of a panel that somebody recorded? |
+
+pub mod load;
+pub mod play;
+pub mod population;
+pub mod score;
+pub mod tally;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use agents::panel::Question;
+use schemas::delivery::{Ask, Finding, PanelistReport};
+use schemas::{AgentId, NegotiationId};
+use serde::Serialize;
+
+use population::PanelEnd;
+
+/// The asks of one panel, as those counted them who were asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct AsksCounted {
+    /// By agent.
+    pub by_agent: BTreeMap<AgentId, u32>,
+    /// To seats.
+    pub answers: u32,
+    /// To the ranker.
+    pub ranks: u32,
+    /// To reviewers.
+    pub reviews: u32,
+    /// The last round anybody was asked in.
+    pub rounds: u32,
+}
+
+impl AsksCounted {
+    /// Counts an ask to an agent.
+    pub fn count(&mut self, agent: &AgentId, ask: &Ask) {
+        *self.by_agent.entry(agent.clone()).or_default() += 1;
+        self.rounds = self.rounds.max(ask.round);
+        let kind = match (ask.rank, ask.review) {
+            (Some(_), _) => &mut self.ranks,
+            (None, true) => &mut self.reviews,
+            (None, false) => &mut self.answers,
+        };
+        *kind += 1;
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.answers + self.ranks + self.reviews
+    }
+
+    /// Whether the exchange says it asked as often.
+    #[must_use]
+    pub fn are_those_of(&self, finding: &Finding) -> bool {
+        let calls = &finding.calls;
+        (self.answers, self.ranks, self.reviews) == (calls.answers, calls.ranks, calls.reviews)
+    }
+}
+
+/// What came of one panel.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlayedPanel {
+    /// The panel.
+    pub panel: NegotiationId,
+    /// How it ended.
+    pub outcome: &'static str,
+    /// What ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The asks, counted by the agents.
+    pub asks: AsksCounted,
+    /// The result, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finding: Option<Finding>,
+    /// Whether the result is right, where the file says what is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_right: Option<bool>,
+}
+
+impl PlayedPanel {
+    /// What came of a panel, and whether that is right, where that is known.
+    #[must_use]
+    pub fn of(question: Option<&Question>, end: PanelEnd) -> Self {
+        let PanelEnd { panel, finding, closing, asks } = end;
+        let answer = finding.as_ref().map(|finding| &*finding.answer);
+        let is_right = question.map(|question| answer == Some(question.right.as_str()));
+        Self { panel, outcome: closing.outcome.as_str(), detail: closing.detail, asks, finding, is_right }
+    }
+}
+
+impl fmt::Display for PlayedPanel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AsksCounted { answers, ranks, reviews, rounds, .. } = self.asks;
+        let detail = self.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        writeln!(f, "{}: {}{detail} after {} asks in {rounds} rounds", self.panel, self.outcome, self.asks.total())?;
+        writeln!(f, "asked   {answers} answers, {ranks} orders, {reviews} reviews")?;
+        let Some(finding) = &self.finding else { return write!(f, "result  none") };
+        let right = match self.is_right {
+            Some(true) => ", which is right",
+            Some(false) => ", which is wrong",
+            None => "",
+        };
+        let Finding { answer, agreed, of, round, stopped, .. } = finding;
+        writeln!(
+            f,
+            "result  {answer}{right}: {agreed} of {of} agree in round {round}; stopped by {}",
+            stopped.as_str()
+        )?;
+        write!(
+            f,
+            "{:<16} {:>5}  {:<16} {:>6} {:>10} {:>6}",
+            "panelist", "asked", "answer", "agrees", "importance", "share"
+        )?;
+        finding.panelists.iter().try_for_each(|panelist| self.write_panelist(f, panelist))
+    }
+}
+
+impl PlayedPanel {
+    fn write_panelist(&self, f: &mut fmt::Formatter<'_>, panelist: &PanelistReport) -> fmt::Result {
+        let asked = self.asks.by_agent.get(&panelist.agent).copied().unwrap_or(0);
+        let answer: String = panelist.answer.as_deref().unwrap_or("-").chars().take(16).collect();
+        let agrees = if panelist.agreed { "yes" } else { "no" };
+        let (importance, share) = (as_unit(panelist.total_e12, 1e12), as_unit(panelist.relative_ppm, 1e6));
+        write!(
+            f,
+            "\n{:<16} {asked:>5}  {answer:<16} {agrees:>6} {importance:>10.6} {share:>6.2}",
+            panelist.agent.as_str()
+        )
+    }
+}
+
+/// A fixed-point number, to be shown.
+fn as_unit(value: u64, unit: f64) -> f64 {
+    value as f64 / unit
+}

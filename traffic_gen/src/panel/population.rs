@@ -1,0 +1,181 @@
+//! Scripted panelists and an initiator on a running exchange.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agents::initiator::CallError;
+use agents::observer::{Observed, Observer};
+use agents::panel::{PanelMember, StubPanelist};
+use agents::{Agent, AgentHandle, AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
+use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::delivery::{Closing, Finding, Notification};
+use schemas::{AgentId, NegotiationId, Refusal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::AsksCounted;
+use crate::live::{Access, LiveError, RegisteredAgents};
+
+/// Agents that are connected and registered, and who calls them.
+pub struct PanelPopulation {
+    members: Vec<AgentHandle<PanelMember<StubPanelist>>>,
+    initiator: Initiator,
+    registered: RegisteredAgents,
+    asks: Arc<AskCounter>,
+    cancel: CancellationToken,
+}
+
+/// Who is to take part.
+pub struct PanelCast {
+    /// Who answers, ranks and reviews.
+    pub members: Vec<(AgentId, StubPanelist)>,
+    /// Who calls.
+    pub initiator: AgentId,
+    /// What the initiator ranks by, where calls name itself as the ranker.
+    pub own_ranker: Option<StubPanelist>,
+}
+
+/// How a panel ended for its initiator.
+#[derive(Debug)]
+pub struct PanelEnd {
+    /// The panel.
+    pub panel: NegotiationId,
+    /// The result, where there is one.
+    pub finding: Option<Finding>,
+    /// The end.
+    pub closing: Closing,
+    /// The asks that agents counted.
+    pub asks: AsksCounted,
+}
+
+/// Why a panel has no end.
+#[derive(Debug, thiserror::Error)]
+pub enum PanelError {
+    /// The run itself.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// The call was not made.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A gateway refused the call.
+    #[error("the call was refused: {0}")]
+    Refused(Refusal),
+    /// The exchange did not open the panel.
+    #[error("the exchange did not open the panel: {0}")]
+    TurnedDown(String),
+    /// Nobody answered.
+    #[error("nobody answered the call")]
+    Unanswered,
+}
+
+impl PanelPopulation {
+    /// Registers and connects a cast.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn start(access: &Access<'_>, cast: PanelCast, options: &AgentOptions) -> Result<Self, LiveError> {
+        let cancel = CancellationToken::new();
+        let asks = Arc::new(AskCounter::default());
+        let mut watched: Vec<Arc<dyn Observer>> = vec![Arc::clone(&asks) as Arc<dyn Observer>];
+        watched.extend(options.observer.clone());
+        let options = AgentOptions { observer: Some(Arc::new(watched)), ..options.clone() };
+        let mut registered = RegisteredAgents::new(access.control);
+        let mut members = Vec::new();
+        for (name, panelist) in cast.members {
+            let identity = (access.identity)(&name);
+            registered.register(&identity, &registration()).await?;
+            let member = PanelMember::new(panelist);
+            let agent = Agent::new((access.transport)(&name), identity, member).with_options(options.clone());
+            members.push(agent.spawn(cancel.clone()));
+        }
+        for member in &members {
+            member.connected().await?;
+        }
+        let (identity, transport) = ((access.identity)(&cast.initiator), (access.transport)(&cast.initiator));
+        registered.register(&identity, &registration()).await?;
+        let initiator = match cast.own_ranker {
+            Some(ranker) => Initiator::spawn_ranking(transport, identity, options, ranker),
+            None => Initiator::spawn(transport, identity, options),
+        };
+        initiator.connected().await?;
+        Ok(Self { members, initiator, registered, asks, cancel })
+    }
+
+    /// Calls a panel, and waits for its end: the exchange ends each by its hard deadline.
+    ///
+    /// # Errors
+    /// [`PanelError`].
+    pub async fn ask(&self, call: CallRequest) -> Result<PanelEnd, PanelError> {
+        let (mut finding, mut misunderstood) = (None, None);
+        for CallEvent { negotiation, report, .. } in self.initiator.call_to_end(call).await? {
+            match report {
+                CallReport::Found(found) => finding = Some(*found),
+                CallReport::Misunderstood(why) => misunderstood = Some(why.reason),
+                CallReport::Refused(refusal) => return Err(PanelError::Refused(refusal)),
+                CallReport::TurnedDown(disposition) => {
+                    let why = misunderstood.unwrap_or_else(|| disposition.as_str().to_owned());
+                    return Err(PanelError::TurnedDown(why));
+                }
+                CallReport::Unanswered => return Err(PanelError::Unanswered),
+                CallReport::Closed(closing) => {
+                    let asks = self.asks.take(&negotiation);
+                    return Ok(PanelEnd { panel: negotiation, finding, closing, asks });
+                }
+                CallReport::Accepted { .. }
+                | CallReport::Opened { .. }
+                | CallReport::Offers(_)
+                | CallReport::Awarded(_)
+                | CallReport::Committed(_)
+                | CallReport::Done(_)
+                | CallReport::Stopped(_)
+                | CallReport::Failed(_) => {}
+            }
+        }
+        Err(PanelError::Unanswered)
+    }
+
+    /// Ends the agents and takes their registrations away.
+    ///
+    /// # Errors
+    /// The first agent's error.
+    pub async fn stop(self) -> Result<(), LiveError> {
+        self.registered.remove().await;
+        self.cancel.cancel();
+        for member in self.members {
+            member.join().await?;
+        }
+        self.initiator.shutdown().await?;
+        Ok(())
+    }
+}
+
+/// Takes part in everybody's panels.
+fn registration() -> Registration {
+    Registration {
+        capabilities: Vec::new(),
+        topics: Vec::new(),
+        consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
+        description: Some("scripted panelist".to_owned()),
+        ..Registration::default()
+    }
+}
+
+/// Counts asks where agents hear them, each once.
+#[derive(Debug, Default)]
+struct AskCounter(Mutex<BTreeMap<NegotiationId, AsksCounted>>);
+
+impl AskCounter {
+    fn take(&self, panel: &NegotiationId) -> AsksCounted {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(panel).unwrap_or_default()
+    }
+}
+
+impl Observer for AskCounter {
+    fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
+        let Observed::Delivered { delivery, is_repeat: false } = event else { return };
+        if let Notification::Ask(ask) = &delivery.payload {
+            let mut panels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            panels.entry(delivery.envelope.negotiation.clone()).or_default().count(agent, ask);
+        }
+    }
+}
