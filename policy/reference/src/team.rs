@@ -103,7 +103,6 @@ struct Person {
     is_seated: bool,
     has_left: bool,
     strikes: u32,
-    was_heard: bool,
     capabilities: Vec<Capability>,
 }
 
@@ -126,7 +125,6 @@ impl Person {
             is_seated: false,
             has_left: false,
             strikes: 0,
-            was_heard: false,
             capabilities: Vec::new(),
         }
     }
@@ -260,7 +258,7 @@ impl Team {
     pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment) {
         let person = self.people.iter_mut().find(|person| person.agent == deliver.to).expect("it was called");
         let is_call = matches!(&*deliver.told, Notification::Cfp(_));
-        let is_awaited = !person.was_heard && person.answer == JoinAnswer::None;
+        let is_awaited = person.answer == JoinAnswer::None;
         if is_call && is_awaited && matches!(self.stage, TeamStage::Forming) {
             person.answer = if may_answer { JoinAnswer::Undelivered } else { JoinAnswer::Declined };
             self.form_if_answered(moment);

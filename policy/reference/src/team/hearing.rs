@@ -56,7 +56,6 @@ impl Team {
         let AdmittedMessage { from, digest, .. } = admitted;
         let who = self.people.iter().position(|person| person.agent == *from).expect("a party");
         let (msg_id, seq, payload) = (message.envelope.msg_id, message.envelope.seq, message.payload);
-        self.people[who].was_heard = true;
         self.answered_at_once = false;
         let party = &self.people[who].party;
         if let Some(earlier) = party.said.iter().find(|said| said.msg_id == msg_id) {
