@@ -136,11 +136,7 @@ async fn measure(
     let identities = identities(exchange, names.chain([scenario.initiator.clone()]))?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
-    let due = {
-        let observer = Arc::clone(observer);
-        Box::new(move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended))
-    };
-    let recorder = Arc::new(Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due));
+    let recorder = Arc::new(recorder(observer));
     let population = Population::start(&access, &scenario, Some(&recorder)).await?;
     let initiator = live::connect(&access, &scenario, &recorder).await?;
     observer.set_warm_up(true);
@@ -161,6 +157,13 @@ async fn measure(
         .finish_after(cancel.is_cancelled())
         .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
     Ok(Measured { verdict, elapsed, populations: conduct.populations(spec, asked) })
+}
+
+/// Counts what the agents of a cell see, and tells the observer when each of their negotiations was due.
+fn recorder(observer: &Arc<RoundObserver>) -> Recorder {
+    let observer = Arc::clone(observer);
+    let due = Box::new(move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended));
+    Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due)
 }
 
 /// A token of its own for each name.
@@ -196,10 +199,6 @@ async fn measure_bargains(
     let identities = identities(exchange, names)?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
-    let due = {
-        let observer = Arc::clone(observer);
-        Box::new(move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended))
-    };
     let ended = {
         let (observer, catalog) = (Arc::clone(observer), Arc::clone(&catalog));
         Box::new(move |negotiation: &NegotiationId, domain: usize, played: &Played| {
@@ -207,7 +206,7 @@ async fn measure_bargains(
             observer.bargained(negotiation, record);
         })
     };
-    let recorder = Arc::new(Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due));
+    let recorder = Arc::new(recorder(observer));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)).with_ended(ended));
     let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
     let started = Instant::now();
