@@ -19,7 +19,7 @@ use schemas::team::{AtConclusion, Conclusion, ProposedConclusion, TeamRules, WRA
 use schemas::{AgentId, AwardNo, Lot, NegotiationId, OfferId, Policy, RegisterKey, Timestamp};
 
 use crate::contract_net::{Party, count};
-use crate::{Moment, fact, scoring};
+use crate::{Moment, fact};
 use floor::News;
 use tasks::{TaskBoard, TaskOrder};
 
@@ -246,10 +246,7 @@ impl Team {
     }
 
     fn note_decision(&mut self, ranking: &[(usize, OfferId)], moment: Moment) {
-        let ranked = ranking.iter().map(|&(index, offer)| {
-            let JoinAnswer::Joined(_, terms) = &self.people[index].answer else { unreachable!("it has joined") };
-            (offer, forming::score(self, index), scoring::price(terms), None, None)
-        });
+        let ranked = ranking.iter().map(|&(index, offer)| (offer, forming::score(self, index), None, None, None));
         let ranked: Vec<_> = ranked.collect();
         self.facts.push(fact::decision_fact(&self.id, &Cause::Score, moment.position, moment.now, &ranked, &[]));
     }

@@ -5,6 +5,8 @@ mod bargainer;
 mod contractor;
 mod initiator;
 mod mandate;
+mod member;
+mod panelist;
 mod stream;
 mod submission;
 
@@ -20,13 +22,15 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::delivery::{Delivery, Notification};
+use schemas::delivery::{Closing, Delivery, Notification};
 use schemas::presence::RENEWAL;
 use schemas::{Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use self::bargainer::SimulatedParty;
+use self::member::SimulatedMember;
+use self::panelist::PanelMemory;
 use self::submission::Sender;
 use super::faults::{AgentFault, AgentFaults};
 use super::points::Point;
@@ -231,6 +235,10 @@ struct SimulatedAgent {
     closed: BTreeSet<NegotiationId>,
     /// What it knows as a party of bargains.
     parties: BTreeMap<NegotiationId, SimulatedParty>,
+    /// What it knows as a member of teams.
+    members: BTreeMap<NegotiationId, SimulatedMember>,
+    /// What it knows of panels that asked it.
+    panels: PanelMemory,
     inbox: Option<BoxStream<'static, Received>>,
     /// When it says again that it is there; never while it is away.
     renew_at: Option<Instant>,
@@ -243,6 +251,8 @@ impl SimulatedAgent {
         context.plan(0, Job::Connect);
         initiator::plan_calls(&mut context, &plan.calls);
         let parties = initiator::plan_bargains(&mut context, &plan.bargains);
+        let members = initiator::plan_teams(&mut context, &plan.teams);
+        initiator::plan_panels(&mut context, &plan.panels);
         for Absence { from_ms, until_ms } in &plan.absences {
             context.plan(*from_ms, Job::Disconnect);
             context.plan(*until_ms, Job::Connect);
@@ -253,6 +263,8 @@ impl SimulatedAgent {
             seen: BTreeSet::new(),
             closed: BTreeSet::new(),
             parties,
+            members,
+            panels: PanelMemory::default(),
             inbox: None,
             renew_at: None,
             subject: subject::inbox(&context.id),
@@ -290,8 +302,17 @@ impl SimulatedAgent {
             Job::Connect => self.connect().await,
             Job::Disconnect => (self.inbox, self.renew_at) = (None, None),
             Job::Say(draft) => {
-                let party = self.parties.get_mut(&draft.negotiation);
-                self.sender.send(&mut self.context, party, *draft);
+                let (party, member) =
+                    (self.parties.get_mut(&draft.negotiation), self.members.get_mut(&draft.negotiation));
+                let note = |msg_id: &MsgId, payload: &Payload| {
+                    if let Some(party) = party {
+                        party.note_said(msg_id, payload);
+                    }
+                    if let Some(member) = member {
+                        member.note_said(msg_id, payload);
+                    }
+                };
+                self.sender.send(&mut self.context, note, *draft);
             }
             Job::Acknowledge(ids) => self.acknowledge(&ids).await,
         }
@@ -373,16 +394,23 @@ impl SimulatedAgent {
         if let Some(party) = &party {
             delivery.receipts.iter().for_each(|receipt| party.note_receipt(context, delivery, receipt));
         }
+        if let Some(member) = self.members.get_mut(negotiation) {
+            delivery.receipts.iter().for_each(|receipt| member.note_receipt(context, receipt));
+        }
         if !delivery.receipts.is_empty() {
             context.reached(Point::ReceiptAlong);
         }
         match &delivery.payload {
-            Notification::Cfp(call) => match &call.bargain {
-                Some(bargain) => {
+            Notification::Cfp(call) => match (&call.bargain, &call.team) {
+                (Some(bargain), _) => {
                     let party = SimulatedParty::join(context, delivery, call, &bargain.rules);
                     self.parties.insert(negotiation.clone(), party);
                 }
-                None => contractor::answer_call(context, delivery, call),
+                (None, Some(_)) => {
+                    let member = SimulatedMember::join(context, delivery, call);
+                    self.members.insert(negotiation.clone(), member);
+                }
+                (None, None) => contractor::answer_call(context, delivery, call),
             },
             Notification::Accept(award) => match party {
                 Some(_) => bargainer::answer_agreed(context, delivery, award),
@@ -404,25 +432,38 @@ impl SimulatedAgent {
                 if let Some(party) = party {
                     party.note_receipt(context, delivery, receipt);
                 }
+                if let Some(member) = self.members.get_mut(negotiation) {
+                    member.note_receipt(context, receipt);
+                }
+                self.panels.note_receipt(context, delivery, receipt);
                 contractor::answer_receipt(context, delivery, receipt);
             }
             Notification::Inform(report) => initiator::answer_progress(context, delivery, report),
-            Notification::Closed(closing) => {
-                if self.closed.insert(negotiation.clone()) {
-                    contractor::note_closed(context, closing);
-                    if let Some(party) = party {
-                        party.note_closed(context, closing);
-                    }
+            Notification::Closed(closing) => self.note_closed(delivery, closing),
+            Notification::Floor(floor) => {
+                if let Some(member) = self.members.get_mut(negotiation) {
+                    member.answer_floor(context, delivery, floor);
                 }
-                contractor::say_unasked(context, delivery);
             }
-            Notification::Floor(_) => {}
             Notification::Reject(rejection) if rejection.code.as_deref() == Some("documents") => {
                 context.reached(Point::DocumentMissing);
             }
             Notification::Reject(_) | Notification::Failure(_) => contractor::say_unasked(context, delivery),
-            Notification::Ask(_) => {}
+            Notification::Ask(ask) => self.panels.answer(context, delivery, ask),
         }
+    }
+
+    fn note_closed(&mut self, delivery: &Delivery, closing: &Closing) {
+        let (context, negotiation) = (&mut self.context, &delivery.envelope.negotiation);
+        if self.closed.insert(negotiation.clone()) {
+            contractor::note_closed(context, closing);
+            panelist::note_closed(context, closing);
+            member::note_closed(context, closing);
+            if let Some(party) = self.parties.get(negotiation) {
+                party.note_closed(context, closing);
+            }
+        }
+        contractor::say_unasked(context, delivery);
     }
 
     /// Acknowledges each arrival alone or all of them together, soon or late, once or twice, or not at all.

@@ -23,6 +23,8 @@
 //! | acknowledged | whatever a gateway was told is acknowledged it passes on soon, under the agent's name, and nothing else; no engine sends again what it has heard acknowledged |
 //! | bounded | queues within their limits; records within theirs |
 //!
+//! The invariants of teams and panels, `one_floor` to `calls_bounded`, are checked by the witness alone, in inboxes and in the log.
+//!
 //! Panics are no invariant's; [`report`](super::report) counts each as a violation of its own.
 //!
 //! A safety run ends amid faults, so only what must hold at any time is asked of it.
@@ -150,6 +152,10 @@ struct NegotiationHistory {
     documents: Option<CallDocuments>,
     /// Whether parties make offers in turn, instead of contractors to be chosen from: nothing is collected then.
     is_bargain: bool,
+    /// Whether its members speak in turn: nothing is collected then.
+    is_team: bool,
+    /// Whether agents answer a question in rounds. They are told of it by what they are asked.
+    is_panel: bool,
     round: u32,
     ends_by: Timestamp,
     /// Until when an offer of each round may come.

@@ -38,6 +38,8 @@ use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfi
 use schemas::bargain::BargainSpec;
 use schemas::control::{Group, Registration};
 use schemas::document::CallDocuments;
+use schemas::panel::PanelSpec;
+use schemas::team::TeamSpec;
 use schemas::{Address, AgentId, NegotiationId, Policy};
 use tokio::runtime::Builder;
 
@@ -113,6 +115,10 @@ struct AgentPlan {
     calls: Vec<CallPlan>,
     /// The bargains it calls to.
     bargains: Vec<BargainPlan>,
+    /// The teams it calls.
+    teams: Vec<TeamPlan>,
+    /// The panels it calls to.
+    panels: Vec<PanelPlan>,
     absences: Vec<Absence>,
     /// Seed of its own decisions.
     seed: u64,
@@ -143,6 +149,32 @@ struct BargainPlan {
     rules: BargainSpec,
     /// How long the others have to join, in milliseconds.
     join_within_ms: u64,
+    to: Vec<Address>,
+}
+
+/// A team an initiator will call.
+#[derive(Debug, Clone)]
+struct TeamPlan {
+    /// When, in milliseconds since the run began.
+    at_ms: u64,
+    negotiation: NegotiationId,
+    /// What ranks those who join; absent: a hash.
+    policy: Option<String>,
+    spec: TeamSpec,
+    /// How long the others have to join, in milliseconds.
+    join_within_ms: u64,
+    to: Vec<Address>,
+}
+
+/// A call to a panel an initiator will make.
+#[derive(Debug, Clone)]
+struct PanelPlan {
+    /// When, in milliseconds since the run began.
+    at_ms: u64,
+    negotiation: NegotiationId,
+    rules: PanelSpec,
+    /// How long the whole panel may take, in milliseconds, where it is bounded by more than its rules.
+    within_ms: Option<u64>,
     to: Vec<Address>,
 }
 

@@ -199,6 +199,52 @@ pub enum Point {
     StepTimedOut,
     /// No agreement: not all confirmed.
     Unconfirmed,
+
+    // What became of teams.
+    /// A team could only conclude any more.
+    TeamForced,
+    /// A member was muted.
+    MemberMuted,
+    /// An act named a turn that was over.
+    TurnCrossed,
+    /// A team concluded.
+    TeamConcluded,
+    /// A conclusion was voted.
+    ConclusionVoted,
+    /// Too few joined.
+    TeamNotFormed,
+    /// A team ended without a conclusion: nobody concluded.
+    TeamSilent,
+    /// A team ended without a conclusion: the time was up.
+    TeamOverdue,
+    /// A team ended without a conclusion: every vote rejected it.
+    ConclusionRejected,
+    /// A team ended without a conclusion: too few were left.
+    TeamLeft,
+
+    // What became of panels.
+    /// A seat was asked in a further round.
+    PanelNextRound,
+    /// More than two thirds of a round agreed.
+    ConsensusOfAnswers,
+    /// More than two thirds of those a selection kept agreed.
+    ConsensusOfKept,
+    /// The rounds were over: a plurality.
+    PluralityAtEnd,
+    /// The time was over: a plurality.
+    PluralityInTime,
+    /// Nobody replied in a round: a plurality of the one before.
+    PluralityInSilence,
+    /// A panel ended with an answer.
+    PanelAnswered,
+    /// A panel ended without one.
+    PanelNoAnswer,
+    /// An agent ranked answers, or was to.
+    RankerAsked,
+    /// An answer came after its time.
+    AnswerLate,
+    /// An answer named an earlier round.
+    AnswerStale,
 }
 
 impl Point {

@@ -3,7 +3,9 @@
 
 mod bargains;
 mod leases;
+mod panels;
 mod policies;
+mod teams;
 mod upgraded;
 pub(super) mod usurped;
 
@@ -75,6 +77,8 @@ impl Scenario {
         leases::add(&mut scenario, rng.random());
         scenario.settings.expire(rng.random());
         scenario.name_documents(rng.random());
+        panels::add(&mut scenario, rng.random());
+        teams::add(&mut scenario, rng.random());
         scenario
     }
 
@@ -181,8 +185,8 @@ fn plan(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> AgentPlan {
         ..Registration::default()
     };
     let faults = AgentFaults::draw(rng);
-    let (bargains, absences) = (Vec::new(), Vec::new());
-    AgentPlan { id: id.clone(), registration, faults, calls, bargains, absences, seed: rng.random() }
+    let (bargains, teams, panels, absences) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    AgentPlan { id: id.clone(), registration, faults, calls, bargains, teams, panels, absences, seed: rng.random() }
 }
 
 /// A call early enough in the run for something to go wrong with it.

@@ -305,7 +305,9 @@ impl NegotiationSeen {
         }
         let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == id.initiator());
         if when == When::AtRest && is_reached {
-            let ended = !ends_by_itself || self.told_closed.keys().any(|agent| agent.as_str() == id.initiator());
+            // Who has left a team hears no more of it.
+            let is_to_hear = |agent: &AgentId| agent.as_str() == id.initiator() || self.team.has_left(id.initiator());
+            let ended = !ends_by_itself || self.told_closed.keys().any(is_to_hear);
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }
         verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));

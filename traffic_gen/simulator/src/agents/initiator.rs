@@ -7,10 +7,11 @@ use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{NegotiationId, OfferId, Payload};
 
 use super::bargainer::SimulatedParty;
-use super::{AgentContext, Draft};
+use super::member::SimulatedMember;
+use super::{AgentContext, Draft, panelist};
 use crate::faults::AgentFault;
 use crate::points::Point;
-use crate::{BargainPlan, CallPlan};
+use crate::{BargainPlan, CallPlan, PanelPlan, TeamPlan};
 
 pub(super) fn plan_calls(context: &mut AgentContext, calls: &[CallPlan]) {
     for call in calls {
@@ -61,6 +62,44 @@ pub(super) fn plan_bargains(
     parties
 }
 
+/// Plans calls to teams, which the initiator leads.
+pub(super) fn plan_teams(context: &mut AgentContext, plans: &[TeamPlan]) -> BTreeMap<NegotiationId, SimulatedMember> {
+    let mut members = BTreeMap::new();
+    for plan in plans {
+        let cfp = Cfp {
+            task: Some("carry all parcels of a town".to_owned()),
+            policy: plan.policy.clone(),
+            reply_within_ms: Some(plan.join_within_ms),
+            team: Some(Box::new(plan.spec.clone())),
+            ..Cfp::default()
+        };
+        members.insert(plan.negotiation.clone(), SimulatedMember::new());
+        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
+        if context.errs(AgentFault::Cancel) {
+            let after_ms = plan.at_ms + context.draw(0..4000);
+            context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
+        }
+    }
+    members
+}
+
+/// Plans calls to panels, in which the initiator has no seat.
+pub(super) fn plan_panels(context: &mut AgentContext, plans: &[PanelPlan]) {
+    for plan in plans {
+        let cfp = Cfp {
+            task: Some("how many parcels?".to_owned()),
+            reply_within_ms: plan.within_ms,
+            panel: Some(Box::new(plan.rules.clone())),
+            ..Cfp::default()
+        };
+        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
+        if context.errs(AgentFault::Cancel) {
+            let after_ms = plan.at_ms + context.draw(0..2500);
+            context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
+        }
+    }
+}
+
 pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, report: &ProgressReport) {
     match report {
         ProgressReport::Offers(offers) if !offers.offers.is_empty() => {
@@ -83,7 +122,7 @@ pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, r
         | ProgressReport::Committed(_)
         | ProgressReport::Done(_)
         | ProgressReport::Result(_)
-        | ProgressReport::Cancelled(_)
-        | ProgressReport::Finding(_) => {}
+        | ProgressReport::Cancelled(_) => {}
+        ProgressReport::Finding(finding) => panelist::note_finding(context, finding),
     }
 }

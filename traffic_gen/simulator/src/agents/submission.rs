@@ -15,7 +15,6 @@ use schemas::{Address, AgentId, Code, Digest, Envelope, MsgId, NegotiationId, Pa
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::bargainer::SimulatedParty;
 use super::{AgentContext, Draft, Pending, ReceivedJournal};
 use crate::faults::AgentFault;
 use crate::keys;
@@ -79,10 +78,11 @@ impl Sender {
         Self { token: keys::token(agent), victim: victim.clone(), seq: 0 }
     }
 
-    /// Writes the message and sends it on its way, perhaps more than once, perhaps under a false name.
-    pub(super) fn send(&mut self, context: &mut AgentContext, party: Option<&mut SimulatedParty>, draft: Draft) {
+    /// Writes the message, lets it be noted, and sends it on its way, perhaps more than once, perhaps under a false name.
+    pub(super) fn send(&mut self, context: &mut AgentContext, note: impl FnOnce(&MsgId, &Payload), draft: Draft) {
         let is_forged = context.errs(AgentFault::Forge);
-        let Some(submission) = self.write(context, party, &draft, is_forged) else { return };
+        let Some(submission) = self.write(context, &draft, is_forged) else { return };
+        note(&submission.msg_id, &draft.payload);
         let repeats = u32::from(context.errs(AgentFault::Repeat));
         if draft.reuses.is_none() && context.errs(AgentFault::Conflict) {
             let reuses = Some(submission.msg_id.clone());
@@ -98,13 +98,7 @@ impl Sender {
         }
     }
 
-    fn write(
-        &mut self,
-        context: &mut AgentContext,
-        party: Option<&mut SimulatedParty>,
-        draft: &Draft,
-        is_forged: bool,
-    ) -> Option<Submission> {
+    fn write(&mut self, context: &mut AgentContext, draft: &Draft, is_forged: bool) -> Option<Submission> {
         self.seq += 1;
         let is_stale = context.errs(AgentFault::StaleSeq);
         let seq = if is_stale { self.seq.saturating_sub(3).max(1) } else { self.seq };
@@ -128,9 +122,6 @@ impl Sender {
             receipt: context.happens(100),
         };
         let message = Message { envelope, payload: draft.payload.clone() };
-        if let Some(party) = party {
-            party.note_said(&msg_id, &draft.payload);
-        }
         Some(Submission {
             pending: context.pending.clone(),
             world: Arc::clone(&context.world),

@@ -93,7 +93,9 @@ impl InLane {
     /// What holds once everything has been folded.
     pub(super) fn finish(self, is_at_rest: bool, folded: &FoldedLog, verdict: &mut Verdict) {
         if is_at_rest {
-            for (negotiation, history) in folded.histories.iter().filter(|(_, history)| history.policy.is_some()) {
+            for (negotiation, history) in
+                folded.histories.iter().filter(|(_, history)| history.policy.is_some() || history.is_panel)
+            {
                 let is_here = !self.open.contains_key(negotiation);
                 verdict.check(Invariant::Terminates, is_here, || {
                     format!("{negotiation} is open in the log, to end by {:?}", history.ends_by)
@@ -140,6 +142,11 @@ impl InLane {
                 if let Notification::Cfp(call) = &*deliver.told {
                     let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
                     history.note_call(seq, deliver, call, record);
+                    self.open.insert(deliver.negotiation.clone(), history.ends_by);
+                }
+                if let Notification::Ask(ask) = &*deliver.told {
+                    let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
+                    (history.is_panel, history.ends_by) = (true, ask.ends_by.0);
                     self.open.insert(deliver.negotiation.clone(), history.ends_by);
                 }
                 let caused = Caused { seq, deliver: deliver.clone() };
@@ -214,8 +221,8 @@ impl NegotiationHistory {
             self.documents.clone_from(&call.documents);
             self.ends_by = call.ends_by.0;
         }
-        self.is_bargain = call.bargain.is_some();
-        if call.round > self.round && !self.is_bargain {
+        (self.is_bargain, self.is_team) = (call.bargain.is_some(), call.team.is_some());
+        if call.round > self.round && !self.is_bargain && !self.is_team {
             self.round = call.round;
             self.collections.push(Collection { from_seq: seq, to_seq: u64::MAX });
         }

@@ -51,6 +51,11 @@ impl TeamSeen {
         }
     }
 
+    /// Whether an agent has said that it leaves.
+    pub(super) fn has_left(&self, agent: &str) -> bool {
+        self.is_one() && self.acts.iter().any(|((by, _), act)| by.as_str() == agent && *act == Act::End)
+    }
+
     /// A message was sent. Only those of a team are of interest, where the call comes first.
     pub(super) fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act) {
         let is_of_team =

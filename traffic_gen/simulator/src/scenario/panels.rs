@@ -1,0 +1,83 @@
+//! The panels of a run: few answers, few rounds, short times, so that they end in every way there is.
+
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::panel::{AnswerKind, Asking, ElementKind, PanelSelection, PanelSpec, Ranker};
+use schemas::{Address, AgentId, NegotiationId};
+
+use super::{CONTRACTORS, agent};
+use crate::{PanelPlan, Scenario};
+
+/// Panels one initiator calls to, at most.
+const PANELS_MAX: u32 = 4;
+/// Seats of a panel, at most.
+const SEATS_MAX: usize = 5;
+
+/// Adds the panels. They draw from a generator of their own: everything else stays as it is without them.
+pub(super) fn add(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let is_contractor = |id: &AgentId| CONTRACTORS.contains(&id.as_str());
+    let contractors = scenario.agents.iter().filter(|plan| is_contractor(&plan.id)).count();
+    for plan in scenario.agents.iter_mut().filter(|plan| !plan.calls.is_empty()) {
+        for n in 0..rng.random_range(0..=PANELS_MAX) {
+            let mut names: Vec<AgentId> = CONTRACTORS[..contractors].iter().map(|name| agent(name)).collect();
+            names.shuffle(rng);
+            let others = names.split_off(rng.random_range(1..=SEATS_MAX.min(contractors)));
+            plan.panels.push(PanelPlan {
+                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
+                negotiation: NegotiationId::form(&plan.id, &format!("p{n}")).expect("a negotiation's id"),
+                rules: rules(rng, &plan.id, &others),
+                within_ms: (rng.random_range(0..3) == 0).then(|| rng.random_range(300..4000)),
+                to: names.into_iter().map(Address::Agent).collect(),
+            });
+        }
+    }
+}
+
+/// The rules of a panel, whose ranker is among those who have no seat, if anybody is.
+fn rules(rng: &mut ChaCha8Rng, initiator: &AgentId, others: &[AgentId]) -> PanelSpec {
+    let rounds = rng.random_range(1..=4);
+    let select = (rounds > 1 && rng.random_range(0..2) == 0).then(|| PanelSelection {
+        after_round: rng.random_range(1..rounds),
+        keep: rng.random_range(1..=3),
+        if_more_than: rng.random_range(0..=3),
+        recheck: rng.random_range(0..2) == 0,
+        ranker: match rng.random_range(0..6) {
+            0 => Ranker::Support,
+            1 => Ranker::Rating,
+            2 => Ranker::Hash,
+            _ => Ranker::Agent {
+                agent: others.first().unwrap_or(initiator).clone(),
+                rank_ms: rng.random_range(150..1000),
+            },
+        },
+    });
+    PanelSpec {
+        domain: None,
+        answer: answers(rng),
+        rounds,
+        answer_ms: rng.random_range(150..1200),
+        asking: if rng.random_range(0..3) == 0 { Asking::All } else { Asking::QuorumFirst },
+        consensus_from: if rng.random_range(0..3) == 0 { rng.random_range(0..=rounds) } else { 1 },
+        rate: rng.random_range(0..5) > 0,
+        select,
+        review: None,
+        choose: None,
+        min_seats: 1,
+        evidence: rng.random_range(0..4) > 0,
+        max_strikes: rng.random_range(1..4),
+    }
+}
+
+fn answers(rng: &mut ChaCha8Rng) -> AnswerKind {
+    match rng.random_range(0..8) {
+        0 => AnswerKind::Exact { ignore_case: rng.random() },
+        1 => AnswerKind::Number,
+        2 => AnswerKind::Math,
+        3 => AnswerKind::Set { of: ElementKind::Number, separator: ",".to_owned() },
+        4 => AnswerKind::Json,
+        5 => AnswerKind::Bleu { at_least_permille: rng.random_range(850..=1000) },
+        _ => AnswerKind::Choice { options: ["A", "B", "C"].map(str::to_owned).to_vec() },
+    }
+}

@@ -1,0 +1,60 @@
+//! The teams of a run: few turns, few tasks, short times, so that they end in every way there is.
+
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use schemas::team::{AtConclusion, OnRepeat, SPEAK_TIMES_MIN, Seats, TeamRules, TeamSpec, VoteOf, VoteRules};
+use schemas::{Address, AgentId, NegotiationId};
+
+use super::{CONTRACTORS, agent};
+use crate::{Scenario, TeamPlan};
+
+/// Teams one initiator calls, at most.
+const TEAMS_MAX: u32 = 4;
+/// Those it invites to one, at most.
+const INVITED_MAX: usize = 5;
+
+/// Adds the teams. They draw from a generator of their own: everything else stays as it is without them.
+pub(super) fn add(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let is_contractor = |id: &AgentId| CONTRACTORS.contains(&id.as_str());
+    let contractors = scenario.agents.iter().filter(|plan| is_contractor(&plan.id)).count();
+    for plan in scenario.agents.iter_mut().filter(|plan| !plan.calls.is_empty()) {
+        for n in 0..rng.random_range(0..=TEAMS_MAX) {
+            let mut names: Vec<AgentId> = CONTRACTORS[..contractors].iter().map(|name| agent(name)).collect();
+            names.shuffle(rng);
+            names.truncate(rng.random_range(1..=INVITED_MAX));
+            let join_within_ms = rng.random_range(250..1000);
+            plan.teams.push(TeamPlan {
+                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
+                negotiation: NegotiationId::form(&plan.id, &format!("t{n}")).expect("a negotiation's id"),
+                policy: (rng.random_range(0..3) == 0).then(|| "team-seats".to_owned()),
+                spec: TeamSpec { rules: rules(rng, join_within_ms), of: None },
+                join_within_ms,
+                to: names.into_iter().map(Address::Agent).collect(),
+            });
+        }
+    }
+}
+
+fn rules(rng: &mut ChaCha8Rng, join_within_ms: u64) -> TeamRules {
+    let speak_ms = rng.random_range(150..900);
+    let max = rng.random_range(2..=5);
+    TeamRules {
+        members: Seats { min: rng.random_range(2..=max), max },
+        turns: rng.random_range(1..12),
+        speak_ms,
+        ends_within_ms: join_within_ms + SPEAK_TIMES_MIN * speak_ms + rng.random_range(0..6000),
+        depth: rng.random_range(0..3),
+        tasks: rng.random_range(1..6),
+        at_conclusion: [AtConclusion::Settle, AtConclusion::Cancel, AtConclusion::Leave][rng.random_range(0..3)],
+        vote: (rng.random_range(0..3) == 0).then(|| VoteRules {
+            of: if rng.random_range(0..2) == 0 { VoteOf::All } else { VoteOf::Majority },
+            vote_ms: rng.random_range(150..900),
+            attempts: rng.random_range(1..=3),
+        }),
+        on_repeat: [OnRepeat::Pass, OnRepeat::Reference, OnRepeat::Refuse][rng.random_range(0..3)],
+        max_strikes: rng.random_range(1..4),
+        ..TeamRules::default()
+    }
+}
