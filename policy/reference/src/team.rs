@@ -102,6 +102,7 @@ struct Person {
     answer: JoinAnswer,
     is_seated: bool,
     has_left: bool,
+    was_heard: bool,
     strikes: u32,
     capabilities: Vec<Capability>,
 }
@@ -124,6 +125,7 @@ impl Person {
             answer: JoinAnswer::None,
             is_seated: false,
             has_left: false,
+            was_heard: false,
             strikes: 0,
             capabilities: Vec::new(),
         }
@@ -251,11 +253,12 @@ impl Team {
         self.facts.push(fact::decision_fact(&self.id, &Cause::Score, moment.position, moment.now, &ranked, &[]));
     }
 
-    /// A call was given up: its recipient need not answer, and may where nobody waits for it any longer.
+    /// A call was given up: its recipient need not answer, and may where nobody waits for it any longer. After anything was
+    /// heard of it this counts for nothing (docs/spec/team.md#tm-14).
     pub(crate) fn delivery_failed(&mut self, deliver: &Deliver, may_answer: bool, moment: Moment) {
         let person = self.people.iter_mut().find(|person| person.agent == deliver.to).expect("it was called");
         let is_call = matches!(&*deliver.told, Notification::Cfp(_));
-        let is_awaited = person.answer == JoinAnswer::None;
+        let is_awaited = person.answer == JoinAnswer::None && !person.was_heard;
         if is_call && is_awaited && matches!(self.stage, TeamStage::Forming) {
             person.answer = if may_answer { JoinAnswer::Undelivered } else { JoinAnswer::Declined };
             self.form_if_answered(moment);

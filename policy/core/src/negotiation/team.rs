@@ -140,7 +140,9 @@ impl ProtocolRules for Team {
         fault.code(&self.policy.policy)
     }
 
-    fn hear(&mut self, _: usize, _: &InputContext<'_>) {}
+    fn hear(&mut self, speaker: usize, _: &InputContext<'_>) {
+        self.roster.member_mut(speaker).hear();
+    }
 
     fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<TeamAction> {
         Judge(self).judge_message(speaker, incoming, context)

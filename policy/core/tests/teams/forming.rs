@@ -88,6 +88,14 @@ fn too_few_that_join_in_time_form_no_team() {
 
 #[test]
 fn terms_that_fail_a_gate_may_be_mended_in_time() {
+    let mut gathering = called_with_a_gate();
+    let join = |fit: i64| json!({"terms": {"fit": fit}});
+    assert_eq!(gathering.say(1, "bob", Act::Join, join(4)), ["bob<ack:policy_reject", "bob<reject:policy:fit.min"]);
+    assert_eq!(gathering.say(2, "bob", Act::Join, join(5)), ["bob<ack:ok"]);
+}
+
+/// Bob and Carol are called; terms need a `fit` of 5.
+fn called_with_a_gate() -> Gathering {
     let mut gathering = Gathering::empty();
     let mut call = gathering.called(&["bob", "carol"], json!({}), json!({"policy": "team-seats"}));
     let mut policy = policy_core::preset("team-seats").unwrap();
@@ -97,9 +105,7 @@ fn terms_that_fail_a_gate_may_be_mended_in_time() {
     let pinned = schemas::record::Pinned { policy: policy.into(), policy_digest, ..pinned };
     call.pinned = Some(pinned.into());
     gathering.send(0, call);
-    let join = |fit: i64| json!({"terms": {"fit": fit}});
-    assert_eq!(gathering.say(1, "bob", Act::Join, join(4)), ["bob<ack:policy_reject", "bob<reject:policy:fit.min"]);
-    assert_eq!(gathering.say(2, "bob", Act::Join, join(5)), ["bob<ack:ok"]);
+    gathering
 }
 
 #[test]
@@ -110,6 +116,30 @@ fn a_call_that_was_not_delivered_is_waited_for_no_longer() {
     gathering.say(1, "bob", Act::Join, json!({}));
     let texts = gathering.script.undelivered(2, call, "carol");
     assert_eq!(texts[0], "award.0.1=formed");
+}
+
+#[test]
+fn an_undelivered_call_counts_not_once_the_member_was_heard() {
+    let join = |fit: i64| json!({"terms": {"fit": fit}});
+    let rows: [(Option<(Act, Value)>, &str, bool); 5] = [
+        (None, "", true),
+        (Some((Act::Join, join(4))), "carol<ack:policy_reject", false),
+        (Some((Act::Say, json!({"text": "too early"}))), "carol<ack:out_of_turn", false),
+        (Some((Act::Join, join(5))), "carol<ack:ok", true),
+        (Some((Act::Refuse, json!({}))), "carol<ack:ok", true),
+    ];
+    for (heard, receipt, is_formed) in rows {
+        let mut gathering = called_with_a_gate();
+        let call = gathering.script.last("carol", Act::Cfp).id;
+        if let Some((act, payload)) = heard.clone() {
+            let texts = gathering.say(1, "carol", act, payload);
+            assert_eq!(texts[0], receipt, "{heard:?}");
+        }
+        gathering.script.undelivered(2, call, "carol");
+        gathering.say(3, "bob", Act::Join, join(5));
+        let has_formed = gathering.script.events.iter().any(|event| matches!(event, Event::Decided(_)));
+        assert_eq!(has_formed, is_formed, "{heard:?}");
+    }
 }
 
 #[test]

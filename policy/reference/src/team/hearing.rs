@@ -57,6 +57,7 @@ impl Team {
         let who = self.people.iter().position(|person| person.agent == *from).expect("a party");
         let (msg_id, seq, payload) = (message.envelope.msg_id, message.envelope.seq, message.payload);
         self.answered_at_once = false;
+        self.people[who].was_heard = true;
         let party = &self.people[who].party;
         if let Some(earlier) = party.said.iter().find(|said| said.msg_id == msg_id) {
             return self.answer_again(who, &earlier.clone(), *digest);

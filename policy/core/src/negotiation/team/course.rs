@@ -40,7 +40,7 @@ impl Team {
         self.form_if_answered(context);
     }
 
-    /// The call was not delivered to one that has not answered: nobody waits for it.
+    /// The call was not delivered to one of whom nothing was heard since: nobody waits for it (docs/spec/team.md#tm-14).
     pub(crate) fn handle_delivery_failure(
         &mut self,
         delivery: DeliveryId,
@@ -50,7 +50,7 @@ impl Team {
     ) {
         let Some(index) = self.roster.index_of(to) else { return };
         let call = delivery_id(context.lane, &self.header.id, self.called_at, call_ordinal(index), to);
-        let is_awaited = self.phase == Phase::Forming && self.roster.member(index).standing == Standing::Invited;
+        let is_awaited = self.phase == Phase::Forming && self.roster.member(index).is_unheard();
         if is_awaited && call == delivery {
             self.decline(index, if may_answer { Standing::Undelivered } else { Standing::Declined }, context);
         }

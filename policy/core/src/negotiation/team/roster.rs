@@ -41,6 +41,8 @@ pub(super) struct Member {
     pub(super) capabilities: Vec<Capability>,
     strikes: u32,
     is_muted: bool,
+    /// Whether anything was folded of it since it was called: it is there.
+    is_heard: bool,
 }
 
 /// What a JOIN offered.
@@ -58,6 +60,15 @@ pub(super) type Called = (AgentId, Qos, Option<u32>);
 impl Member {
     pub(super) fn is_active(&self) -> bool {
         self.standing == Standing::Seated && !self.is_muted
+    }
+
+    /// Whether a call that could not be delivered means that nobody is there (docs/spec/team.md#tm-14).
+    pub(super) fn is_unheard(&self) -> bool {
+        self.standing == Standing::Invited && !self.is_heard
+    }
+
+    pub(super) fn hear(&mut self) {
+        self.is_heard = true;
     }
 
     pub(super) fn is_seated(&self) -> bool {
@@ -80,6 +91,7 @@ impl Roster {
             capabilities: Vec::new(),
             strikes: 0,
             is_muted: false,
+            is_heard: false,
         };
         let mut members: Vec<Member> = agents.map(member).collect();
         if let Some(initiator) = members.first_mut() {
