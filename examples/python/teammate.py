@@ -1,57 +1,69 @@
 #!/usr/bin/env python3
-"""A member of teams: joins whoever calls it, says a sentence when it holds the floor, and counts the words of its tasks.
+"""A member of teams: joins whoever calls it, counts the words of what the lead asks when it holds the floor, and votes.
 
-    python3 teammate.py http://127.0.0.1:8080 carol "$(llmx token carol)" [TASKS]
+    python3 teammate.py http://127.0.0.1:8080 carol "$(llmx token carol)" [TEAMS]
 
-It goes on until it is asked to end, or after so many tasks. `lead.py` calls it.
+It goes on until it is asked to end, or until so many teams it joined have ended. `lead.py` calls it.
 """
 from exchange import Exchange, arguments
+
+
+class Team:
+    """What is known of one team."""
+
+    def __init__(self, lead):
+        self.lead = lead
+        self.step, self.asked, self.counted, self.voted = 0, (0, ""), None, None
 
 
 class Member:
     def __init__(self, name):
         self.name = name
-        self.leads, self.steps, self.voted, self.briefs = {}, {}, set(), {}
+        self.teams = {}
 
     def answer(self, negotiation, told):
         """What a delivery is answered with; None: nothing."""
         if told["act"] == "cfp" and "team" in told:
-            self.leads[negotiation] = told["team"]["lead"]
+            self.teams[negotiation] = Team(told["team"]["lead"])
             return {"act": "join"}
-        if told["act"] == "cfp":  # of a task that goes by award, where there is a brief
-            if "brief" not in told:
-                return {"act": "refuse", "reason": "works in teams only"}
-            return {"act": "offer", "terms": {}, "round": told["round"]}
-        if told["act"] == "accept" and "brief" in told:
-            self.briefs[negotiation] = told["brief"]
-            return {"act": "confirm", "award_no": told["award_no"]}
-        if told["act"] == "ack" and told["disposition"] == "committed" and negotiation in self.briefs:  # the work may begin
-            words = len(self.briefs.pop(negotiation)["text"].split())
-            return {"act": "inform", "kind": "result", "result": f"{words} words"}
-        if told["act"] == "floor":
-            return self.speak(negotiation, told)
+        if told["act"] == "cfp":
+            return {"act": "refuse", "reason": "works in teams only"}
+        if told["act"] == "floor" and negotiation in self.teams:
+            return self.speak(self.teams[negotiation], told)
         return None
 
     def speak(self, team, floor):
-        if floor["step"] <= self.steps.get(team, 0):  # one may overtake another
+        if "said" in floor and floor["by"] == team.lead and floor["step"] > team.asked[0]:
+            team.asked = (floor["step"], floor["said"].get("text", ""))
+        if floor["step"] <= team.step:  # one may overtake another
             return None
-        self.steps[team] = floor["step"]
-        if floor["state"] == "voting" and floor["conclusion"]["offer_id"] not in self.voted:
-            conclusion = floor["conclusion"]
-            self.voted.add(conclusion["offer_id"])
-            if conclusion["by"] == self.name:
-                return None
-            return {"act": "accept", "offer_id": conclusion["offer_id"], "terms_digest": conclusion["terms_digest"]}
+        team.step = floor["step"]
+        if floor["state"] == "voting":
+            return self.vote(team, floor["conclusion"])
         if floor.get("speaker") != self.name:
             return None
         if floor["state"] == "concluding":  # nothing else is taken any more
             return {"act": "conclude", "turn": floor["turn"], "text": "no conclusion of mine"}
-        words = {"act": "say", "turn": floor["turn"], "text": f"I count words, turn {floor['turn']}"}
-        return {**words, "next": self.leads[team]} if team in self.leads else words
+        team.counted = words(team.asked[1])
+        return {"act": "say", "turn": floor["turn"], "text": team.counted, "next": team.lead}
+
+    def vote(self, team, conclusion):
+        """Against a conclusion without the number that it has counted itself."""
+        if conclusion["by"] == self.name or conclusion["offer_id"] == team.voted:
+            return None
+        team.voted = conclusion["offer_id"]
+        if team.counted and team.counted not in conclusion["text"]:
+            return {"act": "refuse", "reason": "that is not what I counted"}
+        return {"act": "accept", "offer_id": conclusion["offer_id"], "terms_digest": conclusion["terms_digest"]}
+
+
+def words(text):
+    """The number of words behind the first colon, if there is one."""
+    return f"{len(text.partition(':')[2].split() or text.split())} words"
 
 
 def main():
-    given = arguments(__doc__, tasks={"nargs": "?", "type": int, "default": -1, "metavar": "TASKS"})
+    given = arguments(__doc__, teams={"nargs": "?", "type": int, "default": -1, "metavar": "TEAMS"})
     member = Member(given.agent)
     with Exchange(given.url, given.agent, given.token) as exchange:
         exchange.register(description="counts words")
@@ -60,13 +72,13 @@ def main():
             negotiation, told = delivery["envelope"]["negotiation"], delivery["payload"]
             payload = member.answer(negotiation, told)
             if payload is not None and exchange.reply(delivery, payload):
-                words = payload.get("text", payload.get("result", ""))
-                print(f"{negotiation}: {told['act']}: {payload['act']} {words}".rstrip(), flush=True)
-                if payload["act"] == "inform":
-                    given.tasks -= 1
-            if told["act"] == "closed" and given.tasks == 0:
-                exchange.acknowledge(delivery)
-                return
+                said = payload.get("text", payload.get("reason", ""))
+                print(f"{negotiation}: {told['act']}: {payload['act']} {said}".rstrip(), flush=True)
+            if told["act"] == "closed" and member.teams.pop(negotiation, None):
+                given.teams -= 1
+                if given.teams == 0:
+                    exchange.acknowledge(delivery)
+                    return
 
 
 if __name__ == "__main__":

@@ -1,56 +1,67 @@
 //! A member of teams: `cargo run -p agents --example teammate -- http://127.0.0.1:8080 bob "$(llmx token bob)"`.
 //!
-//! It joins every team that it is called to, says one sentence when it holds the floor, takes every task, and works on it with a
-//! function: it counts words. `examples/python/lead.py` calls it.
+//! It joins every team that it is called to, counts the words of what the lead asks when it holds the floor, and votes against a
+//! conclusion without its number. `examples/python/lead.py` calls it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use agents::team::{
-    FunctionWorker, MemberPlan, Speaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner, TeamView, WorkRequest,
-    WorkRunner,
+    FunctionWorker, MemberPlan, Speaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner, TeamView, WorkRunner,
 };
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{AgentOptions, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::payload::Terms;
-use schemas::team::{Brief, TeamCall};
+use schemas::team::{Brief, Spoken, TeamCall};
 use schemas::{AgentId, NegotiationId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Passes the floor back to the lead.
-struct Sentence;
+/// Counts the words of what the lead said last, and passes the floor back to it.
+#[derive(Default)]
+struct Counter {
+    counted: Option<String>,
+}
 
-impl Speaker for Sentence {
+impl Speaker for Counter {
     fn speak(&mut self, view: &TeamView) -> TeamMove {
-        TeamMove::Say { text: format!("I count words. Goal: {}", view.goal), next: Some(view.lead.clone()) }
+        let asked = view.recap.values().rev().find(|remark| remark.by == view.lead).map(|remark| &remark.said);
+        let counted = words(if let Some(Spoken::Text { text }) = asked { text } else { &view.goal });
+        show(&format!("{}: say {counted}", view.team));
+        self.counted = Some(counted.clone());
+        TeamMove::Say { text: counted, next: Some(view.lead.clone()) }
+    }
+
+    fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
+        let is_for = self.counted.as_ref().is_none_or(|counted| conclusion.contains(counted));
+        show(&format!("{}: {} {conclusion:?}", view.team, if is_for { "for" } else { "against" }));
+        is_for
     }
 }
 
-/// Joins every team and takes every task.
+/// The number of words behind the first colon, if there is one.
+fn words(text: &str) -> String {
+    let behind = text.split_once(':').map_or(text, |(_, behind)| behind);
+    format!("{} words", behind.split_whitespace().count())
+}
+
+/// Joins every team. Tasks are not in force yet.
 struct Willing;
 
 impl TeamPlanner for Willing {
     fn join(&mut self, team: &NegotiationId, goal: &str, call: &TeamCall) -> Result<MemberPlan, String> {
         show(&format!("{team}: {} calls to {goal:?}: join", call.lead));
-        Ok(MemberPlan { terms: Terms::new(), speaker: Box::new(Sentence) })
+        Ok(MemberPlan { terms: Terms::new(), speaker: Box::new(Counter::default()) })
     }
 
     fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
-        Ok(Terms::new())
+        Err("takes no tasks".to_owned())
     }
 
-    fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String> {
-        show(&format!("{}: task {} ({}): confirm", brief.team, brief.task, brief.title));
-        Ok(TaskPlan::Alone)
+    fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
+        Err("takes no tasks".to_owned())
     }
-}
-
-fn count_words(request: &WorkRequest) -> Result<String, String> {
-    let result = format!("{} words", request.text.split_whitespace().count());
-    show(&format!("{}: done: {result}", request.task));
-    Ok(result)
 }
 
 /// A line for each thing that happens.
@@ -71,7 +82,7 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let description = Some("counts words".to_owned());
     let control = HttpTransport::try_new(&url)?;
     control.register(&identity, &Registration { consent, description, ..Registration::default() }).await?;
-    let hands = TeamHands::new(WorkRunner::new(FunctionWorker::new(count_words)));
+    let hands = TeamHands::new(WorkRunner::new(FunctionWorker::new(|_| Err("takes no tasks".to_owned()))));
     let way = (Arc::new(WebSocketTransport::new(&url)) as _, identity.clone(), AgentOptions::default());
     let running = TeamAgent::spawn(Willing, hands, way, CancellationToken::new());
     running.connected().await?;

@@ -36,7 +36,7 @@ const OWN_ID: &str = "play";
 /// Arguments of `llmx team`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/mission.json --json\n\n\
+    after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/evening.json --json\n\n\
     What teams are: docs/teams.md"
 )]
 pub struct TeamArgs {
@@ -48,8 +48,8 @@ pub struct TeamArgs {
 enum TeamCommand {
     /// Play a scenario on an exchange of its own, to its conclusion
     #[command(
-        after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/survey.json --nats-local\n  \
-        llmx team play domains/teams/mission.json --websocket --trace mission.jsonl\n\n\
+        after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/evening.json --nats-local\n  \
+        llmx team play domains/teams/evening.json --websocket --trace evening.jsonl\n\n\
         Every agent of the file runs in this process and speaks with the exchange as any other would. What was said and done\n\
         is printed team by team; the digest behind it is of everything that does not depend on timing, so that two runs can\n\
         be compared. Exit codes: 1 when the team ends without a conclusion or an invariant is violated, 2 for a bad file.\n\

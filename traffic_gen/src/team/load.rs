@@ -1,7 +1,8 @@
 //! Many teams on a running exchange: agents that are called to, and call others to, teams, open-loop. What [`crate::live`] is for
 //! the contract net.
 //!
-//! Whom a lead calls, what each says, which tasks there are and how each votes is drawn from the seed and the team alone.
+//! Whom a lead calls, what each says and how each votes is drawn from the seed and the team alone. Tasks are not in force, so
+//! none is assigned (docs/spec/team.md#tm-26).
 
 mod ledger;
 mod summary;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::team::{
-    AssignMove, FunctionWorker, MemberPlan, ScriptedSpeaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner,
-    TeamRequest, Vote, WorkRunner,
+    FunctionWorker, MemberPlan, ScriptedSpeaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner, TeamRequest,
+    Vote, WorkRunner,
 };
 use agents::{AgentHandle, AgentOptions};
 use rand::seq::SliceRandom;
@@ -20,7 +21,7 @@ use rand_chacha::ChaCha12Rng;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
-use schemas::team::{AssignedTask, Brief, Seats, TaskMode, TeamCall, TeamRules, VoteOf, VoteRules};
+use schemas::team::{Brief, Seats, TeamCall, TeamRules, VoteOf, VoteRules};
 use schemas::{AgentId, NegotiationId};
 use telemetry::Tracer;
 use tokio::time::Instant;
@@ -48,8 +49,6 @@ const SAY_WORDS: usize = 12;
 const REPLY_MS: u64 = 5_000;
 /// The hard end of a team, in milliseconds.
 const ENDS_MS: u64 = 60_000;
-/// Longest that the owner of a task may take, in milliseconds.
-const PERFORM_MS: u64 = 10_000;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -95,10 +94,6 @@ struct TeamPlot {
     rules: TeamRules,
     /// Says of each member.
     says: usize,
-    /// Owners of its tasks, as places among the members; the lead's own is 0.
-    owners: Vec<usize>,
-    /// Whether it waits for the tasks at once.
-    mode: TaskMode,
     /// How the members vote at first; yes later.
     votes: Vec<Vote>,
 }
@@ -128,7 +123,6 @@ impl TeamScenario {
         let votes: Vec<Vote> =
             members.iter().map(|_| if random.random_bool(0.3) { Vote::No } else { Vote::Yes }).collect();
         let vote = random.random_bool(0.5).then_some(VoteRules { of: VoteOf::Majority, vote_ms: 5_000, attempts: 2 });
-        let tasks = random.random_range(0..=2);
         let rules = TeamRules {
             members: Seats { min: 2, max: MEMBERS_MAX },
             turns: 32,
@@ -137,14 +131,7 @@ impl TeamScenario {
             vote,
             ..TeamRules::default()
         };
-        TeamPlot {
-            rules,
-            says: random.random_range(1..=3),
-            owners: (0..tasks).map(|_| random.random_range(0..size)).collect(),
-            mode: if random.random_bool(0.5) { TaskMode::Sync } else { TaskMode::Async },
-            votes,
-            members,
-        }
+        TeamPlot { rules, says: random.random_range(1..=3), votes, members }
     }
 
     fn random(&self, team: u64, place: u64) -> ChaCha12Rng {
@@ -156,19 +143,7 @@ impl TeamScenario {
     /// What a member says in a team; the lead's place is 0.
     fn speaker(&self, number: u64, plot: &TeamPlot, place: usize) -> ScriptedSpeaker {
         let mut random = self.random(number, 1 + place as u64);
-        let mut moves: Vec<TeamMove> = (0..plot.says).map(|_| TeamMove::say(sentence(&mut random))).collect();
-        if place == 0 && !plot.owners.is_empty() {
-            let task = |(index, owner): (usize, &usize)| AssignedTask {
-                title: format!("task {}", index + 1),
-                text: sentence(&mut random),
-                owner: plot.members.get(*owner).map(|owner| self.agent_name(*owner)),
-                requires: Vec::new(),
-                reply_within_ms: None,
-                perform_ms: Some(PERFORM_MS),
-            };
-            let tasks: Vec<AssignedTask> = plot.owners.iter().enumerate().map(task).collect();
-            moves.insert(1, TeamMove::Assign(AssignMove { mode: plot.mode, policy: None, tasks }));
-        }
+        let moves: Vec<TeamMove> = (0..plot.says).map(|_| TeamMove::say(sentence(&mut random))).collect();
         let conclusion = (place == 0).then(|| format!("team {number} has spoken {} times", plot.says));
         let votes = plot.votes.get(place).map(|vote| vec![*vote]).unwrap_or_default();
         ScriptedSpeaker::new(moves, conclusion, votes)
@@ -202,11 +177,11 @@ impl TeamPlanner for LoadPlanner {
     }
 
     fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
-        Ok(fit())
+        Err("no task is assigned".to_owned())
     }
 
     fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
-        Ok(TaskPlan::Alone)
+        Err("no task is assigned".to_owned())
     }
 }
 
@@ -243,7 +218,7 @@ impl TeamPopulation {
         for name in (0..scenario.agents).map(|number| scenario.agent_name(number)) {
             let identity = (access.identity)(&name);
             registered.register(&identity, &registration).await?;
-            let worker = FunctionWorker::new(|request| Ok(format!("{}: {}", request.title, request.text.len())));
+            let worker = FunctionWorker::new(|_| Err("no task is assigned".to_owned()));
             let way = ((access.transport)(&name), identity, observed(&scenario.options, Some(ledger)));
             let planner = LoadPlanner { scenario: scenario.clone(), agent: name };
             agents.push(TeamAgent::spawn(planner, TeamHands::new(WorkRunner::new(worker)), way, cancel.clone()));
