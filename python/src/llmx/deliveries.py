@@ -39,6 +39,12 @@ Outcome = Literal[
     "agreement",
     "no_agreement",
     "ended",
+    "concluded",
+    "unconcluded",
+    "not_formed",
+    "consensus",
+    "plurality",
+    "no_answer",
 ]
 """How a negotiation ended."""
 

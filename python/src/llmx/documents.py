@@ -10,17 +10,21 @@ Attribute = int | str
 Terms = Mapping[str, Attribute]
 """Attributes by name; `price` is an integer."""
 
+Protocol = Literal["contract_net", "alternating_offers", "team", "panel"]
+"""What a call may open. The package itself takes part in contract nets and bargains."""
+
 Effect = Literal["allow", "deny", "ask"]
 Comparison = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsentRule:
-    """Whose calls, and through which topic; a member that is left out matches everything."""
+    """Whose calls, to what, and through which topic; a member that is left out matches everything."""
 
     effect: Effect
     topic: str | None = None
     counterpart: str | None = None
+    protocol: Protocol | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,7 @@ EVERYBODY = Consent(default="allow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """An agent as it registers itself."""
+    """An agent as it registers itself. Searches read `description` and `tags`."""
 
     capabilities: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
@@ -46,6 +50,9 @@ class Registration:
     durable: bool | None = None
     receipts: Literal["exceptions", "all"] | None = None
     description: str | None = None
+    kind: Literal["human", "thing"] | None = None
+    tags: tuple[str, ...] | None = None
+    visibility: Literal["listed", "consented", "hidden"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
