@@ -30,21 +30,28 @@ fn unanimous_panels_of_4_7_and_12_cost_3_5_and_9_asks() {
 #[test]
 fn panels_that_never_agree_ask_every_seat_until_a_selection_and_then_the_two_it_keeps() {
     let folder = tempfile::tempdir().unwrap();
-    for (seats, asks) in [(3, 9), (4, 10), (7, 16), (12, 26)] {
-        let mut panel: Value =
-            serde_json::from_str(&std::fs::read_to_string(file(&format!("split_{seats}"))).unwrap()).unwrap();
-        // Without an agent that ranks there is one ask fewer.
+    // Three are too few for a selection: nobody ranks.
+    for (seats, answers, ranks) in [(3, 9, 0), (4, 10, 1), (7, 16, 1), (12, 26, 1)] {
+        let name = format!("split_{seats}");
+        let mut panel: Value = serde_json::from_str(&std::fs::read_to_string(file(&name)).unwrap()).unwrap();
         panel["panel"]["select"]["ranker"] = json!({"kind": "support"});
         panel["agents"].as_array_mut().unwrap().pop();
         let path = folder.path().join("split.json");
         std::fs::write(&path, panel.to_string()).unwrap();
-        let played = document(&llmx(&["panel", "play", path.to_str().unwrap(), "--json"]))["played"].clone();
-        let (asked, finding) = (&played["asks"], &played["finding"]);
-        assert_eq!((&asked["answers"], &asked["rounds"]), (&json!(asks), &json!(3)), "{played}");
-        assert_eq!((&played["outcome"], &played["detail"]), (&json!("plurality"), &json!("rounds")), "{played}");
-        assert_eq!((&finding["calls"]["answers"], &finding["calls"]["answered"]), (&json!(asks), &json!(asks)));
-        let kept = if seats > 3 { 2 } else { 3 };
-        assert_eq!((&finding["agreed"], &finding["of"]), (&json!(1), &json!(kept)), "{played}");
+        let by_support = document(&llmx(&["panel", "play", path.to_str().unwrap(), "--json"]))["played"].clone();
+        // The panel as it stands in its file has an agent that ranks.
+        for (played, ranks) in [(play(&name, &[]), ranks), (by_support, 0)] {
+            let (asked, finding) = (&played["asks"], &played["finding"]);
+            let counts = (&asked["answers"], &asked["ranks"], &asked["rounds"]);
+            assert_eq!(counts, (&json!(answers), &json!(ranks), &json!(3)), "{played}");
+            let by_agent = asked["by_agent"].as_object().unwrap().values().map(|count| count.as_u64().unwrap());
+            assert_eq!(by_agent.sum::<u64>(), answers + ranks, "as those counted them who were asked: {played}");
+            let (calls, all) = (&finding["calls"], answers + ranks);
+            assert_eq!((&calls["answers"], &calls["answered"]), (&json!(answers), &json!(all)), "{played}");
+            assert_eq!((&played["outcome"], &played["detail"]), (&json!("plurality"), &json!("rounds")), "{played}");
+            let kept = if seats > 3 { 2 } else { 3 };
+            assert_eq!((&finding["agreed"], &finding["of"]), (&json!(1), &json!(kept)), "{played}");
+        }
     }
 }
 
