@@ -12,9 +12,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy_core::{Event, Phase, Protocol};
+use policy_core::{AskKind, Event, Phase, Protocol};
 use prometheus::{Error, IntCounter, Registry};
-use schemas::delivery::{CloseReason, Disposition, Notification, Outcome};
+use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, Stopped};
 use schemas::{Act, Lane};
 use strum::VariantArray;
 use telemetry::metrics::LATENCY_S;
@@ -64,6 +64,10 @@ telemetry::metrics! {
             = "exchange_state_transitions_total";
         /// Logged messages by what became of them.
         dispositions: Counter[kind: Act = Act::FROM_AGENTS, disposition: Disposition] = "exchange_dispositions_total";
+        /// Asks of panels, by what was asked for.
+        panel_calls: Counter[kind: AskKind] = "exchange_panel_calls_total";
+        /// Panels that came to a finding, by what stopped them.
+        panel_stops: Counter[by: Stopped] = "exchange_panel_stops_total";
     }
 }
 
@@ -480,9 +484,9 @@ impl NegotiationMetrics {
                 self.ended_duration.of(*protocol, *outcome).observe(seconds(*elapsed_us));
                 self.rounds.of(*protocol, *outcome).observe(f64::from(*rounds));
             }
+            Event::Asked { kind, count, .. } => self.panel_calls.of(*kind).inc_by(u64::from(*count)),
+            Event::Found(decision) => self.panel_stops.of(decision.stopped).inc(),
             Event::Decided(_)
-            | Event::Asked { .. }
-            | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }

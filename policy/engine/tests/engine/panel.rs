@@ -67,6 +67,10 @@ async fn a_panel_is_asked_in_rounds_registered_before_its_finding_and_counted_un
     }
     assert_eq!(sample(&registry, "exchange_negotiations_open", "asking"), 0.0);
     assert_eq!(sample(&registry, "exchange_negotiations_closed_total", "consensus"), 1.0);
+    let asked = ["answer", "rank"].map(|kind| sample(&registry, "exchange_panel_calls_total", kind));
+    assert_eq!(asked, [8.0, 0.0], "four seats in two rounds");
+    let stopped = ["answers", "rounds"].map(|by| sample(&registry, "exchange_panel_stops_total", by));
+    assert_eq!(stopped, [1.0, 0.0]);
 }
 
 /// Alice asks four agents at once.
