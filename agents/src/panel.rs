@@ -2,7 +2,7 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | [`panelist`] | what does an agent answer to an ask? (pure) |
+//! | here, [`Panelist`] | what does an agent answer to an ask? (pure) |
 //! | [`member`] | how does it take part on the exchange? |
 //! | [`stub`] | what does a scripted panelist answer, by its accuracy, its ratings and a seed? (pure) |
 //! | [`parse`] | what does a model's text say of ratings, orders and answers? (pure) |
@@ -12,11 +12,65 @@
 
 pub mod file;
 pub mod member;
-pub mod panelist;
 pub mod parse;
 pub mod stub;
 
+use schemas::NegotiationId;
+use schemas::delivery::Ask;
+use schemas::panel::PanelAnswer;
+
 pub use file::{PanelFile, StubAgent};
 pub use member::PanelMember;
-pub use panelist::{AskReply, Panelist};
-pub use stub::{AnswerScript, Question, Questions, StubPanelist, StubProfile};
+pub use stub::{AnswerScript, StubPanelist, StubProfile, StubQuestion, StubQuestions};
+
+/// What an agent does with an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskReply {
+    /// Answers it.
+    Answer(Box<PanelAnswer>),
+    /// Leaves the panel for good, and says why.
+    Refuse(String),
+    /// Says nothing. A seat is asked again in the next round.
+    Silence,
+}
+
+impl AskReply {
+    /// A seat's answer to an ask; none: no opinion.
+    #[must_use]
+    pub fn answer(ask: &Ask, answer: Option<String>) -> Self {
+        Self::Answer(Box::new(PanelAnswer { round: ask.round, answer: Some(answer), ..PanelAnswer::default() }))
+    }
+}
+
+/// Answers the asks of panels. Pure, as a [`Strategy`](crate::Strategy) is: no clock, no input or output.
+///
+/// A function `FnMut(&NegotiationId, &Ask) -> AskReply` is a panelist, which neither ranks nor reviews.
+pub trait Panelist: Send {
+    /// Answers as a seat.
+    fn answer(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply;
+
+    /// Ranks the answers of a round: 1 to `keep` places in `ask.peers`, counted from 1, the best first.
+    fn rank(&mut self, _panel: &NegotiationId, _ask: &Ask, _keep: u32) -> AskReply {
+        AskReply::Refuse("does not rank".to_owned())
+    }
+
+    /// Reviews the answers of a round: a text or nothing, and a rating, for each entry of `ask.peers`.
+    fn review(&mut self, _panel: &NegotiationId, _ask: &Ask) -> AskReply {
+        AskReply::Refuse("does not review".to_owned())
+    }
+
+    /// Answers whatever the ask is for.
+    fn reply(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
+        match ask.rank {
+            Some(rank) => self.rank(panel, ask, rank.keep),
+            None if ask.review => self.review(panel, ask),
+            None => self.answer(panel, ask),
+        }
+    }
+}
+
+impl<F: FnMut(&NegotiationId, &Ask) -> AskReply + Send> Panelist for F {
+    fn answer(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
+        self(panel, ask)
+    }
+}

@@ -11,8 +11,7 @@ use anyhow::Context;
 use experiments::dylan::{DylanPart, DylanPlan};
 #[cfg(feature = "llm")]
 use experiments::model::gullible::GullibleTally;
-use experiments::plan::presets::{PRESETS, preset};
-use experiments::plan::{Asked, Plan, read};
+use experiments::plan::{Asked, PRESETS, Plan, preset, read};
 use experiments::run::{CellBus, ExperimentError, ExperimentSummary, RunningCell, Standing, run_experiment};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

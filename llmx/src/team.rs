@@ -21,7 +21,7 @@ use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Violations;
-use traffic_gen::team::{Stage, TeamPlayError, Transcript, play};
+use traffic_gen::team::{PlayContext, TeamPlayError, Transcript, play};
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::read_text;
@@ -156,8 +156,8 @@ async fn play_on(
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let options = AgentOptions { tracer: crate::output::tracer(), ..AgentOptions::default() };
-    let stage = Stage { access, options, recorder: Arc::clone(recorder) };
-    play(&stage, scenario, OWN_ID).await
+    let context = PlayContext { access, options, recorder: Arc::clone(recorder) };
+    play(&context, scenario, OWN_ID).await
 }
 
 /// Reads a scenario file.

@@ -18,7 +18,7 @@ pub mod tally;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use agents::panel::Question;
+use agents::panel::StubQuestion;
 use schemas::delivery::{Ask, Finding, PanelistReport};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
@@ -90,7 +90,7 @@ pub struct PlayedPanel {
 impl PlayedPanel {
     /// What came of a panel, and whether that is right, where that is known.
     #[must_use]
-    pub fn of(question: Option<&Question>, end: PanelEnd) -> Self {
+    pub fn of(question: Option<&StubQuestion>, end: PanelEnd) -> Self {
         let PanelEnd { panel, finding, closing, asks } = end;
         let answer = finding.as_ref().map(|finding| &*finding.answer);
         let is_right = question.map(|question| answer == Some(question.right.as_str()));

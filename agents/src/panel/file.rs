@@ -12,7 +12,7 @@ use schemas::payload::TEXT_LEN_MAX;
 use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::Deserialize;
 
-use super::stub::{Question, Questions, StubPanelist, StubProfile};
+use super::stub::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
 use crate::fault::{DocumentFault, read_json};
 
 /// Longest name, in characters.
@@ -26,7 +26,7 @@ pub struct PanelFile {
     /// The question.
     pub task: String,
     /// Its answers, the right one and the wrong ones; none where no agent needs to know them.
-    pub question: Option<Question>,
+    pub question: Option<StubQuestion>,
     /// The rules.
     pub panel: PanelSpec,
     /// Who calls.
@@ -117,7 +117,8 @@ impl PanelFile {
     /// A panelist that behaves like this agent.
     #[must_use]
     pub fn panelist(&self, agent: &StubAgent, seed: u64) -> StubPanelist {
-        let questions: Questions = self.question.iter().map(|question| (self.task.clone(), question.clone())).collect();
+        let questions: StubQuestions =
+            self.question.iter().map(|question| (self.task.clone(), question.clone())).collect();
         StubPanelist::new(agent.name.clone(), agent.profile.clone(), Arc::new(questions), seed)
     }
 }
@@ -131,7 +132,7 @@ fn general() -> DomainName {
 }
 
 impl Written {
-    fn question(&self) -> Result<Option<Question>, DocumentFault> {
+    fn question(&self) -> Result<Option<StubQuestion>, DocumentFault> {
         let of_rules = match &self.panel.answer {
             AnswerKind::Choice { options } => Some(options),
             AnswerKind::Exact { .. }
@@ -160,11 +161,11 @@ impl Written {
         if wrong.iter().collect::<BTreeSet<_>>().len() + 1 != options.len() {
             return Err(DocumentFault::at("/options", "an option stands there twice"));
         }
-        Ok(Some(Question { domain: domain_of(&self.panel), right: right.clone(), wrong }))
+        Ok(Some(StubQuestion { domain: domain_of(&self.panel), right: right.clone(), wrong }))
     }
 
     /// The agents, each with the pointer of its entry.
-    fn agents(&self, question: Option<&Question>) -> Result<Vec<(String, StubAgent)>, DocumentFault> {
+    fn agents(&self, question: Option<&StubQuestion>) -> Result<Vec<(String, StubAgent)>, DocumentFault> {
         let mut agents: Vec<(String, StubAgent)> = Vec::new();
         for (index, written) in self.agents.iter().enumerate() {
             let pointer = format!("/agents/{index}");
@@ -181,7 +182,7 @@ impl Written {
 }
 
 impl WrittenAgent {
-    fn check(&self, question: Option<&Question>) -> Result<(), DocumentFault> {
+    fn check(&self, question: Option<&StubQuestion>) -> Result<(), DocumentFault> {
         self.profile.check().map_err(|fault| fault.under("/profile"))?;
         let answers = self.profile.answers;
         let kind: &str = answers.into();

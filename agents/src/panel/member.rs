@@ -12,7 +12,7 @@ use schemas::Timestamp;
 use schemas::delivery::{Ask, Delivery, Notification};
 use schemas::payload::Reasoned;
 
-use super::panelist::{AskReply, Panelist};
+use super::{AskReply, Panelist};
 use crate::strategy::{Action, Outgoing, Strategy};
 
 /// See the module.

@@ -1,25 +1,25 @@
 //! Scripted panelists: what they answer follows from a profile, from what they were shown, and from draws that depend on
 //! seed, agent, panel and round only. The order in which peers are shown changes nothing but the order of their ratings.
 
-mod draws;
 mod profile;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use schemas::delivery::{Ask, Rated, ShownAnswer};
 use schemas::ids::DomainName;
 use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN};
-use schemas::{AgentId, NegotiationId};
+use schemas::{AgentId, Digest, NegotiationId};
 
-use super::panelist::{AskReply, Panelist};
+use super::{AskReply, Panelist};
 
-pub use draws::RoundDraws;
-pub use profile::{AnswerScript, Answering, Rating, StubProfile};
+pub use profile::{AnswerScript, AnswerStyle, Rating, StubProfile};
 
 /// A question whose answer scripted panelists know, more or less.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct StubQuestion {
     /// What it is about.
     pub domain: DomainName,
     /// The right answer.
@@ -29,14 +29,14 @@ pub struct Question {
 }
 
 /// Questions by the task of their call.
-pub type Questions = BTreeMap<String, Question>;
+pub type StubQuestions = BTreeMap<String, StubQuestion>;
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct StubPanelist {
     agent: AgentId,
     profile: StubProfile,
-    questions: Arc<Questions>,
+    questions: Arc<StubQuestions>,
     seed: u64,
 }
 
@@ -46,11 +46,11 @@ const RATING_MIDDLE: u32 = 3;
 impl StubPanelist {
     /// A panelist that behaves like its profile. What it is asked beside these questions it refuses, unless it has a script.
     #[must_use]
-    pub fn new(agent: AgentId, profile: StubProfile, questions: Arc<Questions>, seed: u64) -> Self {
+    pub fn new(agent: AgentId, profile: StubProfile, questions: Arc<StubQuestions>, seed: u64) -> Self {
         Self { agent, profile, questions, seed }
     }
 
-    fn round<'a>(&'a self, panel: &NegotiationId, ask: &Ask) -> Round<'a> {
+    fn round<'a>(&'a self, panel: &NegotiationId, ask: &Ask) -> StubRound<'a> {
         let question = ask.task.as_deref().and_then(|task| self.questions.get(task));
         let mut draws = RoundDraws::new(self.seed, &self.agent, panel, ask.round);
         let chances = Chances {
@@ -60,7 +60,7 @@ impl StubPanelist {
             holds: draws.happens(self.profile.holds),
             peer: draws.below(usize::MAX),
         };
-        Round { stub: self, question, draws, chances }
+        StubRound { stub: self, question, draws, chances }
     }
 
     fn scripted(&self, round: u32) -> Option<&AnswerScript> {
@@ -95,6 +95,35 @@ impl Panelist for StubPanelist {
     }
 }
 
+/// The draws of one agent in one round of a panel, to be made in a fixed order.
+pub struct RoundDraws(ChaCha12Rng);
+
+impl RoundDraws {
+    /// The same draws for the same seed, agent, panel and round.
+    #[must_use]
+    pub fn new(seed: u64, agent: &AgentId, panel: &NegotiationId, round: u32) -> Self {
+        let digest = Digest::of_parts(&[
+            &seed.to_be_bytes(),
+            agent.as_str().as_bytes(),
+            panel.as_str().as_bytes(),
+            &round.to_be_bytes(),
+        ]);
+        Self(ChaCha12Rng::from_seed(digest.0))
+    }
+
+    /// Whether something of this probability happens.
+    pub fn happens(&mut self, chance: f64) -> bool {
+        self.0.random::<f64>() < chance
+    }
+
+    /// A number below `bound`; 0 where that is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        let drawn = self.0.random::<u64>();
+        // Scaled rather than drawn within a range: a bound of 0 or 1 takes as many draws as any other.
+        usize::try_from((u128::from(drawn) * bound as u128) >> 64).unwrap_or(0)
+    }
+}
+
 /// What was drawn before anything was looked at: as many draws in every round.
 struct Chances {
     is_silent: bool,
@@ -105,14 +134,14 @@ struct Chances {
 }
 
 /// One agent in one round.
-struct Round<'a> {
+struct StubRound<'a> {
     stub: &'a StubPanelist,
-    question: Option<&'a Question>,
+    question: Option<&'a StubQuestion>,
     draws: RoundDraws,
     chances: Chances,
 }
 
-impl Round<'_> {
+impl StubRound<'_> {
     fn answer(mut self, ask: &Ask) -> AskReply {
         if self.chances.is_silent {
             return AskReply::Silence;
@@ -167,10 +196,10 @@ impl Round<'_> {
     /// Its answer, once it has rated its peers.
     fn find(&self, own: Option<&ShownAnswer>, peers: &[ShownAnswer], rated: &[u32]) -> Option<String> {
         match self.stub.profile.answers {
-            Answering::Debate => self.debated(own, peers, rated).or_else(|| self.drawn()),
-            Answering::Redraw | Answering::Script => self.drawn(),
-            Answering::Liar => self.question.and_then(|question| question.wrong.first().cloned()),
-            Answering::Dissent => Some(self.stub.agent.to_string()),
+            AnswerStyle::Debate => self.debated(own, peers, rated).or_else(|| self.drawn()),
+            AnswerStyle::Redraw | AnswerStyle::Script => self.drawn(),
+            AnswerStyle::Liar => self.question.and_then(|question| question.wrong.first().cloned()),
+            AnswerStyle::Dissent => Some(self.stub.agent.to_string()),
         }
     }
 

@@ -28,8 +28,8 @@ use schemas::{Act, Address, AgentId, AwardNo, NegotiationId, Payload, Timestamp}
 use tokio::sync::mpsc;
 
 use super::membership::TeamSide;
-use super::plan::{TaskPlan, TeamPlanner, TeamRequest};
 use super::view::TeamView;
+use super::{TaskPlan, TeamPlanner, TeamRequest};
 use crate::open::OpenNegotiations;
 use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 

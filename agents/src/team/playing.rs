@@ -9,10 +9,10 @@ use schemas::payload::Terms;
 use schemas::team::{Brief, TeamCall};
 use schemas::{AgentId, NegotiationId};
 
-use super::plan::{MemberPlan, TaskPlan, TeamPlanner, TeamRequest};
 use super::scenario::{MemberScript, Scenario, TaskCourse, TaskScript, TeamScript};
 use super::script::ScriptedSpeaker;
 use super::worker::{WorkRequest, Worker};
+use super::{MemberPlan, TaskPlan, TeamPlanner, TeamRequest};
 use crate::routine::RoutineFault;
 
 /// Code of a task that an agent of a scenario can only do with a sub-team, which has come to nothing.

@@ -2,7 +2,7 @@
 //! kept after the second round.
 
 use policy_core::panel::count::{consensus, quorum};
-use policy_core::panel::importance::{Importance, Layer, Node, Shown, importance};
+use policy_core::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -27,7 +27,7 @@ pub enum StubRanker {
 
 /// What a seat is shown.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct SeatView<'a> {
     /// The round, counted from 1.
     pub round: usize,
     /// How many were asked before it in this round.
@@ -40,7 +40,7 @@ pub struct Seen<'a> {
 
 /// What a seat says: an answer, and a rating for each peer.
 #[derive(Debug)]
-pub struct Said {
+pub struct SeatAnswer {
     /// A number that stands for the answer.
     pub answer: u32,
     /// 1 to 5; none: all alike.
@@ -67,7 +67,7 @@ pub fn play(
     seats: usize,
     ranker: StubRanker,
     random: &mut ChaCha8Rng,
-    mut says: impl FnMut(usize, &Seen<'_>, &mut ChaCha8Rng) -> Said,
+    mut says: impl FnMut(usize, &SeatView<'_>, &mut ChaCha8Rng) -> SeatAnswer,
 ) -> PlayedRounds {
     let (mut members, mut before): (Vec<usize>, Vec<(usize, u32)>) = ((0..seats).collect(), Vec::new());
     let (mut layers, mut calls, mut asked_first) = (Vec::new(), 0, 0);
@@ -81,11 +81,11 @@ pub fn play(
             for seat in asked {
                 let own = before.iter().find(|(other, _)| *other == seat).map(|(_, answer)| *answer);
                 let peers: Vec<(usize, u32)> = before.iter().filter(|(other, _)| *other != seat).copied().collect();
-                let said = says(seat, &Seen { round, place: answers.len(), own, peers: &peers }, random);
+                let said = says(seat, &SeatView { round, place: answers.len(), own, peers: &peers }, random);
                 let rating = |place: usize| said.ratings.as_ref().and_then(|all| all.get(place)).copied().unwrap_or(1);
                 let shown =
                     peers.iter().enumerate().map(|(place, (peer, _))| Shown { member: *peer, rating: rating(place) });
-                layer.nodes.push(Node { member: seat, own: own.map(|_| seat), shown: shown.collect() });
+                layer.nodes.push(LayerNode { member: seat, own: own.map(|_| seat), shown: shown.collect() });
                 answers.push((seat, said.answer));
             }
         }
@@ -145,7 +145,8 @@ mod tests {
     fn unanimous_panels_ask_a_quorum_and_those_that_never_agree_ask_everybody() {
         let calls = |seats: usize, answer: fn(usize) -> u32| {
             let mut random = ChaCha8Rng::seed_from_u64(1);
-            let said = |_, seen: &Seen<'_>, _: &mut ChaCha8Rng| Said { answer: answer(seen.place), ratings: None };
+            let said =
+                |_, seen: &SeatView<'_>, _: &mut ChaCha8Rng| SeatAnswer { answer: answer(seen.place), ratings: None };
             play(seats, StubRanker::Agent, &mut random, said).calls
         };
         assert_eq!([4, 7, 12].map(|seats| calls(seats, |_| 1)), [3, 5, 9]);
@@ -156,9 +157,9 @@ mod tests {
     fn kept_are_those_with_most_support() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         // Seats 1 and 3 agree; nobody else does.
-        let said = |seat, seen: &Seen<'_>, _: &mut ChaCha8Rng| {
+        let said = |seat, seen: &SeatView<'_>, _: &mut ChaCha8Rng| {
             assert!(seen.round < 3 || [1, 3].contains(&seat), "seat {seat} goes on");
-            Said { answer: if [1, 3].contains(&seat) { 9 } else { seat as u32 }, ratings: None }
+            SeatAnswer { answer: if [1, 3].contains(&seat) { 9 } else { seat as u32 }, ratings: None }
         };
         let played = play(5, StubRanker::Support, &mut random, said);
         assert_eq!((played.answer, played.consensus_in, played.calls), (9, Some(3), 12));

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{Said, Seen, StubRanker, play};
+use super::play::{SeatAnswer, SeatView, StubRanker, play};
 
 /// Questions of each row.
 const QUESTIONS: u64 = 2_809;
@@ -65,9 +65,9 @@ pub fn run(seed: u64) -> Vec<ReplayRow> {
         let mut questions = 0;
         for (answers, runs) in courses {
             for _ in 0..*runs {
-                let says = |_, seen: &Seen<'_>, _: &mut ChaCha8Rng| {
+                let says = |_, seen: &SeatView<'_>, _: &mut ChaCha8Rng| {
                     let round = answers.get(seen.round - 1).and_then(|round| round.get(seen.place));
-                    Said { answer: round.copied().unwrap_or(0), ratings: None }
+                    SeatAnswer { answer: round.copied().unwrap_or(0), ratings: None }
                 };
                 calls += play(n, StubRanker::Agent, &mut random, says).calls;
                 questions += 1;

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{Said, Seen, StubRanker, play};
+use super::play::{SeatAnswer, SeatView, StubRanker, play};
 
 const AGENTS: usize = 7;
 const ACCURACIES: [f64; AGENTS] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
@@ -102,13 +102,13 @@ pub fn exact() -> [(f64, f64); AGENTS] {
 }
 
 /// An honest agent that debates: it rates what it sees, and keeps its answer or takes one by its ratings.
-fn debates(seat: usize, seen: &Seen<'_>, random: &mut ChaCha8Rng) -> Said {
+fn debates(seat: usize, seen: &SeatView<'_>, random: &mut ChaCha8Rng) -> SeatAnswer {
     let accuracy = ACCURACIES.get(seat).copied().unwrap_or(0.0);
     let draw = |random: &mut ChaCha8Rng| {
         if random.random_bool(accuracy) { 0 } else { random.random_range(1..=WRONG as u32) }
     };
     if seen.round == 1 {
-        return Said { answer: draw(random), ratings: None };
+        return SeatAnswer { answer: draw(random), ratings: None };
     }
     let mut rate = |answer: u32| {
         let is_taken_for_right = (answer == 0) == random.random_bool(DISCERNMENT);
@@ -128,7 +128,7 @@ fn debates(seat: usize, seen: &Seen<'_>, random: &mut ChaCha8Rng) -> Said {
             taken.map_or_else(|| draw(random), |((_, answer), _)| *answer)
         }
     };
-    Said { answer, ratings: Some(ratings) }
+    SeatAnswer { answer, ratings: Some(ratings) }
 }
 
 /// Computes what is exact, and plays so many seeds from the first on.

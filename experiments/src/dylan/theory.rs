@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{Said, Seen, StubRanker, play};
+use super::play::{SeatAnswer, SeatView, StubRanker, play};
 
 /// Wrong options beside the right one.
 const WRONG: u32 = 3;
@@ -29,7 +29,7 @@ pub struct TheoryReport {
     /// By seats and accuracy.
     pub cells: Vec<TheoryCell>,
     /// How often liars that agree make a consensus in the first round.
-    pub liars: Compared,
+    pub liars: TheoryComparison,
 }
 
 /// One cell.
@@ -40,16 +40,16 @@ pub struct TheoryCell {
     /// Accuracy.
     pub p: f64,
     /// How often the first round agrees.
-    pub consensus: Compared,
+    pub consensus: TheoryComparison,
     /// Seats the first round asks.
-    pub asked: Compared,
+    pub asked: TheoryComparison,
     /// Asks of the whole panel.
-    pub calls: Compared,
+    pub calls: TheoryComparison,
 }
 
 /// A mean beside its expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Compared {
+pub struct TheoryComparison {
     /// By theory.
     pub exact: f64,
     /// What was played.
@@ -58,7 +58,7 @@ pub struct Compared {
     pub half_width: f64,
 }
 
-impl Compared {
+impl TheoryComparison {
     fn of(exact: f64, values: &[f64]) -> Self {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
@@ -116,7 +116,8 @@ pub fn run(seed: u64, panels: u64) -> TheoryReport {
         let mut random = random(cell);
         let (mut agreed, mut asked, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..panels {
-            let says = |_, _: &Seen<'_>, random: &mut ChaCha8Rng| Said { answer: answer(p, random), ratings: None };
+            let says =
+                |_, _: &SeatView<'_>, random: &mut ChaCha8Rng| SeatAnswer { answer: answer(p, random), ratings: None };
             let played = play(n, StubRanker::Agent, &mut random, says);
             agreed.push(f64::from(u8::from(played.consensus_in == Some(1))));
             asked.push(played.asked_first as f64);
@@ -126,23 +127,23 @@ pub fn run(seed: u64, panels: u64) -> TheoryReport {
         TheoryCell {
             n,
             p,
-            consensus: Compared::of(exact_c, &agreed),
-            asked: Compared::of(exact_a, &asked),
-            calls: Compared::of(exact_calls, &calls),
+            consensus: TheoryComparison::of(exact_c, &agreed),
+            asked: TheoryComparison::of(exact_a, &asked),
+            calls: TheoryComparison::of(exact_calls, &calls),
         }
     });
     let cells: Vec<TheoryCell> = cells.collect();
     let (n, f, p) = LIARS;
     let mut random = random(cells.len());
     let lie = |_| {
-        let says = |seat: usize, _: &Seen<'_>, random: &mut ChaCha8Rng| Said {
+        let says = |seat: usize, _: &SeatView<'_>, random: &mut ChaCha8Rng| SeatAnswer {
             answer: if seat < f { WRONG } else { answer(p, random) },
             ratings: None,
         };
         let played = play(n, StubRanker::Agent, &mut random, says);
         f64::from(u8::from(played.consensus_in == Some(1) && played.answer != 0))
     };
-    let liars = Compared::of(expected_of_liars(LIARS), &(0..panels).map(lie).collect::<Vec<_>>());
+    let liars = TheoryComparison::of(expected_of_liars(LIARS), &(0..panels).map(lie).collect::<Vec<_>>());
     TheoryReport { panels, cells, liars }
 }
 
@@ -164,7 +165,7 @@ impl fmt::Display for TheoryReport {
         writeln!(f, "independent agents, {} panels a cell: theory / stub", self.panels)?;
         writeln!(f, "{:>3} {:>6} {:>17} {:>17} {:>17}", "n", "p", "consensus", "asked", "calls")?;
         for cell in &self.cells {
-            let pair = |compared: Compared| format!("{:.4} / {:.4}", compared.exact, compared.mean);
+            let pair = |compared: TheoryComparison| format!("{:.4} / {:.4}", compared.exact, compared.mean);
             let columns = [cell.consensus, cell.asked, cell.calls].map(pair);
             writeln!(f, "{:>3} {:>6} {:>17} {:>17} {:>17}", cell.n, cell.p, columns[0], columns[1], columns[2])?;
         }

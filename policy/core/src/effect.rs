@@ -10,7 +10,7 @@ use schemas::{
 };
 
 use crate::acceptance::decision::{AwardLoss, Decision};
-use crate::negotiation::panel::PanelDecision;
+use crate::panel::decision::PanelDecision;
 use crate::protocol::{Phase, Protocol};
 
 /// One request to the world, or one fact about it.

@@ -31,11 +31,12 @@ pub mod effect;
 pub mod lane;
 pub mod limits;
 mod negotiation;
-/// The arithmetic of panels, without their machine: when answers are equal, who has a majority, who goes on, and what each
-/// contributed. Integers and exact fractions only (docs/spec/panel-answers.md).
+/// The arithmetic of panels, without their machine: when answers are equal, who has a majority, who goes on, what each
+/// contributed, and the record of it. Integers and exact fractions only (docs/spec/panel-answers.md).
 pub mod panel {
     pub mod bleu;
     pub mod count;
+    pub mod decision;
     pub mod fraction;
     pub mod importance;
     pub mod key;
@@ -50,12 +51,12 @@ pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, Regis
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;
-pub use negotiation::panel::{
-    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectedBy,
-    SelectionRecord,
-};
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
 pub use negotiation::{CHAIN_START, ChainLink, chained};
+pub use panel::decision::{
+    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectedBy,
+    SelectionRecord,
+};
 pub use policy::{PolicyFault, check, preset, presets};
 pub use protocol::{Phase, Protocol, SessionState};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use num_bigint::BigUint;
 use num_integer::Integer;
 use policy_core::panel::count::{consensus, quorum, tally};
-use policy_core::panel::importance::{Importance, Layer, Node, Shown, importance};
-use policy_core::panel::key::{Key, agrees, key};
+use policy_core::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
+use policy_core::panel::key::{AnswerKey, agrees, key};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use schemas::panel::{AnswerKind, ElementKind};
@@ -86,7 +86,7 @@ fn layers(members: usize, rounds: &[Round]) -> (Vec<Layer>, Vec<usize>) {
     let mut layers = Vec::new();
     for round in rounds {
         let now = replied(round);
-        let node = |member: &usize| Node {
+        let node = |member: &usize| LayerNode {
             member: *member,
             own: before.contains(member).then_some(*member),
             shown: before
@@ -173,7 +173,7 @@ proptest! {
     #[test]
     fn a_consensus_is_more_than_two_thirds_of_all_members(answers in vec(proptest::option::of(0..3_u8), 1..=32)) {
         let kind = AnswerKind::Exact { ignore_case: false };
-        let keys: Vec<Option<Key>> = answers.iter().map(|answer| answer.map(|answer| key(&kind, &answer.to_string()).unwrap())).collect();
+        let keys: Vec<Option<AnswerKey>> = answers.iter().map(|answer| answer.map(|answer| key(&kind, &answer.to_string()).unwrap())).collect();
         let counted = tally(&kind, &keys.iter().map(Option::as_ref).collect::<Vec<_>>());
         let most = (0..3).map(|answer| answers.iter().filter(|other| **other == Some(answer)).count()).max().unwrap();
         prop_assert_eq!(counted.most(), most);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use policy_core::panel::key::{Key, agrees};
+use policy_core::panel::key::{AnswerKey, agrees};
 use schemas::delivery::{
     Ask, Disposition, Finding, Notification, Outcome, PanelCalls, RankAsk, Rated, ShownAnswer, Stopped,
 };
@@ -43,7 +43,7 @@ pub(crate) struct Panel {
     pub(crate) ends_by: Timestamp,
     rounds: Vec<Round>,
     ranking: Option<Ranking>,
-    selection: Option<Selection>,
+    selection: Option<SelectedSeats>,
     calls: PanelCalls,
     usage: Usage,
     reported_by: u32,
@@ -84,7 +84,7 @@ struct Wave {
 
 #[derive(Debug, Clone)]
 struct Reply {
-    answer: Option<(String, Key)>,
+    answer: Option<(String, AnswerKey)>,
     text: Option<String>,
     /// Whom it was shown, and the ratings; none where it gave none.
     shown: Vec<AgentId>,
@@ -99,13 +99,13 @@ struct Ranking {
 }
 
 #[derive(Debug)]
-struct Selection {
+struct SelectedSeats {
     /// All candidates, the best first.
     ranked: Vec<AgentId>,
     keep: usize,
 }
 
-impl Selection {
+impl SelectedSeats {
     fn kept(&self) -> &[AgentId] {
         &self.ranked[..self.keep.min(self.ranked.len())]
     }
@@ -122,19 +122,19 @@ impl Round {
     }
 
     /// Those with an opinion, in the order of asking.
-    fn opinions(&self) -> Vec<(&AgentId, &Key)> {
+    fn opinions(&self) -> Vec<(&AgentId, &AnswerKey)> {
         self.replied().filter_map(|(agent, reply)| Some((agent, &reply.answer.as_ref()?.1))).collect()
     }
 }
 
 /// Who agrees with one, itself included.
-fn supporters(kind: &AnswerKind, opinions: &[(&AgentId, &Key)], of: &Key) -> Vec<AgentId> {
+fn supporters(kind: &AnswerKind, opinions: &[(&AgentId, &AnswerKey)], of: &AnswerKey) -> Vec<AgentId> {
     let others = opinions.iter().filter(|(_, key)| std::ptr::eq(*key, of) || agrees(kind, of, key));
     others.map(|(agent, _)| (*agent).clone()).collect()
 }
 
 /// The most that agree with one.
-fn most(kind: &AnswerKind, opinions: &[(&AgentId, &Key)]) -> usize {
+fn most(kind: &AnswerKind, opinions: &[(&AgentId, &AnswerKey)]) -> usize {
     opinions.iter().map(|(_, key)| supporters(kind, opinions, key).len()).max().unwrap_or(0)
 }
 
@@ -419,7 +419,7 @@ impl Panel {
         }
         self.ranking = None;
         let keep = usize::try_from(select.keep).expect("sixteen at most");
-        self.selection = Some(Selection { ranked, keep });
+        self.selection = Some(SelectedSeats { ranked, keep });
         let opinions = self.round().opinions();
         let kept: Vec<_> = opinions.into_iter().filter(|(agent, _)| !self.is_dropped(agent)).collect();
         if select.recheck && self.may_agree() && 3 * most(&self.rules.answer, &kept) > 2 * keep {
@@ -431,7 +431,7 @@ impl Panel {
     /// The candidates, the best first (docs/spec/panel-answers.md#pa-13).
     fn ranked(&self, ranker: &Ranker) -> Vec<AgentId> {
         let (round, opinions) = (self.round(), self.round().opinions());
-        let key = |(agent, key): &(&AgentId, &Key)| {
+        let key = |(agent, key): &(&AgentId, &AnswerKey)| {
             let support = supporters(&self.rules.answer, &opinions, key).len();
             let mut given: Vec<u32> = Vec::new();
             for (_, reply) in round.replied() {

@@ -3,7 +3,6 @@
 
 mod assigning;
 mod floor;
-mod forming;
 mod hearing;
 pub(crate) mod opening;
 mod repetition;
@@ -15,11 +14,13 @@ use policy_core::{Cause, Deliver};
 use schemas::delivery::{Notification, Outcome, RejectReason, Rejection};
 use schemas::ids::Capability;
 use schemas::payload::Terms;
+use schemas::policy::TieBreak;
 use schemas::team::{AtConclusion, Conclusion, ProposedConclusion, TeamRules, WRAP_TIMES};
 use schemas::{AgentId, AwardNo, Lot, NegotiationId, OfferId, Policy, RegisterKey, Timestamp};
 
 use crate::contract_net::{Party, count};
-use crate::{Moment, fact};
+use crate::scoring::Ranked;
+use crate::{Moment, fact, scoring};
 use floor::News;
 use tasks::{TaskBoard, TaskOrder};
 
@@ -229,7 +230,7 @@ impl Team {
         if count(self.joined().len()) + 1 < self.rules.members.min {
             return self.end(Outcome::NotFormed, None, moment);
         }
-        let ranking = forming::ranking(self, moment);
+        let ranking = self.ranking(moment);
         self.note_decision(&ranking, moment);
         let seats = usize::try_from(self.rules.members.max - 1).expect("at most 64");
         for (rank, &(index, offer_id)) in ranking.iter().enumerate() {
@@ -247,8 +248,35 @@ impl Team {
         self.tell(None, &News { has_new_members: true, ..News::default() });
     }
 
+    /// Who joined, the best first (docs/spec/team.md#tm-15).
+    fn ranking(&self, moment: Moment) -> Vec<(usize, OfferId)> {
+        let by_hash = Policy { tie_break: TieBreak::Hash, ..policy_core::preset("medium").expect("a preset") };
+        let joined = self.joined();
+        let offers = joined.iter().map(|&(index, offer)| Ranked {
+            contractor: self.people[index].agent.clone(),
+            offer,
+            score: self.score(index),
+            last_win: None,
+        });
+        let policy = self.policy.as_ref().unwrap_or(&by_hash);
+        let ranked = scoring::rank(policy, &self.id, moment.position, offers.collect());
+        let index_of = |ranked: Ranked| {
+            let index = self.people.iter().position(|person| person.agent == ranked.contractor);
+            (index.expect("it has joined"), ranked.offer)
+        };
+        ranked.into_iter().map(index_of).collect()
+    }
+
+    /// What terms are worth to the policy that the call names.
+    fn score(&self, index: usize) -> u32 {
+        match (&self.policy, &self.people[index].answer) {
+            (Some(policy), JoinAnswer::Joined(_, terms)) => scoring::score(policy, terms),
+            (_, _) => 0,
+        }
+    }
+
     fn note_decision(&mut self, ranking: &[(usize, OfferId)], moment: Moment) {
-        let ranked = ranking.iter().map(|&(index, offer)| (offer, forming::score(self, index), None, None, None));
+        let ranked = ranking.iter().map(|&(index, offer)| (offer, self.score(index), None, None, None));
         let ranked: Vec<_> = ranked.collect();
         self.facts.push(fact::decision_fact(&self.id, &Cause::Score, moment.position, moment.now, &ranked, &[]));
     }

@@ -59,7 +59,7 @@ impl<E: std::error::Error + Send + Sync> From<DrawingAreaErrorKind<E>> for PlotE
     }
 }
 
-type Panel<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type PlotArea<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Draws a picture as an SVG document.
 ///
@@ -118,7 +118,7 @@ fn panel(
     Ok(())
 }
 
-fn draw_outcomes(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
+fn draw_outcomes(picture: &Picture<'_>, chart: &mut PlotArea<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
     let at = |outcome: usize| (picture.plane.point(outcome)[x], picture.plane.point(outcome)[y]);
     let outcomes = picture.plane.outcomes();
     let every = outcomes.div_ceil(DOTS_MAX).max(1);
@@ -142,7 +142,11 @@ fn draw_outcomes(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usiz
 }
 
 /// Rings around the first outcome of each solution; one that solves several is named once.
-fn draw_solutions(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
+fn draw_solutions(
+    picture: &Picture<'_>,
+    chart: &mut PlotArea<'_, '_>,
+    (x, y): (usize, usize),
+) -> Result<(), PlotError> {
     let solutions = picture.solutions;
     let mut names_by_outcome: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     for (name, found) in [
@@ -164,7 +168,7 @@ fn draw_solutions(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usi
     Ok(())
 }
 
-fn draw_offers(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
+fn draw_offers(picture: &Picture<'_>, chart: &mut PlotArea<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
     let at = |outcome: usize| (picture.plane.point(outcome)[x], picture.plane.point(outcome)[y]);
     for (party, offers) in picture.offers.iter().enumerate() {
         let style: ShapeStyle = PARTY[party % PARTY.len()].stroke_width(1);
@@ -178,7 +182,11 @@ fn draw_offers(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usize,
     Ok(())
 }
 
-fn draw_agreement(picture: &Picture<'_>, chart: &mut Panel<'_, '_>, (x, y): (usize, usize)) -> Result<(), PlotError> {
+fn draw_agreement(
+    picture: &Picture<'_>,
+    chart: &mut PlotArea<'_, '_>,
+    (x, y): (usize, usize),
+) -> Result<(), PlotError> {
     let Some(agreement) = picture.agreement else { return Ok(()) };
     let at = (picture.plane.point(agreement)[x], picture.plane.point(agreement)[y]);
     let style = AGREEMENT.stroke_width(3);

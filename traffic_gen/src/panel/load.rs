@@ -6,8 +6,8 @@ mod summary;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agents::panel::stub::{Answering, Rating};
-use agents::panel::{Question, Questions, StubPanelist, StubProfile};
+use agents::panel::stub::{AnswerStyle, Rating};
+use agents::panel::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
 use agents::{AgentOptions, CallRequest};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -117,7 +117,7 @@ impl PanelScenario {
         StubProfile {
             accuracy: [(domain(), accuracy)].into(),
             discernment,
-            answers: if number % 8 == 7 { Answering::Liar } else { Answering::Debate },
+            answers: if number % 8 == 7 { AnswerStyle::Liar } else { AnswerStyle::Debate },
             rates: if number % 8 == 3 { Rating::Inverse } else { Rating::Honest },
             silent: 0.01,
             ..StubProfile::default()
@@ -163,10 +163,10 @@ fn domain() -> DomainName {
 }
 
 /// A question: a sum, and three that are not.
-fn question(number: u64) -> (String, Question) {
+fn question(number: u64) -> (String, StubQuestion) {
     let (one, other) = (11 + number, 17 + 3 * number);
     let wrong = [1, 10, 11].map(|off| (one + other + off).to_string()).to_vec();
-    (format!("What is {one} + {other}?"), Question { domain: domain(), right: (one + other).to_string(), wrong })
+    (format!("What is {one} + {other}?"), StubQuestion { domain: domain(), right: (one + other).to_string(), wrong })
 }
 
 /// What panels have come to so far.
@@ -194,7 +194,7 @@ pub async fn start(
     scenario: &PanelScenario,
     recorder: &Arc<Recorder>,
 ) -> Result<PanelPopulation, LiveError> {
-    let questions: Arc<Questions> = Arc::new((0..QUESTIONS).map(question).collect());
+    let questions: Arc<StubQuestions> = Arc::new((0..QUESTIONS).map(question).collect());
     let member = |number| {
         let name = scenario.agent_name(number);
         let stub = StubPanelist::new(name.clone(), scenario.profile(number), Arc::clone(&questions), scenario.seed);
@@ -255,7 +255,7 @@ async fn call(
     recorder: &Recorder,
     number: u64,
     intended: Instant,
-) -> Result<(Question, PanelEnd), PanelError> {
+) -> Result<(StubQuestion, PanelEnd), PanelError> {
     let drawn = scenario.panel(number);
     let (task, question) = question(drawn.question);
     let own_id = format!("{}-{number}", scenario.run);
@@ -268,7 +268,7 @@ async fn call(
 }
 
 /// A panel that was not opened is counted by the recorder.
-fn note(ledger: &PanelLedger, ended: Result<(Question, PanelEnd), PanelError>) -> Result<(), LiveError> {
+fn note(ledger: &PanelLedger, ended: Result<(StubQuestion, PanelEnd), PanelError>) -> Result<(), LiveError> {
     match ended {
         Ok((question, end)) => ledger.add(&PlayedPanel::of(Some(&question), end)),
         Err(PanelError::Live(error)) => return Err(error),

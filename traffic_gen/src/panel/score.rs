@@ -11,7 +11,7 @@ use std::fmt;
 use agents::fault::DocumentFault;
 use agents::panel::parse::{ReadingMode, ratings_inside};
 use policy_core::panel::count::consensus;
-use policy_core::panel::importance::{Importance, Layer, Node, Shown, importance};
+use policy_core::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
 use schemas::panel::{PANEL_ROUNDS_MAX, SEATS_MAX};
 use serde::{Deserialize, Serialize};
 
@@ -254,7 +254,7 @@ fn importance_of(
         let rating = |place: usize| given.as_ref().and_then(|given| given.get(place)).copied().unwrap_or(1);
         let is_own = |shown: usize| mode == ReadingMode::Panel && shown == act.agent;
         let rated = act.shown.iter().enumerate().filter(|(_, shown)| !is_own(**shown));
-        Node {
+        LayerNode {
             member: act.agent,
             own: act.shown.iter().copied().find(|shown| is_own(*shown)),
             shown: rated.map(|(place, shown)| Shown { member: *shown, rating: rating(place) }).collect(),

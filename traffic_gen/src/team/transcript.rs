@@ -220,12 +220,12 @@ impl TeamHeard {
 /// Keeps what the members of families are told. Give it to all of them as their [`Observer`].
 #[derive(Default)]
 pub struct TranscriptKeeper {
-    kept: Mutex<Kept>,
+    kept: Mutex<HeardTeams>,
     ended: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
+struct HeardTeams {
     teams: BTreeMap<NegotiationId, TeamHeard>,
     /// Roots of which somebody heard that they ended, or that they never began.
     over: BTreeSet<NegotiationId>,
@@ -267,7 +267,7 @@ impl TranscriptKeeper {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HeardTeams> {
         // A panic while noting leaves notes that are still worth reading.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,7 +302,7 @@ impl Observer for TranscriptKeeper {
     }
 }
 
-impl Kept {
+impl HeardTeams {
     fn told(&mut self, id: &NegotiationId, agent: &AgentId, told: &Notification) {
         let has_room = self.teams.len() < TEAMS_MAX;
         match told {

@@ -14,19 +14,19 @@ use crate::fault::DocumentFault;
 pub struct StubProfile {
     /// How often it finds the right answer by itself, by domain.
     pub accuracy: BTreeMap<DomainName, f64>,
-    /// How often it keeps its last answer, under [`Answering::Debate`].
+    /// How often it keeps its last answer, under [`AnswerStyle::Debate`].
     pub holds: f64,
     /// How often it takes a right answer for right and a wrong one for wrong.
     pub discernment: f64,
     /// How it rates.
     pub rates: Rating,
     /// How it finds its answers.
-    pub answers: Answering,
+    pub answers: AnswerStyle,
     /// How often it says nothing to an ask.
     pub silent: f64,
     /// The name of the ring it belongs to, under [`Rating::Ring`].
     pub ring: Option<String>,
-    /// What it says, under [`Answering::Script`]: an entry for each round, the last one from then on.
+    /// What it says, under [`AnswerStyle::Script`]: an entry for each round, the last one from then on.
     pub script: Vec<AnswerScript>,
 }
 
@@ -37,7 +37,7 @@ impl Default for StubProfile {
             holds: 0.5,
             discernment: 0.5,
             rates: Rating::Honest,
-            answers: Answering::Redraw,
+            answers: AnswerStyle::Redraw,
             silent: 0.0,
             ring: None,
             script: Vec::new(),
@@ -66,7 +66,7 @@ pub enum Rating {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub enum Answering {
+pub enum AnswerStyle {
     /// In every round by itself: right as often as its accuracy, otherwise a wrong one, each as likely.
     Redraw,
     /// At first by itself; then its own last answer, or a peer's, the better it rated that the likelier.
@@ -79,7 +79,7 @@ pub enum Answering {
     Script,
 }
 
-impl Answering {
+impl AnswerStyle {
     /// Whether it needs to know the options and which of them is right.
     #[must_use]
     pub fn needs_options(self) -> bool {
@@ -130,7 +130,7 @@ impl StubProfile {
         if (self.rates == Rating::Ring) != self.ring.is_some() {
             return Err(DocumentFault::at("/ring", "who rates a `ring` names it, and nobody else does"));
         }
-        if (self.answers == Answering::Script) == self.script.is_empty() {
+        if (self.answers == AnswerStyle::Script) == self.script.is_empty() {
             return Err(DocumentFault::at("/script", "who answers by `script` has one, and nobody else does"));
         }
         if self.script.len() > PANEL_ROUNDS_MAX as usize {

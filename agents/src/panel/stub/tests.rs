@@ -12,11 +12,11 @@ fn stub(profile: StubProfile) -> StubPanelist {
 fn named(name: &str, profile: StubProfile) -> StubPanelist {
     let domain = DomainName::try_new("general").unwrap();
     let wrong = ["A", "C", "D"].map(str::to_owned).to_vec();
-    let questions = Questions::from([(TASK.to_owned(), Question { domain, right: "B".to_owned(), wrong })]);
+    let questions = StubQuestions::from([(TASK.to_owned(), StubQuestion { domain, right: "B".to_owned(), wrong })]);
     StubPanelist::new(AgentId::try_new(name).unwrap(), profile, Arc::new(questions), 7)
 }
 
-fn profile(accuracy: f64, answers: Answering) -> StubProfile {
+fn profile(accuracy: f64, answers: AnswerStyle) -> StubProfile {
     let accuracy = BTreeMap::from([(DomainName::try_new("general").unwrap(), accuracy)]);
     StubProfile { accuracy, answers, ..StubProfile::default() }
 }
@@ -79,7 +79,7 @@ fn is_near(found: f64, wanted: f64) -> bool {
 
 #[test]
 fn it_is_right_as_often_as_its_accuracy_and_otherwise_wrong_in_every_way_alike() {
-    let mut ann = stub(profile(0.7, Answering::Redraw));
+    let mut ann = stub(profile(0.7, AnswerStyle::Redraw));
     for (answer, chance) in [("B", 0.7), ("A", 0.1), ("C", 0.1), ("D", 0.1)] {
         let found = share(|panel| text(ann.answer(panel, &ask(1))) == answer);
         assert!(is_near(found, chance), "{answer}: {found}");
@@ -88,7 +88,7 @@ fn it_is_right_as_often_as_its_accuracy_and_otherwise_wrong_in_every_way_alike()
 
 #[test]
 fn what_it_says_depends_on_seed_agent_panel_and_round_and_not_on_the_order_of_peers() {
-    let debater = profile(0.5, Answering::Debate);
+    let debater = profile(0.5, AnswerStyle::Debate);
     let peers = [("A", "1"), ("B", "2"), ("C", "3")];
     let mut reversed = peers;
     reversed.reverse();
@@ -110,7 +110,7 @@ fn what_it_says_depends_on_seed_agent_panel_and_round_and_not_on_the_order_of_pe
 
 #[test]
 fn in_a_debate_it_holds_its_answer_or_takes_over_one_the_likelier_the_better_it_rated_it() {
-    let mut ann = stub(StubProfile { discernment: 1.0, holds: 0.4, ..profile(0.0, Answering::Debate) });
+    let mut ann = stub(StubProfile { discernment: 1.0, holds: 0.4, ..profile(0.0, AnswerStyle::Debate) });
     let ask = second_ask(Some("D"), &[("A", ""), ("B", ""), ("C", "")]);
     // Rated 1.5, 4.5 and 1.5 in the mean; the mean of the shares is close to the share of the means.
     for (answer, chance) in [("D", 0.4), ("B", 0.6 * 0.6), ("A", 0.6 * 0.2), ("C", 0.6 * 0.2)] {
@@ -128,7 +128,7 @@ fn each_way_of_rating_gives_the_ratings_it_says() {
     let peers = [("B", "ring north"), ("A", "ring south"), ("C", "")];
     let rated = |rates, ring: Option<&str>, number| {
         let ring = ring.map(str::to_owned);
-        let profile = StubProfile { discernment: 1.0, rates, ring, ..profile(0.5, Answering::Redraw) };
+        let profile = StubProfile { discernment: 1.0, rates, ring, ..profile(0.5, AnswerStyle::Redraw) };
         said(stub(profile).answer(&panel(number), &second_ask(None, &peers))).ratings.unwrap()
     };
     let (mut highest, mut lowest) = (0, 0);
@@ -147,7 +147,7 @@ fn each_way_of_rating_gives_the_ratings_it_says() {
 
 #[test]
 fn without_discernment_right_and_wrong_are_rated_alike_and_nobody_is_rated_unasked() {
-    let mut ann = stub(StubProfile { discernment: 0.5, ..profile(0.5, Answering::Redraw) });
+    let mut ann = stub(StubProfile { discernment: 0.5, ..profile(0.5, AnswerStyle::Redraw) });
     let ask = second_ask(None, &[("B", ""), ("A", "")]);
     for place in 0..2 {
         let found = share(|panel| said(ann.answer(panel, &ask)).ratings.unwrap()[place] >= 4);
@@ -160,24 +160,24 @@ fn without_discernment_right_and_wrong_are_rated_alike_and_nobody_is_rated_unask
 #[test]
 fn liars_say_one_wrong_answer_and_dissenters_their_name() {
     for number in 0..50 {
-        assert_eq!(text(stub(profile(1.0, Answering::Liar)).answer(&panel(number), &ask(1))), "A");
-        assert_eq!(text(named("dan", profile(1.0, Answering::Dissent)).answer(&panel(number), &ask(1))), "dan");
+        assert_eq!(text(stub(profile(1.0, AnswerStyle::Liar)).answer(&panel(number), &ask(1))), "A");
+        assert_eq!(text(named("dan", profile(1.0, AnswerStyle::Dissent)).answer(&panel(number), &ask(1))), "dan");
     }
 }
 
 #[test]
 fn it_is_silent_as_often_as_it_says_and_leaves_when_it_does_not_know_the_question() {
-    let mut ann = stub(StubProfile { silent: 0.2, ..profile(1.0, Answering::Redraw) });
+    let mut ann = stub(StubProfile { silent: 0.2, ..profile(1.0, AnswerStyle::Redraw) });
     let found = share(|panel| ann.answer(panel, &ask(1)) == AskReply::Silence);
     assert!(is_near(found, 0.2), "{found}");
     let unknown = Ask { task: Some("Why?".into()), ..ask(1) };
-    let mut ann = stub(profile(1.0, Answering::Redraw));
+    let mut ann = stub(profile(1.0, AnswerStyle::Redraw));
     assert_eq!(ann.answer(&panel(1), &unknown), AskReply::Refuse("does not know the question".to_owned()));
 }
 
 #[test]
 fn as_a_ranker_it_puts_what_looks_right_first() {
-    let mut carol = stub(StubProfile { discernment: 1.0, ..profile(0.5, Answering::Redraw) });
+    let mut carol = stub(StubProfile { discernment: 1.0, ..profile(0.5, AnswerStyle::Redraw) });
     let ask = Ask {
         rank: Some(RankAsk { keep: 2 }),
         peers: Some(["A", "B", "C", "B"].map(|answer| shown(answer, "")).to_vec()),
@@ -192,7 +192,7 @@ fn as_a_ranker_it_puts_what_looks_right_first() {
 
 #[test]
 fn as_a_reviewer_it_says_and_rates_what_it_thinks_and_is_rated_by_whether_that_is_right() {
-    let sharp = StubProfile { discernment: 1.0, ..profile(0.5, Answering::Redraw) };
+    let sharp = StubProfile { discernment: 1.0, ..profile(0.5, AnswerStyle::Redraw) };
     let mut rob = stub(sharp.clone());
     let asked = Ask { review: true, peers: Some(vec![shown("B", ""), shown("C", "")]), ..ask(1) };
     let reviewed = said(rob.reply(&panel(1), &asked));
@@ -216,7 +216,7 @@ fn a_script_is_followed_round_by_round_and_its_last_entry_from_then_on() {
         {"silent": true},
         {"refuse": "tired"},
     ]));
-    let profile = StubProfile { script: script.unwrap(), ..profile(0.0, Answering::Script) };
+    let profile = StubProfile { script: script.unwrap(), ..profile(0.0, AnswerStyle::Script) };
     let mut bob = stub(profile);
     let first = said(bob.answer(&panel(1), &ask(1)));
     assert_eq!((first.answer, first.text, first.ratings), (Some(Some("C".into())), Some("bob".into()), None));

@@ -12,7 +12,7 @@ use super::TeamAgent;
 use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::routine::RoutineFault;
-use crate::team::plan::TeamPlanner;
+use crate::team::TeamPlanner;
 use crate::team::worker::{WorkRequest, WorkRunner};
 use crate::transport::Transport;
 

@@ -5,7 +5,7 @@ use schemas::payload::{FAILURE_CODE_LEN_MAX, Failure, FailurePhase, Inform, Info
 use schemas::team::Brief;
 
 use crate::routine::RoutineFault;
-use crate::team::plan::TaskPlan;
+use crate::team::TaskPlan;
 
 /// See the module.
 pub struct OwnedTask {

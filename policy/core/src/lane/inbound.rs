@@ -152,7 +152,7 @@ impl LaneState {
                 (Some(rules), ..) => panel::opening::open(&opening, rules, context, share)
                     .map(Box::new)
                     .map(Negotiation::Panel)
-                    .map_err(|(reason, pointer)| UnknownSender::NotUnderstood(reason, pointer)),
+                    .map_err(unfit),
                 (None, Some(rules), _) => {
                     opening.open_bargain(rules, context, share).map(Box::new).map(Negotiation::Bargain).map_err(unfit)
                 }

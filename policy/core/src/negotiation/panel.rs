@@ -40,13 +40,11 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::phase::{PanelTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Ruling};
+use crate::panel::decision::SelectedBy;
 use crate::protocol::{Phase, Protocol};
 
 use finding::Ending;
-pub use finding::{
-    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectionRecord,
-};
-use round::{Place, Round};
+use round::{MemberIndex, PanelRound};
 use rules::PanelAction;
 
 /// What stands where a contract net names its policy.
@@ -55,7 +53,7 @@ const POLICY_WORD: &str = "panel";
 const AWARD: AwardNo = AwardNo(1);
 /// Most that take part: the initiator, the seats, a ranker and the reviewers.
 const MEMBERS_MAX: usize = 1 + SEATS_MAX + 1 + REVIEWERS_MAX;
-const _: () = assert!(MEMBERS_MAX <= Place::MAX as usize);
+const _: () = assert!(MEMBERS_MAX <= MemberIndex::MAX as usize);
 
 /// One open panel.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,11 +67,11 @@ pub(crate) struct Panel {
     /// Where the call stands.
     called_at: schemas::Position,
     /// The initiator, then everybody else in the order of their ids.
-    members: Vec<Member>,
+    members: Vec<PanelMember>,
     /// [`Phase::Asking`], [`Phase::Ranking`] or [`Phase::Ended`].
     phase: Phase,
     /// The last is the one that runs, or has just closed.
-    rounds: Vec<Round>,
+    rounds: Vec<PanelRound>,
     ranking: Option<Ranking>,
     selection: Option<Selected>,
     calls: PanelCalls,
@@ -86,7 +84,7 @@ pub(crate) struct Panel {
 
 /// Who takes part.
 #[derive(Debug, Serialize, Deserialize)]
-struct Member {
+struct PanelMember {
     party: Party,
     role: MemberRole,
     qos: Qos,
@@ -113,7 +111,7 @@ struct Ranking {
     ask: DeliveryId,
     rank_by: Timestamp,
     /// In the order in which the ranker sees them.
-    candidates: Vec<Place>,
+    candidates: Vec<MemberIndex>,
 }
 
 /// Who goes on after a selection.
@@ -122,34 +120,18 @@ struct Selected {
     after_round: u32,
     by: SelectedBy,
     /// All candidates, the best first.
-    ranked: Vec<Place>,
+    ranked: Vec<MemberIndex>,
     /// How many of them go on.
     keep: usize,
 }
 
-/// Who has ranked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SelectedBy {
-    /// The number of those that agree.
-    Support,
-    /// The ratings received.
-    Rating,
-    /// The order of asking.
-    Hash,
-    /// The agent named.
-    Agent,
-    /// The agent named did not rank in time: the number of those that agree.
-    Fallback,
-}
-
 impl Selected {
-    fn kept(&self) -> &[Place] {
+    fn kept(&self) -> &[MemberIndex] {
         self.ranked.get(..self.keep).unwrap_or(&self.ranked)
     }
 }
 
-impl Member {
+impl PanelMember {
     fn new(agent: AgentId, role: MemberRole, qos: Qos, is_durable: bool) -> Self {
         let party = Party::new(agent);
         Self { party, role, qos, is_durable, was_asked: false, strikes: 0, has_left: false }
@@ -157,7 +139,7 @@ impl Member {
 }
 
 impl ProtocolRules for Panel {
-    type Speaker = Place;
+    type Speaker = MemberIndex;
     type Action = PanelAction;
 
     fn header(&self) -> &Header {
@@ -168,20 +150,20 @@ impl ProtocolRules for Panel {
         &mut self.header
     }
 
-    fn speaker(&self, agent: &AgentId) -> Option<Place> {
+    fn speaker(&self, agent: &AgentId) -> Option<MemberIndex> {
         if self.members.first().is_some_and(|initiator| initiator.party.agent == *agent) {
             return Some(0);
         }
         let others = self.members.get(1..)?;
         let index = others.binary_search_by(|one| one.party.agent.cmp(agent)).ok()?;
-        Place::try_from(index + 1).ok()
+        MemberIndex::try_from(index + 1).ok()
     }
 
-    fn party(&self, speaker: Place) -> &Party {
+    fn party(&self, speaker: MemberIndex) -> &Party {
         &self.member(speaker).party
     }
 
-    fn party_mut(&mut self, speaker: Place) -> &mut Party {
+    fn party_mut(&mut self, speaker: MemberIndex) -> &mut Party {
         &mut self.members[usize::from(speaker)].party
     }
 
@@ -194,7 +176,7 @@ impl ProtocolRules for Panel {
     }
 
     /// One that names a round may be of an earlier one, and ends nothing then.
-    fn leaves(&self, speaker: Place, payload: &Payload) -> bool {
+    fn leaves(&self, speaker: MemberIndex, payload: &Payload) -> bool {
         matches!(payload, Payload::Cancel(reasoned) if speaker == 0 && reasoned.round.is_none())
     }
 
@@ -208,9 +190,9 @@ impl ProtocolRules for Panel {
         Protocol::Panel.as_str().to_owned()
     }
 
-    fn hear(&mut self, _: Place, _: &InputContext<'_>) {}
+    fn hear(&mut self, _: MemberIndex, _: &InputContext<'_>) {}
 
-    fn judge(&self, speaker: Place, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<PanelAction> {
+    fn judge(&self, speaker: MemberIndex, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<PanelAction> {
         self.judge_message(speaker, incoming, context)
     }
 
@@ -222,7 +204,7 @@ impl ProtocolRules for Panel {
         None
     }
 
-    fn follow(&mut self, speaker: Place, action: PanelAction, context: &mut InputContext<'_>) {
+    fn follow(&mut self, speaker: MemberIndex, action: PanelAction, context: &mut InputContext<'_>) {
         match action {
             PanelAction::Nothing => {}
             PanelAction::Strike => self.strike(speaker, context),
@@ -239,31 +221,31 @@ impl Panel {
         self.phase
     }
 
-    fn member(&self, place: Place) -> &Member {
+    fn member(&self, place: MemberIndex) -> &PanelMember {
         &self.members[usize::from(place)]
     }
 
-    fn agent(&self, place: Place) -> &AgentId {
+    fn agent(&self, place: MemberIndex) -> &AgentId {
         &self.member(place).party.agent
     }
 
     /// The seats, in the order of their ids.
-    fn seats(&self) -> impl Iterator<Item = Place> {
+    fn seats(&self) -> impl Iterator<Item = MemberIndex> {
         (0..).zip(&self.members).filter(|(_, member)| member.role == MemberRole::Seat).map(|(place, _)| place)
     }
 
     /// The round that runs, or has just closed.
-    fn round(&self) -> &Round {
+    fn round(&self) -> &PanelRound {
         &self.rounds[self.rounds.len() - 1]
     }
 
-    fn round_mut(&mut self) -> &mut Round {
+    fn round_mut(&mut self) -> &mut PanelRound {
         let last = self.rounds.len() - 1;
         &mut self.rounds[last]
     }
 
     /// Who was to rank, if an agent was.
-    fn ranker(&self) -> Option<Place> {
+    fn ranker(&self) -> Option<MemberIndex> {
         match &self.rules.select.as_ref()?.ranker {
             Ranker::Agent { agent, .. } => self.speaker(agent),
             Ranker::Support | Ranker::Rating | Ranker::Hash => None,
@@ -271,7 +253,7 @@ impl Panel {
     }
 
     /// Whether a selection has dropped a seat.
-    fn is_dropped(&self, place: Place) -> bool {
+    fn is_dropped(&self, place: MemberIndex) -> bool {
         self.selection.as_ref().is_some_and(|selection| !selection.kept().contains(&place))
     }
 
@@ -376,7 +358,7 @@ impl Panel {
         )?;
         ensure((2..=MEMBERS_MAX).contains(&members.len()), "a panel has too few members, or too many")?;
         let others = members.get(1..).unwrap_or_default();
-        let is_initiator = |one: &Member| one.role == MemberRole::Initiator;
+        let is_initiator = |one: &PanelMember| one.role == MemberRole::Initiator;
         ensure(
             members.first().is_some_and(is_initiator) && !others.iter().any(is_initiator),
             "a panel has one initiator",
@@ -385,7 +367,7 @@ impl Panel {
         members.iter().try_for_each(|one| one.party.check())?;
         check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
         let is_seat =
-            |place: Place| members.get(usize::from(place)).is_some_and(|member| member.role == MemberRole::Seat);
+            |place: MemberIndex| members.get(usize::from(place)).is_some_and(|member| member.role == MemberRole::Seat);
         let rounds = (1..).zip(&self.rounds);
         let in_order = rounds.into_iter().all(|(number, round)| round.number == number && round.is_sound(is_seat));
         ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;

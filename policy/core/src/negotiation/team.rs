@@ -38,7 +38,7 @@ use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
 use ballot::{Ballot, ConclusionText};
-use roster::{Roster, Standing};
+use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
 use told::SaidBefore;
 pub(crate) use told::view_of;
@@ -179,7 +179,7 @@ impl ProtocolRules for Team {
             TeamAction::Nothing => {}
             TeamAction::Strike => self.strike(speaker, context),
             TeamAction::Join(offer, capabilities) => self.join(speaker, offer, capabilities, context),
-            TeamAction::Decline => self.decline(speaker, Standing::Declined, context),
+            TeamAction::Decline => self.decline(speaker, MemberStanding::Declined, context),
             TeamAction::Say { text, next } => self.say(speaker, text, next, context),
             TeamAction::Pause(text) => self.pause(speaker, text, context),
             TeamAction::Conclude(conclusion) => self.conclude(conclusion, context),

@@ -3,7 +3,7 @@
 use schemas::Digest;
 use schemas::panel::AnswerKind;
 
-use super::key::{Key, agrees};
+use super::key::{AnswerKey, agrees};
 
 /// Fewest equal answers that are a consensus among `members`, whether those replied or not: more than two thirds.
 #[must_use]
@@ -19,7 +19,7 @@ pub const fn consensus(count: usize, members: usize) -> bool {
 
 /// Which answers of a round agree with which.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tally {
+pub struct AnswerTally {
     /// By answer: those that agree with it, itself among them, ascending; none for no answer.
     supporters: Vec<Vec<usize>>,
 }
@@ -27,7 +27,7 @@ pub struct Tally {
 /// Counts the answers of a round. `None` stands for a member without an answer, silent or without opinion: it agrees with
 /// nothing.
 #[must_use]
-pub fn tally(kind: &AnswerKind, answers: &[Option<&Key>]) -> Tally {
+pub fn tally(kind: &AnswerKind, answers: &[Option<&AnswerKey>]) -> AnswerTally {
     let mut supporters = vec![Vec::new(); answers.len()];
     for (place, answer) in answers.iter().enumerate() {
         let Some(answer) = answer else { continue };
@@ -40,10 +40,10 @@ pub fn tally(kind: &AnswerKind, answers: &[Option<&Key>]) -> Tally {
         }
         supporters[place].push(place);
     }
-    Tally { supporters }
+    AnswerTally { supporters }
 }
 
-impl Tally {
+impl AnswerTally {
     /// The answers that agree with this one, itself among them, ascending; none where there is no answer.
     #[must_use]
     pub fn supporters(&self, answer: usize) -> &[usize] {
@@ -151,8 +151,8 @@ mod tests {
         Digest::of_bytes(&[u8::try_from(answer).unwrap()])
     }
 
-    fn of(answers: &[Option<&str>]) -> Tally {
-        let keys: Vec<Option<Key>> =
+    fn of(answers: &[Option<&str>]) -> AnswerTally {
+        let keys: Vec<Option<AnswerKey>> =
             answers.iter().map(|answer| answer.map(|text| key(&EXACT, text).unwrap())).collect();
         tally(&EXACT, &keys.iter().map(Option::as_ref).collect::<Vec<_>>())
     }

@@ -12,12 +12,12 @@ pub struct Layer {
     /// How many members it has, those without a reply included.
     pub members: usize,
     /// Those that replied, each once.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<LayerNode>,
 }
 
 /// A member that replied, and how it weighs those of the layer before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct LayerNode {
     /// Its number in its layer, from 0.
     pub member: usize,
     /// Its own number in the layer before, if it replied there. What it contributes to itself is fixed.
@@ -149,7 +149,7 @@ struct Weights {
 
 impl Weights {
     /// Its own reply weighs 1/k of the k it was shown, its own included. The others have the rest in proportion to their ratings.
-    fn of(node: &Node, replied: &[bool]) -> Option<Self> {
+    fn of(node: &LayerNode, replied: &[bool]) -> Option<Self> {
         let all = node.own.into_iter().chain(node.shown.iter().map(|shown| shown.member));
         if !all_within(replied, all.clone()) {
             return None;
@@ -278,17 +278,17 @@ mod tests {
         [layer(4, (0..4).map(first).collect()), layer(4, (0..3).zip(ratings).map(node).collect())]
     }
 
-    fn layer(members: usize, nodes: Vec<Node>) -> Layer {
+    fn layer(members: usize, nodes: Vec<LayerNode>) -> Layer {
         Layer { members, nodes }
     }
 
-    fn first(member: usize) -> Node {
+    fn first(member: usize) -> LayerNode {
         node(member, None, &[])
     }
 
-    fn node(member: usize, own: Option<usize>, shown: &[(usize, u32)]) -> Node {
+    fn node(member: usize, own: Option<usize>, shown: &[(usize, u32)]) -> LayerNode {
         let shown = shown.iter().map(|(member, rating)| Shown { member: *member, rating: *rating }).collect();
-        Node { member, own, shown }
+        LayerNode { member, own, shown }
     }
 
     fn fraction(numerator: u64, denominator: u64) -> Fraction {

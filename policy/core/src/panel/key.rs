@@ -21,14 +21,14 @@ pub const ELEMENTS_MAX: usize = 64;
 
 /// An answer as it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Key {
+pub enum AnswerKey {
     /// Equal texts agree.
     Text(String),
     /// Compared by BLEU.
     Tokens(Tokens),
 }
 
-impl Key {
+impl AnswerKey {
     /// The key as a text; of an answer compared by BLEU its tokens, with a blank between two.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -65,7 +65,7 @@ pub enum BadAnswer {
 ///
 /// # Errors
 /// [`BadAnswer`] when the text is no answer of the kind.
-pub fn key(kind: &AnswerKind, text: &str) -> Result<Key, BadAnswer> {
+pub fn key(kind: &AnswerKind, text: &str) -> Result<AnswerKey, BadAnswer> {
     match kind {
         AnswerKind::Exact { ignore_case } => Ok(exact(text, *ignore_case)),
         AnswerKind::Choice { options } => choice(text, options).map(str::to_owned),
@@ -73,16 +73,16 @@ pub fn key(kind: &AnswerKind, text: &str) -> Result<Key, BadAnswer> {
         AnswerKind::Math => Ok(math::key(text)),
         AnswerKind::Set { of, separator } => set(text, *of, separator),
         AnswerKind::Json => json::key(text),
-        AnswerKind::Bleu { .. } => return Tokens::try_new(text).map(Key::Tokens),
+        AnswerKind::Bleu { .. } => return Tokens::try_new(text).map(AnswerKey::Tokens),
     }
-    .map(Key::Text)
+    .map(AnswerKey::Text)
 }
 
 /// Whether two answers of a kind are the same one. What stands in for "no answer" agrees with nothing: it has no key.
 #[must_use]
-pub fn agrees(kind: &AnswerKind, one: &Key, other: &Key) -> bool {
+pub fn agrees(kind: &AnswerKind, one: &AnswerKey, other: &AnswerKey) -> bool {
     match (kind, one, other) {
-        (AnswerKind::Bleu { at_least_permille }, Key::Tokens(one), Key::Tokens(other)) => {
+        (AnswerKind::Bleu { at_least_permille }, AnswerKey::Tokens(one), AnswerKey::Tokens(other)) => {
             bleu::is_alike(one, other, *at_least_permille)
         }
         _ => one == other,

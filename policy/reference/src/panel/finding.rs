@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use policy_core::panel::key::Key;
+use policy_core::panel::key::AnswerKey;
 use schemas::delivery::{Finding, Outcome, PanelistReport, Stopped, UsageTotal};
 use schemas::{AgentId, Digest};
 
@@ -23,7 +23,7 @@ pub(super) fn of(panel: &Panel, deciding: usize, outcome: Outcome, stopped: Stop
         outcome,
         stopped,
         answer: answer.as_str().into(),
-        key: if let Key::Text(text) = key { Some(text) } else { None },
+        key: if let AnswerKey::Text(text) = key { Some(text) } else { None },
         agreed: count(supporters.len()),
         of: count(of),
         round: count(deciding + 1),

@@ -14,12 +14,12 @@ use crate::invariants::{Invariant, Verdict};
 /// A call or an ANSWER, as far as it is read here.
 #[derive(Deserialize)]
 struct SpokenMessage<P> {
-    envelope: Speaker,
+    envelope: SpokenEnvelope,
     payload: P,
 }
 
 #[derive(Deserialize)]
-struct Speaker {
+struct SpokenEnvelope {
     msg_id: MsgId,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct WatchedAgents<'a> {
 }
 
 /// What one agent says in one round.
-struct Said<'a> {
+struct RoundAnswer<'a> {
     agent: &'a AgentId,
     answer: &'a PanelAnswer,
 }
@@ -153,7 +153,7 @@ impl PanelSeen {
                 format!("{agent} was shown in round {} of {id} what nobody said in {shown_round}: {ask:?}", ask.round)
             });
             let in_running = |peer: &ShownAnswer| {
-                let is_said = |said: Said<'_>| said.agent != agent && said.is_shown_as(peer);
+                let is_said = |said: RoundAnswer<'_>| said.agent != agent && said.is_shown_as(peer);
                 self.said_in(ask.round).any(is_said) && !others().any(|said| said.is_shown_as(peer))
             };
             let is_sealed = !(is_seat && peers.iter().any(in_running));
@@ -212,18 +212,18 @@ impl PanelSeen {
     }
 
     /// What was said in a round, and was not refused.
-    fn said_in(&self, round: u32) -> impl Iterator<Item = Said<'_>> {
+    fn said_in(&self, round: u32) -> impl Iterator<Item = RoundAnswer<'_>> {
         let taken = |message: &(AgentId, MsgId)| {
             self.dispositions.get(message).is_none_or(|disposition| *disposition == Disposition::Ok)
         };
         let taken = self.answers.iter().filter(move |(message, _)| taken(message));
         taken
-            .flat_map(|((agent, _), bodies)| bodies.iter().map(move |answer| Said { agent, answer }))
+            .flat_map(|((agent, _), bodies)| bodies.iter().map(move |answer| RoundAnswer { agent, answer }))
             .filter(move |said| said.answer.round == round)
     }
 }
 
-impl Said<'_> {
+impl RoundAnswer<'_> {
     fn is_shown_as(&self, shown: &ShownAnswer) -> bool {
         let answer = self.answer.answer.as_ref().map(Option::as_deref);
         answer == Some(shown.answer.as_deref()) && self.answer.text.as_deref() == shown.text.as_deref()

@@ -23,9 +23,9 @@ fn a_panel_depends_on_seed_and_number_and_its_seats_are_different_agents() {
 
 #[test]
 fn questions_differ_and_each_has_one_right_answer() {
-    let questions: Questions = (0..QUESTIONS).map(question).collect();
+    let questions: StubQuestions = (0..QUESTIONS).map(question).collect();
     assert_eq!(questions.len() as u64, QUESTIONS);
-    for (task, Question { right, wrong, .. }) in &questions {
+    for (task, StubQuestion { right, wrong, .. }) in &questions {
         let sum: u64 =
             task.split(|letter: char| !letter.is_ascii_digit()).filter_map(|word| word.parse::<u64>().ok()).sum();
         assert_eq!(*right, sum.to_string(), "{task}");

@@ -26,7 +26,7 @@ pub(crate) struct Unfit {
 }
 
 impl Unfit {
-    fn plain(reason: NotUnderstoodReason) -> Self {
+    pub(crate) fn plain(reason: NotUnderstoodReason) -> Self {
         Self { reason, pointer: None }
     }
 

@@ -8,32 +8,37 @@ use schemas::record::Qos;
 use schemas::{Timestamp, WireTime};
 
 use super::Panel;
-use super::round::{Place, Reply, Round};
+use super::round::{MemberIndex, PanelRound, SeatReply};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;
 use crate::panel::ranker::showing;
 
 /// The round whose answers are shown in the one that runs.
-fn before(panel: &Panel) -> Option<&Round> {
+fn before(panel: &Panel) -> Option<&PanelRound> {
     panel.rounds.iter().rev().nth(1)
 }
 
 /// Whose answers of the round before a seat is shown beside its own, in the order it sees them: who replied there and goes
 /// on.
-pub(super) fn peers_of(panel: &Panel, recipient: Place) -> Vec<Place> {
-    let replied = before(panel).into_iter().flat_map(Round::replies).map(|(place, _)| place);
+pub(super) fn peers_of(panel: &Panel, recipient: MemberIndex) -> Vec<MemberIndex> {
+    let replied = before(panel).into_iter().flat_map(PanelRound::replies).map(|(place, _)| place);
     let others = replied.filter(|place| *place != recipient && !panel.is_dropped(*place)).collect();
     let ended = before(panel).and_then(|round| round.closed_at);
     in_order(panel, recipient, others, ended)
 }
 
 /// These answers of the round that has just closed, in the order somebody sees them.
-pub(super) fn shown_to(panel: &Panel, recipient: Place, shown: Vec<Place>) -> Vec<Place> {
+pub(super) fn shown_to(panel: &Panel, recipient: MemberIndex, shown: Vec<MemberIndex>) -> Vec<MemberIndex> {
     in_order(panel, recipient, shown, panel.round().closed_at)
 }
 
-fn in_order(panel: &Panel, recipient: Place, mut shown: Vec<Place>, ended: Option<schemas::Position>) -> Vec<Place> {
+fn in_order(
+    panel: &Panel,
+    recipient: MemberIndex,
+    mut shown: Vec<MemberIndex>,
+    ended: Option<schemas::Position>,
+) -> Vec<MemberIndex> {
     let recipient = panel.agent(recipient);
     let ended = ended.unwrap_or(panel.called_at);
     shown.sort_by_cached_key(|place| showing(&panel.header.id, ended, recipient, panel.agent(*place)));
@@ -43,7 +48,7 @@ fn in_order(panel: &Panel, recipient: Place, mut shown: Vec<Place>, ended: Optio
 /// The asks of a wave.
 pub(super) fn to_seats(
     panel: &Panel,
-    wave: &[Place],
+    wave: &[MemberIndex],
     answer_by: Timestamp,
     context: &mut InputContext<'_>,
 ) -> Vec<Deliver> {
@@ -69,8 +74,8 @@ pub(super) fn to_seats(
 /// The ask of the ranker.
 pub(super) fn to_ranker(
     panel: &Panel,
-    ranker: Place,
-    candidates: &[Place],
+    ranker: MemberIndex,
+    candidates: &[MemberIndex],
     rank_by: Timestamp,
     context: &mut InputContext<'_>,
 ) -> Deliver {
@@ -98,16 +103,16 @@ fn plain(panel: &Panel, answer_by: Timestamp) -> Ask {
     }
 }
 
-fn answers(round: &Round, of: &[Place]) -> Vec<ShownAnswer> {
+fn answers(round: &PanelRound, of: &[MemberIndex]) -> Vec<ShownAnswer> {
     of.iter().filter_map(|place| round.reply_of(*place)).map(shown).collect()
 }
 
-fn shown(reply: &Reply) -> ShownAnswer {
+fn shown(reply: &SeatReply) -> ShownAnswer {
     ShownAnswer { answer: reply.answer.clone(), text: reply.text.clone(), reviews: Vec::new() }
 }
 
 /// Retried until the answer is due. Nobody waits long for one who is not there, unless it may be away for a while.
-fn delivery(panel: &Panel, to: Place, ask: Ask, context: &mut InputContext<'_>) -> Deliver {
+fn delivery(panel: &Panel, to: MemberIndex, ask: Ask, context: &mut InputContext<'_>) -> Deliver {
     let expires = ask.answer_by.0;
     let member = panel.member(to);
     let is_repeated = member.qos == Qos::AtLeastOnce && !member.is_durable;

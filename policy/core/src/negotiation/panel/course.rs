@@ -6,21 +6,22 @@ use schemas::panel::{Ranker, Usage};
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, DeliveryId};
 
-use super::round::{Asked, Place, Reply, Round};
-use super::{MemberRole, Panel, Ranking, Selected, SelectedBy, asks, finding};
+use super::round::{AskedSeat, MemberIndex, PanelRound, SeatReply};
+use super::{MemberRole, Panel, Ranking, Selected, asks, finding};
 use crate::effect::{AskKind, Event};
 use crate::negotiation::InputContext;
 use crate::negotiation::phase::PanelTimer;
 use crate::panel::count::consensus;
+use crate::panel::decision::SelectedBy;
 use crate::panel::ranker::{Candidate, asking, completed, rank, received};
 use crate::protocol::Phase;
 
 impl Panel {
     /// Begins a round of these members, `of` of them counting as all, and asks its first wave.
-    pub(super) fn begin_round(&mut self, mut members: Vec<Place>, of: usize, context: &mut InputContext<'_>) {
+    pub(super) fn begin_round(&mut self, mut members: Vec<MemberIndex>, of: usize, context: &mut InputContext<'_>) {
         let number = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX).saturating_add(1);
         members.sort_by_cached_key(|place| asking(&self.header.id, self.called_at, number, self.agent(*place)));
-        self.rounds.push(Round::new(number, of, members));
+        self.rounds.push(PanelRound::new(number, of, members));
         self.enter(Phase::Asking, context);
         self.ask_wave(context);
     }
@@ -29,7 +30,7 @@ impl Panel {
     fn ask_wave(&mut self, context: &mut InputContext<'_>) {
         let has_left: Vec<bool> = self.members.iter().map(|member| member.has_left).collect();
         let (asking, kind) = (self.rules.asking, self.rules.answer.clone());
-        let is_gone = |place: Place| has_left.get(usize::from(place)).copied().unwrap_or(true);
+        let is_gone = |place: MemberIndex| has_left.get(usize::from(place)).copied().unwrap_or(true);
         let wave = self.round_mut().next_wave(asking, &kind, is_gone);
         let answer_by = context.clock.plus_ms(self.rules.answer_ms).min(self.header.ends_by);
         self.note_asked(AskKind::Answer, wave.len(), context);
@@ -37,13 +38,13 @@ impl Panel {
             let Some(member) = self.place_of(&deliver.to) else { continue };
             self.calls.answers = self.calls.answers.saturating_add(1);
             self.members[usize::from(member)].was_asked = true;
-            let asked = Asked { member, ask: deliver.id, answer_by, is_waited: true, reply: None };
+            let asked = AskedSeat { member, ask: deliver.id, answer_by, is_waited: true, reply: None };
             self.round_mut().asked.push(asked);
             context.deliver(deliver);
         }
     }
 
-    fn place_of(&self, agent: &AgentId) -> Option<Place> {
+    fn place_of(&self, agent: &AgentId) -> Option<MemberIndex> {
         self.seats().find(|place| self.agent(*place) == agent)
     }
 
@@ -134,13 +135,13 @@ impl Panel {
     }
 
     /// Who may go on: whose answer in the round is an opinion.
-    fn candidates(&self) -> Vec<Place> {
+    fn candidates(&self) -> Vec<MemberIndex> {
         let with_opinion = self.round().replies().filter(|(_, reply)| reply.answer.is_some());
         with_opinion.map(|(place, _)| place).collect()
     }
 
     /// Asks the ranker; one that has left does not rank.
-    fn ask_ranker(&mut self, candidates: Vec<Place>, rank_ms: u64, context: &mut InputContext<'_>) {
+    fn ask_ranker(&mut self, candidates: Vec<MemberIndex>, rank_ms: u64, context: &mut InputContext<'_>) {
         let ranker = self.ranker().filter(|ranker| !self.member(*ranker).has_left);
         let Some(ranker) = ranker else { return self.select(SelectedBy::Fallback, &[], context) };
         let rank_by = context.clock.plus_ms(rank_ms).min(self.header.ends_by);
@@ -166,14 +167,14 @@ impl Panel {
     pub(super) fn order(&mut self, chosen: &[usize], usage: Option<Usage>, context: &mut InputContext<'_>) {
         self.note_answered(usage);
         let candidates = self.ranking.as_ref().map(|ranking| ranking.candidates.clone()).unwrap_or_default();
-        let chosen: Vec<Place> = chosen.iter().filter_map(|place| candidates.get(*place).copied()).collect();
+        let chosen: Vec<MemberIndex> = chosen.iter().filter_map(|place| candidates.get(*place).copied()).collect();
         self.select(SelectedBy::Agent, &chosen, context);
         // All of those it keeps may have left.
         self.advance(context);
     }
 
     /// Ranks the candidates, keeps the best, and goes on with them unless they agree.
-    fn select(&mut self, by: SelectedBy, chosen: &[Place], context: &mut InputContext<'_>) {
+    fn select(&mut self, by: SelectedBy, chosen: &[MemberIndex], context: &mut InputContext<'_>) {
         let Some(select) = &self.rules.select else { return };
         let (keep, recheck) = (usize::try_from(select.keep).unwrap_or(usize::MAX), select.recheck);
         let candidates = self.candidates();
@@ -181,10 +182,10 @@ impl Panel {
         let numbers: Vec<usize> =
             chosen.iter().filter_map(|one| candidates.iter().position(|other| other == one)).collect();
         let ranked = completed(&numbers, &ranked).into_iter().filter_map(|number| candidates.get(number).copied());
-        let ranked: Vec<Place> = ranked.collect();
+        let ranked: Vec<MemberIndex> = ranked.collect();
         self.ranking = None;
         self.selection = Some(Selected { after_round: self.round().number, by, ranked, keep });
-        let kept = |place: Place| !self.is_dropped(place);
+        let kept = |place: MemberIndex| !self.is_dropped(place);
         let is_agreed = || consensus(self.round().tally(&self.rules.answer, kept).most(), keep);
         if recheck && self.may_agree() && is_agreed() {
             self.find_consensus(Stopped::Selection, context);
@@ -194,11 +195,12 @@ impl Panel {
     }
 
     /// The candidates' numbers, the best first (docs/spec/panel-answers.md#pa-13).
-    fn ranked(&self, ranker: &Ranker, candidates: &[Place]) -> Vec<usize> {
+    fn ranked(&self, ranker: &Ranker, candidates: &[MemberIndex]) -> Vec<usize> {
         let round = self.round();
         let tally = round.tally(&self.rules.answer, |_| true);
-        let number = |place: Place| round.asked.iter().position(|asked| asked.member == place).unwrap_or(usize::MAX);
-        let given_to = |place: Place| -> Vec<u32> {
+        let number =
+            |place: MemberIndex| round.asked.iter().position(|asked| asked.member == place).unwrap_or(usize::MAX);
+        let given_to = |place: MemberIndex| -> Vec<u32> {
             let given = round.replies().flat_map(|(_, reply)| &reply.ratings);
             given.filter(|given| given.of == place && given.rating > 0).map(|given| u32::from(given.rating)).collect()
         };
@@ -214,7 +216,13 @@ impl Panel {
     }
 
     /// A seat replies.
-    pub(super) fn reply(&mut self, place: Place, reply: Reply, usage: Option<Usage>, context: &mut InputContext<'_>) {
+    pub(super) fn reply(
+        &mut self,
+        place: MemberIndex,
+        reply: SeatReply,
+        usage: Option<Usage>,
+        context: &mut InputContext<'_>,
+    ) {
         self.note_answered(usage);
         if let Some(asked) = self.round_mut().asked_mut(place) {
             (asked.reply, asked.is_waited) = (Some(reply), false);
@@ -233,13 +241,13 @@ impl Panel {
     }
 
     /// A seat, or the ranker, leaves for good.
-    pub(super) fn leave(&mut self, place: Place, context: &mut InputContext<'_>) {
+    pub(super) fn leave(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         self.members[usize::from(place)].has_left = true;
         self.stop_waiting_for(place, context);
     }
 
     /// Goes on without somebody who is waited for.
-    fn stop_waiting_for(&mut self, place: Place, context: &mut InputContext<'_>) {
+    fn stop_waiting_for(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         if self.phase == Phase::Ranking && self.ranker() == Some(place) {
             self.select(SelectedBy::Fallback, &[], context);
         } else if let Some(asked) = self.round_mut().asked_mut(place) {
@@ -249,7 +257,7 @@ impl Panel {
     }
 
     /// A strike; too many, and the member has left. What it replied in the open round falls.
-    pub(super) fn strike(&mut self, place: Place, context: &mut InputContext<'_>) {
+    pub(super) fn strike(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         let max = self.rules.max_strikes;
         let member = &mut self.members[usize::from(place)];
         member.strikes = member.strikes.saturating_add(1);
@@ -296,7 +304,7 @@ impl Panel {
         context: &mut InputContext<'_>,
     ) {
         let Some(place) = crate::negotiation::disposition::ProtocolRules::speaker(self, to) else { return };
-        let is_ask = |asked: &Asked| asked.ask == delivery && asked.is_waited;
+        let is_ask = |asked: &AskedSeat| asked.ask == delivery && asked.is_waited;
         let is_rank = self.ranking.as_ref().is_some_and(|ranking| ranking.ask == delivery);
         if is_rank || self.round().asked(place).is_some_and(is_ask) {
             self.stop_waiting_for(place, context);

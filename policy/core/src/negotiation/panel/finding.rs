@@ -3,148 +3,22 @@
 
 use std::sync::Arc;
 
+use schemas::Digest;
 use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, Stopped, UsageTotal};
-use schemas::ids::Position;
-use schemas::{AgentId, Digest, NegotiationId, Timestamp};
-use serde::Serialize;
 
-use super::round::{Place, Round};
-use super::{Panel, SelectedBy};
-use crate::acceptance::decision::in_order;
+use super::Panel;
+use super::round::{MemberIndex, PanelRound};
 use crate::negotiation::InputContext;
-use crate::panel::count::Tally;
-use crate::panel::importance::{Importance, Layer, Node, Shown, importance};
-use crate::panel::key::Key;
+use crate::panel::count::AnswerTally;
+use crate::panel::decision::{
+    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectionRecord,
+};
+use crate::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
+use crate::panel::key::AnswerKey;
 use crate::panel::ranker::tie;
 
 /// Fewest seats of a panel that counts as evidence: of two each is the other's only rater.
 const EVIDENCE_SEATS_MIN: usize = 3;
-
-/// The decision record of a panel: integers and texts only. Members stand in the order of their names, here and in what it
-/// contains, so that compact JSON is the canonical form. Its digest stands in the register.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PanelDecision {
-    /// When: log time of a message, deadline of a timer; microseconds.
-    pub at: Timestamp,
-    /// What was asked.
-    pub calls: PanelCallsRecord,
-    /// Head of the hash chain over the negotiation's inputs.
-    pub chain: Digest,
-    /// The deciding round.
-    pub decided: u32,
-    /// Where evidence of it belongs.
-    pub domain: String,
-    /// Whether it counts as evidence: peers were rated, evidence is kept, and it had at least three seats.
-    pub evidence: bool,
-    /// Digest of the result's key.
-    pub key: Digest,
-    /// The negotiation.
-    pub negotiation: NegotiationId,
-    /// How the panel ended.
-    pub outcome: Outcome,
-    /// What each seat contributed, in the order of ids.
-    pub panelists: Vec<PanelistRecord>,
-    /// Position of the input that ended it.
-    #[serde(serialize_with = "in_order")]
-    pub position: Position,
-    /// Every round, the first one first.
-    pub rounds: Vec<RoundRecord>,
-    /// Digest of the rules.
-    pub rules: Digest,
-    /// Who went on after a selection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub selection: Option<SelectionRecord>,
-    /// What ended it.
-    pub stopped: Stopped,
-}
-
-/// Asks sent, and answers to them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct PanelCallsRecord {
-    /// Those that were answered.
-    pub answered: u32,
-    /// To seats.
-    pub answers: u32,
-    /// To the ranker.
-    pub ranks: u32,
-    /// To reviewers.
-    pub reviews: u32,
-}
-
-/// One round.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RoundRecord {
-    /// Who was asked, in that order.
-    pub asked: Vec<AgentId>,
-    /// Position of the input that ended it.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
-    pub closed: Option<Position>,
-    /// How many count as all.
-    pub of: usize,
-    /// What was replied, in the order of asking.
-    pub replies: Vec<ReplyRecord>,
-    /// Its number.
-    pub round: u32,
-}
-
-/// One reply.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ReplyRecord {
-    /// Whose.
-    pub agent: AgentId,
-    /// Digest of the key of its answer; none without an opinion.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<Digest>,
-    /// The ratings it gave, in the order in which it was shown those rated.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ratings: Vec<RatingRecord>,
-}
-
-/// One rating.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RatingRecord {
-    /// Who was rated.
-    pub agent: AgentId,
-    /// 1 to 5; 0 where none was given.
-    pub rating: u8,
-}
-
-/// A selection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SelectionRecord {
-    /// After this round.
-    pub after_round: u32,
-    /// Who ranked.
-    pub by: SelectedBy,
-    /// Who went on.
-    pub kept: Vec<AgentId>,
-    /// All candidates, the best first.
-    pub ranked: Vec<AgentId>,
-}
-
-/// What one seat contributed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PanelistRecord {
-    /// Its agent.
-    pub agent: AgentId,
-    /// Whether it supports the result.
-    pub agreed: bool,
-    /// Its importance in each round up to the deciding one, in 10^-12.
-    pub importance_e12: Vec<u64>,
-    /// Its share, where the mean of all seats is 1 000 000.
-    pub relative_ppm: u64,
-    /// The sum of its importance, rounded once.
-    pub total_e12: u64,
-}
-
-impl PanelDecision {
-    /// Digest of the canonical record.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        Digest::of_ordered(self)
-            .expect("a decision holds integers, texts and digests only, which all have a canonical form")
-    }
-}
 
 /// A result that is not told yet.
 pub(super) struct Ending {
@@ -157,7 +31,7 @@ struct Leading {
     /// Number of the answer among those asked.
     leader: usize,
     /// In the order of a selection, else of asking.
-    supporters: Vec<Place>,
+    supporters: Vec<MemberIndex>,
     of: usize,
 }
 
@@ -197,7 +71,7 @@ pub(super) fn ending(
         outcome,
         stopped,
         answer: first.answer.clone()?,
-        key: if let Key::Text(text) = &*key { Some(text.clone()) } else { None },
+        key: if let AnswerKey::Text(text) = &*key { Some(text.clone()) } else { None },
         agreed: u32::try_from(result.supporters.len()).unwrap_or(u32::MAX),
         of: u32::try_from(result.of).unwrap_or(u32::MAX),
         round: round.number,
@@ -212,11 +86,11 @@ pub(super) fn ending(
 
 /// The answer with most supporters, ties as docs/spec/panel-answers.md#pa-11 has it. What stopped a selection counts the
 /// answers of those it keeps.
-fn leading(panel: &Panel, round: &Round, stopped: Stopped) -> Option<Leading> {
+fn leading(panel: &Panel, round: &PanelRound, stopped: Stopped) -> Option<Leading> {
     let is_selection = stopped == Stopped::Selection;
-    let tally: Tally = round.tally(&panel.rules.answer, |place| !is_selection || !panel.is_dropped(place));
+    let tally: AnswerTally = round.tally(&panel.rules.answer, |place| !is_selection || !panel.is_dropped(place));
     let ranked = panel.selection.as_ref().map_or(&[][..], |selection| &selection.ranked);
-    let number = |place: &Place| round.asked.iter().position(|asked| asked.member == *place);
+    let number = |place: &MemberIndex| round.asked.iter().position(|asked| asked.member == *place);
     let ranked_numbers: Vec<usize> = ranked.iter().filter_map(number).collect();
     let closing = round.closed_at?;
     let hash = |answer: usize| {
@@ -237,13 +111,13 @@ fn leading(panel: &Panel, round: &Round, stopped: Stopped) -> Option<Leading> {
 }
 
 /// What each seat contributed, in the order of ids.
-fn panelists(panel: &Panel, deciding: usize, supporters: &[Place]) -> Vec<PanelistReport> {
-    let seats: Vec<Place> = panel.seats().collect();
+fn panelists(panel: &Panel, deciding: usize, supporters: &[MemberIndex]) -> Vec<PanelistReport> {
+    let seats: Vec<MemberIndex> = panel.seats().collect();
     let rounds = panel.rounds.get(..=deciding).unwrap_or(&panel.rounds);
     let numbers: Vec<usize> = supporters.iter().filter_map(|place| number_of(&seats, *place)).collect();
     let importance = importance(&layers(&seats, rounds), &numbers);
     debug_assert!(importance.is_some(), "every reply was shown replies of the round before");
-    let report = |(number, place): (usize, &Place)| {
+    let report = |(number, place): (usize, &MemberIndex)| {
         let share = |layer: usize| importance.as_ref().map_or(0, |importance| importance.share(layer, number).e12());
         let total = importance.as_ref().map(|importance| importance.total(0..rounds.len(), number));
         let relative = |importance: &Importance| {
@@ -264,9 +138,9 @@ fn panelists(panel: &Panel, deciding: usize, supporters: &[Place]) -> Vec<Paneli
 }
 
 /// The rounds as layers of seats: who replied, and how it weighs those of the round before.
-fn layers(seats: &[Place], rounds: &[Round]) -> Vec<Layer> {
+fn layers(seats: &[MemberIndex], rounds: &[PanelRound]) -> Vec<Layer> {
     let before = std::iter::once(None).chain(rounds.iter().map(Some));
-    let layer = |(round, before): (&Round, Option<&Round>)| Layer {
+    let layer = |(round, before): (&PanelRound, Option<&PanelRound>)| Layer {
         members: seats.len(),
         nodes: round
             .replies()
@@ -276,14 +150,14 @@ fn layers(seats: &[Place], rounds: &[Round]) -> Vec<Layer> {
                 });
                 let had_replied = before.is_some_and(|before| before.reply_of(place).is_some());
                 let member = number_of(seats, place)?;
-                Some(Node { member, own: had_replied.then_some(member), shown: shown.collect() })
+                Some(LayerNode { member, own: had_replied.then_some(member), shown: shown.collect() })
             })
             .collect(),
     };
     rounds.iter().zip(before).map(layer).collect()
 }
 
-fn number_of(seats: &[Place], place: Place) -> Option<usize> {
+fn number_of(seats: &[MemberIndex], place: MemberIndex) -> Option<usize> {
     seats.binary_search(&place).ok()
 }
 
@@ -297,8 +171,8 @@ fn record_of(panelist: &PanelistReport) -> PanelistRecord {
     }
 }
 
-fn round_record(panel: &Panel, round: &Round) -> RoundRecord {
-    let agent = |place: Place| panel.agent(place).clone();
+fn round_record(panel: &Panel, round: &PanelRound) -> RoundRecord {
+    let agent = |place: MemberIndex| panel.agent(place).clone();
     RoundRecord {
         asked: round.asked.iter().map(|asked| agent(asked.member)).collect(),
         closed: round.closed_at,
@@ -321,7 +195,7 @@ fn round_record(panel: &Panel, round: &Round) -> RoundRecord {
 
 fn selection_record(panel: &Panel) -> Option<SelectionRecord> {
     let selection = panel.selection.as_ref()?;
-    let agents = |places: &[Place]| places.iter().map(|place| panel.agent(*place).clone()).collect();
+    let agents = |places: &[MemberIndex]| places.iter().map(|place| panel.agent(*place).clone()).collect();
     Some(SelectionRecord {
         after_round: selection.after_round,
         by: selection.by,

@@ -9,7 +9,8 @@ use schemas::policy::TIMER_MS_MAX;
 use schemas::record::{Invitation, PinnedPanel};
 use schemas::{Address, AgentId, Digest, Timestamp};
 
-use super::{Member, MemberRole, POLICY_WORD, Panel};
+use super::{MemberRole, POLICY_WORD, Panel, PanelMember};
+use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, lifetime_ms, reply_by};
@@ -18,9 +19,6 @@ use crate::protocol::{Phase, Protocol};
 
 /// The domain of a call that names none, and is not addressed to one topic alone.
 const DOMAIN_GENERAL: &str = "general";
-
-/// Why a call cannot be followed, and where that stands in the message.
-pub(crate) type Unfit = (NotUnderstoodReason, Option<String>);
 
 /// Opens the panel and asks its first wave; `share` gives the shared form of an agent's name.
 ///
@@ -33,15 +31,15 @@ pub(crate) fn open(
     share: impl FnMut(&AgentId) -> AgentId,
 ) -> Result<Panel, Unfit> {
     if opening.cfp.round.is_some_and(|round| round != 1) {
-        return Err((NotUnderstoodReason::BadRound, None));
+        return Err(Unfit::plain(NotUnderstoodReason::BadRound));
     }
     check(opening, spec)?;
     let seats = opening.invited();
     if seats.len() < usize::try_from(spec.min_seats).unwrap_or(usize::MAX) {
-        return Err((NotUnderstoodReason::NoRecipient, None));
+        return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
     }
     if seats.len() > spec.seats_max() {
-        return Err((NotUnderstoodReason::TooManyParties, None));
+        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
     }
     let members = members(opening, spec, &seats, share)?;
     let ends_by = ends_by(opening, spec, seats.len(), context.now)?;
@@ -74,7 +72,7 @@ pub(crate) fn open(
 
 /// Rules that contradict themselves, or that stand beside those of another protocol.
 fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
-    let invalid = |pointer: String| (NotUnderstoodReason::InvalidPanel, Some(pointer));
+    let invalid = |pointer: String| Unfit { reason: NotUnderstoodReason::InvalidPanel, pointer: Some(pointer) };
     check_panel(spec).map_err(|fault| invalid(format!("/payload/panel{}", fault.pointer)))?;
     let cfp = opening.cfp;
     let others = [
@@ -100,24 +98,25 @@ fn members(
     spec: &PanelSpec,
     seats: &[&Invitation],
     mut share: impl FnMut(&AgentId) -> AgentId,
-) -> Result<Vec<Member>, Unfit> {
-    let mut others: Vec<Member> = seats.iter().map(|seat| invited(seat, MemberRole::Seat, &mut share)).collect();
+) -> Result<Vec<PanelMember>, Unfit> {
+    let mut others: Vec<PanelMember> = seats.iter().map(|seat| invited(seat, MemberRole::Seat, &mut share)).collect();
     if let Some(Ranker::Agent { agent, .. }) = spec.select.as_ref().map(|select| &select.ranker)
         && *agent != opening.initiator
     {
-        let unfit = || (NotUnderstoodReason::NoRecipient, Some("/payload/panel/select/ranker/agent".to_owned()));
+        let pointer = || Some("/payload/panel/select/ranker/agent".to_owned());
+        let unfit = || Unfit { reason: NotUnderstoodReason::NoRecipient, pointer: pointer() };
         let pinned = opening.pinned.panel.as_deref().and_then(|PinnedPanel { ranker, .. }| ranker.as_ref());
         let pinned = pinned.filter(|pinned| pinned.agent == *agent && seats.iter().all(|seat| seat.agent != *agent));
         others.push(invited(pinned.ok_or_else(unfit)?, MemberRole::Ranker, &mut share));
     }
     others.sort_by(|one, other| one.party.agent.cmp(&other.party.agent));
     let initiator =
-        Member::new(share(&opening.initiator), MemberRole::Initiator, schemas::record::Qos::AtLeastOnce, true);
+        PanelMember::new(share(&opening.initiator), MemberRole::Initiator, schemas::record::Qos::AtLeastOnce, true);
     Ok(std::iter::once(initiator).chain(others).collect())
 }
 
-fn invited(invitation: &Invitation, role: MemberRole, share: &mut impl FnMut(&AgentId) -> AgentId) -> Member {
-    Member::new(share(&invitation.agent), role, invitation.qos, invitation.durable)
+fn invited(invitation: &Invitation, role: MemberRole, share: &mut impl FnMut(&AgentId) -> AgentId) -> PanelMember {
+    PanelMember::new(share(&invitation.agent), role, invitation.qos, invitation.durable)
 }
 
 /// Where evidence of the panel belongs (docs/spec/panel.md#pn-4).
@@ -149,7 +148,7 @@ fn ends_by(opening: &Opening<'_>, spec: &PanelSpec, seats: usize, now: Timestamp
     let lifetime = now.plus_ms(lifetime_ms(scope).unwrap_or(most_ms));
     let ends_by = given.min(lifetime).min(now.plus_ms(most_ms));
     if ends_by <= now || ends_by > now.plus_ms(TIMER_MS_MAX) {
-        return Err((NotUnderstoodReason::BadDeadline, None));
+        return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
     }
     Ok(ends_by)
 }

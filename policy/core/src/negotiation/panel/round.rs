@@ -8,51 +8,51 @@ use schemas::panel::{AnswerKind, Asking};
 use schemas::{DeliveryId, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::panel::count::{Tally, consensus, quorum, tally};
-use crate::panel::key::{Key, key};
+use crate::panel::count::{AnswerTally, consensus, quorum, tally};
+use crate::panel::key::{AnswerKey, key};
 
 /// A member of a panel by its place among all who take part. [`super::MEMBERS_MAX`] fit.
-pub(crate) type Place = u8;
+pub(crate) type MemberIndex = u8;
 
 /// One round.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Round {
+pub(super) struct PanelRound {
     /// Counted from 1.
     pub(super) number: u32,
     /// How many count as all: its members, those that left included.
     pub(super) of: usize,
     /// Its members, in the order in which they are asked.
-    pub(super) order: Vec<Place>,
+    pub(super) order: Vec<MemberIndex>,
     /// How many of `order` have had their turn to be asked.
     reached: usize,
     /// Whom it asked, in that order.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<AskedSeat>,
     /// Where the input stands that ended it.
     pub(super) closed_at: Option<Position>,
 }
 
 /// A seat that was asked.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Asked {
-    pub(super) member: Place,
+pub(super) struct AskedSeat {
+    pub(super) member: MemberIndex,
     /// The delivery that asked it.
     pub(super) ask: DeliveryId,
     pub(super) answer_by: Timestamp,
     /// Whether the wave goes on until it replies, leaves or runs out of time.
     pub(super) is_waited: bool,
-    pub(super) reply: Option<Reply>,
+    pub(super) reply: Option<SeatReply>,
 }
 
 /// What a seat replied.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Reply {
+pub(crate) struct SeatReply {
     /// None where it has no opinion, and once a later round can decide.
     pub(super) answer: Option<Arc<str>>,
     /// Kept until the next round has closed.
     pub(super) text: Option<Arc<str>>,
     /// The key of the answer; computed again after a restart.
     #[serde(skip)]
-    key: Option<Key>,
+    key: Option<AnswerKey>,
     /// Digest of the key.
     pub(super) key_digest: Option<Digest>,
     /// Whom it was shown, and how it rated them.
@@ -62,12 +62,12 @@ pub(crate) struct Reply {
 /// A rating of somebody shown; 0 where none was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GivenRating {
-    pub(super) of: Place,
+    pub(super) of: MemberIndex,
     pub(super) rating: u8,
 }
 
-impl Reply {
-    pub(super) fn new(opinion: Option<(&str, Key)>, text: Option<&str>, ratings: Vec<GivenRating>) -> Self {
+impl SeatReply {
+    pub(super) fn new(opinion: Option<(&str, AnswerKey)>, text: Option<&str>, ratings: Vec<GivenRating>) -> Self {
         let (answer, key) = opinion.unzip();
         Self {
             answer: answer.map(Arc::from),
@@ -79,7 +79,7 @@ impl Reply {
     }
 
     /// The key of its answer.
-    pub(super) fn key(&self, kind: &AnswerKind) -> Option<Cow<'_, Key>> {
+    pub(super) fn key(&self, kind: &AnswerKind) -> Option<Cow<'_, AnswerKey>> {
         match (&self.key, &self.answer) {
             (Some(known), _) => Some(Cow::Borrowed(known)),
             (None, Some(answer)) => key(kind, answer).ok().map(Cow::Owned),
@@ -88,26 +88,26 @@ impl Reply {
     }
 }
 
-impl Round {
-    pub(super) fn new(number: u32, of: usize, order: Vec<Place>) -> Self {
+impl PanelRound {
+    pub(super) fn new(number: u32, of: usize, order: Vec<MemberIndex>) -> Self {
         Self { number, of, order, reached: 0, asked: Vec::new(), closed_at: None }
     }
 
-    pub(super) fn asked(&self, member: Place) -> Option<&Asked> {
+    pub(super) fn asked(&self, member: MemberIndex) -> Option<&AskedSeat> {
         self.asked.iter().find(|asked| asked.member == member)
     }
 
-    pub(super) fn asked_mut(&mut self, member: Place) -> Option<&mut Asked> {
+    pub(super) fn asked_mut(&mut self, member: MemberIndex) -> Option<&mut AskedSeat> {
         self.asked.iter_mut().find(|asked| asked.member == member)
     }
 
     /// Those that replied, in the order of asking.
-    pub(super) fn replies(&self) -> impl Iterator<Item = (Place, &Reply)> {
+    pub(super) fn replies(&self) -> impl Iterator<Item = (MemberIndex, &SeatReply)> {
         self.asked.iter().filter_map(|asked| Some((asked.member, asked.reply.as_ref()?)))
     }
 
     /// The reply of a member.
-    pub(super) fn reply_of(&self, member: Place) -> Option<&Reply> {
+    pub(super) fn reply_of(&self, member: MemberIndex) -> Option<&SeatReply> {
         self.asked(member)?.reply.as_ref()
     }
 
@@ -126,15 +126,15 @@ impl Round {
         self.asked.iter().filter(|asked| asked.is_waited).map(|asked| asked.answer_by).max()
     }
 
-    /// Which answers agree, by their numbers in [`Round::asked`]; only those of members that `counts`.
-    pub(super) fn tally(&self, kind: &AnswerKind, counts: impl Fn(Place) -> bool) -> Tally {
-        let reply = |asked: &&Asked| counts(asked.member);
-        let keys: Vec<Option<Cow<'_, Key>>> = self
+    /// Which answers agree, by their numbers in [`PanelRound::asked`]; only those of members that `counts`.
+    pub(super) fn tally(&self, kind: &AnswerKind, counts: impl Fn(MemberIndex) -> bool) -> AnswerTally {
+        let reply = |asked: &&AskedSeat| counts(asked.member);
+        let keys: Vec<Option<Cow<'_, AnswerKey>>> = self
             .asked
             .iter()
             .map(|asked| Some(asked).filter(reply).and_then(|asked| asked.reply.as_ref()?.key(kind)))
             .collect();
-        let keys: Vec<Option<&Key>> = keys.iter().map(Option::as_deref).collect();
+        let keys: Vec<Option<&AnswerKey>> = keys.iter().map(Option::as_deref).collect();
         tally(kind, &keys)
     }
 
@@ -149,8 +149,8 @@ impl Round {
         &mut self,
         asking: Asking,
         kind: &AnswerKind,
-        is_gone: impl Fn(Place) -> bool,
-    ) -> Vec<Place> {
+        is_gone: impl Fn(MemberIndex) -> bool,
+    ) -> Vec<MemberIndex> {
         let size = match asking {
             Asking::All => self.order.len(),
             Asking::QuorumFirst if self.asked.is_empty() => quorum(self.of),
@@ -158,7 +158,7 @@ impl Round {
         };
         let rest = self.order.get(self.reached..).unwrap_or_default();
         let there = rest.iter().enumerate().filter(|(_, member)| !is_gone(**member)).take(size);
-        let there: Vec<(usize, Place)> = there.map(|(index, member)| (index, *member)).collect();
+        let there: Vec<(usize, MemberIndex)> = there.map(|(index, member)| (index, *member)).collect();
         let is_last = there.len() < size;
         self.reached += there.last().filter(|_| !is_last).map_or(rest.len(), |(index, _)| index + 1);
         there.into_iter().map(|(_, member)| member).collect()
@@ -180,8 +180,8 @@ impl Round {
     }
 
     /// What is relied on between the fields, and a snapshot might not keep.
-    pub(super) fn is_sound(&self, is_seat: impl Fn(Place) -> bool) -> bool {
-        let all_rated_are_seats = |reply: &Reply| reply.ratings.iter().all(|given| is_seat(given.of));
+    pub(super) fn is_sound(&self, is_seat: impl Fn(MemberIndex) -> bool) -> bool {
+        let all_rated_are_seats = |reply: &SeatReply| reply.ratings.iter().all(|given| is_seat(given.of));
         self.order.iter().all(|member| is_seat(*member))
             && self.reached <= self.order.len()
             && self.asked.len() <= self.reached
@@ -207,7 +207,7 @@ mod tests {
             let answers: [fn(usize) -> String; 3] =
                 [|_| "a".into(), |asked| asked.to_string(), |asked| (asked == 1).to_string()];
             for (asks, answer) in [unanimous, never, two].into_iter().zip(answers) {
-                let mut round = Round::new(1, members, (0..members as u8).collect());
+                let mut round = PanelRound::new(1, members, (0..members as u8).collect());
                 while !round.has_consensus(&KIND) {
                     let wave = round.next_wave(Asking::QuorumFirst, &KIND, |_| false);
                     if wave.is_empty() {
@@ -225,20 +225,20 @@ mod tests {
 
     #[test]
     fn those_that_left_are_passed_over_and_lower_no_quorum() {
-        let mut round = Round::new(1, 4, vec![3, 1, 0, 2]);
+        let mut round = PanelRound::new(1, 4, vec![3, 1, 0, 2]);
         assert_eq!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1), [3, 0, 2]);
         for member in [3, 0] {
             round.asked.push(asked(member, "a"));
         }
         assert!(!round.has_consensus(&KIND), "two of four are not more than two thirds");
         assert!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1).is_empty());
-        let mut all = Round::new(1, 4, vec![3, 1, 0, 2]);
+        let mut all = PanelRound::new(1, 4, vec![3, 1, 0, 2]);
         assert_eq!(all.next_wave(Asking::All, &KIND, |_| false), [3, 1, 0, 2]);
     }
 
-    fn asked(member: Place, answer: &str) -> Asked {
-        let reply = Reply::new(Some((answer, key(&KIND, answer).unwrap())), None, Vec::new());
+    fn asked(member: MemberIndex, answer: &str) -> AskedSeat {
+        let reply = SeatReply::new(Some((answer, key(&KIND, answer).unwrap())), None, Vec::new());
         let ask = DeliveryId::new(Lane(0), [member; 16]);
-        Asked { member, ask, answer_by: Timestamp(0), is_waited: false, reply: Some(reply) }
+        AskedSeat { member, ask, answer_by: Timestamp(0), is_waited: false, reply: Some(reply) }
     }
 }

@@ -5,7 +5,7 @@ use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN, Usage};
 use schemas::{Act, Payload};
 
 use super::asks::peers_of;
-use super::round::{GivenRating, Place, Reply};
+use super::round::{GivenRating, MemberIndex, SeatReply};
 use super::{MemberRole, Panel};
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
@@ -20,7 +20,7 @@ pub(crate) enum PanelAction {
     Nothing,
     Strike,
     /// A seat has answered.
-    Reply(Box<Reply>, Option<Usage>),
+    Reply(Box<SeatReply>, Option<Usage>),
     /// The ranker has ordered candidates, by their numbers in what it was shown.
     Order(Vec<usize>, Option<Usage>),
     /// For good.
@@ -63,7 +63,7 @@ impl Panel {
     /// What the message meets in the table of acts and states.
     pub(super) fn judge_message(
         &self,
-        speaker: Place,
+        speaker: MemberIndex,
         incoming: &Incoming,
         context: &InputContext<'_>,
     ) -> Ruling<PanelAction> {
@@ -72,7 +72,7 @@ impl Panel {
 
     fn followed(
         &self,
-        speaker: Place,
+        speaker: MemberIndex,
         payload: &Payload,
         context: &InputContext<'_>,
     ) -> Result<PanelAction, Unfollowed> {
@@ -111,12 +111,12 @@ impl Panel {
         }
     }
 
-    fn is_dropped_seat(&self, place: Place) -> bool {
+    fn is_dropped_seat(&self, place: MemberIndex) -> bool {
         self.member(place).role == MemberRole::Seat && self.is_dropped(place)
     }
 
     /// Whether somebody has a part in the panel that it can leave.
-    fn may_leave(&self, place: Place) -> bool {
+    fn may_leave(&self, place: MemberIndex) -> bool {
         let is_seat = self.member(place).role == MemberRole::Seat;
         (is_seat || self.ranker() == Some(place)) && !self.member(place).has_left
     }
@@ -124,7 +124,7 @@ impl Panel {
     /// An answer of a seat in the running round.
     fn judge_reply(
         &self,
-        seat: Place,
+        seat: MemberIndex,
         said: &PanelAnswer,
         context: &InputContext<'_>,
     ) -> Result<PanelAction, Unfollowed> {
@@ -150,12 +150,12 @@ impl Panel {
             }
         };
         let ratings = self.judge_ratings(seat, said)?;
-        let reply = Box::new(Reply::new(opinion, said.text.as_deref(), ratings));
+        let reply = Box::new(SeatReply::new(opinion, said.text.as_deref(), ratings));
         Ok(PanelAction::Reply(reply, said.usage))
     }
 
     /// One rating for each peer shown, or none at all.
-    fn judge_ratings(&self, seat: Place, said: &PanelAnswer) -> Result<Vec<GivenRating>, Unfollowed> {
+    fn judge_ratings(&self, seat: MemberIndex, said: &PanelAnswer) -> Result<Vec<GivenRating>, Unfollowed> {
         let peers = peers_of(self, seat);
         let Some(ratings) = &said.ratings else {
             return Ok(peers.into_iter().map(|of| GivenRating { of, rating: 0 }).collect());
@@ -174,7 +174,7 @@ impl Panel {
     /// An order of the ranker. Anybody else who has no seat is not asked.
     fn judge_order(
         &self,
-        speaker: Place,
+        speaker: MemberIndex,
         said: &PanelAnswer,
         context: &InputContext<'_>,
     ) -> Result<PanelAction, Unfollowed> {
@@ -204,7 +204,7 @@ impl Panel {
         Ok(PanelAction::Order(chosen, said.usage))
     }
 
-    fn refused(&self, speaker: Place, why: Unfollowed) -> Ruling<PanelAction> {
+    fn refused(&self, speaker: MemberIndex, why: Unfollowed) -> Ruling<PanelAction> {
         let Unfollowed { disposition, reason, pointer, is_strike } = why;
         let expected = self.expected_acts(speaker);
         let reply = match (reason, pointer) {
@@ -219,7 +219,7 @@ impl Panel {
     }
 
     /// What somebody could legally have said: `expected` of a NOT_UNDERSTOOD.
-    fn expected_acts(&self, speaker: Place) -> ActSet {
+    fn expected_acts(&self, speaker: MemberIndex) -> ActSet {
         let is_asked = if self.phase == Phase::Ranking {
             self.ranker() == Some(speaker)
         } else {

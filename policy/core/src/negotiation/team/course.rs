@@ -10,7 +10,7 @@ use schemas::team::{Spoken, VoteRules};
 use schemas::{AgentId, DeliveryId, Digest, RegisterValue};
 
 use super::ballot::{Ballot, ConclusionText, VoteResult};
-use super::roster::{JoinOffer, Standing};
+use super::roster::{JoinOffer, MemberStanding};
 use super::told::TeamChange;
 use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
@@ -29,12 +29,12 @@ impl Team {
         context: &mut InputContext<'_>,
     ) {
         let member = self.roster.member_mut(index);
-        (member.standing, member.offer, member.capabilities) = (Standing::Joined, Some(offer), capabilities);
+        (member.standing, member.offer, member.capabilities) = (MemberStanding::Joined, Some(offer), capabilities);
         self.form_if_answered(context);
     }
 
     /// It will not join; what it offered before is void.
-    pub(super) fn decline(&mut self, index: usize, standing: Standing, context: &mut InputContext<'_>) {
+    pub(super) fn decline(&mut self, index: usize, standing: MemberStanding, context: &mut InputContext<'_>) {
         let member = self.roster.member_mut(index);
         (member.standing, member.offer) = (standing, None);
         self.form_if_answered(context);
@@ -52,13 +52,17 @@ impl Team {
         let call = delivery_id(context.lane, &self.header.id, self.called_at, call_ordinal(index), to);
         let is_awaited = self.phase == Phase::Forming && self.roster.member(index).is_unheard();
         if is_awaited && call == delivery {
-            self.decline(index, if may_answer { Standing::Undelivered } else { Standing::Declined }, context);
+            self.decline(
+                index,
+                if may_answer { MemberStanding::Undelivered } else { MemberStanding::Declined },
+                context,
+            );
         }
     }
 
     /// Gives the seats once nobody is waited for (docs/spec/team.md#tm-17).
     fn form_if_answered(&mut self, context: &mut InputContext<'_>) {
-        let joined = u32::try_from(self.roster.standing(Standing::Joined).count()).unwrap_or(u32::MAX);
+        let joined = u32::try_from(self.roster.standing(MemberStanding::Joined).count()).unwrap_or(u32::MAX);
         if self.roster.has_all_answered() {
             self.form(CloseReason::AllResponded, context);
         } else if !self.is_ranked && joined >= self.rules.members.max {
@@ -68,7 +72,7 @@ impl Team {
 
     /// Gives the seats to the lead and the best that joined, or ends a team that too few joined (docs/spec/team.md#tm-18).
     pub(super) fn form(&mut self, reason: CloseReason, context: &mut InputContext<'_>) {
-        let joined: Vec<usize> = self.roster.standing(Standing::Joined).filter(|index| *index > 0).collect();
+        let joined: Vec<usize> = self.roster.standing(MemberStanding::Joined).filter(|index| *index > 0).collect();
         let seats = usize::try_from(self.rules.members.max.saturating_sub(1)).unwrap_or(usize::MAX);
         if joined.len() + 1 < usize::try_from(self.rules.members.min).unwrap_or(usize::MAX) {
             return self.end(Outcome::NotFormed, None, None, context);
@@ -132,7 +136,7 @@ impl Team {
             }
         };
         let expected = count(self.roster.invited());
-        let silent = count(self.roster.standing(Standing::Invited).count());
+        let silent = count(self.roster.standing(MemberStanding::Invited).count());
         Decision {
             at: context.now,
             awards: Vec::new(),
@@ -302,7 +306,7 @@ impl Team {
 
     /// END of a member (docs/spec/team.md#tm-47).
     pub(super) fn leave(&mut self, index: usize, context: &mut InputContext<'_>) {
-        self.roster.member_mut(index).standing = Standing::Left;
+        self.roster.member_mut(index).standing = MemberStanding::Left;
         if self.roster.seated().count() < 2 {
             return self.end(Outcome::Unconcluded, Some(LEFT), None, context);
         }

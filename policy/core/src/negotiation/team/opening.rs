@@ -43,10 +43,9 @@ pub(crate) fn open_team(
     context: &mut InputContext<'_>,
     share: impl FnMut(&AgentId) -> AgentId,
 ) -> Result<Team, Unfit> {
-    let plain = |reason| Unfit { reason, pointer: None };
     let at = |reason, pointer: &str| Unfit { reason, pointer: Some(pointer.to_owned()) };
     if opening.cfp.round.is_some_and(|round| round != 1) {
-        return Err(plain(NotUnderstoodReason::BadRound));
+        return Err(Unfit::plain(NotUnderstoodReason::BadRound));
     }
     let rules = &spec.rules;
     check_team(rules).map_err(|member| at(NotUnderstoodReason::InvalidTeam, &format!("/payload/team/{member}")))?;
@@ -58,10 +57,10 @@ pub(crate) fn open_team(
     }
     let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
     if invited.is_empty() {
-        return Err(plain(NotUnderstoodReason::NoRecipient));
+        return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
     }
     if invited.len() > INVITED_MAX {
-        return Err(plain(NotUnderstoodReason::TooManyParties));
+        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
     }
     let deadlines = team_deadlines(opening, rules, context.now)?;
     let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
@@ -80,7 +79,7 @@ fn team_deadlines(opening: &Opening<'_>, rules: &TeamRules, now: Timestamp) -> R
     let ends_by = now.plus_ms(rules.ends_within_ms);
     let has_time = ends_by >= join_by.plus_ms(rules.speak_ms.saturating_mul(SPEAK_TIMES_MIN));
     if join_by <= now || rules.ends_within_ms > TIMER_MS_MAX || !has_time {
-        return Err(Unfit { reason: NotUnderstoodReason::BadDeadline, pointer: None });
+        return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
     }
     Ok(TeamDeadlines { join_by, ends_by })
 }

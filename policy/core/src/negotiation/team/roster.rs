@@ -15,7 +15,7 @@ pub(super) struct Roster(Vec<Member>);
 
 /// Where an agent stands to the team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Standing {
+pub(super) enum MemberStanding {
     /// Called, no answer yet.
     Invited,
     /// Its call could not be delivered: nobody waits for it, and a JOIN that still comes is taken.
@@ -36,7 +36,7 @@ pub(super) enum Standing {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Member {
     pub(super) party: Party,
-    pub(super) standing: Standing,
+    pub(super) standing: MemberStanding,
     pub(super) offer: Option<JoinOffer>,
     pub(super) capabilities: Vec<Capability>,
     strikes: u32,
@@ -59,12 +59,12 @@ pub(super) type Called = (AgentId, Qos, Option<u32>);
 
 impl Member {
     pub(super) fn is_active(&self) -> bool {
-        self.standing == Standing::Seated && !self.is_muted
+        self.standing == MemberStanding::Seated && !self.is_muted
     }
 
     /// Whether a call that could not be delivered means that nobody is there (docs/spec/team.md#tm-14).
     pub(super) fn is_unheard(&self) -> bool {
-        self.standing == Standing::Invited && !self.is_heard
+        self.standing == MemberStanding::Invited && !self.is_heard
     }
 
     pub(super) fn hear(&mut self) {
@@ -72,7 +72,7 @@ impl Member {
     }
 
     pub(super) fn is_seated(&self) -> bool {
-        self.standing == Standing::Seated
+        self.standing == MemberStanding::Seated
     }
 
     /// The id of its JOIN, under which it is ranked.
@@ -86,7 +86,7 @@ impl Roster {
     pub(super) fn new(agents: impl Iterator<Item = AgentId>, initiators: Vec<Capability>) -> Self {
         let member = |agent| Member {
             party: Party::new(agent),
-            standing: Standing::Invited,
+            standing: MemberStanding::Invited,
             offer: None,
             capabilities: Vec::new(),
             strikes: 0,
@@ -95,7 +95,7 @@ impl Roster {
         };
         let mut members: Vec<Member> = agents.map(member).collect();
         if let Some(initiator) = members.first_mut() {
-            (initiator.standing, initiator.capabilities) = (Standing::Joined, initiators);
+            (initiator.standing, initiator.capabilities) = (MemberStanding::Joined, initiators);
         }
         Self(members)
     }
@@ -140,25 +140,27 @@ impl Roster {
     }
 
     /// Those that stand as asked, in the order of their seats.
-    pub(super) fn standing(&self, standing: Standing) -> impl Iterator<Item = usize> {
+    pub(super) fn standing(&self, standing: MemberStanding) -> impl Iterator<Item = usize> {
         (0..self.0.len()).filter(move |index| self.0[*index].standing == standing)
     }
 
     /// The members.
     pub(super) fn seated(&self) -> impl Iterator<Item = usize> {
-        self.standing(Standing::Seated)
+        self.standing(MemberStanding::Seated)
     }
 
     /// Those that are still heard of: members, and while the team forms those that have not declined.
     pub(super) fn concerned(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len()).filter(|index| match self.0[*index].standing {
-            Standing::Invited | Standing::Undelivered | Standing::Joined | Standing::Seated => true,
-            Standing::Declined | Standing::Unseated | Standing::Left => false,
+            MemberStanding::Invited | MemberStanding::Undelivered | MemberStanding::Joined | MemberStanding::Seated => {
+                true
+            }
+            MemberStanding::Declined | MemberStanding::Unseated | MemberStanding::Left => false,
         })
     }
 
     pub(super) fn has_all_answered(&self) -> bool {
-        self.standing(Standing::Invited).next().is_none()
+        self.standing(MemberStanding::Invited).next().is_none()
     }
 
     /// Gives the seats: the initiator and these; the others that joined are returned, those that did not have declined.
@@ -167,13 +169,16 @@ impl Roster {
         for (index, member) in self.0.iter_mut().enumerate() {
             let is_chosen = index == 0 || chosen.contains(&index);
             member.standing = match member.standing {
-                Standing::Joined if is_chosen => Standing::Seated,
-                Standing::Joined => {
+                MemberStanding::Joined if is_chosen => MemberStanding::Seated,
+                MemberStanding::Joined => {
                     outscored.push(index);
-                    Standing::Unseated
+                    MemberStanding::Unseated
                 }
-                Standing::Invited | Standing::Undelivered => Standing::Declined,
-                other @ (Standing::Declined | Standing::Seated | Standing::Unseated | Standing::Left) => other,
+                MemberStanding::Invited | MemberStanding::Undelivered => MemberStanding::Declined,
+                other @ (MemberStanding::Declined
+                | MemberStanding::Seated
+                | MemberStanding::Unseated
+                | MemberStanding::Left) => other,
             };
         }
         outscored

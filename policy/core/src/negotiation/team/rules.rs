@@ -10,7 +10,7 @@ use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
 use super::Team;
 use super::ballot::ConclusionText;
-use super::roster::{JoinOffer, Standing};
+use super::roster::{JoinOffer, MemberStanding};
 use crate::acceptance::gate::{self, CallGates};
 use crate::acceptance::score::score;
 use crate::negotiation::InputContext;
@@ -98,7 +98,7 @@ impl Judge<'_> {
 
     /// Whoever has no seat hears nothing more (docs/spec/team.md#tm-21).
     fn judge_unseated(&self, speaker: usize, payload: &Payload) -> Ruling<TeamAction> {
-        let has_left = self.roster.member(speaker).standing == Standing::Left;
+        let has_left = self.roster.member(speaker).standing == MemberStanding::Left;
         if matches!(payload, Payload::Join(_)) && !has_left {
             Ruling::refused(Disposition::Late, FollowUp::None)
         } else {
@@ -108,12 +108,14 @@ impl Judge<'_> {
 
     fn judge_forming(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
         let standing = self.roster.member(speaker).standing;
-        let may_join = matches!(standing, Standing::Invited | Standing::Undelivered);
+        let may_join = matches!(standing, MemberStanding::Invited | MemberStanding::Undelivered);
         match (&incoming.payload, standing) {
             (Payload::End(_) | Payload::Cancel(_), _) if speaker == 0 => Ok(TeamAction::Cancel),
             (Payload::Join(join), _) if may_join => self.judge_join(join, incoming, context),
             (Payload::Refuse(_) | Payload::NotUnderstood(_), _) if may_join => Ok(TeamAction::Decline),
-            (Payload::End(_), Standing::Invited | Standing::Undelivered | Standing::Joined) => Ok(TeamAction::Decline),
+            (Payload::End(_), MemberStanding::Invited | MemberStanding::Undelivered | MemberStanding::Joined) => {
+                Ok(TeamAction::Decline)
+            }
             (_, _) => Err(self.refused(speaker, Misjudged::out_of_turn(false))),
         }
     }
@@ -264,7 +266,7 @@ impl Judge<'_> {
         let standing = self.roster.member(speaker).standing;
         let is_lead = if self.phase == Phase::Forming { speaker == 0 } else { self.roster.lead() == Some(speaker) };
         let mut acts = match (self.phase, standing) {
-            (Phase::Forming, Standing::Invited | Standing::Undelivered) => {
+            (Phase::Forming, MemberStanding::Invited | MemberStanding::Undelivered) => {
                 vec![Act::Join, Act::Refuse, Act::NotUnderstood]
             }
             (Phase::Discussing, _) if self.holder == speaker => FLOOR_ACTS.to_vec(),
@@ -272,7 +274,7 @@ impl Judge<'_> {
             (Phase::Voting, _) if !self.has_voted(speaker) => vec![Act::Accept, Act::Refuse],
             (_, _) => Vec::new(),
         };
-        if standing != Standing::Declined {
+        if standing != MemberStanding::Declined {
             acts.push(Act::End);
         }
         if is_lead {

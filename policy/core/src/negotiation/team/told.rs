@@ -7,7 +7,7 @@ use schemas::team::{Floor, Spoken, TeamState, TeamTask};
 use schemas::{AgentId, WireTime};
 use serde::{Deserialize, Serialize};
 
-use super::roster::Standing;
+use super::roster::MemberStanding;
 use super::{POLICY_WORD, Team};
 use crate::effect::Deliver;
 use crate::negotiation::InputContext;
@@ -100,7 +100,8 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
     if !is_forming && !is_member {
         return None;
     }
-    let joined = || team.roster.standing(Standing::Joined).map(|index| team.roster.agent(index).clone()).collect();
+    let joined =
+        || team.roster.standing(MemberStanding::Joined).map(|index| team.roster.agent(index).clone()).collect();
     let shown = (is_member || (is_forming && index == 0)).then(|| {
         Box::new(TeamView {
             members: if is_forming { joined() } else { team.roster.names() },

@@ -16,7 +16,7 @@ const INTEGER_MAX: u64 = (1 << 53) - 1;
 /// The canonical form of a JSON text.
 pub(super) fn key(text: &str) -> Result<String, BadAnswer> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Part { depth: 0 }.deserialize(&mut deserializer).map_err(|_| BadAnswer::Json)?;
+    let value = ValueSeed { depth: 0 }.deserialize(&mut deserializer).map_err(|_| BadAnswer::Json)?;
     deserializer.end().map_err(|_| BadAnswer::Json)?;
     let canonical = digest::canonical(&value).map_err(|_| BadAnswer::Json)?;
     String::from_utf8(canonical).map_err(|_| BadAnswer::Json)
@@ -24,17 +24,17 @@ pub(super) fn key(text: &str) -> Result<String, BadAnswer> {
 
 /// A value `depth` arrays and objects deep.
 #[derive(Clone, Copy)]
-struct Part {
+struct ValueSeed {
     depth: usize,
 }
 
-impl Part {
+impl ValueSeed {
     fn inner<E: Error>(self) -> Result<Self, E> {
         if self.depth == DEPTH_MAX { Err(E::custom("too deep")) } else { Ok(Self { depth: self.depth + 1 }) }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part {
+impl<'de> DeserializeSeed<'de> for ValueSeed {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -43,7 +43,7 @@ impl<'de> DeserializeSeed<'de> for Part {
 }
 
 /// Numbers with a fraction or an exponent, and `-0`, are doubles to the parser: no method here takes them.
-impl<'de> Visitor<'de> for Part {
+impl<'de> Visitor<'de> for ValueSeed {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
