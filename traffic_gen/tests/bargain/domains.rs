@@ -9,6 +9,8 @@ use traffic_gen::bargain::matchup::Matchup;
 pub(crate) fn shipped() -> Vec<(String, Domain)> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../domains"));
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Teams and panels have folders of their own.
+    files.retain(|path| path.is_file());
     files.sort();
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
