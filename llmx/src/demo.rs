@@ -63,7 +63,7 @@ pub struct DemoArgs {
     /// teams work, or panels answer questions
     #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
     protocol: Protocol,
-    /// Contractors; agents that bargain, or work in teams
+    /// Contractors; agents that bargain, work in teams, or sit on panels
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     agents: u32,
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub struct DemoArgs {
     /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
-    /// Calls, bargains or teams per second: above 0, up to 1000000; one machine does some thousands
+    /// Calls, bargains, teams or panels per second: above 0, up to 1000000; one machine does some thousands
     #[arg(long, default_value_t = 10.0)]
     rate: f64,
     /// How long calls arrive, in seconds

@@ -49,6 +49,7 @@ async fn a_member_answers_an_ask_once_however_often_it_is_told_and_forgets_the_p
     assert_eq!(answer.document["payload"], json!({"act": "answer", "round": 1, "answer": "B"}));
     assert_eq!(answer.document["envelope"]["negotiation"], "alice~n1");
     exchange.accept(&answer, 1).await;
+    assert!(exchange.is_silent_for(Duration::from_millis(1)).await, "the agent hears that it was accepted");
     // Told anew under another id, what is answered stays answered.
     exchange.deliver(&agent("bob"), &[asked(2, ask(1))]).await;
     assert!(exchange.is_silent_for(Duration::from_secs(5)).await);

@@ -30,7 +30,7 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 
 /// Agents on one page of the list.
 const PAGE_MAX: usize = 200;
-/// Agents looked at for one page; a page may therefore be short, or empty, and still name a next one.
+/// Visible agents looked at for one page; a page may therefore be short, or empty, and still name a next one.
 const SCANNED_MAX: usize = 10_000;
 
 /// What others see of an agent: everything but its consent rules.
@@ -96,7 +96,13 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
     let mut agents = Vec::new();
     let mut next = None;
     let now_ms = site.registry.now_ms();
-    for (scanned, (agent, member)) in tables.agents.following(wanted.after.as_ref()).enumerate() {
+    // Only those count, and only those are named as the next, so that a page says nothing of the others.
+    let visible_after = |after| {
+        let is_visible =
+            move |agent: &AgentId, registration: &Registration| agent == caller || registration.is_visible_to(caller);
+        tables.agents.following(after).filter(move |(agent, member)| is_visible(agent, &member.registration))
+    };
+    for (scanned, (agent, member)) in visible_after(wanted.after.as_ref()).enumerate() {
         if agents.len() == limit || scanned == SCANNED_MAX {
             break;
         }
@@ -106,12 +112,11 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
         let has_presence = wanted.present.is_none_or(|wanted| wanted == is_present);
         let has_capability = wanted.capability.as_ref().is_none_or(|one| registration.capabilities.contains(one));
         let has_topic = wanted.topic.as_ref().is_none_or(|one| registration.topics.contains(one));
-        let is_visible = agent == caller || registration.is_visible_to(caller);
-        if is_visible && has_presence && has_capability && has_topic {
+        if has_presence && has_capability && has_topic {
             agents.push(public(agent, registration, is_present));
         }
     }
-    let next = next.filter(|last| tables.agents.following(Some(last)).next().is_some());
+    let next = next.filter(|last| visible_after(Some(last)).next().is_some());
     let page = document(&json!({ "agents": agents, "next": next }))?;
     Ok((page, agents.len()))
 }

@@ -155,6 +155,27 @@ async fn who_may_not_be_found_is_in_no_search_and_no_list_and_is_reached_by_its_
 }
 
 #[tokio::test]
+async fn the_next_page_of_a_list_names_nobody_who_may_not_be_found() {
+    let rig = Rig::start().await;
+    for (agent, visibility) in [("ada", "listed"), ("cy", "hidden"), ("dot", "listed"), ("eve", "hidden")] {
+        rig.register_as(agent, &open(json!({ "visibility": visibility }))).await;
+    }
+    for (page, expected, next) in [
+        ("limit=1", vec!["ada"], json!("ada")),
+        ("limit=1&after=ada", vec!["dot"], Value::Null),
+        ("limit=1&after=cy", vec!["dot"], Value::Null),
+        ("limit=2", vec!["ada", "dot"], Value::Null),
+        ("topic=nobodys", vec![], Value::Null),
+        ("after=dot", vec![], Value::Null),
+    ] {
+        let (_, body) = rig.call("GET", &format!("/v1/agents?{page}"), Some(&rig.token("zoe")), None).await;
+        let found: Vec<&str> =
+            body["agents"].as_array().unwrap().iter().map(|agent| agent["agent"].as_str().unwrap()).collect();
+        assert_eq!((found, &body["next"]), (expected, &next), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn consent_is_asked_for_the_protocol_of_the_call() {
     let rig = Rig::start().await;
     let rules = json!({ "default": "allow", "rules": [{ "effect": "deny", "protocol": "contract_net" }] });

@@ -98,10 +98,10 @@ fn terms_that_fail_a_gate_may_be_mended_in_time() {
 fn called_with_a_gate() -> Gathering {
     let mut gathering = Gathering::empty();
     let mut call = gathering.called(&["bob", "carol"], json!({}), json!({"policy": "team-seats"}));
-    let mut policy = policy_core::preset("team-seats").unwrap();
-    policy.gates = serde_json::from_value(json!([{"attr": "fit", "min": 5, "required": true}])).unwrap();
+    let mut policy = policy_core::preset("team-seats").expect("a preset");
+    policy.gates = serde_json::from_value(json!([{"attr": "fit", "min": 5, "required": true}])).expect("gates");
     let pinned = crate::gathering::pinned_team(&["bob", "carol"]);
-    let policy_digest = policy.digest().unwrap();
+    let policy_digest = policy.digest().expect("a policy can be written");
     let pinned = schemas::record::Pinned { policy: policy.into(), policy_digest, ..pinned };
     call.pinned = Some(pinned.into());
     gathering.send(0, call);
@@ -121,7 +121,8 @@ fn a_call_that_was_not_delivered_is_waited_for_no_longer() {
 #[test]
 fn an_undelivered_call_counts_not_once_the_member_was_heard() {
     let join = |fit: i64| json!({"terms": {"fit": fit}});
-    let rows: [(Option<(Act, Value)>, &str, bool); 5] = [
+    type Heard = Option<(Act, Value)>;
+    let rows: [(Heard, &str, bool); 5] = [
         (None, "", true),
         (Some((Act::Join, join(4))), "carol<ack:policy_reject", false),
         (Some((Act::Say, json!({"text": "too early"}))), "carol<ack:out_of_turn", false),

@@ -53,7 +53,11 @@ impl TeamSeen {
 
     /// Whether an agent has said that it leaves.
     pub(super) fn has_left(&self, agent: &str) -> bool {
-        self.is_one() && self.acts.iter().any(|((by, _), act)| by.as_str() == agent && *act == Act::End)
+        self.is_one() && self.has_said(agent, Act::End)
+    }
+
+    fn has_said(&self, agent: &str, said: Act) -> bool {
+        self.acts.iter().any(|((by, _), act)| by.as_str() == agent && *act == said)
     }
 
     /// A message was sent. Only those of a team are of interest, where the call comes first.
@@ -105,8 +109,11 @@ impl TeamSeen {
         self.judge_acts(id, rules, verdict);
         let Some(members) = self.members() else { return };
         let seats = members.len() as u64;
-        let is_seated =
-            members.iter().all(|member| member == lead || self.joined.contains(member) || unreached.contains(member));
+        // With messages still under way, a member may not have been told that it has joined.
+        let has_joined = |member: &AgentId| {
+            self.joined.contains(member) || (when == When::Early && self.has_said(member.as_str(), Act::Join))
+        };
+        let is_seated = members.iter().all(|member| member == lead || has_joined(member) || unreached.contains(member));
         let fits = (u64::from(rules.members.min)..=u64::from(rules.members.max)).contains(&seats);
         verdict.check(Invariant::Seated, is_seated && fits, || {
             format!("{id} has {members:?}, of whom {:?} joined", self.joined)
