@@ -50,8 +50,11 @@ async fn a_member_answers_an_ask_once_however_often_it_is_told_and_forgets_the_p
     assert_eq!(answer.document["envelope"]["negotiation"], "alice~n1");
     exchange.accept(&answer, 1).await;
     assert!(exchange.is_silent_for(Duration::from_millis(1)).await, "the agent hears that it was accepted");
-    // Told anew under another id, what is answered stays answered.
+    // Told anew under another id, it says the same again, byte for byte: the exchange counts it once.
     exchange.deliver(&agent("bob"), &[asked(2, ask(1))]).await;
+    let again = exchange.message().await;
+    assert_eq!(again.received.payload, answer.received.payload);
+    exchange.accept(&again, 1).await;
     assert!(exchange.is_silent_for(Duration::from_secs(5)).await);
 
     exchange.deliver(&agent("bob"), &[asked(3, ask(2))]).await;

@@ -174,7 +174,10 @@ async fn no_span_holds_terms() {
     let (bus, kept) = (open_bus(), Kept::default());
     let _engine = start(&bus, "engine-1", &kept, 1.0).await;
     round(&bus, None).await;
-    let text = format!("{:?}", kept.spans());
+    // Not when they began and ended: a clock shows any four digits now and then.
+    let spans = kept.spans();
+    let told: Vec<_> = spans.iter().map(|span| (&span.name, &span.attributes, &span.error)).collect();
+    let text = format!("{told:?}");
     assert!(!text.contains("4711") && !text.contains("price"), "{text}");
 }
 
