@@ -6,7 +6,7 @@
 //! | [`member`] | how does it take part on the exchange? |
 //! | [`stub`] | what does a scripted panelist answer, by its accuracy, its ratings and a seed? (pure) |
 //! | [`parse`] | what does a model's text say of ratings, orders and answers? (pure) |
-//! | [`file`] | which question, under which rules, to which scripted panelists? (a file) |
+//! | [`mod@file`] | which question, under which rules, to which scripted panelists? (a file) |
 //!
 //! A panelist keeps nothing from one ask to the next: whatever it is to know stands in the ask.
 
