@@ -7,7 +7,7 @@
 //! common preference: it depends on nothing but who takes part.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use schemas::{Digest, Lane};
 
@@ -102,29 +102,64 @@ impl<'a> Places<'a> {
                 self.fill(pair.lane, pair.engine);
             }
         }
-        for lane in free {
-            if self.by_lane[&lane].len() == place && !self.swap(&pairs, lane, place, share + usize::from(extra > 0)) {
+        for lane in free.iter().copied() {
+            if self.by_lane[&lane].len() > place || self.pass_on(&pairs, lane, place, share + usize::from(extra > 0)) {
+                continue;
+            }
+            let is_relieved = free.iter().any(|other| self.relieve(&pairs, *other, place, share));
+            if !(is_relieved && self.pass_on(&pairs, lane, place, share + 1)) {
                 self.fill_with_least(&pairs, lane);
             }
         }
     }
 
-    /// Fills a lane's place where nobody who could has room: an engine that gives another lane to one that has room takes
-    /// it. False where there is none.
-    fn swap(&mut self, pairs: &[Pair], lane: Lane, place: usize, limit: usize) -> bool {
-        let takers = pairs.iter().filter(|pair| pair.lane == lane).map(|pair| pair.engine);
-        let is_given = |pair: &Pair| self.by_lane[&pair.lane].get(place).is_some();
-        let found = takers.into_iter().find_map(|taker| {
-            let others = pairs.iter().filter(|pair| is_given(pair) && !self.has(pair.lane, pair.engine));
-            let mut given = others.filter(|pair| self.by_lane[&pair.lane][place] == taker);
-            given.find(|pair| self.loads[pair.engine] < limit).map(|pair| (taker, *pair))
-        });
-        let Some((taker, given)) = found else { return false };
-        self.by_lane.entry(given.lane).or_default()[place] = given.engine;
-        self.loads[given.engine] += 1;
-        self.loads[taker] -= 1;
-        self.fill(lane, taker);
-        true
+    /// Takes a lane's place from an engine that has one more than its share, where another with less can have it.
+    fn relieve(&mut self, pairs: &[Pair], lane: Lane, place: usize, share: usize) -> bool {
+        let Some(holder) = self.by_lane[&lane].get(place).copied().filter(|holder| self.loads[*holder] > share) else {
+            return false;
+        };
+        self.by_lane.entry(lane).or_default().truncate(place);
+        self.loads[holder] -= 1;
+        let is_passed = self.pass_on(pairs, lane, place, share);
+        if !is_passed {
+            self.fill(lane, holder);
+        }
+        is_passed
+    }
+
+    /// Fills a lane's place where nobody who could has room: an engine that passes another lane on takes it, to an engine
+    /// that has room or passes one on in turn, by the fewest lanes that change hands. False where nobody has room.
+    fn pass_on(&mut self, pairs: &[Pair], lane: Lane, place: usize, limit: usize) -> bool {
+        // The lane through which each engine was reached: it would take that one.
+        let mut taken: BTreeMap<usize, Lane> = BTreeMap::new();
+        let mut reached = VecDeque::from([lane]);
+        while let Some(lane) = reached.pop_front() {
+            for Pair { engine, .. } in pairs.iter().filter(|pair| pair.lane == lane) {
+                if taken.contains_key(engine) || self.has(lane, *engine) {
+                    continue;
+                }
+                taken.insert(*engine, lane);
+                if self.loads[*engine] < limit {
+                    self.pass_along(&taken, *engine, place);
+                    return true;
+                }
+                let given = pairs.iter().filter(|pair| pair.engine == *engine).map(|pair| pair.lane);
+                reached.extend(given.filter(|lane| self.by_lane[lane].get(place) == Some(engine)));
+            }
+        }
+        false
+    }
+
+    /// Gives each lane of a way to the engine that takes it, from the end of the way, where there is room, to its beginning.
+    fn pass_along(&mut self, taken: &BTreeMap<usize, Lane>, end: usize, place: usize) {
+        let mut taker = end;
+        while let Some(lane) = taken.get(&taker).copied() {
+            let Some(giver) = self.by_lane[&lane].get(place).copied() else { return self.fill(lane, taker) };
+            self.by_lane.entry(lane).or_default()[place] = taker;
+            self.loads[taker] += 1;
+            self.loads[giver] -= 1;
+            taker = giver;
+        }
     }
 
     /// Not every engine could serve every lane, so some places are left over by those that have their share.
@@ -150,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn engines_own_as_many_lanes_as_each_other_or_one_more(names in names(12), lanes in 1_u8..=64) {
+        fn engines_own_as_many_lanes_as_each_other_or_one_more(names in names(1, 12), lanes in 1_u8..=64) {
             let ranked = ranked_whole(&names, lanes);
             prop_assert_eq!(ranked.len(), usize::from(lanes), "every lane has an owner");
             let owned = owned(&ranked, &names);
@@ -163,10 +198,10 @@ mod tests {
         }
 
         #[test]
-        fn engines_fold_as_many_lanes_as_each_other_or_one_more(names in names(12), lanes in 1_u8..=64) {
+        fn engines_fold_as_many_lanes_as_each_other_or_one_more(names in names(1, 12), lanes in 1_u8..=64) {
             let ranked = ranked_whole(&names, lanes);
-            // Where nearly every engine folds every lane a share may be missed by one more.
-            for (standbys, most_apart) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+            // Three standbys of few engines: whoever owns a lane, or stands by already, is not free to stand by once more.
+            for (standbys, most_apart) in [(0, 1), (1, 1), (2, 1), (3, 2)] {
                 let count = |id: &String| {
                     let folded = ranked.values().filter(|engines| engines.iter().take(1 + standbys).any(|one| one == id));
                     folded.count()
@@ -178,14 +213,13 @@ mod tests {
         }
 
         #[test]
-        fn the_order_in_which_engines_were_heard_of_changes_nothing(names in names(8), lanes in 1_u8..=32) {
+        fn the_order_in_which_engines_were_heard_of_changes_nothing(names in names(1, 8), lanes in 1_u8..=32) {
             let backwards: Vec<String> = names.iter().rev().cloned().collect();
             prop_assert_eq!(ranked_whole(&names, lanes), ranked_whole(&backwards, lanes));
         }
 
         #[test]
-        fn an_engine_that_leaves_moves_its_own_lanes_and_few_others(names in names(12), lanes in 1_u8..=64, at: usize) {
-            prop_assume!(names.len() > 1);
+        fn an_engine_that_leaves_moves_its_own_lanes_and_few_others(names in names(2, 12), lanes in 1_u8..=64, at: usize) {
             let (before, mut left) = (ranked_whole(&names, lanes), names.clone());
             let gone = left.remove(at % names.len());
             let after = ranked_whole(&left, lanes);
@@ -206,6 +240,18 @@ mod tests {
             moved += before.iter().filter(|(lane, engines)| engines[0] != after[lane][0]).count();
         }
         assert!(moved * 2 <= owned * 3, "{moved} lanes moved, {owned} had to");
+    }
+
+    #[test]
+    fn a_lane_changes_hands_over_several_engines_where_nobody_who_could_take_one_has_room() {
+        for (names, lanes) in
+            [(["be-8", "bt-19", "oc", "rog-16", "rycbt"], 6), (["faird", "gmdosofy", "ljvace", "n", "tdps-70"], 4)]
+        {
+            let ranked = ranked_whole(&names.map(str::to_owned), lanes);
+            let folded =
+                names.map(|id| ranked.values().filter(|engines| engines[..4].iter().any(|one| one == id)).count());
+            assert!(folded.iter().max().unwrap() - folded.iter().min().unwrap() <= 1, "{folded:?}");
+        }
     }
 
     #[test]
@@ -240,8 +286,9 @@ mod tests {
         }
     }
 
-    fn names(most: usize) -> impl Strategy<Value = Vec<String>> {
-        prop::collection::btree_set("[a-z]{1,8}(-[0-9]{1,2})?", 1..=most).prop_map(|names| names.into_iter().collect())
+    fn names(least: usize, most: usize) -> impl Strategy<Value = Vec<String>> {
+        prop::collection::btree_set("[a-z]{1,8}(-[0-9]{1,2})?", least..=most)
+            .prop_map(|names| names.into_iter().collect())
     }
 
     fn lanes(count: u8) -> BTreeSet<Lane> {
