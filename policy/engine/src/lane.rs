@@ -292,6 +292,8 @@ struct PendingWrite {
     after: Option<RegisterKey>,
     /// Sequence of the record that caused it.
     seq: u64,
+    /// Log time of that record.
+    at: Timestamp,
     /// Whether only its own answer settles it: its negotiation was aborted, perhaps because it was refused elsewhere.
     is_contested: bool,
 }

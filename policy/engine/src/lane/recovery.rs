@@ -148,7 +148,7 @@ impl Recovery<'_> {
             recovered.outbox.hold(deliver, None, now);
         }
         refused.into_iter().for_each(|key| recovered.registrar.refuse(key, 0, true));
-        writes.into_iter().for_each(|pending| recovered.registrar.restore(pending, head.time));
+        writes.into_iter().for_each(|pending| recovered.registrar.restore(pending));
         for (negotiation, code) in aborts {
             recovered.aborts.want(negotiation, code);
         }

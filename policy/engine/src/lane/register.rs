@@ -58,7 +58,7 @@ struct Pending {
     value: Bytes,
     after: Option<RegisterKey>,
     order: Order,
-    /// Log time of the record that caused it, or of a later one.
+    /// Log time of the record that caused it.
     at: Timestamp,
     failures: u32,
     is_in_flight: bool,
@@ -70,8 +70,8 @@ struct Pending {
 #[derive(Debug)]
 struct RefusedWrite {
     seq: u64,
-    /// Our value; absent when there was none to write.
-    value: Option<Bytes>,
+    /// Our value, with the log time of the record; absent when there was none to write.
+    value: Option<(Bytes, Timestamp)>,
     /// Whether the abort of the negotiation is in the log.
     is_logged: bool,
 }
@@ -102,13 +102,13 @@ impl Registrar {
             self.remove(&write.key);
             return self.refuse_with_followers(write.key, RefusedWrite { seq, value: None, is_logged: false });
         }
-        self.restore(PendingWrite { write, after, seq, is_contested: false }, at);
+        self.restore(PendingWrite { write, after, seq, at, is_contested: false });
         Vec::new()
     }
 
-    /// Takes in a write of a checkpoint that was made at a log time.
-    pub(crate) fn restore(&mut self, pending: PendingWrite, at: Timestamp) {
-        let PendingWrite { write: Write { key, value }, after, seq, is_contested } = pending;
+    /// Takes in a write of a checkpoint.
+    pub(crate) fn restore(&mut self, pending: PendingWrite) {
+        let PendingWrite { write: Write { key, value }, after, seq, at, is_contested } = pending;
         if self.refused.contains_key(&key) || self.pending.contains_key(&key) {
             return;
         }
@@ -179,7 +179,7 @@ impl Registrar {
             Ok(Registered::Different(_)) => {
                 let ours = self.remove(key);
                 let is_logged = ours.as_ref().is_some_and(|ours| ours.is_abort_logged);
-                let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some(ours.value)));
+                let (seq, value) = ours.map_or((0, None), |ours| (ours.order.0, Some((ours.value, ours.at))));
                 let keys = self.refuse_with_followers(key.clone(), RefusedWrite { seq, value, is_logged });
                 if is_logged {
                     WriteOutcome::RefusedAgain(keys)
@@ -260,13 +260,14 @@ impl Registrar {
     /// not logged is among it: whoever restores the checkpoint is refused again, and asks for the abort again.
     pub(crate) fn pending(&self) -> Vec<PendingWrite> {
         let pending = self.order.values().filter_map(|key| {
-            let Pending { value, after, order, is_contested, .. } = self.pending.get(key)?;
+            let Pending { value, after, order, at, is_contested, .. } = self.pending.get(key)?;
             let write = Write { key: key.clone(), value: value.clone() };
-            Some(PendingWrite { write, after: after.clone(), seq: order.0, is_contested: *is_contested })
+            Some(PendingWrite { write, after: after.clone(), seq: order.0, at: *at, is_contested: *is_contested })
         });
         let refused = self.refused.iter().filter_map(|(key, refusal)| {
-            let write = Write { key: key.clone(), value: refusal.value.clone()? };
-            (!refusal.is_logged).then_some(PendingWrite { write, after: None, seq: refusal.seq, is_contested: true })
+            let (value, at) = refusal.value.clone().filter(|_| !refusal.is_logged)?;
+            let write = Write { key: key.clone(), value };
+            Some(PendingWrite { write, after: None, seq: refusal.seq, at, is_contested: true })
         });
         let mut all: Vec<_> = refused.chain(pending).collect();
         all.sort_by_key(|pending| pending.seq);

@@ -276,7 +276,10 @@ fn sample() -> Checkpoint {
         deliveries.push(deliver);
     }
     let write = |key: RegisterKey| Write { key, value: Bytes::from("{\"closed\":{\"text\":\"é \\\"\"}}") };
-    let pending = |key, after, seq, is_contested| PendingWrite { write: write(key), after, seq, is_contested };
+    let pending = |key, after, seq, is_contested| {
+        let at = Timestamp(1_700_000_000_000_000 + seq);
+        PendingWrite { write: write(key), after, seq, at, is_contested }
+    };
     Checkpoint {
         head: Head {
             lane: Lane(1),

@@ -73,7 +73,7 @@ fn a_checkpoint_written_before_the_abort_is_logged_lets_nothing_out_that_follows
     registrar.handle_answer(&award(1), &Ok(Registered::Different(Bytes::new())), now);
     let mut restored = Registrar::default();
     registrar.refused().into_iter().for_each(|key| restored.refuse(key, 0, true));
-    registrar.pending().into_iter().for_each(|pending| restored.restore(pending, AT));
+    registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
     assert_eq!(restored.gate(Some(&closed())), Gate::Refused);
     assert_eq!(poll(&mut restored, now), Some(write(&award(1))), "to be refused again, and lead to the abort");
     assert_eq!(poll(&mut restored, now), None);
@@ -213,12 +213,15 @@ fn what_is_pending_and_refused_survives_a_checkpoint() {
     let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.refuse(award(9), 1, false);
     registrar.handle_abort_logged(&negotiation());
-    registrar.add(write(&award(1)), None, 10, AT);
-    registrar.add(write(&end(1)), Some(award(1)), 20, AT);
+    registrar.add(write(&award(1)), None, 10, Timestamp(1_000_000));
+    registrar.add(write(&end(1)), Some(award(1)), 20, Timestamp(2_000_000));
     let mut restored = Registrar::default();
     registrar.refused().into_iter().for_each(|key| restored.refuse(key, 0, true));
-    registrar.pending().into_iter().for_each(|pending| restored.restore(pending, AT));
+    registrar.pending().into_iter().for_each(|pending| restored.restore(pending));
     assert_eq!((restored.refused(), restored.pending()), (registrar.refused(), registrar.pending()));
+    let recorded: Vec<_> = restored.pending().into_iter().map(|pending| (pending.write.key, pending.at)).collect();
+    let as_added = [(award(1), Timestamp(1_000_000)), (end(1), Timestamp(2_000_000))];
+    assert_eq!(recorded, as_added, "the time of its record says whether an entry of its time may have been removed");
     assert_eq!(restored.registered_through(40), 9);
     assert_eq!(restored.gate(Some(&award(9))), Gate::Refused);
     assert_eq!(std::iter::from_fn(|| poll(&mut restored, now)).collect::<Vec<_>>(), [write(&award(1))]);
@@ -229,7 +232,7 @@ fn poll(registrar: &mut Registrar, now: Instant) -> Option<Write> {
 }
 
 fn pending(number: u32, seq: u64, is_contested: bool) -> PendingWrite {
-    PendingWrite { write: write(&award(number)), after: None, seq, is_contested }
+    PendingWrite { write: write(&award(number)), after: None, seq, at: AT, is_contested }
 }
 
 fn closed() -> RegisterKey {
