@@ -8,6 +8,8 @@ mod golden;
 #[path = "support/script.rs"]
 mod script;
 
+#[path = "teams/cells.rs"]
+mod cells;
 #[path = "teams/concluding.rs"]
 mod concluding;
 #[path = "teams/forming.rs"]
