@@ -55,7 +55,7 @@ pub struct PanelPlayArgs {
 /// Plays, and prints what came of it.
 pub async fn run(args: &PanelPlayArgs) -> Outcome {
     let file = read(&args.file)?;
-    let (bus, server, name) = if args.nats_local {
+    let (bus, _server, name) = if args.nats_local {
         let (server, url) = start_server().await?;
         let options = NatsOptions { name: "llmx-panel".to_owned(), ..NatsOptions::new(url) };
         let nats = bus::nats::open(options).await?;
@@ -79,7 +79,6 @@ pub async fn run(args: &PanelPlayArgs) -> Outcome {
         progress.finish();
     }
     exchange.shutdown().await;
-    drop(server);
     played?;
     let miscounted = tally.miscounted;
     tell(args, &file, name, &tally, last.as_ref())?;
