@@ -9,6 +9,7 @@
 //! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
 //! | [`panel`] | what panels add: rules, how answers are compared, ratings |
+//! | [`evidence`] | what panels have shown about agents, by domain |
 //! | [`team`] | what teams add: rules, the acts of their members, what members are told |
 //! | [`document`] | which protocol documents do calls, offers and awards name, and what does a routine report? |
 //! | [`policy`] | the acceptance policy as a document |
@@ -36,6 +37,7 @@ pub mod delivery;
 pub mod digest;
 pub mod document;
 pub mod envelope;
+pub mod evidence;
 pub mod ids;
 pub mod journal;
 pub mod panel;

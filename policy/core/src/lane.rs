@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::negotiation::ChainLink;
 use crate::negotiation::InputContext;
 use crate::negotiation::view::NegotiationView;
+use crate::panel::evidence::EvidenceLedger;
 use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
@@ -65,6 +66,7 @@ struct LaneContext {
     inputs: u64,
     names: Names,
     winners: Winners,
+    ledger: EvidenceLedger,
     effects: VecDeque<Effect>,
     causes: Causes,
     /// Running hash of what was decided: dispositions, states, outcomes.
@@ -89,6 +91,7 @@ impl LaneState {
                 inputs: 0,
                 names: Names::new(limits.names_shared_max),
                 winners: Winners::default(),
+                ledger: EvidenceLedger::default(),
                 effects: VecDeque::new(),
                 causes: Causes::default(),
                 state_hash: state_hash::START,
@@ -217,6 +220,12 @@ impl LaneState {
         ])
     }
 
+    /// What the panels of this lane have shown about agents (docs/spec/panel.md#evidence).
+    #[must_use]
+    pub fn evidence(&self) -> &EvidenceLedger {
+        &self.context.ledger
+    }
+
     /// What `viewer` may see of a negotiation; absent for unknown senders and unknown negotiations alike.
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
@@ -288,6 +297,7 @@ impl LaneContext {
             now,
             clock: self.now,
             winners: &mut self.winners,
+            ledger: &mut self.ledger,
             out: &mut self.effects,
             ordinal: 0,
             links: self.links.as_mut(),

@@ -37,10 +37,12 @@ pub mod panel {
     pub mod bleu;
     pub mod count;
     pub mod decision;
+    pub mod evidence;
     pub mod fraction;
     pub mod importance;
     pub mod key;
     pub mod ranker;
+    pub mod reputation;
 }
 pub mod policy;
 mod protocol;

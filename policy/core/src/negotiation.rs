@@ -30,6 +30,7 @@ use crate::acceptance::gate::GateFault;
 use crate::acceptance::tie_break::Winners;
 use crate::effect::{Deliver, Effect, Event, PublicNotice, RegisterWrite};
 use crate::limits::Limits;
+use crate::panel::evidence::EvidenceLedger;
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
@@ -444,6 +445,7 @@ pub(crate) struct InputContext<'a> {
     /// The record's time: what new timers count from, so that a pause of the exchange costs agents nothing.
     pub(crate) clock: Timestamp,
     pub(crate) winners: &'a mut Winners,
+    pub(crate) ledger: &'a mut EvidenceLedger,
     pub(crate) out: &'a mut VecDeque<Effect>,
     /// Deliveries made so far by this input.
     pub(crate) ordinal: u32,

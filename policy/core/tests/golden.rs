@@ -143,6 +143,38 @@ fn a_snapshot_of_the_format_is_still_read_and_still_written() {
     assert_eq!(restored.state_digest_full(), steady.state_digest_full());
 }
 
+#[test]
+fn the_golden_panels_come_to_the_evidence_they_came_to() {
+    let text = fs::read_to_string(golden::evidence_file(RULES_VERSION)).expect("the evidence of the version");
+    assert_eq!(evidence(), text);
+    assert!(text.lines().count() > 10, "many of the logs count as evidence");
+}
+
+#[test]
+#[ignore = "records what golden panels come to: see golden/README.md"]
+fn golden_evidence_is_recorded() {
+    let file = golden::evidence_file(RULES_VERSION);
+    if !file.exists() {
+        fs::write(file, evidence()).expect("a file");
+    }
+}
+
+/// What every log of panels leaves in the ledger: a line each.
+fn evidence() -> String {
+    let mut lines = String::new();
+    for (path, text) in logs(RULES_VERSION).into_iter().filter(|(name, _)| name.contains("panel-")) {
+        let log = GoldenLog::read(&text);
+        let mut lane_state = log.lane_state();
+        log.records.iter().for_each(|logged| drop(logged.fold(&mut lane_state)));
+        let name = Path::new(&path).file_stem().expect("a file").to_string_lossy();
+        let shown = lane_state.evidence().published(lane_state.position());
+        if !shown.entries.is_empty() {
+            lines.push_str(&format!("{}\n", serde_json::json!({"log": name, "evidence": shown})));
+        }
+    }
+    lines
+}
+
 /// Protocols of which there is no naive reference yet.
 const NOT_IN_REFERENCE: [Protocol; 1] = [Protocol::Team];
 

@@ -10,6 +10,8 @@ mod script;
 mod board;
 #[path = "panels/course.rs"]
 mod course;
+#[path = "panels/evidence.rs"]
+mod evidence;
 #[path = "support/golden.rs"]
 mod golden;
 #[path = "panels/legality.rs"]

@@ -66,7 +66,7 @@ fn a_ranking_that_keeps_only_those_who_have_left_ends_the_panel_at_once() {
 }
 
 /// Words of facts.
-const WANTED: [&str; 34] = [
+const WANTED: [&str; 35] = [
     "Consensus",
     "Plurality",
     "NoAnswer",
@@ -101,4 +101,5 @@ const WANTED: [&str; 34] = [
     "Finding",
     "found",
     "along",
+    "evidence",
 ];

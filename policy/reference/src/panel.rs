@@ -1,6 +1,7 @@
 //! A naive panel (docs/spec/panel.md): every round is kept whole, with each wave and each reply, and everything is asked of that
 //! anew.
 
+mod evidence;
 mod finding;
 mod hearing;
 mod opening;
@@ -14,6 +15,7 @@ use policy_core::panel::key::{AnswerKey, agrees};
 use schemas::delivery::{
     Ask, Disposition, Finding, Notification, Outcome, PanelCalls, RankAsk, Rated, ShownAnswer, Stopped,
 };
+use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker, Usage};
 use schemas::{AgentId, Digest, NegotiationId, Position, RegisterKey, Timestamp, WireTime};
 
@@ -50,6 +52,8 @@ pub(crate) struct Panel {
     pub(crate) outcome: Option<Outcome>,
     detail: Option<&'static str>,
     pub(crate) facts: Vec<String>,
+    /// What it has shown, until somebody takes note of it.
+    shown: Vec<(EvidenceSubject, EvidenceCounts)>,
 }
 
 /// Who takes part: initiator, seat or ranker.
@@ -59,6 +63,8 @@ struct Panelist {
     strikes: u32,
     has_left: bool,
     was_asked: bool,
+    /// What its answers cost.
+    usage: Usage,
 }
 
 /// One round.
@@ -181,6 +187,10 @@ impl Panel {
                 self.find(self.rounds.len() - 1, Outcome::Consensus, Stopped::Answers, moment);
             }
         }
+    }
+
+    pub(crate) fn take_shown(&mut self) -> Vec<(EvidenceSubject, EvidenceCounts)> {
+        std::mem::take(&mut self.shown)
     }
 
     pub(crate) fn abort(&mut self, moment: Moment) {
@@ -475,6 +485,7 @@ impl Panel {
 
     fn find(&mut self, deciding: usize, outcome: Outcome, stopped: Stopped, moment: Moment) {
         let finding: Finding = finding::of(self, deciding, outcome, stopped);
+        self.shown = evidence::of(self, deciding, &finding.panelists);
         self.facts.push(fact::found(&self.id, &self.initiator, &finding));
         let key = RegisterKey::Award(self.id.clone(), schemas::Lot(0), schemas::AwardNo(1));
         self.facts.push(fact::found_entry(&key.to_string()));
@@ -499,12 +510,15 @@ impl Panel {
     }
 
     /// An answer was taken.
-    fn note_answered(&mut self, usage: Option<Usage>) {
+    fn note_answered(&mut self, from: &AgentId, usage: Option<Usage>) {
         self.calls.answered += 1;
         if let Some(usage) = usage {
-            self.usage.calls += usage.calls;
-            self.usage.prompt_tokens += usage.prompt_tokens;
-            self.usage.completion_tokens += usage.completion_tokens;
+            let own = &mut self.people.get_mut(from).expect("it was asked").usage;
+            for sum in [&mut self.usage, own] {
+                sum.calls += usage.calls;
+                sum.prompt_tokens += usage.prompt_tokens;
+                sum.completion_tokens += usage.completion_tokens;
+            }
             self.reported_by += 1;
         }
     }

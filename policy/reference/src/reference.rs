@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::{Disposition, Notification, Receipt};
+use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::ids::FamilyPlace;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Qos, Record};
 use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
@@ -43,6 +44,7 @@ pub struct Reference {
     /// Those that have been, and are no longer recognised.
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
+    evidence: BTreeMap<EvidenceSubject, EvidenceCounts>,
     waiting: BTreeMap<[u8; 16], UntoldReceipts>,
     /// The calls, ACCEPTs and asks the lane's state delivered: their failure is logged by delivery id.
     deliveries: BTreeMap<DeliveryId, Deliver>,
@@ -60,6 +62,7 @@ impl Reference {
             negotiations: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             wins: BTreeMap::new(),
+            evidence: BTreeMap::new(),
             waiting: BTreeMap::new(),
             deliveries: BTreeMap::new(),
         }
@@ -111,6 +114,11 @@ impl Reference {
     pub fn counts(&self) -> (usize, usize) {
         let open = self.negotiations.values().filter(|one| !one.has_ended()).count();
         (open, self.negotiations.len() - open)
+    }
+
+    /// What panels have shown, in the order of the subjects.
+    pub fn evidence(&self) -> impl Iterator<Item = (&EvidenceSubject, &EvidenceCounts)> {
+        self.evidence.iter()
     }
 
     fn next_timer(&self) -> Option<(Timestamp, AnyTimer, [u8; 16])> {
@@ -174,6 +182,11 @@ impl Reference {
     /// goes with nothing, nobody is told (docs/spec/messages.md#ms-56).
     fn tell(&mut self, key: [u8; 16], facts: &mut Vec<String>) {
         let one = self.negotiations.get_mut(&key).expect("it had an input");
+        if let Negotiation::Panel(panel) = one {
+            for (subject, shown) in panel.take_shown() {
+                self.evidence.entry(subject).or_default().add(&shown);
+            }
+        }
         let waiting = self.waiting.get_mut(&key).expect("it was opened");
         let mut told = std::mem::take(one.facts());
         let once = &waiting.called_once;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The state is in parts, each written by postcard as its types derive it: [`LaneProgress`], the last wins, the policies
-//! that negotiations run under (each document once), every [`StoredEntry`] in the order of the keys, the expired ids. A list
-//! is its length and its items. What a format that does not describe itself cannot hold, documents with enums that are tagged
+//! that negotiations run under (each document once), every [`StoredEntry`] in the order of the keys, the expired ids, and the evidence if
+//! there is any. A list is its length and its items. What a format that does not describe itself cannot hold, documents with enums that are tagged
 //! or untagged, stands as JSON inside of it ([`schemas::text::json`]).
 //!
 //! Fields and variants stand in the order of their declaration: to move one changes the format. Nothing that is read is
@@ -37,6 +37,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::panel::Panel;
 use crate::negotiation::team::Team;
 use crate::negotiation::tombstone::Tombstone;
+use crate::panel::evidence::{EvidenceLedger, StoredEvidence};
 use crate::policy::PinnedPolicy;
 
 /// The format this build writes, and the only one it reads.
@@ -156,6 +157,7 @@ impl LaneState {
             inputs,
             names: _,
             winners,
+            ledger,
             effects: _,
             causes: _,
             state_hash,
@@ -176,6 +178,11 @@ impl LaneState {
         out.list(entries.len(), entries.into_iter().map(StoredEntry::of));
         let expired = table.expired.keys();
         out.list(expired.len(), expired.map(Key::to_bytes));
+        if !ledger.is_empty() {
+            let entries = ledger.stored();
+            out.list(entries.len(), entries);
+            out.put(&ledger.additions());
+        }
     }
 }
 
@@ -301,6 +308,7 @@ fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -
     let mut names = Names::new(limits.names_shared_max);
     let winners = read_winners(input, &mut names, limits.winners_max)?;
     let table = read_table(input, &mut names, &limits)?;
+    let ledger = read_ledger(input)?;
     if !input.rest.is_empty() {
         return Err(input.fault("bytes are left over"));
     }
@@ -312,6 +320,7 @@ fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -
         inputs,
         names,
         winners,
+        ledger,
         effects: VecDeque::new(),
         causes: Causes::default(),
         state_hash,
@@ -357,6 +366,19 @@ fn read_table(input: &mut Reader<'_>, names: &mut Names, limits: &Limits) -> Res
         table.expired.add(Key::from_bytes(input.take()?));
     }
     Ok(table)
+}
+
+/// Evidence stands behind everything else, where there is any: an empty list is not written.
+fn read_ledger(input: &mut Reader<'_>) -> Result<EvidenceLedger, SnapshotError> {
+    if input.rest.first().is_none_or(|count| *count == 0) {
+        return Ok(EvidenceLedger::default());
+    }
+    let mut stored: Vec<StoredEvidence> = Vec::new();
+    for _ in 0..input.count()? {
+        stored.push(input.take()?);
+    }
+    let additions = input.take()?;
+    EvidenceLedger::restored(additions, stored).map_err(|what| input.fault(what))
 }
 
 /// The bytes written so far.

@@ -95,6 +95,8 @@ struct PanelMember {
     strikes: u32,
     /// For good.
     has_left: bool,
+    /// What its answers cost, as it says.
+    usage: Usage,
 }
 
 /// As what a member takes part. The initiator may be the ranker, too.
@@ -134,7 +136,7 @@ impl Selected {
 impl PanelMember {
     fn new(agent: AgentId, role: MemberRole, qos: Qos, is_durable: bool) -> Self {
         let party = Party::new(agent);
-        Self { party, role, qos, is_durable, was_asked: false, strikes: 0, has_left: false }
+        Self { party, role, qos, is_durable, was_asked: false, strikes: 0, has_left: false, usage: Usage::default() }
     }
 }
 
@@ -209,7 +211,7 @@ impl ProtocolRules for Panel {
             PanelAction::Nothing => {}
             PanelAction::Strike => self.strike(speaker, context),
             PanelAction::Reply(reply, usage) => self.reply(speaker, *reply, usage, context),
-            PanelAction::Order(chosen, usage) => self.order(&chosen, usage, context),
+            PanelAction::Order(chosen, usage) => self.order(speaker, &chosen, usage, context),
             PanelAction::Leave => self.leave(speaker, context),
             PanelAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
         }
@@ -281,7 +283,8 @@ impl Panel {
 
     /// Enters the terminal state with a result, which is registered before anybody is told.
     fn end_with(&mut self, ending: Ending, context: &mut InputContext<'_>) {
-        let Ending { finding, decision } = ending;
+        let Ending { finding, decision, evidence } = ending;
+        evidence.into_iter().for_each(|(subject, shown)| context.ledger.add(subject, &shown));
         let key = RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD);
         let value = RegisterValue::Finding { chain: self.header.chain, decision: finding.decision };
         context.event(Event::Found(decision));

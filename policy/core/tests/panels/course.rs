@@ -8,16 +8,7 @@ use crate::board::{ANSWER_MS, Board, SEATS};
 
 #[test]
 fn the_worked_example_comes_out_exactly() {
-    let mut board = Board::of(4, json!({"asking": "all", "consensus_from": 1}));
-    for (who, answer) in [("ann", "B"), ("bob", "C"), ("cyd", "B")] {
-        board.say(10, who, Act::Answer, json!({"round": 1, "answer": answer, "text": format!("by {who}")}));
-    }
-    board.say(11, "dan", Act::Answer, json!({"round": 1, "answer": "A", "text": "by dan"}));
-    // The three that the example asks first are waited for; dan is silent.
-    board.rate(20, "ann", 2, "B", &[("bob", 2), ("cyd", 5), ("dan", 1)]);
-    board.rate(21, "bob", 2, "B", &[("ann", 5), ("cyd", 5), ("dan", 1)]);
-    board.rate(22, "cyd", 2, "B", &[("ann", 4), ("bob", 1), ("dan", 1)]);
-    board.script.tick(11 + ANSWER_MS + 1);
+    let board = worked();
     let finding = board.finding();
     assert_eq!((finding.outcome, finding.stopped, &*finding.answer), (Outcome::Consensus, Stopped::Answers, "B"));
     assert_eq!((finding.agreed, finding.of, finding.round), (3, 4, 2));
@@ -29,6 +20,21 @@ fn the_worked_example_comes_out_exactly() {
     assert_eq!((finding.calls.answers, finding.calls.answered), (8, 7));
     assert_eq!(finding.decision, board.decision().digest());
     assert_eq!(finding.decision, Digest::of(&*board.decision()).unwrap(), "the record is canonical");
+}
+
+/// The example of docs/panels.md. All are asked at once; dan is silent in the second round.
+pub(crate) fn worked() -> Board {
+    let mut board = Board::of(4, json!({"asking": "all", "consensus_from": 1}));
+    for (who, answer) in [("ann", "B"), ("bob", "C"), ("cyd", "B")] {
+        board.say(10, who, Act::Answer, json!({"round": 1, "answer": answer, "text": format!("by {who}")}));
+    }
+    board.say(11, "dan", Act::Answer, json!({"round": 1, "answer": "A", "text": "by dan"}));
+    // The three that the example asks first are waited for; dan is silent.
+    board.rate(20, "ann", 2, "B", &[("bob", 2), ("cyd", 5), ("dan", 1)]);
+    board.rate(21, "bob", 2, "B", &[("ann", 5), ("cyd", 5), ("dan", 1)]);
+    board.rate(22, "cyd", 2, "B", &[("ann", 4), ("bob", 1), ("dan", 1)]);
+    board.script.tick(11 + ANSWER_MS + 1);
+    board
 }
 
 #[test]

@@ -139,6 +139,9 @@ fn rules() -> impl Strategy<Value = Value> {
                 selection["after_round"] = json!(after);
                 rules["select"] = selection;
             }
+            if min_seats > 1 {
+                rules["evidence"] = json!(rounds % 2 == 0);
+            }
             if is_faulty {
                 rules["consensus_from"] = json!(rounds + 1);
             }

@@ -116,6 +116,14 @@ impl<'a> Table<'a> {
         if state != wanted {
             return Err(TestCaseError::fail(format!("record {seq}: {state:?}, should be {wanted:?}")));
         }
+        let (shown, expected) = (self.lane_state.evidence().entries(), self.reference.evidence());
+        let (shown, expected): (Vec<_>, Vec<_>) = (shown.collect(), expected.collect());
+        if shown != expected {
+            return Err(TestCaseError::fail(format!("record {seq}: shown {shown:#?}, should be {expected:#?}")));
+        }
+        if !shown.is_empty() {
+            self.words.insert("evidence".to_owned());
+        }
         for effect in &effects {
             if let Effect::Deliver(deliver) = effect
                 && let Notification::Ask(ask) = &*deliver.told

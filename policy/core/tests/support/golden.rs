@@ -44,6 +44,11 @@ pub fn snapshot_file(format: u32) -> PathBuf {
     folder().join(format!("snapshots/format-{format}.bin"))
 }
 
+/// What the panels of a rules version come to.
+pub fn evidence_file(version: u32) -> PathBuf {
+    folder().join(format!("evidence/rules-{version}.jsonl"))
+}
+
 impl GoldenLog {
     /// The log in a golden file, without what it led to.
     pub fn read(text: &str) -> Self {

@@ -180,12 +180,12 @@ impl Panel {
                 }
             }
             Then::Reply(reply, usage) => {
-                self.note_answered(usage);
+                self.note_answered(from, usage);
                 self.round_mut().replies.insert(from.clone(), *reply);
                 self.wait_no_more_for(from, moment);
             }
             Then::Order(chosen, usage) => {
-                self.note_answered(usage);
+                self.note_answered(from, usage);
                 self.select(Some(chosen), moment);
             }
             Then::Leave => self.leave(from, moment),

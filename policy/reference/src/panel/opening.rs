@@ -69,6 +69,7 @@ impl Panel {
             outcome: None,
             detail: None,
             facts: Vec::new(),
+            shown: Vec::new(),
             seats,
         };
         panel.acknowledge(message, decoded);

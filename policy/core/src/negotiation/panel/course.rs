@@ -164,8 +164,14 @@ impl Panel {
     }
 
     /// The ranker has ordered some candidates, by their places in what it was shown.
-    pub(super) fn order(&mut self, chosen: &[usize], usage: Option<Usage>, context: &mut InputContext<'_>) {
-        self.note_answered(usage);
+    pub(super) fn order(
+        &mut self,
+        place: MemberIndex,
+        chosen: &[usize],
+        usage: Option<Usage>,
+        context: &mut InputContext<'_>,
+    ) {
+        self.note_answered(place, usage);
         let candidates = self.ranking.as_ref().map(|ranking| ranking.candidates.clone()).unwrap_or_default();
         let chosen: Vec<MemberIndex> = chosen.iter().filter_map(|place| candidates.get(*place).copied()).collect();
         self.select(SelectedBy::Agent, &chosen, context);
@@ -223,21 +229,23 @@ impl Panel {
         usage: Option<Usage>,
         context: &mut InputContext<'_>,
     ) {
-        self.note_answered(usage);
+        self.note_answered(place, usage);
         if let Some(asked) = self.round_mut().asked_mut(place) {
             (asked.reply, asked.is_waited) = (Some(reply), false);
         }
         self.advance(context);
     }
 
-    fn note_answered(&mut self, usage: Option<Usage>) {
+    fn note_answered(&mut self, place: MemberIndex, usage: Option<Usage>) {
         self.calls.answered = self.calls.answered.saturating_add(1);
         let Some(usage) = usage else { return };
         self.reported_by = self.reported_by.saturating_add(1);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more).min(INTEGER_MAX.unsigned_abs());
-        add(&mut self.usage.calls, usage.calls);
-        add(&mut self.usage.prompt_tokens, usage.prompt_tokens);
-        add(&mut self.usage.completion_tokens, usage.completion_tokens);
+        for sum in [&mut self.usage, &mut self.members[usize::from(place)].usage] {
+            add(&mut sum.calls, usage.calls);
+            add(&mut sum.prompt_tokens, usage.prompt_tokens);
+            add(&mut sum.completion_tokens, usage.completion_tokens);
+        }
     }
 
     /// A seat, or the ranker, leaves for good.

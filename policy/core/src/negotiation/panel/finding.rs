@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use schemas::Digest;
 use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, Stopped, UsageTotal};
+use schemas::evidence::{EvidenceCounts, EvidenceRole, EvidenceSubject};
 
 use super::Panel;
 use super::round::{MemberIndex, PanelRound};
@@ -19,11 +20,15 @@ use crate::panel::ranker::tie;
 
 /// Fewest seats of a panel that counts as evidence: of two each is the other's only rater.
 const EVIDENCE_SEATS_MIN: usize = 3;
+/// The whole, in 10^-12.
+const E12: u64 = 1_000_000_000_000;
 
 /// A result that is not told yet.
 pub(super) struct Ending {
     pub(super) finding: Finding,
     pub(super) decision: Arc<PanelDecision>,
+    /// What is added to the ledger.
+    pub(super) evidence: Vec<(EvidenceSubject, EvidenceCounts)>,
 }
 
 /// Which answer of a round is the result, and who supports it.
@@ -48,6 +53,8 @@ pub(super) fn ending(
     let first = round.reply_of(*result.supporters.first()?)?;
     let key = round.asked.get(result.leader)?.reply.as_ref()?.key(&panel.rules.answer)?;
     let panelists = panelists(panel, deciding, &result.supporters);
+    let is_evidence = panel.rules.rate && panel.rules.evidence && panelists.len() >= EVIDENCE_SEATS_MIN;
+    let evidence = if is_evidence { evidence_of(panel, round.number, &panelists) } else { Vec::new() };
     let calls = panel.calls;
     let PanelCalls { answered, answers, ranks, reviews } = calls;
     let decision = PanelDecision {
@@ -56,7 +63,7 @@ pub(super) fn ending(
         chain: panel.header.chain,
         domain: panel.rules.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         decided: round.number,
-        evidence: panel.rules.rate && panel.rules.evidence && panelists.len() >= EVIDENCE_SEATS_MIN,
+        evidence: is_evidence,
         key: Digest::of_bytes(key.text().as_bytes()),
         negotiation: panel.header.id.clone(),
         outcome,
@@ -81,7 +88,35 @@ pub(super) fn ending(
         panelists,
         reviewers: Vec::new(),
     };
-    Some(Ending { finding, decision: Arc::new(decision) })
+    Some(Ending { finding, decision: Arc::new(decision), evidence })
+}
+
+/// What the panel shows about each of its seats (docs/spec/panel.md#pn-34).
+fn evidence_of(panel: &Panel, decided: u32, panelists: &[PanelistReport]) -> Vec<(EvidenceSubject, EvidenceCounts)> {
+    let Some(domain) = &panel.rules.domain else { return Vec::new() };
+    let layers = u64::from(decided);
+    let fair_e12 = (layers * E12).checked_div(panelists.len() as u64).unwrap_or_default();
+    let shown = |(place, panelist): (MemberIndex, &PanelistReport)| {
+        let subject = EvidenceSubject {
+            domain: domain.clone(),
+            agent: panelist.agent.clone(),
+            role: EvidenceRole::Panelist,
+            initiator: panel.agent(0).clone(),
+        };
+        let asked: Vec<_> = panel.rounds.iter().filter_map(|round| round.asked(place)).collect();
+        let counts = EvidenceCounts {
+            runs: 1,
+            asked: asked.len() as u64,
+            replied: asked.iter().filter(|asked| asked.reply.is_some()).count() as u64,
+            agreed: u64::from(panelist.agreed),
+            layers,
+            total_e12: panelist.total_e12,
+            fair_e12,
+            usage: panel.member(place).usage,
+        };
+        (subject, counts)
+    };
+    panel.seats().zip(panelists).map(shown).collect()
 }
 
 /// The answer with most supporters, ties as docs/spec/panel-answers.md#pa-11 has it. What stopped a selection counts the
