@@ -8,16 +8,16 @@
 mod file;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bus::{Bus, BusError};
 use futures_util::StreamExt;
-use policy_core::replay::Replay;
-use policy_core::{Decision, Limits};
-use schemas::digest::canonical;
+use policy_core::Limits;
+use policy_core::replay::{RecomputedDecision, Replay};
 use schemas::record::{Entry, Record, RecordError};
 use schemas::{Lane, NegotiationId, RegisterKey, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::comparison::{first_difference, shown};
 
 pub use file::{export, read};
 
@@ -154,21 +154,15 @@ pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> AuditReport {
             logged.record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count() as u64;
     }
     let is_wanted = |id: &NegotiationId| only.is_none_or(|only| only == id);
-    let decisions: Vec<&Arc<Decision>> =
-        replay.decisions().iter().filter(|decision| is_wanted(&decision.negotiation)).collect();
-    report.recomputed = decisions.iter().map(|decision| text(decision)).collect();
-    report.decisions = decisions.len() as u64;
+    let decisions = replay.decisions().iter().filter(|decision| is_wanted(decision.negotiation()));
+    report.recomputed = decisions.map(RecomputedDecision::text).collect();
+    report.decisions = report.recomputed.len() as u64;
     report.register_entries = ledger.register.keys().filter(|key| is_wanted(key.negotiation())).count() as u64;
     report.first_difference = forged(&replay)
         .or_else(|| decided_otherwise(ledger, &report, only))
         .or_else(|| registered_otherwise(ledger, &replay, only))
         .or_else(|| ledger.fault.clone());
     report
-}
-
-fn text(decision: &Decision) -> String {
-    // Integers and texts always have a canonical form.
-    String::from_utf8(canonical(decision).unwrap_or_default()).unwrap_or_default()
 }
 
 fn forged(replay: &Replay) -> Option<String> {
@@ -182,17 +176,36 @@ fn forged(replay: &Replay) -> Option<String> {
 fn decided_otherwise(ledger: &Ledger, report: &AuditReport, only: Option<&NegotiationId>) -> Option<String> {
     let recorded = ledger.decisions.as_ref()?;
     let mine = |text: &&String| only.is_none_or(|only| text.contains(&format!("\"negotiation\":\"{only}\"")));
-    let mut recorded = recorded.iter().filter(mine);
-    for recomputed in &report.recomputed {
-        match recorded.next() {
-            Some(recorded) if recorded == recomputed => {}
-            Some(recorded) => {
-                return Some(format!("decision\n  recomputed {recomputed}\n  recorded   {recorded}"));
-            }
-            None => return Some(format!("decision\n  recomputed {recomputed}\n  recorded   nothing")),
+    let recorded: Vec<&String> = recorded.iter().filter(mine).collect();
+    let recomputed = &report.recomputed;
+    let at = |number: usize| (recomputed.get(number), recorded.get(number).copied());
+    let number = (0..recomputed.len().max(recorded.len())).find(|number| {
+        let (recomputed, recorded) = at(*number);
+        recomputed != recorded
+    })?;
+    let name = |text: &str| serde_json::from_str::<NamedDecision>(text).map(|named| named.negotiation).ok();
+    let told = |of: Option<String>, what: &str| {
+        let of = of.map(|of| format!(" of {of}")).unwrap_or_default();
+        format!("decision {}{of}{what}", number + 1)
+    };
+    Some(match at(number) {
+        (Some(recomputed), Some(recorded)) => {
+            told(name(recomputed), &format!(": {}", first_difference(recomputed, recorded)))
         }
-    }
-    recorded.next().map(|recorded| format!("decision\n  recomputed nothing\n  recorded   {recorded}"))
+        (Some(recomputed), None) => {
+            told(name(recomputed), &format!("\n  recomputed {}\n  recorded   nothing", shown(recomputed.as_bytes())))
+        }
+        (None, recorded) => {
+            let recorded = recorded.map_or("", String::as_str);
+            told(name(recorded), &format!("\n  recomputed nothing\n  recorded   {}", shown(recorded.as_bytes())))
+        }
+    })
+}
+
+/// Of a decision record, whose it is.
+#[derive(Deserialize)]
+struct NamedDecision {
+    negotiation: String,
 }
 
 fn registered_otherwise(ledger: &Ledger, replay: &Replay, only: Option<&NegotiationId>) -> Option<String> {

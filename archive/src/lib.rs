@@ -29,6 +29,7 @@
 
 pub mod audit;
 mod chain;
+pub mod comparison;
 mod follow;
 mod lane;
 mod scan;

@@ -82,6 +82,80 @@ fn a_replay_of_an_export_is_equal_and_of_a_tampered_copy_fails_and_names_the_dif
     assert!(stderr(&broken).contains("line "), "{}", stderr(&broken));
 }
 
+/// What is altered of an export: the kind of line and what it holds, the text replaced, by what, and how that is named.
+type Forgery<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+
+#[test]
+fn findings_of_panels_are_recomputed_and_a_changed_digit_seat_text_or_owner_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.jsonl");
+    let args = ["demo", "--protocol", "panel", "--json", "--duration", "1", "--rate", "20", "--export", text(&file)];
+    let demo = one_document(&llmx(&args));
+    let panels = demo["tally"]["outcomes"].as_object().unwrap();
+    let found: u64 = ["consensus", "plurality"].iter().filter_map(|outcome| panels.get(*outcome)?.as_u64()).sum();
+    let report = one_document(&llmx(&["replay", "--json", text(&file)]));
+    assert!(found > 5 && report["decisions"] == found, "{found} findings: {report}");
+    assert_eq!(report["first_difference"], Value::Null);
+    assert_named(
+        &file,
+        &[
+            ("decision", "", "\"relative_ppm\":", "\"relative_ppm\":1", ": panelists[0].relative_ppm"),
+            ("decision", "", "\"asked\":[\"", "\"asked\":[\"x", ": rounds[0].asked[0]"),
+            ("decision", "", "\"answered\":", "\"answered\":1", ": calls.answered"),
+            ("record", "\"act\":\"answer\"", "\"answer\":\"", "\"answer\":\"9", ": its body has digest"),
+            ("record", "\"act\":\"answer\"", "{\"message\":{\"from\":\"", "{\"message\":{\"from\":\"x", "decision "),
+            ("register", "{\"finding\":", "\"decision\":\"", "\"decision\":\"0", "register key award.alice~"),
+        ],
+    );
+}
+
+#[test]
+fn formations_and_ends_of_teams_are_recomputed_and_a_change_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.jsonl");
+    llmx(&["demo", "--protocol", "team", "--json", "--duration", "2", "--rate", "5", "--export", text(&file)]);
+    let report = one_document(&llmx(&["replay", "--json", text(&file)]));
+    assert!(report["decisions"].as_u64().unwrap() > 0 && report["first_difference"] == Value::Null, "{report}");
+    assert_named(
+        &file,
+        &[
+            ("decision", "", "\"seats\":", "\"seats\":1", ": seats"),
+            ("record", "\"act\":\"join\"", "{\"message\":{\"from\":\"", "{\"message\":{\"from\":\"x", "decision "),
+            (
+                "record",
+                "\"act\":\"say\"",
+                "{\"message\":{\"from\":\"",
+                "{\"message\":{\"from\":\"x",
+                "register key closed.",
+            ),
+            (
+                "record",
+                "\"act\":\"conclude\"",
+                "{\"message\":{\"from\":\"",
+                "{\"message\":{\"from\":\"x",
+                "register key closed.",
+            ),
+            ("register", "{\"formed\":", "\"decision\":\"", "\"decision\":\"0", "register key award."),
+            ("register", "", "\"outcome\":\"concluded\"", "\"outcome\":\"unconcluded\"", "register key closed."),
+        ],
+    );
+}
+
+/// Every forgery is found by itself, and named.
+fn assert_named(file: &Path, forgeries: &[Forgery<'_>]) {
+    let copy = file.with_extension("copy");
+    let original = std::fs::read_to_string(file).unwrap();
+    for (kind, holds, from, to, named) in forgeries {
+        let begins = format!("{{\"line\":{{\"{kind}\":");
+        let is_it = |line: &&str| line.starts_with(&begins) && line.contains(holds) && line.contains(from);
+        let line = original.lines().find(is_it).unwrap_or_else(|| panic!("no {kind} has {holds} {from}"));
+        std::fs::write(&copy, original.replacen(line, &line.replacen(from, to, 1), 1)).unwrap();
+        let differs = llmx(&["replay", text(&copy)]);
+        let told = stderr(&differs);
+        assert!(differs.status.code() == Some(1) && told.contains(named), "{kind} {holds} {from} as {to}: {told}");
+    }
+}
+
 #[test]
 fn one_negotiation_can_be_replayed_alone() {
     let folder = tempfile::tempdir().unwrap();

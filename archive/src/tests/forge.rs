@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use schemas::Digest;
 use schemas::digest::canonical;
+use schemas::{Digest, Lane};
 use serde_json::Value;
 
 use super::lab::{Lab, document};
@@ -67,6 +67,31 @@ async fn a_changed_document_hash_is_found_and_its_record_named_however_much_is_f
     assert!(found.contains("alice~job-1"), "{found}");
     fs::write(&file, &original).unwrap();
     assert_eq!(difference(folder.path()), None);
+}
+
+#[tokio::test]
+async fn a_changed_finding_of_a_panel_is_found_and_what_was_changed_is_named() {
+    let mut lab = Lab::new(1);
+    lab.agree(Lane(0)).await;
+    let folder = tempfile::tempdir().unwrap();
+    lab.archive_once(folder.path(), u64::MAX).await.unwrap();
+    let report = verify(folder.path(), &VerifyOptions::default()).unwrap();
+    assert_eq!((report.total.decisions, report.total.negotiations, report.first_difference), (1, 1, None));
+    let file = folder.path().join("lane-0/00000000000000000001.jsonl");
+    let original = fs::read(&file).unwrap();
+    for (kind, from, to, named) in [
+        ("closed", r#""relative_ppm":1000000"#, r#""relative_ppm":1000001"#, "decisions[0].panelists[0].relative_ppm"),
+        ("closed", r#""answers":2"#, r#""answers":3"#, "decisions[0].calls.answers"),
+        ("closed", r#""agent":"cyd""#, r#""agent":"cid""#, "decisions[0].panelists[1].agent"),
+        ("record", r#""answer":"23""#, r#""answer":"25""#, "its body has digest"),
+        ("record", r#""act":"answer","digest""#, r#""act":"refuse","digest""#, "no negotiation ended here"),
+        ("record", r#"{"message":{"from":"cyd""#, r#"{"message":{"from":"eve""#, "no negotiation ended here"),
+        ("registered", r#"{"finding":{"chain":""#, r#"{"finding":{"chain":"0"#, "register key award.alice~panel.0.1"),
+    ] {
+        fs::write(&file, forged(&original, kind, from, to)).unwrap();
+        let found = difference(folder.path()).unwrap_or_else(|| panic!("{kind}: {from} as {to} unnoticed"));
+        assert!(found.what.contains(named), "{kind}: {from} as {to}: {found}");
+    }
 }
 
 /// The digest of the first offer's body, as it stands in a lane's bytes.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bus::Bus;
 use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
+use policy_core::lane::RULES_VERSION;
 use policy_core::replay::Replay;
 use policy_core::{Limits, preset};
 use schemas::digest::canonical;
@@ -94,6 +95,20 @@ impl Lab {
         }
     }
 
+    /// A panel of bob and cyd that agree at once.
+    pub(super) async fn agree(&mut self, lane: Lane) {
+        let rules = EngineEvent::Rules { version: RULES_VERSION };
+        self.append_entries(lane, vec![Entry::Engine { epoch: 0, event: rules }]).await;
+        let id = "alice~panel";
+        let call = json!({"act": "cfp", "task": "Which is prime?", "panel": {"asking": "all"}});
+        self.append_entries(lane, vec![entry("alice", id, 1, call, &pinned(&["bob", "cyd"]))]).await;
+        for agent in ["bob", "cyd"] {
+            let answer = json!({"act": "answer", "round": 1, "answer": "23"});
+            self.append_entries(lane, vec![message(agent, id, 1, answer)]).await;
+        }
+        self.register_all().await;
+    }
+
     /// Every kind of record: negotiations on every lane, a claim, a foreign writer's records.
     pub(super) async fn fill(&mut self, negotiations: u32) {
         let lanes = self.bus.log.lanes();
@@ -169,12 +184,16 @@ pub(super) fn document(name: &str) -> DocumentHash {
     DocumentHash::of_bytes(name.as_bytes())
 }
 
+/// What a gateway pins to a call to these agents.
+fn pinned(invited: &[&str]) -> Value {
+    let policy = preset("low").unwrap();
+    let invited: Vec<Value> = invited.iter().map(|agent| json!({"agent": agent})).collect();
+    json!({"policy": policy, "policy_digest": policy.digest().unwrap(), "invited": invited})
+}
+
 /// A call to bob.
 fn call(id: &str) -> Entry {
-    let policy = preset("low").unwrap();
-    let pinned = json!({
-        "policy": policy, "policy_digest": policy.digest().unwrap(), "invited": [{"agent": "bob"}],
-    });
+    let pinned = pinned(&["bob"]);
     let documents = json!({"hashes": [document("first"), document("second")]});
     entry("alice", id, 1, json!({"act": "cfp", "task": "deliver", "documents": documents}), &pinned)
 }

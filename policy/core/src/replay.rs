@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use schemas::digest::canonical;
 use schemas::record::{Entry, Record};
-use schemas::{Digest, Lane, RegisterKey, Timestamp};
+use schemas::{Digest, Lane, NegotiationId, RegisterKey, Timestamp};
 
 use crate::acceptance::decision::Decision;
 use crate::effect::{Effect, Event, RegisterWrite};
 use crate::lane::LaneState;
 use crate::limits::Limits;
+use crate::panel::decision::PanelDecision;
 
 /// Folds the records of any number of lanes and collects what they decide.
 ///
@@ -20,7 +21,7 @@ pub struct Replay {
     limits: Limits,
     states_by_lane: BTreeMap<Lane, LaneState>,
     writes: Vec<Recomputed>,
-    decisions: Vec<Arc<Decision>>,
+    decisions: Vec<RecomputedDecision>,
     forgeries: Vec<Forgery>,
 }
 
@@ -31,6 +32,46 @@ pub struct Recomputed {
     pub seq: u64,
     /// The write.
     pub write: RegisterWrite,
+}
+
+/// A decision record the log leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecomputedDecision {
+    /// Awards of a contract net, or the formation of a team.
+    Award(Arc<Decision>),
+    /// The finding of a panel.
+    Finding(Arc<PanelDecision>),
+}
+
+impl RecomputedDecision {
+    /// Whose decision it is.
+    #[must_use]
+    pub fn negotiation(&self) -> &NegotiationId {
+        match self {
+            Self::Award(decision) => &decision.negotiation,
+            Self::Finding(decision) => &decision.negotiation,
+        }
+    }
+
+    /// The digest that stands in the register.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        match self {
+            Self::Award(decision) => decision.digest(),
+            Self::Finding(decision) => decision.digest(),
+        }
+    }
+
+    /// The record in canonical form.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let bytes = match self {
+            Self::Award(decision) => canonical(&**decision),
+            Self::Finding(decision) => canonical(&**decision),
+        };
+        // Integers and texts always have a canonical form.
+        text(&bytes.unwrap_or_default())
+    }
 }
 
 /// A logged message whose body does not have the digest recorded beside it.
@@ -88,7 +129,8 @@ impl Replay {
         while let Some(effect) = lane_state.poll_effect() {
             match effect {
                 Effect::Register(write) => self.writes.push(Recomputed { seq, write }),
-                Effect::Event(Event::Decided(decision)) => self.decisions.push(decision),
+                Effect::Event(Event::Decided(decision)) => self.decisions.push(RecomputedDecision::Award(decision)),
+                Effect::Event(Event::Found(decision)) => self.decisions.push(RecomputedDecision::Finding(decision)),
                 Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
             }
         }
@@ -102,7 +144,7 @@ impl Replay {
 
     /// Every decision, in the order of the log.
     #[must_use]
-    pub fn decisions(&self) -> &[Arc<Decision>] {
+    pub fn decisions(&self) -> &[RecomputedDecision] {
         &self.decisions
     }
 

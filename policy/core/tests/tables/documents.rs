@@ -1,6 +1,6 @@
 //! Protocol documents in calls, offers, awards and reports: docs/spec/agora.md#ag-29 to #ag-36.
 
-use policy_core::replay::Replay;
+use policy_core::replay::{RecomputedDecision, Replay};
 use policy_core::{Decision, Event};
 use schemas::policy::{Decider, Policy};
 use schemas::{Act, Digest, DocumentHash, Lane};
@@ -191,7 +191,7 @@ fn a_decision_recomputed_from_an_altered_offer_is_another() {
         offer(&mut script, 1, "a", 10, &[name]);
         let mut replay = Replay::new(policy_core::Limits::default());
         script.log().iter().for_each(|(seq, time, record)| replay.handle_record(Lane(0), *seq, *time, record));
-        let decided: Vec<Digest> = replay.decisions().iter().map(|decision| decision.digest()).collect();
+        let decided: Vec<Digest> = replay.decisions().iter().map(RecomputedDecision::digest).collect();
         decided
     };
     assert_eq!(fold("first"), fold("first"));
