@@ -128,6 +128,7 @@ fn happened(event: &Event) -> Option<String> {
         // Its finding says the same.
         Event::Found(_)
         | Event::Asked { .. }
+        | Event::TurnTaken { .. }
         | Event::Started { .. }
         | Event::Disposed { .. }
         | Event::Transition { .. }

@@ -63,6 +63,7 @@ impl AwardMetrics {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }

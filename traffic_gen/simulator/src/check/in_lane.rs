@@ -202,6 +202,7 @@ impl InLane {
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Claimed { .. } => {}
         }

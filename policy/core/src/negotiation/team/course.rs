@@ -15,7 +15,7 @@ use super::told::TeamChange;
 use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
-use crate::effect::{Deliver, Event};
+use crate::effect::{Deliver, Event, TurnKind};
 use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::Phase;
 
@@ -219,6 +219,7 @@ impl Team {
 
     /// SAY (docs/spec/team.md#tm-25).
     pub(super) fn say(&mut self, index: usize, text: Box<str>, next: usize, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Say, context);
         let said = Some(Spoken::Text { text: text.to_string() });
         self.note_said(index, text);
         self.advance(Some(next), &TeamChange { by: Some(index), said, ..TeamChange::default() }, context);
@@ -226,12 +227,14 @@ impl Team {
 
     /// PAUSE for nothing that is open (docs/spec/team.md#tm-29).
     pub(super) fn pause(&mut self, index: usize, text: Option<Box<str>>, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Pause, context);
         let said = text.map(|text| Spoken::Text { text: text.into() });
         self.advance(Some(index), &TeamChange { by: Some(index), said, ..TeamChange::default() }, context);
     }
 
     /// The floor was held in silence (docs/spec/team.md#tm-31, #tm-42).
     pub(super) fn handle_silence(&mut self, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Silence, context);
         if self.phase == Phase::Concluding {
             return self.ask_next(&TeamChange::default(), context);
         }
@@ -239,6 +242,10 @@ impl Team {
         let next = if self.roster.lead() == Some(silent) { self.roster.next_after(silent) } else { self.roster.lead() };
         let muted = self.roster.strike(silent, self.rules.max_strikes);
         self.advance(next, &TeamChange { muted, ..TeamChange::default() }, context);
+    }
+
+    fn note_turn(&self, kind: TurnKind, context: &mut InputContext<'_>) {
+        context.event(Event::TurnTaken { negotiation: self.header.id.clone(), kind });
     }
 
     /// An act out of turn (docs/spec/team.md#tm-39). Whoever does it holds no floor, so that none passes.
@@ -254,6 +261,7 @@ impl Team {
 
     /// CONCLUDE (docs/spec/team.md#tm-30).
     pub(super) fn conclude(&mut self, conclusion: ConclusionText, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Conclude, context);
         let Some(vote) = self.rules.vote else {
             return self.end(Outcome::Concluded, None, Some((conclusion, None)), context);
         };

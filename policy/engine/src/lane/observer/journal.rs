@@ -191,6 +191,7 @@ impl Fact {
             }
             Event::Excluded { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Claimed { .. }
             | Event::InvariantViolated { .. } => return None,

@@ -263,6 +263,7 @@ impl FoldedMessage {
             | Event::Closed { .. }
             | Event::Decided(_)
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }

@@ -79,6 +79,7 @@ impl LaneCounters {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }
