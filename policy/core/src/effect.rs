@@ -118,24 +118,6 @@ pub enum AskKind {
     Rank,
 }
 
-/// How a turn of a team was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub enum TurnKind {
-    /// SAY of something new.
-    Say,
-    /// ASSIGN.
-    Assign,
-    /// PAUSE.
-    Pause,
-    /// CONCLUDE.
-    Conclude,
-    /// The floor was held in silence.
-    Silence,
-    /// SAY of what was said before.
-    Repeat,
-}
-
 /// A fact. Durations are log time, in microseconds since the call.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -211,13 +193,6 @@ pub enum Event {
         count: u32,
         /// When.
         at: Timestamp,
-    },
-    /// A turn of a team was taken.
-    TurnTaken {
-        /// The team.
-        negotiation: NegotiationId,
-        /// How.
-        kind: TurnKind,
     },
     /// A panel has come to a result.
     Found(Arc<PanelDecision>),

@@ -1,5 +1,6 @@
 //! All negotiations of one lane: the fold's only entry.
 
+mod family;
 mod inbound;
 pub(crate) mod negotiation;
 mod shared;
@@ -19,6 +20,7 @@ use crate::effect::Effect;
 use crate::limits::Limits;
 use crate::negotiation::ChainLink;
 use crate::negotiation::InputContext;
+use crate::negotiation::family::FamilyOrders;
 use crate::negotiation::view::NegotiationView;
 use crate::panel::evidence::EvidenceLedger;
 use crate::protocol::{Phase, Protocol};
@@ -256,13 +258,30 @@ impl LaneState {
     fn fire_timers(&mut self, seq: u64) {
         let mut index = u32::MAX;
         while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
-            self.table.with_entry(key, |entry| {
+            self.with_entry(key, Position { seq, index }, deadline, |entry, context| {
                 if let TableEntry::Open(open, _) = entry {
-                    self.context.with_context(Position { seq, index }, deadline, |context, _| open.fire(kind, context));
+                    open.fire(kind, context);
                 }
             });
             index = index.saturating_sub(1);
         }
+    }
+
+    /// Runs one input against what stands under a key, and then what that leads to in its family, at the same position. `now`
+    /// is the instant it is evaluated at.
+    fn with_entry<R>(
+        &mut self,
+        key: Key,
+        position: Position,
+        now: Timestamp,
+        input: impl FnOnce(&mut TableEntry, &mut InputContext<'_>) -> R,
+    ) -> Option<R> {
+        let table = &mut self.table;
+        self.context.with_context(position, now, |context, _| {
+            let result = table.with_entry(key, |entry| input(entry, context));
+            family::carry_out(table, context);
+            result
+        })
     }
 
     fn handle_entry(&mut self, position: Position, entry: &Entry) {
@@ -301,6 +320,7 @@ impl LaneContext {
             out: &mut self.effects,
             ordinal: 0,
             links: self.links.as_mut(),
+            orders: FamilyOrders::default(),
         };
         let result = input(&mut context, &mut self.names);
         self.state_hash = state_hash::extend(self.state_hash, self.effects.range(first_effect..));

@@ -4,6 +4,7 @@
 pub mod alternating_offers;
 pub(crate) mod contract_net;
 pub(crate) mod disposition;
+pub(crate) mod family;
 pub(crate) mod panel;
 pub(crate) mod phase;
 pub(crate) mod team;
@@ -34,6 +35,7 @@ use crate::panel::evidence::EvidenceLedger;
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
+use family::FamilyOrders;
 use phase::{ActSet, NotUnderstoodReason};
 
 /// Its names, its bounds in time, and the hash chain over its inputs. The chain's head stands in decisions, in the register
@@ -451,6 +453,8 @@ pub(crate) struct InputContext<'a> {
     pub(crate) ordinal: u32,
     /// Where the inputs of negotiations are kept, if anywhere.
     pub(crate) links: Option<&'a mut Vec<ChainLink>>,
+    /// What is done to others of the family.
+    pub(crate) orders: FamilyOrders,
 }
 
 impl InputContext<'_> {

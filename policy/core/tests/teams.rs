@@ -24,3 +24,5 @@ mod restored;
 mod speaking;
 #[path = "teams/stories.rs"]
 mod stories;
+#[path = "teams/tasks.rs"]
+mod tasks;

@@ -50,7 +50,7 @@ fn the_teams_come_to_every_end_and_every_refusal() {
 }
 
 /// Words of facts.
-const WANTED: [&str; 38] = [
+const WANTED: [&str; 56] = [
     "Concluded",
     "Unconcluded",
     "NotFormed",
@@ -89,4 +89,22 @@ const WANTED: [&str; 38] = [
     "Closed",
     "muted:",
     "votes:",
+    "Awaiting,",
+    "Paused,",
+    "Direct",
+    "Committed",
+    "Revoked",
+    "unknown_task",
+    "no_candidate",
+    "too_many_tasks",
+    "open_tasks",
+    "Some(\"no_offers\"),",
+    "Some(\"no_candidate\"),",
+    "Some(\"timeout\"),",
+    "Some(\"cancelled\"),",
+    "Some(\"left\"),",
+    "Some(\"broken\"),",
+    "Some(\"a",
+    "Running,",
+    "Done,",
 ];

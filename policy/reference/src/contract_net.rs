@@ -474,6 +474,20 @@ impl ContractNet {
         }
     }
 
+    /// The team has concluded; its lead hears the result, if it is not the assigner.
+    pub(crate) fn outlive_team(&mut self, lead: AgentId) {
+        let is_assigner = lead == self.initiator;
+        if let Some(task) = &mut self.task {
+            task.heir = Some(lead).filter(|_| !is_assigner);
+        }
+    }
+
+    pub(super) fn tell_heir(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
+        if let Some(heir) = self.task.as_ref().and_then(|task| task.heir.clone()) {
+            self.facts.push(fact::inform(&self.id, &heir, what, contractor, award_no));
+        }
+    }
+
     pub(super) fn note_loss_code(&mut self, code: Option<String>) {
         if let Some(task) = &mut self.task {
             task.lost = code;

@@ -128,7 +128,6 @@ fn happened(event: &Event) -> Option<String> {
         // Its finding says the same.
         Event::Found(_)
         | Event::Asked { .. }
-        | Event::TurnTaken { .. }
         | Event::Started { .. }
         | Event::Disposed { .. }
         | Event::Transition { .. }
@@ -299,6 +298,8 @@ pub(crate) fn team_closed(
     if !is_of_a_team(outcome) && tasks.is_empty() {
         return closed;
     }
+    // What an abort was for is in words, and left out.
+    let detail = detail.filter(|_| outcome != Outcome::Aborted);
     format!("{closed} {detail:?} {conclusion:?} {tasks:?}")
 }
 

@@ -234,6 +234,8 @@ impl Reference {
             TaskOrder::CallOff(_) => net.call_task_off(moment),
             TaskOrder::Abort(_) if net.outcome.is_none() => net.abort(moment),
             TaskOrder::Abort(_) => {}
+            TaskOrder::Outlive(_, lead) if net.outcome.is_none() => net.outlive_team(lead),
+            TaskOrder::Outlive(..) => {}
             TaskOrder::Forsake(_, agent) => task::forsaken_by(net, &agent, moment, &mut self.wins),
         }
         self.spread(below, moment, facts);

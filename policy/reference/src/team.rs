@@ -312,7 +312,10 @@ impl Team {
             moment.now,
         ));
         match (outcome, self.rules.at_conclusion) {
-            (Outcome::Concluded, AtConclusion::Leave | AtConclusion::Settle) => {}
+            (Outcome::Concluded, AtConclusion::Leave) => {
+                let lead = self.leader().expect("somebody concluded");
+                self.tasks.leave(&lead);
+            }
             (Outcome::Aborted, _) => self.tasks.abort(),
             (_, _) => self.tasks.call_off(),
         }

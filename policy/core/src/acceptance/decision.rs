@@ -57,6 +57,8 @@ pub enum Cause {
     InitiatorSilent,
     /// The next runner-up, because an award was lost.
     ReAward(AwardLoss),
+    /// A member of a team, who named the owner of a task.
+    Direct,
 }
 
 /// How an award was lost.

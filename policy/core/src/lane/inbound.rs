@@ -90,7 +90,7 @@ impl LaneState {
         message: Message,
     ) -> Result<(), UnknownSender> {
         // A repeated call pins a policy too, but only the first one counts.
-        let pinned = admitted.pinned.as_deref().filter(|_| admitted.act == Act::Join);
+        let pinned = admitted.pinned.as_deref().filter(|_| matches!(admitted.act, Act::Join | Act::Assign));
         let incoming = Incoming {
             from: admitted.from.clone(),
             digest: admitted.digest,
@@ -100,15 +100,24 @@ impl LaneState {
             wants_receipt: admitted.receipts_all || message.envelope.receipt,
             policy: pinned.and_then(|pinned| self.table.policies.share(&pinned.policy, pinned.policy_digest)),
             capabilities: admitted.capabilities.clone(),
+            leads: admitted.act == Act::Cancel && self.leads_above(&admitted.negotiation, &admitted.from),
         };
         let now = self.context.now;
-        let is_party = self.table.with_entry(key, |entry| {
-            self.context.with_context(position, now, |context, _| match entry {
-                TableEntry::Open(open, _) => open.handle_message(&incoming, context),
-                TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
-            })
+        let is_party = self.with_entry(key, position, now, |entry, context| match entry {
+            TableEntry::Open(open, _) => open.handle_message(&incoming, context),
+            TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
         });
         if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
+    }
+
+    /// Whether an agent leads the team whose task this is, or did to its end.
+    fn leads_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
+        let team = negotiation.parent().filter(|_| matches!(negotiation.place(), FamilyPlace::Task(_)));
+        match team.and_then(|team| self.table.entry(Key::of(&team))) {
+            Some(TableEntry::Open(open, _)) => open.is_led_by(agent),
+            Some(TableEntry::Ended(tombstone)) => tombstone.was_led_by(agent),
+            None => false,
+        }
     }
 
     /// A call (docs/spec/contract-net.md#cn-1). The first record's pinned policy and invitations count, whatever later
@@ -248,12 +257,14 @@ impl LaneState {
         negotiation: &NegotiationId,
         input: impl FnOnce(&mut Negotiation, &mut InputContext<'_>),
     ) {
-        self.table.with_entry(Key::of(negotiation), |entry| {
-            if let TableEntry::Open(open, _) = entry {
-                let now = self.context.now;
-                self.context.with_context(position, now, |context, _| input(open, context));
-            }
-        });
+        let key = Key::of(negotiation);
+        if matches!(self.table.entry(key), Some(TableEntry::Open(..))) {
+            self.with_entry(key, position, self.context.now, |entry, context| {
+                if let TableEntry::Open(open, _) = entry {
+                    input(open, context);
+                }
+            });
+        }
     }
 }
 

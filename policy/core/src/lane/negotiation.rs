@@ -10,6 +10,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder};
 use crate::negotiation::panel::Panel;
 use crate::negotiation::panel::view::of_panel;
 use crate::negotiation::phase::{Timer, TimerKind};
@@ -83,10 +84,36 @@ impl Negotiation {
         }
     }
 
+    /// Whether it is a team that this agent leads.
+    pub(crate) fn is_led_by(&self, agent: &AgentId) -> bool {
+        match self {
+            Self::Team(team) => team.lead() == Some(agent),
+            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
+        }
+    }
+
+    /// Does what another of its family orders.
+    pub(crate) fn obey(&mut self, order: FamilyOrder, context: &mut InputContext<'_>) {
+        self.header_mut().link(&order.input(), context);
+        self.handle(context, |open, context| match (open, order.deed) {
+            (Self::ContractNet(task), FamilyDeed::CallOff) => task.handle_call_off(context),
+            (Self::ContractNet(task), FamilyDeed::Abort) => task.handle_abort("team_aborted", context),
+            (Self::ContractNet(task), FamilyDeed::Forsake(agent)) => task.handle_member_left(&agent, context),
+            (Self::ContractNet(task), FamilyDeed::Outlive(lead)) => task.outlive_team(lead),
+            (Self::Team(team), FamilyDeed::Progress(number, progress)) => {
+                team.handle_progress(number, progress, context);
+            }
+            (_, _) => debug_assert!(false, "an order goes to the parent or a child"),
+        });
+    }
+
     /// False when the sender takes no part.
     pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
         self.handle(context, |open, context| match open {
-            Self::ContractNet(negotiation) => negotiation.handle_message(incoming, context),
+            Self::ContractNet(negotiation) => {
+                negotiation.admit_lead(incoming);
+                negotiation.handle_message(incoming, context)
+            }
             Self::Bargain(bargain) => bargain.handle_message(incoming, context),
             Self::Panel(panel) => panel.handle_message(incoming, context),
             Self::Team(team) => team.handle_message(incoming, context),
@@ -144,7 +171,10 @@ impl Negotiation {
         let first_effect = context.out.len();
         let result = input(self, context);
         match self {
-            Self::ContractNet(negotiation) => negotiation.attach_receipts(first_effect, context),
+            Self::ContractNet(negotiation) => {
+                negotiation.attach_receipts(first_effect, context);
+                negotiation.report_progress(context);
+            }
             Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
             Self::Panel(panel) => panel.attach_receipts(first_effect, context),
             Self::Team(team) => team.attach_receipts(first_effect, context),

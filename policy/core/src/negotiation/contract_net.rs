@@ -11,6 +11,7 @@ mod decision;
 pub(crate) mod opening;
 pub(crate) mod rules;
 pub(crate) mod session;
+mod task;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -46,6 +47,7 @@ use collection::Collection;
 use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker};
 use session::ContractorSession;
+use task::TaskRole;
 
 /// One open contract net. `P` is what it runs under: its policy, and in a snapshot the digest of that.
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,6 +71,8 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     /// Offers with disposition `ok`, and final notices given: equal at the end.
     offers: u32,
     finals: u32,
+    /// What makes it a task of a team.
+    task: Option<Box<TaskRole>>,
 }
 
 impl ProtocolRules for ContractNet {
@@ -84,17 +88,19 @@ impl ProtocolRules for ContractNet {
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
-        if *agent == self.initiator.agent {
-            Some(Speaker::Initiator)
-        } else {
-            self.session_of(agent).map(Speaker::Contractor)
+        if let Some(index) = self.session_of(agent) {
+            return Some(Speaker::Contractor(index));
         }
+        let is_initiator = *agent == self.initiator.agent;
+        let lead = || self.leads().iter().position(|lead| lead.agent == *agent).map(Speaker::Lead);
+        if is_initiator { Some(Speaker::Initiator) } else { lead() }
     }
 
     fn party(&self, speaker: Speaker) -> &Party {
         match speaker {
             Speaker::Initiator => &self.initiator,
             Speaker::Contractor(index) => &self.sessions[index].party,
+            Speaker::Lead(index) => &self.leads()[index],
         }
     }
 
@@ -102,6 +108,7 @@ impl ProtocolRules for ContractNet {
         match speaker {
             Speaker::Initiator => &mut self.initiator,
             Speaker::Contractor(index) => &mut self.sessions[index].party,
+            Speaker::Lead(index) => &mut self.leads_mut()[index],
         }
     }
 
@@ -133,7 +140,7 @@ impl ProtocolRules for ContractNet {
     }
 
     fn judge(&self, speaker: Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
-        Rules::new(self, context).judge(speaker, &incoming.payload)
+        Rules::new(self, context).judge(speaker, incoming)
     }
 
     fn register(
@@ -155,7 +162,7 @@ impl ProtocolRules for ContractNet {
             (_, ContractNetAction::Cancel) => self.cancel(context),
             (_, ContractNetAction::Choose(chosen)) => self.choose(chosen, context),
             (Speaker::Contractor(index), action) => self.act_for(index, action, context),
-            (Speaker::Initiator, _) => {}
+            (Speaker::Initiator | Speaker::Lead(_), _) => {}
         }
     }
 }
@@ -178,6 +185,7 @@ impl ContractNet<Digest> {
             awards,
             offers,
             finals,
+            task,
         } = self;
         policy(pinned).map(|pinned| ContractNet {
             header,
@@ -194,6 +202,7 @@ impl ContractNet<Digest> {
             awards,
             offers,
             finals,
+            task,
         })
     }
 }
@@ -440,6 +449,7 @@ impl ContractNet {
         };
         let told: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)
+            .filter(|&index| self.sessions[index].party.agent != self.initiator.agent)
             .collect();
         for index in 0..self.sessions.len() {
             if std::mem::take(&mut self.sessions[index].is_owed_closed) {
@@ -482,7 +492,8 @@ impl ContractNet {
     /// What is left of it, once it has ended.
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
         let parties: Vec<&Party> = self.parties().collect();
-        Tombstone::of(&self.header, self.round, &parties, ProtocolEnd::ContractNet(self.awards.past()), limits)
+        let end = ProtocolEnd::ContractNet(self.awards.past());
+        Tombstone::of(&self.header, self.round, &parties, end, limits).with_leads(self.leads())
     }
 
     pub(crate) fn parties(&self) -> impl Iterator<Item = &Party> {
@@ -491,7 +502,8 @@ impl ContractNet {
 
     pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
         let contractors = self.sessions.iter_mut().map(|session| &mut session.party);
-        (&mut self.header, std::iter::once(&mut self.initiator).chain(contractors).collect())
+        let leads = self.task.iter_mut().flat_map(|task| task.leads_mut());
+        (&mut self.header, std::iter::once(&mut self.initiator).chain(contractors).chain(leads).collect())
     }
 
     /// What the fold relies on between the fields, and a snapshot might not keep.
@@ -502,14 +514,14 @@ impl ContractNet {
             Err("an open negotiation has ended")
         } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
             Err("contractors are not in their order")
-        } else if self.sessions.iter().any(ContractorSession::has_unsent_offer) {
+        } else if !self.is_direct() && self.sessions.iter().any(ContractorSession::has_unsent_offer) {
             Err("an offer came in no message")
         } else if !self.deciding.is_within(self.sessions.len()) {
             Err("a runner-up is nobody")
         } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
             Err("the answers do not add up")
         } else {
-            self.parties().try_for_each(Party::check)?;
+            self.parties().chain(self.leads()).try_for_each(Party::check)?;
             self.awards.check(self.sessions.len(), usize::try_from(COUNT_MAX).unwrap_or(usize::MAX))
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Incoming {
     pub(crate) policy: Option<Arc<PinnedPolicy>>,
     /// The sender's capabilities, as a gateway knew them.
     pub(crate) capabilities: Vec<Capability>,
+    /// Of a CANCEL: whether its sender leads the team whose task it is for.
+    pub(crate) leads: bool,
 }
 
 /// What the receipt of a message says of the change it made.

@@ -193,6 +193,12 @@ pub(crate) enum NotUnderstoodReason {
     UnknownTask,
     /// Only a conclusion is taken any more.
     MustConclude,
+    /// No member can do the task.
+    NoCandidate,
+    /// More tasks than the team may have.
+    TooManyTasks,
+    /// A conclusion while tasks are open.
+    OpenTasks,
 }
 
 impl NotUnderstoodReason {

@@ -11,11 +11,13 @@
 //! team, `roster.rs` who is invited and who has a seat, `rules.rs` what becomes of a message, `course.rs` what follows from
 //! it, `ballot.rs` the vote on a conclusion, `told.rs` what members hear and see.
 
+mod assigning;
 mod ballot;
 mod course;
 pub(crate) mod opening;
 mod roster;
 mod rules;
+mod tasks;
 mod told;
 
 use std::collections::VecDeque;
@@ -23,7 +25,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{CloseReason, Closing, Disposition, Notification, Outcome};
 use schemas::ids::Position;
-use schemas::team::{Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
+use schemas::team::{AtConclusion, Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
 use schemas::{AgentId, AwardNo, Digest, Lot, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,7 @@ use crate::acceptance::gate::GateFault;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
+use crate::negotiation::family::FamilyDeed;
 use crate::negotiation::phase::{TeamTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Ruling};
@@ -40,6 +43,7 @@ use crate::protocol::{Phase, Protocol};
 use ballot::{Ballot, ConclusionText};
 use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
+use tasks::{TaskList, TasksAwaited};
 use told::SaidBefore;
 pub(crate) use told::view_of;
 
@@ -91,6 +95,9 @@ pub(crate) struct Team<P = Arc<PinnedPolicy>> {
     /// Votes begun.
     attempts: u32,
     recap: VecDeque<SaidBefore>,
+    tasks: TaskList,
+    /// What it waits for, while it does.
+    awaited: Option<TasksAwaited>,
     /// How it ended. Open teams, which snapshots hold, have not.
     ended: Option<TeamEnd>,
 }
@@ -159,7 +166,7 @@ impl ProtocolRules for Team {
     /// The receipt of what changes a team is its sender's notice of the change (docs/spec/team.md#tm-54).
     fn tells_by_receipt(&self, action: &TeamAction) -> bool {
         match action {
-            TeamAction::Say { .. } | TeamAction::Pause(_) | TeamAction::Conclude(_) => true,
+            TeamAction::Say { .. } | TeamAction::Assign(..) | TeamAction::Pause(..) | TeamAction::Conclude(_) => true,
             TeamAction::Leave => self.phase != Phase::Forming,
             TeamAction::Nothing
             | TeamAction::Strike
@@ -171,7 +178,8 @@ impl ProtocolRules for Team {
     }
 
     fn receipt_change(&self) -> Option<ReceiptChange> {
-        self.header.outcome.is_none().then(|| ReceiptChange { step: self.step, turn: self.turn, tasks: Vec::new() })
+        let change = || ReceiptChange { step: self.step, turn: self.turn, tasks: self.tasks.opened_in(self.step) };
+        self.header.outcome.is_none().then(change)
     }
 
     fn follow(&mut self, speaker: usize, action: TeamAction, context: &mut InputContext<'_>) {
@@ -181,7 +189,8 @@ impl ProtocolRules for Team {
             TeamAction::Join(offer, capabilities) => self.join(speaker, offer, capabilities, context),
             TeamAction::Decline => self.decline(speaker, MemberStanding::Declined, context),
             TeamAction::Say { text, next } => self.say(speaker, text, next, context),
-            TeamAction::Pause(text) => self.pause(speaker, text, context),
+            TeamAction::Assign(openings, is_awaited) => self.assign(speaker, openings, is_awaited, context),
+            TeamAction::Pause(triggers, text) => self.pause(speaker, &triggers, text, context),
             TeamAction::Conclude(conclusion) => self.conclude(conclusion, context),
             TeamAction::Vote(is_for) => self.vote(speaker, is_for, context),
             TeamAction::Leave => self.leave(speaker, context),
@@ -214,6 +223,8 @@ impl Team<Digest> {
             ballot: self.ballot,
             attempts: self.attempts,
             recap: self.recap,
+            tasks: self.tasks,
+            awaited: self.awaited,
             ended: self.ended,
         })
     }
@@ -237,11 +248,6 @@ impl Team {
     /// Under which the formation is registered.
     fn formed_key(&self) -> RegisterKey {
         RegisterKey::Award(self.header.id.clone(), Lot(0), AwardNo(1))
-    }
-
-    #[expect(clippy::unused_self, reason = "tasks are not in force yet: a team has none")]
-    fn knows_task(&self, _: u32) -> bool {
-        false
     }
 
     /// The timer that is due first.
@@ -284,9 +290,11 @@ impl Team {
         let conclusion = conclusion.map(|(conclusion, votes)| Box::new(self.conclusion_told(conclusion, votes)));
         let awards = u32::from(conclusion.is_some());
         let detail = detail.map(str::to_owned);
+        let tasks = self.tasks.closed();
         let told = Arc::new(Notification::Closed(Closing {
             detail: detail.clone(),
             conclusion: conclusion.clone(),
+            tasks: tasks.clone(),
             ..Closing::new(outcome, self.header.chain)
         }));
         let before = is_formed.then(|| self.formed_key());
@@ -299,7 +307,9 @@ impl Team {
         self.header.announce_end(outcome, context);
         let members = self.roster.seated().map(|index| u16::try_from(index).unwrap_or(u16::MAX)).collect();
         let detail = detail.map(String::into_boxed_str);
-        self.ended = Some(TeamEnd { detail, conclusion, tasks: Vec::new(), members });
+        let lead = self.roster.lead().and_then(|lead| u16::try_from(lead).ok());
+        self.ended = Some(TeamEnd { detail, conclusion, tasks, members, lead });
+        self.release_tasks(outcome, context);
         self.enter(Phase::Ended, context);
         context.event(Event::Ended {
             negotiation: self.header.id.clone(),
@@ -313,6 +323,17 @@ impl Team {
             at: context.now,
             elapsed_us: context.now.since_us(self.header.started_at),
         });
+    }
+
+    /// What becomes of the tasks that are open at the end (docs/spec/team.md#tm-49).
+    fn release_tasks(&self, outcome: Outcome, context: &mut InputContext<'_>) {
+        match (outcome, self.rules.at_conclusion, self.lead()) {
+            (Outcome::Concluded, AtConclusion::Leave, Some(lead)) => {
+                self.order_tasks(|| FamilyDeed::Outlive(lead.clone()), context);
+            }
+            (Outcome::Aborted, ..) => self.order_tasks(|| FamilyDeed::Abort, context),
+            (..) => self.order_tasks(|| FamilyDeed::CallOff, context),
+        }
     }
 
     fn conclusion_told(&self, conclusion: ConclusionText, votes: Option<VoteCount>) -> Conclusion {
@@ -346,6 +367,11 @@ impl Team {
         let members = self.roster.invited() + 1;
         let mut named = self.asked.iter().chain(self.recap.iter().map(SaidBefore::by)).chain([&self.holder]);
         ensure(named.all(|index| *index < members), "a team names somebody that was not invited")?;
+        self.tasks.check()?;
+        let is_waiting = matches!(self.phase, Phase::Awaiting | Phase::Paused);
+        ensure(is_waiting == self.awaited.is_some(), "a team waits for nothing")?;
+        let is_known = |awaited: &TasksAwaited| awaited.is_within(members, &self.tasks);
+        ensure(self.awaited.as_ref().is_none_or(is_known), "a team waits for what is not there")?;
         ensure((self.phase == Phase::Voting) == self.ballot.is_some(), "a team votes on nothing")?;
         ensure(self.ballot.as_ref().is_none_or(|ballot| ballot.is_within(members)), "a vote is nobody's")
     }

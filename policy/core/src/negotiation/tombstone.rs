@@ -29,6 +29,9 @@ pub(crate) struct Tombstone {
     pub(crate) expires_at: Timestamp,
     /// The initiator, then the contractors in the order of their ids.
     pub(crate) parties: Box<[PastParty]>,
+    /// Leads of the team whose task it was, that called it off and took no other part in it. They are numbered behind the
+    /// parties.
+    leads: Vec<PastParty>,
     pub(crate) seen: Vec<SeenDigest>,
     /// What else is known, by its protocol.
     pub(crate) end: ProtocolEnd,
@@ -106,6 +109,8 @@ pub(crate) struct TeamEnd {
     pub(crate) tasks: Vec<TeamTask>,
     /// Indices of those that were members at the end, ascending.
     pub(crate) members: Box<[u16]>,
+    /// Index of the lead at the end.
+    pub(crate) lead: Option<u16>,
 }
 
 impl TeamEnd {
@@ -169,13 +174,32 @@ impl Tombstone {
             round,
             ends_by: header.ends_by,
             expires_at: header.remembered_until(limits),
-            parties: parties
-                .iter()
-                .map(|party| PastParty { agent: party.agent.clone(), last_seq: party.last_seq })
-                .collect(),
+            parties: parties.iter().map(|party| PastParty::of(party)).collect(),
+            leads: Vec::new(),
             seen,
             end,
         }
+    }
+
+    /// Of a task, with the leads of its team that called it off.
+    pub(crate) fn with_leads(mut self, leads: &[Party]) -> Self {
+        let first = u16::try_from(self.parties.len()).unwrap_or(u16::MAX);
+        let seen = (first..)
+            .zip(leads)
+            .flat_map(|(index, lead)| lead.seen.iter().map(move |seen| SeenDigest::of(index, seen)));
+        self.seen.extend(seen);
+        self.leads = leads.iter().map(PastParty::of).collect();
+        self
+    }
+
+    /// Whether this agent led the team to its end.
+    pub(crate) fn was_led_by(&self, agent: &AgentId) -> bool {
+        let lead = if let ProtocolEnd::Team(end) = &self.end { end.lead } else { None };
+        lead.and_then(|lead| self.party(lead)).is_some_and(|lead| lead.agent == *agent)
+    }
+
+    fn party(&self, index: u16) -> Option<&PastParty> {
+        self.parties.iter().chain(&self.leads).nth(usize::from(index))
     }
 
     /// What the answers rely on, and a snapshot might not keep.
@@ -189,12 +213,16 @@ impl Tombstone {
 
     /// The index of a party, 0 for the initiator.
     pub(crate) fn party_of(&self, agent: &AgentId) -> Option<u16> {
+        // Whoever does the task it has assigned is its contractor.
+        let contractors = self.parties.get(1..)?;
+        if let Ok(index) = contractors.binary_search_by(|known| known.agent.cmp(agent)) {
+            return u16::try_from(index + 1).ok();
+        }
         if self.parties.first().is_some_and(|initiator| initiator.agent == *agent) {
             return Some(0);
         }
-        let contractors = self.parties.get(1..)?;
-        let index = contractors.binary_search_by(|known| known.agent.cmp(agent)).ok()?;
-        u16::try_from(index + 1).ok()
+        let lead = self.leads.iter().position(|lead| lead.agent == *agent)?;
+        u16::try_from(self.parties.len() + lead).ok()
     }
 
     /// Awards of one party; all of them for the initiator.
@@ -209,6 +237,9 @@ impl Tombstone {
 
     /// Answers one message. False when its sender took no part.
     pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
+        if incoming.leads && self.party_of(&incoming.from).is_none() {
+            self.leads.push(PastParty { agent: incoming.from.clone(), last_seq: None });
+        }
         let Some(party) = self.party_of(&incoming.from) else { return false };
         let digest = SeenDigest {
             party,
@@ -234,18 +265,18 @@ impl Tombstone {
         if count < context.limits.messages_per_party_max {
             self.seen.push(digest);
         }
-        if let Some(known) = self.parties.get_mut(usize::from(party)) {
+        if let Some(known) = self.parties.iter_mut().chain(&mut self.leads).nth(usize::from(party)) {
             known.last_seq = known.last_seq.max(seq);
         }
     }
 
     fn judge(&self, party: u16, incoming: &Incoming, context: &InputContext<'_>) -> Disposition {
-        let last_seq = self.parties.get(usize::from(party)).and_then(|known| known.last_seq);
+        let last_seq = self.party(party).and_then(|known| known.last_seq);
         if Party::order(last_seq, incoming.seq) == Repeat::Stale {
             return Disposition::StaleSeq;
         }
         match (&incoming.payload, party) {
-            (Payload::Offer(offer), 1..) if self.end.takes_late_offers() => {
+            (Payload::Offer(offer), 1..) if self.end.takes_late_offers() && usize::from(party) < self.parties.len() => {
                 if context.now > self.ends_by {
                     Disposition::Expired
                 } else if offer.round.is_some_and(|round| round < self.round) {
@@ -334,6 +365,12 @@ impl Tombstone {
             && self.outcome != Outcome::Aborted
             && told.act() == Act::Closed;
         binds.then(|| RegisterKey::Closed(self.id.clone()))
+    }
+}
+
+impl PastParty {
+    fn of(party: &Party) -> Self {
+        Self { agent: party.agent.clone(), last_seq: party.last_seq }
     }
 }
 

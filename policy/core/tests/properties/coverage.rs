@@ -197,13 +197,14 @@ const CLOSE_REASONS: [CloseReason; 5] = [
     CloseReason::Deadline,
 ];
 
-const CAUSES: [Cause; 6] = [
+const CAUSES: [Cause; 7] = [
     Cause::Score,
     Cause::Initiator,
     Cause::InitiatorSilent,
     Cause::ReAward(AwardLoss::Refused),
     Cause::ReAward(AwardLoss::ConfirmTimeout),
     Cause::ReAward(AwardLoss::PerformTimeout),
+    Cause::Direct,
 ];
 
 /// An award that is called off is no lost award to the lane's state: its contractor may still answer that it is done.

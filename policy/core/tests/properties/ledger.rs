@@ -54,7 +54,6 @@ fn negotiation_of(effect: &Effect) -> Option<&NegotiationId> {
             | Event::AwardLost { negotiation, .. }
             | Event::Ended { negotiation, .. }
             | Event::Asked { negotiation, .. }
-            | Event::TurnTaken { negotiation, .. }
             | Event::InvariantViolated { negotiation, .. } => Some(negotiation),
             Event::Decided(decision) => Some(&decision.negotiation),
             Event::Found(decision) => Some(&decision.negotiation),

@@ -6,6 +6,7 @@ use schemas::record::EngineEvent;
 use serde_json::json;
 
 use crate::gathering::{BEGIN_MS, Gathering, REPLY_MS, SPEAK_MS};
+use crate::tasks::{direct, open};
 
 const THREE: [&str; 3] = ["alice", "bob", "carol"];
 
@@ -23,6 +24,11 @@ pub(crate) fn stories() -> Vec<(&'static str, Gathering)> {
         ("out of time", out_of_time()),
         ("called off", called_off()),
         ("aborted", aborted()),
+        ("worked", worked()),
+        ("waited", waited()),
+        ("left with tasks", left_with_tasks()),
+        ("concluded without tasks", concluded_without_tasks()),
+        ("outlived", outlived()),
     ]
 }
 
@@ -131,5 +137,80 @@ fn aborted() -> Gathering {
     let mut gathering = Gathering::of(&THREE, json!({}));
     let negotiation = gathering.script.negotiation.clone();
     gathering.script.engine(20, 0, EngineEvent::Abort { negotiation, code: "register_conflict".to_owned() });
+    gathering
+}
+
+fn worked() -> Gathering {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol", "dan"], json!({}));
+    gathering.assign(20, "alice", "sync", &[direct("bob"), open(), direct("alice")]);
+    gathering.offer(21, 2, "carol", 900_000);
+    gathering.offer(22, 2, "dan", 100_000);
+    gathering.in_task(23, 2, "bob", Act::Refuse, json!({}));
+    for (number, who) in [(1, "bob"), (2, "carol"), (3, "alice")] {
+        gathering.confirm(24, number, who);
+    }
+    gathering.in_task(25, 2, "carol", Act::Failure, json!({"phase": "perform", "code": "broken"}));
+    gathering.in_task(26, 2, "dan", Act::Confirm, json!({"award_no": 2}));
+    for (number, who) in [(1, "bob"), (2, "dan"), (3, "alice")] {
+        gathering.result(27, number, who);
+    }
+    gathering.conclude(28, "alice");
+    gathering.result(29, 1, "bob");
+    gathering
+}
+
+fn waited() -> Gathering {
+    let mut gathering = Gathering::of(&THREE, json!({"turns": 5}));
+    gathering.assign(20, "alice", "async", &[direct("bob"), direct("mallory")]);
+    gathering.assign(21, "alice", "async", &[direct("bob"), direct("carol")]);
+    gathering.say(22, "alice", Act::Pause, json!({"triggers": [1, 9]}));
+    gathering.conclude(23, "alice");
+    gathering.say(24, "alice", Act::Pause, json!({"triggers": [1, 2], "text": "both"}));
+    gathering.in_task(25, 1, "bob", Act::Refuse, json!({}));
+    gathering.confirm(26, 2, "carol");
+    gathering.script.tick(60_100);
+    gathering.say(60_101, "alice", Act::Pause, json!({"triggers": [1]}));
+    gathering.assign(60_102, "alice", "async", &[direct("bob")]);
+    gathering.assign(60_103, "alice", "async", &[direct("carol")]);
+    gathering.script.tick(75_000);
+    gathering.conclude(75_001, "alice");
+    gathering
+}
+
+fn left_with_tasks() -> Gathering {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol", "dan"], json!({}));
+    gathering.speak(20, "alice");
+    gathering.assign(21, "bob", "sync", &[direct("bob"), direct("carol"), open()]);
+    gathering.confirm(22, 1, "bob");
+    gathering.say(23, "bob", Act::End, json!({}));
+    gathering.in_task(24, 2, "alice", Act::Cancel, json!({}));
+    gathering.in_task(25, 2, "alice", Act::Cancel, json!({}));
+    gathering.in_task(26, 2, "dan", Act::Cancel, json!({}));
+    gathering.in_task(27, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
+    gathering.script.tick(15_000);
+    gathering.conclude(15_001, "alice");
+    gathering
+}
+
+fn concluded_without_tasks() -> Gathering {
+    let mut gathering = Gathering::of(&THREE, json!({"at_conclusion": "cancel"}));
+    gathering.assign(20, "alice", "async", &[direct("bob"), open(), direct("carol")]);
+    gathering.confirm(21, 1, "bob");
+    gathering.conclude(22, "alice");
+    gathering.in_task(23, 1, "bob", Act::Inform, json!({"kind": "cancelled"}));
+    gathering.script.tick(10_000);
+    gathering
+}
+
+fn outlived() -> Gathering {
+    let mut gathering = Gathering::of(&THREE, json!({"at_conclusion": "leave"}));
+    gathering.speak(20, "alice");
+    gathering.assign(21, "bob", "async", &[direct("carol"), direct("carol")]);
+    gathering.confirm(22, 1, "carol");
+    gathering.confirm(22, 2, "carol");
+    gathering.conclude(23, "bob");
+    gathering.result(10_000, 1, "carol");
+    gathering.in_task(10_001, 2, "alice", Act::Cancel, json!({}));
+    gathering.in_task(10_002, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
     gathering
 }

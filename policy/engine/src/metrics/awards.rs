@@ -63,7 +63,6 @@ impl AwardMetrics {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }

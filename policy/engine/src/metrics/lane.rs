@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Event, Phase, Protocol};
-use prometheus::{Gauge, IntGauge};
+use prometheus::IntGauge;
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
 use super::rounds::{OTHER_POLICY, policy_index};
-use super::{Deadline, EngineMetrics, Noticed, Role, open_phases, seconds};
+use super::{Deadline, EngineMetrics, Noticed, Role, open_phases};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
@@ -21,7 +21,6 @@ pub(crate) struct LaneGauges {
     lane: Lane,
     outbox: IntGauge,
     position: IntGauge,
-    overdue: Gauge,
     owned: IntGauge,
     checkpoint: IntGauge,
     /// Open negotiations by state, in the order of [`open_phases`].
@@ -40,7 +39,6 @@ impl LaneGauges {
             lane,
             outbox: metrics.lanes.outbox.with_label_values(&[&label]),
             position: metrics.lanes.position.with_label_values(&[&label]),
-            overdue: metrics.lanes.overdue.with_label_values(&[&label]),
             owned: metrics.lanes.owned.with_label_values(&[&label]),
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
             open: none_open(),
@@ -74,7 +72,6 @@ impl LaneGauges {
             Event::Disposed { .. }
             | Event::Decided(_)
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
@@ -91,10 +88,8 @@ impl LaneGauges {
         self.position.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
 
-    /// Looks for negotiations that stand still, at most once a second of log time, and for a deadline that has passed.
-    pub(crate) fn look(&mut self, now: Timestamp, deadline: Option<Timestamp>) {
-        let overdue_us = deadline.filter(|_| self.is_owned).map_or(0, |deadline| now.since_us(deadline));
-        self.overdue.set(seconds(overdue_us));
+    /// Looks for negotiations that stand still, at most once a second of log time.
+    pub(crate) fn look(&mut self, now: Timestamp) {
         // What this engine awarded is forgotten in time, whoever owns the lane by then.
         self.metrics.awards.show(now);
         if self.is_owned && now.since_us(self.looked_at) >= LOOK_GAP_US {
@@ -123,7 +118,6 @@ impl LaneGauges {
             // One that is not shown already.
             let _ = gauge.remove_label_values(&[&label]);
         }
-        let _ = lanes.overdue.remove_label_values(&[&label]);
     }
 
     fn set_owned(&mut self, is_owned: bool) {
@@ -161,7 +155,6 @@ fn none_open() -> Vec<(Phase, i64)> {
 impl Drop for LaneGauges {
     fn drop(&mut self) {
         self.outbox.set(0);
-        self.overdue.set(0.0);
         self.set_owned(false);
     }
 }
@@ -239,7 +232,7 @@ impl Turns {
                 self.0.get_mut(negotiation)?.moved_at = at;
                 None
             }
-            Event::Asked { negotiation, .. } | Event::TurnTaken { negotiation, .. } => {
+            Event::Asked { negotiation, .. } => {
                 self.ask_again(negotiation, at);
                 None
             }
@@ -303,7 +296,6 @@ impl Turn {
                 }
                 (Protocol::Panel, Phase::Asking, Act::Answer) => Role::Panelist,
                 (Protocol::Panel, Phase::Ranking, Act::Answer) => Role::Ranker,
-                (Protocol::Team, _, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) => Role::Member,
                 _ => return None,
             };
         let took_us = at.since_us(self.asked_at);

@@ -63,7 +63,7 @@ impl ContractNet {
         } else {
             self.judge(from, &payload, moment)
         };
-        if let Payload::Failure(failure) = &payload {
+        if let (Payload::Failure(failure), NetAction::Lose(..)) = (&payload, &verdict.then) {
             self.note_loss_code(Some(failure.code.clone()));
         }
         self.answer(from, &msg_id, payload.act(), &verdict, moment);

@@ -366,6 +366,7 @@ impl ContractNet {
         self.session(&contractor).state = SessionState::Done;
         self.note_result(inform.result.clone());
         self.tell_initiator(word(inform.kind), &contractor, no, inform.routine);
+        self.tell_heir(word(inform.kind), &contractor, no);
         self.settle(moment);
     }
 

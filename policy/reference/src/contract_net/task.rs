@@ -34,6 +34,8 @@ pub(crate) struct TaskPart {
     /// Why the last award was lost.
     pub(super) lost: Option<String>,
     pub(super) result: Option<String>,
+    /// Who led the team when it concluded without the task.
+    pub(super) heir: Option<AgentId>,
 }
 
 /// How a task stands.
@@ -54,7 +56,7 @@ pub(crate) fn of_task(call: TaskCall, moment: Moment, wins: &mut Wins) -> Contra
     }
     let opened = Opened { id, policy, initiator: assigner, invited: contractors.clone(), reply_by, ends_by };
     let mut one = opening::opened(opened, moment);
-    one.task = Some(TaskPart { brief, lead: None, lost: None, result: None });
+    one.task = Some(TaskPart { brief, lead: None, lost: None, result: None, heir: None });
     if is_direct {
         enter_at_awarding(&mut one, &contractors[0], moment, wins);
     } else {
@@ -78,7 +80,7 @@ fn enter_at_awarding(net: &mut ContractNet, owner: &AgentId, moment: Moment, win
     (session.offer, session.state) = (Some(offer), SessionState::Offered);
     net.offers = 1;
     net.closed_at = Some(moment.position);
-    net.decide(None, Cause::Score, moment, wins);
+    net.decide(None, Cause::Direct, moment, wins);
 }
 
 /// A member has left the team: its live award is lost as by FAILURE{decommit}.

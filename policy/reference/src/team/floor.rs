@@ -92,7 +92,10 @@ impl Team {
 
     /// One input of a task is over: what became of it (docs/spec/team.md#tm-5).
     pub(crate) fn task_stands(&mut self, task: &NegotiationId, standing: TaskStanding, moment: Moment) {
-        let Some(number) = self.tasks.note(task, standing).filter(|_| self.outcome.is_none()) else { return };
+        if self.outcome.is_some() {
+            return;
+        }
+        let Some(number) = self.tasks.note(task, standing) else { return };
         let news = News { tasks: vec![self.tasks.told(number)], ..News::default() };
         match self.stage.clone() {
             TeamStage::Waiting { setter, tasks, .. } if self.tasks.open().iter().all(|open| !tasks.contains(open)) => {

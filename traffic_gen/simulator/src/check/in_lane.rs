@@ -202,7 +202,6 @@ impl InLane {
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Claimed { .. } => {}
         }

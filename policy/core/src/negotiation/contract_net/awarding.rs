@@ -84,7 +84,7 @@ impl ContractNet {
             payment: offer.payment,
             document: offer.document,
             confirm_by: WireTime(confirm_by),
-            brief: None,
+            brief: self.brief(),
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
         let expires = if self.policy().require_confirm { confirm_by } else { delivery.expires };
@@ -126,7 +126,7 @@ impl ContractNet {
     }
 
     fn bind(&mut self, lot: usize, context: &mut InputContext<'_>) {
-        let perform_by = context.clock.plus_ms(self.policy().timers_ms.perform).min(self.header.ends_by);
+        let perform_by = context.clock.plus_ms(self.perform_ms()).min(self.header.ends_by);
         let Some((award_no, session)) = self.awards.bind(lot, perform_by) else { return };
         self.set_state(session, SessionState::Committed);
         self.sessions[session].is_owed_closed = true;
@@ -152,6 +152,7 @@ impl ContractNet {
     /// The award is taken back, the initiator told, the next runner-up tried.
     pub(super) fn lose_award(&mut self, lot: usize, loss: AwardLoss, failure: Failure, context: &mut InputContext<'_>) {
         let Some((award_no, session)) = self.take_back(lot, loss, context) else { return };
+        self.note_loss(loss, &failure);
         let state = if loss == AwardLoss::ConfirmTimeout { SessionState::Lapsed } else { SessionState::Failed };
         self.set_state(session, state);
         let contractor = self.sessions[session].party.agent.clone();
@@ -274,6 +275,7 @@ impl ContractNet {
     pub(super) fn perform(&mut self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
         let Some(session) = self.awards.finish(lot) else { return };
         self.set_state(session, SessionState::Done);
+        self.note_result(inform.result.as_deref());
         self.report_inform(lot, inform, context);
         self.settle(context);
     }
@@ -294,7 +296,11 @@ impl ContractNet {
             InformKind::Result => ProgressReport::Result(report),
             InformKind::Cancelled => ProgressReport::Cancelled(report),
         };
-        self.report_from(contractor, Notification::Inform(report), context);
+        let told = Notification::Inform(report);
+        if award.stage == AwardStage::Done {
+            self.tell_heir(&contractor, &told, context);
+        }
+        self.report_from(contractor, told, context);
     }
 
     /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).

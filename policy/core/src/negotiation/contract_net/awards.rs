@@ -123,6 +123,12 @@ impl Awards {
         live.or_else(|| self.revoked.iter().find(|past| past.award_no == award_no).map(|past| past.lot))
     }
 
+    /// The session of a live award at this stage.
+    pub(super) fn session_at(&self, stage: AwardStage) -> Option<usize> {
+        let awards = self.lots.iter().filter_map(|lot| lot.award.as_ref());
+        awards.into_iter().find(|award| award.stage == stage).map(|award| award.session)
+    }
+
     pub(super) fn has_stage(&self, stage: AwardStage) -> bool {
         self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
     }

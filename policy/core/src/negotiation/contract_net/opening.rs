@@ -110,6 +110,7 @@ impl Opening<'_> {
             awards: Awards::default(),
             offers: 0,
             finals: 0,
+            task: None,
         }
     }
 }

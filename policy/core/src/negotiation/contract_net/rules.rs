@@ -15,7 +15,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward};
 use crate::negotiation::contract_net::session::CollectedOffer;
-use crate::negotiation::disposition::valid_until;
+use crate::negotiation::disposition::{Incoming, valid_until};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Pointed, Ruling};
 use crate::policy::PRICE;
@@ -26,6 +26,8 @@ use crate::protocol::{Phase, SessionState};
 pub(crate) enum Speaker {
     Initiator,
     Contractor(usize),
+    /// One that leads the team whose task this is, and takes no other part in it.
+    Lead(usize),
 }
 
 /// What follows from a message that was admitted.
@@ -58,7 +60,8 @@ impl<'a> Rules<'a> {
     }
 
     /// What the message meets in the table of acts and states; before it, the round it names.
-    pub(super) fn judge(&self, speaker: Speaker, payload: &Payload) -> Ruling<ContractNetAction> {
+    pub(super) fn judge(&self, speaker: Speaker, incoming: &Incoming) -> Ruling<ContractNetAction> {
+        let payload = &incoming.payload;
         if let Some(round) = payload.round() {
             if round < self.net.round {
                 return Ruling::refused(Disposition::StaleRound, FollowUp::None);
@@ -69,9 +72,17 @@ impl<'a> Rules<'a> {
             }
         }
         match speaker {
-            Speaker::Initiator => self.judge_initiator(payload),
+            Speaker::Initiator | Speaker::Lead(_) => self.judge_initiator(payload),
+            // To call off is the initiator's part, of whoever has both: all else is the contractor's.
+            Speaker::Contractor(index) if self.calls_off(index, incoming) => self.judge_initiator(payload),
             Speaker::Contractor(index) => self.judge_contractor(index, payload),
         }
+    }
+
+    /// Whether a contractor calls a task off that is its own assignment, or that of the team it leads.
+    fn calls_off(&self, index: usize, incoming: &Incoming) -> bool {
+        let is_initiator = self.net.sessions[index].party.agent == self.net.initiator.agent;
+        matches!(incoming.payload, Payload::Cancel(_)) && (is_initiator || incoming.leads)
     }
 
     fn judge_initiator(&self, payload: &Payload) -> Ruling<ContractNetAction> {
@@ -249,7 +260,7 @@ impl<'a> Rules<'a> {
     fn out_of_turn(&self, speaker: Speaker, reason: NotUnderstoodReason) -> Ruling<ContractNetAction> {
         let reply = FollowUp::NotUnderstood(reason, self.expected_acts(speaker));
         let action = match speaker {
-            Speaker::Initiator => ContractNetAction::Nothing,
+            Speaker::Initiator | Speaker::Lead(_) => ContractNetAction::Nothing,
             Speaker::Contractor(_) => ContractNetAction::Strike,
         };
         Ruling { action, ..Ruling::refused(Disposition::OutOfTurn, reply) }
@@ -299,6 +310,6 @@ fn price_of(offer: &OfferPayload) -> Option<i64> {
 
 /// The terms as RFC 8785 writes them. Attribute names are ASCII and sorted by the map, values are integers and texts, so
 /// plain compact JSON is the canonical form.
-fn canonical_terms(offer: &OfferPayload) -> Box<str> {
+pub(super) fn canonical_terms(offer: &OfferPayload) -> Box<str> {
     serde_json::to_string(&offer.terms).expect("terms are names, integers and texts").into_boxed_str()
 }

@@ -6,6 +6,7 @@ use schemas::{AgentId, WireTime};
 use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::session::ContractorSession;
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::is_numbered;
 use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
 use crate::protocol::Phase;
@@ -19,7 +20,7 @@ impl NegotiationView {
             return Some(Self {
                 invited: Some(net.collection.expected()),
                 offers: shown.iter().filter_map(|session| offer_view(session, true)).collect(),
-                ..base_view(net, Role::Initiator, &net.initiator, None)
+                ..base_view(net, Role::Initiator, net.party(net.speaker(viewer)?), None)
             });
         }
         let index = net.session_of(viewer)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemas::delivery::{CloseReason, Notification, Outcome, RejectReason, Rejection};
 use schemas::digest::canonical;
 use schemas::ids::Capability;
-use schemas::team::{Spoken, VoteRules};
+use schemas::team::{AtConclusion, Spoken, VoteRules};
 use schemas::{AgentId, DeliveryId, Digest, RegisterValue};
 
 use super::ballot::{Ballot, ConclusionText, VoteResult};
@@ -15,7 +15,8 @@ use super::told::TeamChange;
 use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
-use crate::effect::{Deliver, Event, TurnKind};
+use crate::effect::{Deliver, Event};
+use crate::negotiation::family::FamilyDeed;
 use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::Phase;
 
@@ -182,6 +183,7 @@ impl Team {
     }
 
     fn give_floor(&mut self, phase: Phase, next: usize, change: &TeamChange, context: &mut InputContext<'_>) {
+        self.awaited = None;
         (self.holder, self.act_by) = (next, context.clock.plus_ms(self.rules.speak_ms));
         self.enter(phase, context);
         self.tell(change, context);
@@ -192,6 +194,10 @@ impl Team {
         let Some(lead) = self.roster.lead() else {
             return self.end(Outcome::Unconcluded, Some(SILENCE), None, context);
         };
+        let open = self.tasks.open();
+        if self.rules.at_conclusion == AtConclusion::Settle && !self.has_wrapped && !open.is_empty() {
+            return self.wait_for(Phase::Paused, lead, open, change, context);
+        }
         self.asked = vec![lead];
         self.give_floor(Phase::Concluding, lead, change, context);
     }
@@ -219,22 +225,31 @@ impl Team {
 
     /// SAY (docs/spec/team.md#tm-25).
     pub(super) fn say(&mut self, index: usize, text: Box<str>, next: usize, context: &mut InputContext<'_>) {
-        self.note_turn(TurnKind::Say, context);
         let said = Some(Spoken::Text { text: text.to_string() });
         self.note_said(index, text);
         self.advance(Some(next), &TeamChange { by: Some(index), said, ..TeamChange::default() }, context);
     }
 
-    /// PAUSE for nothing that is open (docs/spec/team.md#tm-29).
-    pub(super) fn pause(&mut self, index: usize, text: Option<Box<str>>, context: &mut InputContext<'_>) {
-        self.note_turn(TurnKind::Pause, context);
+    /// PAUSE: waits for those of the tasks that are open (docs/spec/team.md#tm-28), or goes on (docs/spec/team.md#tm-29).
+    pub(super) fn pause(
+        &mut self,
+        index: usize,
+        triggers: &[u32],
+        text: Option<Box<str>>,
+        context: &mut InputContext<'_>,
+    ) {
         let said = text.map(|text| Spoken::Text { text: text.into() });
-        self.advance(Some(index), &TeamChange { by: Some(index), said, ..TeamChange::default() }, context);
+        let change = TeamChange { by: Some(index), said, ..TeamChange::default() };
+        let waits: Vec<u32> = self.tasks.open().into_iter().filter(|number| triggers.contains(number)).collect();
+        if waits.is_empty() {
+            return self.advance(Some(index), &change, context);
+        }
+        self.turn = self.turn.saturating_add(1);
+        self.wait_for(Phase::Paused, index, waits, &change, context);
     }
 
     /// The floor was held in silence (docs/spec/team.md#tm-31, #tm-42).
     pub(super) fn handle_silence(&mut self, context: &mut InputContext<'_>) {
-        self.note_turn(TurnKind::Silence, context);
         if self.phase == Phase::Concluding {
             return self.ask_next(&TeamChange::default(), context);
         }
@@ -242,10 +257,6 @@ impl Team {
         let next = if self.roster.lead() == Some(silent) { self.roster.next_after(silent) } else { self.roster.lead() };
         let muted = self.roster.strike(silent, self.rules.max_strikes);
         self.advance(next, &TeamChange { muted, ..TeamChange::default() }, context);
-    }
-
-    fn note_turn(&self, kind: TurnKind, context: &mut InputContext<'_>) {
-        context.event(Event::TurnTaken { negotiation: self.header.id.clone(), kind });
     }
 
     /// An act out of turn (docs/spec/team.md#tm-39). Whoever does it holds no floor, so that none passes.
@@ -261,7 +272,6 @@ impl Team {
 
     /// CONCLUDE (docs/spec/team.md#tm-30).
     pub(super) fn conclude(&mut self, conclusion: ConclusionText, context: &mut InputContext<'_>) {
-        self.note_turn(TurnKind::Conclude, context);
         let Some(vote) = self.rules.vote else {
             return self.end(Outcome::Concluded, None, Some((conclusion, None)), context);
         };
@@ -315,6 +325,8 @@ impl Team {
     /// END of a member (docs/spec/team.md#tm-47).
     pub(super) fn leave(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.roster.member_mut(index).standing = MemberStanding::Left;
+        let agent = self.roster.agent(index);
+        self.order_tasks(|| FamilyDeed::Forsake(agent.clone()), context);
         if self.roster.seated().count() < 2 {
             return self.end(Outcome::Unconcluded, Some(LEFT), None, context);
         }
@@ -325,11 +337,11 @@ impl Team {
                 let lead = self.roster.lead();
                 self.advance(lead, &change, context);
             }
-            (Phase::Concluding, _) if held_floor => self.ask_next(&change, context),
-            (Phase::Voting, Some(vote)) => self.settle_vote(vote, false, &change, context),
             (_, _) if self.roster.lead().is_none() => {
                 self.end(Outcome::Unconcluded, Some(SILENCE), None, context);
             }
+            (Phase::Concluding, _) if held_floor => self.ask_next(&change, context),
+            (Phase::Voting, Some(vote)) => self.settle_vote(vote, false, &change, context),
             (_, _) => self.tell(&change, context),
         }
     }

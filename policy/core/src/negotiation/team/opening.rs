@@ -12,6 +12,7 @@ use schemas::team::{
 use schemas::{AgentId, Digest, Timestamp, WireTime};
 
 use super::roster::{Called, Roster};
+use super::tasks::TaskList;
 use super::{POLICY_WORD, Team, call_ordinal};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
@@ -114,6 +115,8 @@ fn new_team(
         ballot: None,
         attempts: 0,
         recap: std::collections::VecDeque::new(),
+        tasks: TaskList::default(),
+        awaited: None,
         ended: None,
     }
 }

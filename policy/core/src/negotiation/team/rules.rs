@@ -5,16 +5,18 @@ use std::ops::Deref;
 use schemas::bargain::Join;
 use schemas::delivery::Disposition;
 use schemas::payload::{Accept, Offer};
-use schemas::team::{Assign, Conclude, Pause, Say};
+use schemas::team::{Assign, AtConclusion, Conclude, Pause, Say, TaskMode};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
 use super::Team;
+use super::assigning::Assignment;
 use super::ballot::ConclusionText;
 use super::roster::{JoinOffer, MemberStanding};
 use crate::acceptance::gate::{self, CallGates};
 use crate::acceptance::score::score;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::family::TaskOpening;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Pointed, Ruling};
 use crate::protocol::Phase;
@@ -31,7 +33,10 @@ pub(crate) enum TeamAction {
         text: Box<str>,
         next: usize,
     },
-    Pause(Option<Box<str>>),
+    /// The tasks it opens, and whether they are waited for.
+    Assign(Vec<TaskOpening>, bool),
+    /// The numbers of tasks, and why they are waited for.
+    Pause(Vec<u32>, Option<Box<str>>),
     Conclude(ConclusionText),
     Vote(bool),
     Leave,
@@ -42,25 +47,27 @@ pub(crate) enum TeamAction {
 const FLOOR_ACTS: [Act; 4] = [Act::Say, Act::Assign, Act::Pause, Act::Conclude];
 
 /// A message that is not followed.
-struct Misjudged {
+pub(super) struct Misjudged {
     disposition: Disposition,
     reason: NotUnderstoodReason,
     pointer: Option<String>,
     is_strike: bool,
+    /// What could have been said; absent: what the sender's standing allows.
+    expected: Option<ActSet>,
 }
 
 impl Misjudged {
     /// Out of turn, and a strike or none.
     fn out_of_turn(is_strike: bool) -> Self {
-        Self { disposition: Disposition::OutOfTurn, reason: NotUnderstoodReason::OutOfTurn, pointer: None, is_strike }
+        Self { is_strike, ..Self::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn) }
     }
 
     fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
-        Self { disposition, reason, pointer: None, is_strike: false }
+        Self { disposition, reason, pointer: None, is_strike: false, expected: None }
     }
 
-    fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
-        Self { disposition, reason, pointer: Some(pointer.into()), is_strike: false }
+    pub(super) fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
+        Self { pointer: Some(pointer.into()), ..Self::plain(disposition, reason) }
     }
 }
 
@@ -89,7 +96,7 @@ impl Judge<'_> {
         let judged = if self.phase == Phase::Forming {
             self.judge_forming(speaker, incoming, context)
         } else if self.roster.member(speaker).is_seated() {
-            self.judge_member(speaker, &incoming.payload, context)
+            self.judge_member(speaker, incoming, context)
         } else {
             Err(self.judge_unseated(speaker, &incoming.payload))
         };
@@ -135,7 +142,8 @@ impl Judge<'_> {
         Ok(TeamAction::Join(offered, incoming.capabilities.clone()))
     }
 
-    fn judge_member(&self, speaker: usize, payload: &Payload, context: &InputContext<'_>) -> Judged {
+    fn judge_member(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+        let payload = &incoming.payload;
         let refused = |fault| Err(self.refused(speaker, fault));
         match (payload, self.phase) {
             (Payload::End(_), _) => Ok(TeamAction::Leave),
@@ -149,7 +157,7 @@ impl Judge<'_> {
             ) => {
                 self.check_turn(speaker, *turn)?;
                 self.check_floor(speaker, payload.act())?;
-                self.judge_floor(speaker, payload, context).or_else(refused)
+                self.judge_floor(speaker, incoming, context).or_else(refused)
             }
             (_, Phase::Concluding) if self.holder == speaker => {
                 refused(Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::MustConclude))
@@ -190,12 +198,20 @@ impl Judge<'_> {
     fn judge_floor(
         &self,
         speaker: usize,
-        payload: &Payload,
+        incoming: &Incoming,
         context: &InputContext<'_>,
     ) -> Result<TeamAction, Misjudged> {
-        match (payload, self.phase) {
+        match (&incoming.payload, self.phase) {
             (Payload::Say(say), _) => self.judge_say(speaker, say),
             (Payload::Pause(pause), _) => self.judge_pause(pause),
+            (Payload::Assign(assign), _) => {
+                let assignment = Assignment { team: self, assigner: speaker, assign, incoming, context };
+                assignment.openings().map(|openings| TeamAction::Assign(openings, assign.mode == TaskMode::Sync))
+            }
+            (Payload::Conclude(_), _) if self.has_unsettled_tasks() => Err(Misjudged {
+                expected: Some(ActSet::of(&[Act::Pause, Act::Say])),
+                ..Misjudged::plain(Disposition::PolicyReject, NotUnderstoodReason::OpenTasks)
+            }),
             (Payload::Conclude(conclude), _) => Ok(TeamAction::Conclude(ConclusionText {
                 offer_id: OfferId(context.position),
                 by: speaker,
@@ -203,11 +219,13 @@ impl Judge<'_> {
                 digest: Digest::of_bytes(conclude.text.as_bytes()),
                 turn: self.turn,
             })),
-            // Tasks are not in force yet (docs/spec/team.md#tm-26).
-            (_, _) => {
-                Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnsupportedRules, "/payload/tasks"))
-            }
+            (_, _) => Err(Misjudged::out_of_turn(false)),
         }
+    }
+
+    /// Whether tasks are open that must have ended before a conclusion.
+    fn has_unsettled_tasks(&self) -> bool {
+        self.rules.at_conclusion == AtConclusion::Settle && !self.tasks.open().is_empty()
     }
 
     fn judge_say(&self, speaker: usize, say: &Say) -> Result<TeamAction, Misjudged> {
@@ -220,12 +238,12 @@ impl Judge<'_> {
     }
 
     fn judge_pause(&self, pause: &Pause) -> Result<TeamAction, Misjudged> {
-        let unknown = pause.triggers.iter().position(|task| !self.knows_task(*task));
+        let unknown = pause.triggers.iter().position(|task| !self.tasks.knows(*task));
         if let Some(index) = unknown {
             let pointer = format!("/payload/triggers/{index}");
             return Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownTask, pointer));
         }
-        Ok(TeamAction::Pause(pause.text.as_deref().map(Box::from)))
+        Ok(TeamAction::Pause(pause.triggers.clone(), pause.text.as_deref().map(Box::from)))
     }
 
     fn has_voted(&self, speaker: usize) -> bool {
@@ -248,7 +266,7 @@ impl Judge<'_> {
     }
 
     fn refused(&self, speaker: usize, fault: Misjudged) -> Ruling<TeamAction> {
-        let expected = self.expected_acts(speaker);
+        let expected = fault.expected.unwrap_or_else(|| self.expected_acts(speaker));
         let reply = match fault.pointer {
             None => FollowUp::NotUnderstood(fault.reason, expected),
             Some(pointer) => FollowUp::Pointed(Box::new(Pointed {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{Disposition, Notification};
 use schemas::team::{Floor, Spoken, TeamState, TeamTask};
-use schemas::{AgentId, WireTime};
+use schemas::{AgentId, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
 
 use super::roster::MemberStanding;
@@ -27,6 +27,8 @@ pub(super) struct TeamChange {
     pub(super) tasks: Vec<TeamTask>,
     pub(super) members: bool,
     pub(super) muted: bool,
+    /// The entry of the register that the notice waits for, where it is not that of the formation.
+    pub(super) after: Option<RegisterKey>,
 }
 
 /// Something said, as views show it.
@@ -45,7 +47,8 @@ impl Team {
         let told = Arc::new(Notification::Floor(Box::new(self.floor_told(change))));
         for index in self.roster.seated().filter(|index| change.by != Some(*index)) {
             let delivery = self.header.delivery(context, self.roster.agent(index), Arc::clone(&told));
-            context.deliver(Deliver { after: Some(self.formed_key()), ..delivery });
+            let after = change.after.clone().or_else(|| Some(self.formed_key()));
+            context.deliver(Deliver { after, ..delivery });
         }
     }
 
@@ -72,7 +75,7 @@ impl Team {
             by: change.by.map(|index| self.roster.agent(index).clone()),
             said: change.said.clone(),
             tasks: change.tasks.clone(),
-            waits: Vec::new(),
+            waits: self.waits(),
             members: if change.members { self.roster.names() } else { Vec::new() },
             muted: if change.muted { self.roster.muted() } else { Vec::new() },
             conclusion: ballot.map(|ballot| ballot.conclusion.proposed(&self.roster)),
@@ -107,7 +110,7 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
             members: if is_forming { joined() } else { team.roster.names() },
             muted: team.roster.muted(),
             floor: is_member.then(|| team.floor_told(&TeamChange::default())),
-            tasks: Vec::new(),
+            tasks: team.tasks.shown(team.recap.iter().map(|said| said.text.len()).sum()),
             recap: team.recap.iter().map(|said| said.shown(team)).collect(),
             conclusion: None,
             detail: None,

@@ -191,7 +191,6 @@ impl Fact {
             }
             Event::Excluded { .. }
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Claimed { .. }
             | Event::InvariantViolated { .. } => return None,
@@ -421,6 +420,7 @@ impl Choice {
             Cause::InitiatorSilent => "initiator_silent",
             // How the award before was lost stands in the entry before.
             Cause::ReAward(_) => "re_award",
+            Cause::Direct => "direct",
         };
         let ranked = self.ranked.into_iter().map(|(contractor, score)| Ranked { contractor, score }).collect();
         Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners, documents: self.documents }

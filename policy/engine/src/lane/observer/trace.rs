@@ -263,7 +263,6 @@ impl FoldedMessage {
             | Event::Closed { .. }
             | Event::Decided(_)
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }

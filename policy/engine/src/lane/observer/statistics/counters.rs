@@ -79,7 +79,6 @@ impl LaneCounters {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
-            | Event::TurnTaken { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }

@@ -1,0 +1,127 @@
+//! What negotiations of one family do to each other (docs/spec/team.md#tm-2): orders, carried out within the input that caused
+//! them, at its position.
+
+use std::sync::Arc;
+
+use schemas::ids::Capability;
+use schemas::team::{Brief, TaskStatus};
+use schemas::{AgentId, Digest, MsgId, NegotiationId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::policy::PinnedPolicy;
+
+/// What one negotiation does to another.
+#[derive(Debug)]
+pub(crate) struct FamilyOrder {
+    pub(crate) to: NegotiationId,
+    /// Head of the hash chain of whoever orders: it becomes an input of the other.
+    pub(crate) cause: Digest,
+    pub(crate) deed: FamilyDeed,
+}
+
+/// What is done.
+#[derive(Debug)]
+pub(crate) enum FamilyDeed {
+    /// A team opens a task.
+    OpenTask(Box<TaskOpening>),
+    /// A team calls a task off.
+    CallOff,
+    /// A team that is aborted takes its tasks with it.
+    Abort,
+    /// A member has left the team: its award in the task is lost.
+    Forsake(AgentId),
+    /// The team has concluded, and the task goes on: its result is told the lead as well.
+    Outlive(AgentId),
+    /// The task with this number stands otherwise than before.
+    Progress(u32, TaskProgress),
+}
+
+/// A task that a team opens.
+#[derive(Debug)]
+pub(crate) struct TaskOpening {
+    pub(crate) id: NegotiationId,
+    pub(crate) policy: Arc<PinnedPolicy>,
+    /// How long its owner may take, in milliseconds, where the assignment says so.
+    pub(crate) perform_ms: Option<u64>,
+    pub(crate) assigner: AgentId,
+    /// Who may offer, in the order of their ids; of a direct task its owner alone.
+    pub(crate) contractors: Vec<AgentId>,
+    pub(crate) is_direct: bool,
+    pub(crate) requires: Vec<Capability>,
+    pub(crate) brief: Brief,
+    pub(crate) reply_by: Timestamp,
+    pub(crate) ends_by: Timestamp,
+    /// The ASSIGN.
+    pub(crate) msg_id: MsgId,
+    pub(crate) traceparent: Option<Arc<str>>,
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskProgress {
+    pub(crate) status: TaskStatus,
+    /// Who is bound, or was to its end.
+    pub(crate) owner: Option<AgentId>,
+    pub(crate) result: Option<Box<str>>,
+    /// Of one that failed: why.
+    pub(crate) code: Option<Box<str>>,
+}
+
+impl TaskProgress {
+    /// Of a task to which nobody is bound.
+    pub(crate) const OPEN: Self = Self { status: TaskStatus::Open, owner: None, result: None, code: None };
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.status, TaskStatus::Done | TaskStatus::Failed)
+    }
+}
+
+impl FamilyOrder {
+    /// What the hash chain of the other is extended by.
+    pub(crate) fn input(&self) -> Vec<u8> {
+        let tag: &[u8] = match &self.deed {
+            FamilyDeed::OpenTask(_) => b"task_opened",
+            FamilyDeed::CallOff => b"called_off",
+            FamilyDeed::Abort => b"aborted_above",
+            FamilyDeed::Forsake(_) => b"member_left",
+            FamilyDeed::Outlive(_) => b"team_concluded",
+            FamilyDeed::Progress(..) => b"task_progress",
+        };
+        [&self.cause.0, tag].concat()
+    }
+
+    fn is_upward(&self) -> bool {
+        match self.deed {
+            FamilyDeed::Progress(..) => true,
+            FamilyDeed::OpenTask(_)
+            | FamilyDeed::CallOff
+            | FamilyDeed::Abort
+            | FamilyDeed::Forsake(_)
+            | FamilyDeed::Outlive(_) => false,
+        }
+    }
+}
+
+/// The orders of one input. A negotiation gives each of its tasks a few at most, and a task its team one, so that no more wait
+/// than a family has negotiations ([`schemas::team::FAMILY_OPEN_MAX`]), times that few.
+#[derive(Debug, Default)]
+pub(crate) struct FamilyOrders {
+    /// Given by the negotiation that was last at work.
+    given: Vec<FamilyOrder>,
+    /// Those before, the next one last.
+    waiting: Vec<FamilyOrder>,
+}
+
+impl FamilyOrders {
+    pub(crate) fn give(&mut self, order: FamilyOrder) {
+        self.given.push(order);
+    }
+
+    /// The next one to carry out: what a negotiation leads to comes before what was given earlier, and of its orders first
+    /// those to its parent, then those to its children by their ids.
+    pub(crate) fn take_next(&mut self) -> Option<FamilyOrder> {
+        self.given.sort_by(|one, other| other.is_upward().cmp(&one.is_upward()).then_with(|| one.to.cmp(&other.to)));
+        self.waiting.extend(self.given.drain(..).rev());
+        self.waiting.pop()
+    }
+}
