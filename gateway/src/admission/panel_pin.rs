@@ -18,13 +18,12 @@ pub(super) fn check(rules: &PanelSpec) -> Result<(), Refusal> {
             .at(format!("/payload/panel{}", fault.pointer))
             .expecting(fault.expected)
     })?;
-    let not_yet = [(rules.review.is_some(), "review"), (rules.choose.is_some(), "choose")];
-    match not_yet.into_iter().find(|(is_asked, _)| *is_asked) {
-        Some((_, member)) => Err(Refusal::new(Code::NotAllowed, "the exchange does not do this yet")
-            .at(format!("/payload/panel/{member}"))
-            .expecting("a panel without it")),
-        None => Ok(()),
+    if rules.choose.is_some() {
+        return Err(Refusal::new(Code::NotAllowed, "the exchange does not do this yet")
+            .at("/payload/panel/choose")
+            .expecting("a panel without it"));
     }
+    Ok(())
 }
 
 /// Fewer seats than the call asks for open nothing.
@@ -38,36 +37,61 @@ pub(super) fn check_seats(rules: &PanelSpec, seats: usize) -> Result<(), Refusal
         .expecting(format!("at least {} that consent", rules.min_seats)))
 }
 
-/// Who takes part beside the seats: an agent that ranks, unless it is the initiator.
+/// Who takes part beside the seats: an agent that ranks, unless it is the initiator, and those that review.
 pub(super) fn pin(
     tables: &Tables,
     from: &AgentId,
     rules: &PanelSpec,
     seats: &[Invitation],
 ) -> Result<PinnedPanel, Refusal> {
-    let Some(Ranker::Agent { agent, .. }) = rules.select.as_ref().map(|select| &select.ranker) else {
-        return Ok(PinnedPanel::default());
+    let ranker = match rules.select.as_ref().map(|select| &select.ranker) {
+        Some(Ranker::Agent { agent, .. }) => Some(agent),
+        Some(Ranker::Support | Ranker::Rating | Ranker::Hash) | None => None,
     };
-    if agent == from {
-        return Ok(PinnedPanel::default());
+    let pinned = Pinning { tables, from, seats };
+    let mut roles = PinnedPanel::default();
+    if let Some(agent) = ranker.filter(|agent| *agent != from) {
+        roles.ranker = Some(pinned.invitation(agent, "the agent that ranks", RANKER)?);
     }
-    if seats.iter().any(|seat| seat.agent == *agent) {
-        return Err(Refusal::new(Code::NotAllowed, "the agent that ranks has a seat")
-            .at(RANKER)
-            .expecting("an agent that is not among those invited"));
+    for (index, agent) in rules.review.iter().flat_map(|review| &review.by).enumerate() {
+        let pointer = format!("/payload/panel/review/by/{index}");
+        if agent == from || ranker == Some(agent) {
+            return Err(Refusal::new(Code::NotAllowed, "the agent that reviews calls the panel, or ranks")
+                .at(pointer)
+                .expecting("an agent that takes no other part in the panel"));
+        }
+        roles.reviewers.push(pinned.invitation(agent, "the agent that reviews", &pointer)?);
     }
-    let unknown = || {
-        Refusal::new(Code::NoRecipient, format!("no agent `{agent}` is registered"))
-            .at(RANKER)
-            .expecting("an agent of GET /v1/agents")
-    };
-    let registration = tables.agents.registration(agent).ok_or_else(unknown)?;
-    if registration.consent.effect(None, from, CallProtocol::Panel) != ConsentEffect::Allow {
-        let detail = "the agent that ranks does not consent to this counterpart";
-        return Err(Refusal::new(Code::NoConsent, detail).at(RANKER));
+    Ok(roles)
+}
+
+/// What those who take part beside the seats are pinned from.
+struct Pinning<'a> {
+    tables: &'a Tables,
+    from: &'a AgentId,
+    seats: &'a [Invitation],
+}
+
+impl Pinning<'_> {
+    /// Registered, consenting, and without a seat.
+    fn invitation(&self, agent: &AgentId, who: &str, pointer: &str) -> Result<Invitation, Refusal> {
+        if self.seats.iter().any(|seat| seat.agent == *agent) {
+            return Err(Refusal::new(Code::NotAllowed, format!("{who} has a seat"))
+                .at(pointer)
+                .expecting("an agent that is not among those invited"));
+        }
+        let unknown = || {
+            Refusal::new(Code::NoRecipient, format!("no agent `{agent}` is registered"))
+                .at(pointer)
+                .expecting("an agent of GET /v1/agents")
+        };
+        let registration = self.tables.agents.registration(agent).ok_or_else(unknown)?;
+        if registration.consent.effect(None, self.from, CallProtocol::Panel) != ConsentEffect::Allow {
+            let detail = format!("{who} does not consent to this counterpart");
+            return Err(Refusal::new(Code::NoConsent, detail).at(pointer));
+        }
+        Ok(Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: registration.durable })
     }
-    let ranker = Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: registration.durable };
-    Ok(PinnedPanel { ranker: Some(ranker), reviewers: Vec::new() })
 }
 
 /// An answer takes so many bytes and no more, as it is escaped (docs/spec/panel.md#pn-11).

@@ -9,11 +9,13 @@ use crate::rig::{Rig, cfp, code};
 type Row = (&'static str, Value, u16, &'static str, &'static str);
 
 const RANKER: &str = "/payload/panel/select/ranker/agent";
+/// Where a call names its reviewers.
+const REVIEWERS: [&str; 2] = ["/payload/panel/review/by/0", "/payload/panel/review/by/1"];
 
 #[tokio::test]
 async fn panels_that_cannot_be_are_refused_where_the_fault_is_and_never_logged() {
     let rig = start().await;
-    for (name, message, status, expected, pointer) in calls() {
+    for (name, message, status, expected, pointer) in calls().into_iter().chain(reviewed_calls()) {
         let (found, body) = rig.send("alice", &message).await;
         assert_eq!((found, code(&body)), (status, expected), "{name}: {body}");
         assert_eq!(body["pointer"].as_str(), Some(pointer), "{name}: {body}");
@@ -86,8 +88,22 @@ fn calls() -> Vec<Row> {
         rules("8 no consent", ranker("deaf"), 403, "no_consent", RANKER),
         rules("8 a seat", ranker("bob"), 422, "not_allowed", RANKER),
         rules("10 a dot", json!({ "domain": "a.b" }), 422, "bad_format", "/payload/panel/domain"),
-        rules("not yet", json!({ "review": { "by": ["rex"] } }), 422, "not_allowed", "/payload/panel/review"),
         rules("not yet", json!({ "choose": { "keep": 2 } }), 422, "not_allowed", "/payload/panel/choose"),
+    ]
+}
+
+fn reviewed_calls() -> Vec<Row> {
+    let row = |name: &'static str, rules: Value, status: u16, code: &'static str, pointer: &'static str| {
+        (name, call(rules), status, code, pointer)
+    };
+    vec![
+        row("9 a reviewer with a seat", reviewed_by(&["rex", "bob"]), 422, "not_allowed", REVIEWERS[1]),
+        row("9 a reviewer that calls", reviewed_by(&["alice"]), 422, "not_allowed", REVIEWERS[0]),
+        row("9 a reviewer that ranks", ranked_and_reviewed("rex", &["rex"]), 422, "not_allowed", REVIEWERS[0]),
+        row("9 a reviewer named twice", reviewed_by(&["rex", "rex"]), 422, "not_allowed", REVIEWERS[1]),
+        row("9 an unknown reviewer", reviewed_by(&["nobody"]), 422, "no_recipient", REVIEWERS[0]),
+        row("9 a reviewer without consent", reviewed_by(&["deaf"]), 403, "no_consent", REVIEWERS[0]),
+        row("9 nobody reviews", reviewed_by(&[]), 422, "out_of_range", "/payload/panel/review/by"),
     ]
 }
 
@@ -119,6 +135,19 @@ async fn answers_that_cannot_be_are_refused_where_the_fault_is_and_never_logged(
             "/payload/ratings/0",
         ),
         ("24 place 0", json!({ "round": 2, "order": [0] }), "out_of_range", "/payload/order/0"),
+        ("19 order and reviews", json!({ "round": 1, "order": [1], "reviews": [] }), "not_allowed", "/payload/reviews"),
+        (
+            "21 a long review",
+            json!({ "round": 1, "reviews": ["x".repeat(4100), "y".repeat(4100)] }),
+            "out_of_range",
+            "/payload/reviews",
+        ),
+        (
+            "23 a reviewer's rating of 0",
+            json!({ "round": 1, "reviews": ["a"], "ratings": [0] }),
+            "out_of_range",
+            "/payload/ratings/0",
+        ),
         (
             "28 a use below 0",
             json!({ "round": 1, "answer": "a", "usage": { "calls": -1 } }),
@@ -142,12 +171,10 @@ async fn answers_that_cannot_be_are_refused_where_the_fault_is_and_never_logged(
 }
 
 #[tokio::test]
-async fn a_call_to_a_panel_pins_its_seats_and_the_agent_that_ranks() {
+async fn a_call_to_a_panel_pins_its_seats_and_the_agents_that_rank_and_review() {
     let rig = start().await;
-    for (ranker, pinned) in [("rex", Some("rex")), ("alice", None)] {
-        let rules =
-            json!({ "select": { "after_round": 1, "keep": 1, "ranker": { "kind": "agent", "agent": ranker } } });
-        let mut message = call(rules);
+    for (ranker, pinned, reviewers) in [("rex", Some("rex"), &["zoe", "kay"][..]), ("alice", None, &["rex"])] {
+        let mut message = call(ranked_and_reviewed(ranker, reviewers));
         message["envelope"]["msg_id"] = json!(format!("by-{ranker}"));
         let (status, body) = rig.send("alice", &message).await;
         assert_eq!(status, 202, "{body}");
@@ -158,6 +185,8 @@ async fn a_call_to_a_panel_pins_its_seats_and_the_agent_that_ranks() {
         assert_eq!(seats, ["bob", "carol"]);
         let roles = last.panel.as_deref().unwrap();
         assert_eq!(roles.ranker.as_ref().map(|one| one.agent.as_str()), pinned);
+        let found: Vec<&str> = roles.reviewers.iter().map(|one| one.agent.as_str()).collect();
+        assert_eq!(found, reviewers, "in the order of the call");
     }
 }
 
@@ -183,10 +212,19 @@ async fn a_panel_holds_so_many_seats_and_no_more() {
     }
 }
 
-/// Bob and carol take every call, and so does rex; deaf takes none.
+fn reviewed_by(agents: &[&str]) -> Value {
+    json!({ "review": { "by": agents } })
+}
+
+fn ranked_and_reviewed(ranker: &str, reviewers: &[&str]) -> Value {
+    let select = json!({ "after_round": 1, "keep": 1, "ranker": { "kind": "agent", "agent": ranker } });
+    json!({ "select": select, "review": { "by": reviewers } })
+}
+
+/// Bob and carol take every call, and so do rex, kay and zoe; deaf takes none.
 async fn start() -> Rig {
     let rig = Rig::start().await;
-    for name in ["alice", "bob", "carol", "rex"] {
+    for name in ["alice", "bob", "carol", "rex", "kay", "zoe"] {
         rig.register(name).await;
     }
     let deaf = json!({ "capabilities": ["haul"], "topics": [], "consent": { "default": "deny" } });

@@ -116,6 +116,8 @@ pub enum AskKind {
     Answer,
     /// The ranker: an order.
     Rank,
+    /// Reviewers: what they say of the answers.
+    Review,
 }
 
 /// A fact. Durations are log time, in microseconds since the call.

@@ -51,7 +51,7 @@ impl Protocol {
                 &[Phase::Collecting, Phase::Deciding, Phase::Awarding, Phase::Performing, Phase::Cancelling]
             }
             Self::AlternatingOffers => &[Phase::Joining, Phase::Bargaining, Phase::Confirming],
-            Self::Panel => &[Phase::Asking, Phase::Ranking],
+            Self::Panel => &[Phase::Asking, Phase::Ranking, Phase::Reviewing],
             Self::Team => {
                 &[Phase::Forming, Phase::Discussing, Phase::Awaiting, Phase::Paused, Phase::Concluding, Phase::Voting]
             }
@@ -153,6 +153,8 @@ pub enum Phase {
     Concluding,
     /// A team that votes on a conclusion.
     Voting,
+    /// A panel whose reviewers read the answers of a round.
+    Reviewing,
 }
 
 impl Phase {

@@ -24,5 +24,7 @@ mod ranking;
 mod recording;
 #[path = "panels/restored.rs"]
 mod restored;
+#[path = "panels/reviewing.rs"]
+mod reviewing;
 #[path = "panels/sealed.rs"]
 mod sealed;

@@ -66,7 +66,7 @@ fn a_ranking_that_keeps_only_those_who_have_left_ends_the_panel_at_once() {
 }
 
 /// Words of facts.
-const WANTED: [&str; 35] = [
+const WANTED: [&str; 37] = [
     "Consensus",
     "Plurality",
     "NoAnswer",
@@ -83,6 +83,8 @@ const WANTED: [&str; 35] = [
     "bad_answer",
     "bad_ratings",
     "bad_order",
+    "bad_reviews",
+    "Some(Reviewers),",
     "bad_deadline",
     "no_recipient",
     "unsupported_rules",

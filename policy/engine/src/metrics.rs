@@ -233,16 +233,18 @@ enum Role {
     Party,
     Panelist,
     Ranker,
+    Reviewer,
 }
 
 /// Whose turns are measured.
-const ROLES: [(Protocol, Role); 6] = [
+const ROLES: [(Protocol, Role); 7] = [
     (Protocol::ContractNet, Role::Initiator),
     (Protocol::ContractNet, Role::Contractor),
     (Protocol::AlternatingOffers, Role::Initiator),
     (Protocol::AlternatingOffers, Role::Party),
     (Protocol::Panel, Role::Panelist),
     (Protocol::Panel, Role::Ranker),
+    (Protocol::Panel, Role::Reviewer),
 ];
 
 /// What was waited for when a deadline passed.

@@ -5,6 +5,7 @@ mod evidence;
 mod finding;
 mod hearing;
 mod opening;
+mod reviewing;
 mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker, Usage};
 use schemas::{AgentId, Digest, NegotiationId, Position, RegisterKey, Timestamp, WireTime};
 
+use self::reviewing::{Review, ReviewSaid};
 use crate::contract_net::{Party, count};
 use crate::{Moment, fact};
 
@@ -28,6 +30,7 @@ pub(crate) enum PanelTimer {
     Hard,
     Answer,
     Rank,
+    Review,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub(crate) struct Panel {
     rounds: Vec<Round>,
     ranking: Option<Ranking>,
     selection: Option<SelectedSeats>,
+    reviews: Vec<Review>,
     calls: PanelCalls,
     usage: Usage,
     reported_by: u32,
@@ -56,7 +60,7 @@ pub(crate) struct Panel {
     shown: Vec<(EvidenceSubject, EvidenceCounts)>,
 }
 
-/// Who takes part: initiator, seat or ranker.
+/// Who takes part: initiator, seat, ranker or reviewer.
 #[derive(Debug, Default)]
 struct Panelist {
     party: Party,
@@ -92,7 +96,7 @@ struct Wave {
 struct Reply {
     answer: Option<(String, AnswerKey)>,
     text: Option<String>,
-    /// Whom it was shown, and the ratings; none where it gave none.
+    /// Whom it is to rate, and the ratings; none where it gave none.
     shown: Vec<AgentId>,
     ratings: Option<Vec<u32>>,
 }
@@ -167,7 +171,9 @@ impl Panel {
         let rank = self.ranking.as_ref().map(|ranking| (ranking.rank_by, PanelTimer::Rank));
         let wave = self.round().waves.last().filter(|wave| !wave.waits_for.is_empty());
         let answer = wave.map(|wave| (wave.answer_by, PanelTimer::Answer));
-        [Some((self.ends_by, PanelTimer::Hard)), rank, answer].into_iter().flatten().collect()
+        let review = self.reviews.last().filter(|review| review.is_running());
+        let review = review.map(|review| (review.review_by, PanelTimer::Review));
+        [Some((self.ends_by, PanelTimer::Hard)), rank, answer, review].into_iter().flatten().collect()
     }
 
     pub(crate) fn fire(&mut self, timer: PanelTimer, moment: Moment) {
@@ -177,8 +183,9 @@ impl Panel {
                 self.go_on(moment);
             }
             PanelTimer::Rank => self.select(None, moment),
+            PanelTimer::Review => self.end_review(moment),
             PanelTimer::Hard => {
-                let is_asking = self.ranking.is_none();
+                let is_asking = self.ranking.is_none() && self.running_review().is_none();
                 self.wait_for_nobody();
                 if !(is_asking && self.has_consensus()) {
                     return self.end_without_consensus(Stopped::Timeout, moment);
@@ -206,6 +213,10 @@ impl Panel {
         if ask.rank.is_some() {
             if self.ranking.is_some() {
                 self.select(None, moment);
+            }
+        } else if ask.review {
+            if self.waits_for_review(&deliver.to) {
+                self.wait_no_more_for(&deliver.to.clone(), moment);
             }
         } else if self.round().waves.iter().any(|wave| wave.waits_for.contains(&deliver.to)) {
             self.wait_no_more_for(&deliver.to.clone(), moment);
@@ -246,6 +257,9 @@ impl Panel {
             }
             return;
         }
+        if self.running_review().is_some() {
+            return self.review_without(agent, moment);
+        }
         for wave in &mut self.round_mut().waves {
             wave.waits_for.remove(agent);
         }
@@ -281,6 +295,12 @@ impl Panel {
         let others = before.replied().map(|(agent, _)| agent.clone());
         let others = others.filter(|agent| agent != seat && !self.is_dropped(agent)).collect();
         self.shown_to(seat, others, before)
+    }
+
+    /// Whom a seat rates: the reviewers that replied, or else its peers.
+    fn rated_by(&self, seat: &AgentId) -> (Rated, Vec<AgentId>) {
+        let reviewers = self.reviewers_shown_to(seat);
+        if reviewers.is_empty() { (Rated::Peers, self.peers_of(seat)) } else { (Rated::Reviewers, reviewers) }
     }
 
     fn begin_round(&mut self, mut members: Vec<AgentId>, of: usize, moment: Moment) {
@@ -334,19 +354,18 @@ impl Panel {
 
     fn ask(&mut self, wave: Vec<AgentId>, moment: Moment) {
         let answer_by = moment.clock.plus_ms(self.rules.answer_ms).min(self.ends_by);
-        let before = self.rounds.len().checked_sub(2).map(|before| &self.rounds[before]);
         let mut facts = Vec::new();
         for agent in &wave {
-            let peers: Option<Vec<ShownAnswer>> =
-                before.map(|before| self.peers_of(agent).iter().map(|peer| shown(&before.replies[peer])).collect());
-            let is_rated = self.rules.rate && peers.as_ref().is_some_and(|peers| !peers.is_empty());
+            let peers = self.peers_of(agent).iter().filter_map(|peer| self.reviewed(peer, agent)).collect();
+            let (rated, whom) = self.rated_by(agent);
+            let is_rated = self.rules.rate && !whom.is_empty();
             let ask = Ask {
                 rounds: Some(self.rules.rounds),
                 answer: Some(Arc::new(self.rules.answer.clone())),
                 rules_digest: Some(self.rules_digest),
-                own: before.and_then(|before| before.replies.get(agent)).map(shown),
-                peers,
-                rate: is_rated.then_some(Rated::Peers),
+                own: self.reviewed(agent, agent),
+                peers: (self.rounds.len() > 1).then_some(peers),
+                rate: is_rated.then_some(rated),
                 ..self.plain_ask(answer_by)
             };
             facts.push(fact::asked(&self.id, agent, &ask));
@@ -393,7 +412,7 @@ impl Panel {
                 && self.seats.len() > usize::try_from(select.if_more_than).expect("32 at most")
         });
         if !is_due {
-            return self.begin_next_round(moment);
+            return self.review_or_go_on(moment);
         }
         let select = self.rules.select.clone().expect("it is due");
         let Ranker::Agent { agent, rank_ms } = select.ranker else { return self.select(None, moment) };
@@ -435,7 +454,7 @@ impl Panel {
         if select.recheck && self.may_agree() && 3 * most(&self.rules.answer, &kept) > 2 * keep {
             return self.find(self.rounds.len() - 1, Outcome::Consensus, Stopped::Selection, moment);
         }
-        self.begin_next_round(moment);
+        self.review_or_go_on(moment);
     }
 
     /// The candidates, the best first (docs/spec/panel-answers.md#pa-13).
@@ -485,7 +504,7 @@ impl Panel {
 
     fn find(&mut self, deciding: usize, outcome: Outcome, stopped: Stopped, moment: Moment) {
         let finding: Finding = finding::of(self, deciding, outcome, stopped);
-        self.shown = evidence::of(self, deciding, &finding.panelists);
+        self.shown = evidence::of(self, deciding, &finding);
         self.facts.push(fact::found(&self.id, &self.initiator, &finding));
         let key = RegisterKey::Award(self.id.clone(), schemas::Lot(0), schemas::AwardNo(1));
         self.facts.push(fact::found_entry(&key.to_string()));
@@ -548,6 +567,7 @@ enum Then {
     Strike,
     Reply(Box<Reply>, Option<Usage>),
     Order(Vec<AgentId>, Option<Usage>),
+    Review(Box<ReviewSaid>, Option<Usage>),
     Leave,
     Cancel,
 }

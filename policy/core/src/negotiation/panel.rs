@@ -1,14 +1,14 @@
 //! Panels (docs/spec/panel.md): the members of a panel answer one question in rounds, until more than two thirds agree.
 //!
 //! ```text
-//!   ASKING(round, wave) --all asked--> [RANKING] --> ASKING(round + 1) ... --> PLURALITY, NO_ANSWER
+//!   ASKING(round, wave) --all asked--> [RANKING] --> [REVIEWING] --> ASKING(round + 1) ... --> PLURALITY, NO_ANSWER
 //!      |  wave complete                    |
-//!      +--> CONSENSUS <--------------------+                        CANCEL: CANCELLED
+//!      +--> CONSENSUS <--------------------+                                         CANCEL: CANCELLED
 //! ```
 //!
 //! What answers, counts, orders and importance are is arithmetic, and everybody's: [`crate::panel`]. Here is who takes part and
 //! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves,
-//! `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
+//! `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
 //! decision record, `view.rs` what the members see.
 //!
 //! # Choices
@@ -21,6 +21,7 @@ mod asks;
 mod course;
 mod finding;
 pub(crate) mod opening;
+mod review;
 mod round;
 mod rules;
 pub(crate) mod view;
@@ -44,6 +45,7 @@ use crate::panel::decision::SelectedBy;
 use crate::protocol::{Phase, Protocol};
 
 use finding::Ending;
+use review::PanelReview;
 use round::{MemberIndex, PanelRound};
 use rules::PanelAction;
 
@@ -68,12 +70,14 @@ pub(crate) struct Panel {
     called_at: schemas::Position,
     /// The initiator, then everybody else in the order of their ids.
     members: Vec<PanelMember>,
-    /// [`Phase::Asking`], [`Phase::Ranking`] or [`Phase::Ended`].
+    /// [`Phase::Asking`], [`Phase::Ranking`], [`Phase::Reviewing`] or [`Phase::Ended`].
     phase: Phase,
     /// The last is the one that runs, or has just closed.
     rounds: Vec<PanelRound>,
     ranking: Option<Ranking>,
     selection: Option<Selected>,
+    /// At most one for each round. While [`Phase::Reviewing`] the last is that which goes on.
+    reviews: Vec<PanelReview>,
     calls: PanelCalls,
     usage: Usage,
     /// Answers that said what they cost.
@@ -105,6 +109,7 @@ enum MemberRole {
     Initiator,
     Seat,
     Ranker,
+    Reviewer,
 }
 
 /// The ranker is asked.
@@ -212,6 +217,7 @@ impl ProtocolRules for Panel {
             PanelAction::Strike => self.strike(speaker, context),
             PanelAction::Reply(reply, usage) => self.reply(speaker, *reply, usage, context),
             PanelAction::Order(chosen, usage) => self.order(speaker, &chosen, usage, context),
+            PanelAction::Review(reply, usage) => self.note_review(speaker, *reply, usage, context),
             PanelAction::Leave => self.leave(speaker, context),
             PanelAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
         }
@@ -254,6 +260,26 @@ impl Panel {
         }
     }
 
+    /// The reviewers, in the order of the call.
+    fn reviewers(&self) -> impl Iterator<Item = MemberIndex> {
+        self.rules.review.iter().flat_map(|review| &review.by).filter_map(|agent| self.speaker(agent))
+    }
+
+    /// The review that goes on.
+    fn review(&self) -> Option<&PanelReview> {
+        self.reviews.last().filter(|_| self.phase == Phase::Reviewing)
+    }
+
+    fn review_mut(&mut self) -> Option<&mut PanelReview> {
+        let is_reviewing = self.phase == Phase::Reviewing;
+        self.reviews.last_mut().filter(|_| is_reviewing)
+    }
+
+    /// The review of a round's answers, if anybody replied.
+    fn review_of(&self, round: u32) -> Option<&PanelReview> {
+        self.reviews.iter().find(|review| review.round == round && review.replies().next().is_some())
+    }
+
     /// Whether a selection has dropped a seat.
     fn is_dropped(&self, place: MemberIndex) -> bool {
         self.selection.as_ref().is_some_and(|selection| !selection.kept().contains(&place))
@@ -266,7 +292,8 @@ impl Panel {
         let asking = asking.map(|at| (at, TimerKind::Panel(PanelTimer::Answer)));
         let ranking = self.ranking.as_ref().filter(|_| self.phase == Phase::Ranking);
         let ranking = ranking.map(|ranking| (ranking.rank_by, TimerKind::Panel(PanelTimer::Rank)));
-        [hard, asking, ranking].into_iter().flatten().min()
+        let reviewing = self.review().map(|review| (review.review_by, TimerKind::Panel(PanelTimer::Review)));
+        [hard, asking, ranking, reviewing].into_iter().flatten().min()
     }
 
     fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
@@ -356,7 +383,7 @@ impl Panel {
         let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
         let members = &self.members;
         ensure(
-            self.header.outcome.is_none() && matches!(self.phase, Phase::Asking | Phase::Ranking),
+            self.header.outcome.is_none() && Protocol::Panel.phases().contains(&self.phase),
             "an open panel has ended",
         )?;
         ensure((2..=MEMBERS_MAX).contains(&members.len()), "a panel has too few members, or too many")?;
@@ -369,13 +396,23 @@ impl Panel {
         ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
         members.iter().try_for_each(|one| one.party.check())?;
         check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
-        let is_seat =
-            |place: MemberIndex| members.get(usize::from(place)).is_some_and(|member| member.role == MemberRole::Seat);
+        let is_role = |place: MemberIndex, role| members.get(usize::from(place)).is_some_and(|one| one.role == role);
+        let (is_seat, is_reviewer) =
+            (|place| is_role(place, MemberRole::Seat), |place| is_role(place, MemberRole::Reviewer));
         let rounds = (1..).zip(&self.rounds);
-        let in_order = rounds.into_iter().all(|(number, round)| round.number == number && round.is_sound(is_seat));
+        let in_order =
+            rounds.into_iter().all(|(number, round)| round.number == number && round.is_sound(is_seat, is_reviewer));
         ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;
         let closed = self.rounds.iter().rev().skip(1).all(|round| round.closed_at.is_some());
         ensure(closed, "a round before the last goes on")?;
+        let in_order = self.reviews.is_sorted_by(|one, next| one.round < next.round)
+            && self.reviews.iter().all(|review| review.is_sound(is_reviewer, is_seat));
+        ensure(in_order, "a review is by nobody who reviews, or is not in its order")?;
+        let last_reviewed = self.reviews.last().map(|review| review.round);
+        ensure(
+            self.phase != Phase::Reviewing || last_reviewed == Some(self.round().number),
+            "nobody reviews the answers of the round",
+        )?;
         let is_ranking = self.phase == Phase::Ranking;
         ensure(is_ranking == self.ranking.is_some(), "somebody ranks who was not asked")?;
         ensure(!is_ranking || self.ranker().is_some(), "nobody ranks")?;

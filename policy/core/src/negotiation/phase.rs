@@ -58,6 +58,8 @@ pub(crate) enum PanelTimer {
     Answer,
     /// `rank_by`.
     Rank,
+    /// `review_by`.
+    Review,
 }
 
 /// The timers of a team.
@@ -92,6 +94,7 @@ impl TimerKind {
             Self::Bargain(BargainTimer::Agreement) => (12, 0),
             Self::Panel(PanelTimer::Answer) => (32, 0),
             Self::Panel(PanelTimer::Rank) => (33, 0),
+            Self::Panel(PanelTimer::Review) => (34, 0),
             Self::Team(TeamTimer::Join) => (24, 0),
             Self::Team(TeamTimer::Vote) => (25, 0),
             Self::Team(TeamTimer::Speak) => (26, 0),
@@ -199,6 +202,8 @@ pub(crate) enum NotUnderstoodReason {
     TooManyTasks,
     /// A conclusion while tasks are open.
     OpenTasks,
+    /// Not a text or null for each answer that the reviewer was shown, or too long.
+    BadReviews,
 }
 
 impl NotUnderstoodReason {

@@ -73,6 +73,8 @@ pub enum Role {
     Panelist,
     /// It ranks the answers of a panel.
     Ranker,
+    /// It reviews the answers of a panel.
+    Reviewer,
     /// It was called to a team.
     Member,
 }

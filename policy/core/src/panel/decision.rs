@@ -34,6 +34,12 @@ pub struct PanelDecision {
     /// Position of the input that ended it.
     #[serde(serialize_with = "in_order")]
     pub position: Position,
+    /// What each reviewer contributed, in the order of the call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reviewers: Vec<ReviewerRecord>,
+    /// Every review, the first one first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reviews: Vec<ReviewRecord>,
     /// Every round, the first one first.
     pub rounds: Vec<RoundRecord>,
     /// Digest of the rules.
@@ -96,6 +102,26 @@ pub struct RatingRecord {
     pub rating: u8,
 }
 
+/// The review of one round's answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReviewRecord {
+    /// Who was asked, in the order of the call.
+    pub asked: Vec<AgentId>,
+    /// Who replied, and how it rated those it was shown.
+    pub replies: Vec<ReviewReplyRecord>,
+    /// The round whose answers were reviewed.
+    pub round: u32,
+}
+
+/// The reply of one reviewer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReviewReplyRecord {
+    /// Whose.
+    pub agent: AgentId,
+    /// The ratings it gave, in the order in which it was shown those rated.
+    pub ratings: Vec<RatingRecord>,
+}
+
 /// A selection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SelectionRecord {
@@ -121,6 +147,17 @@ pub struct PanelistRecord {
     /// Its share, where the mean of all seats is 1 000 000.
     pub relative_ppm: u64,
     /// The sum of its importance, rounded once.
+    pub total_e12: u64,
+}
+
+/// What one reviewer contributed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReviewerRecord {
+    /// Its agent.
+    pub agent: AgentId,
+    /// Its share, where the mean of all reviewers is 1 000 000.
+    pub relative_ppm: u64,
+    /// The sum of its importance in all reviews up to the deciding round, rounded once.
     pub total_e12: u64,
 }
 

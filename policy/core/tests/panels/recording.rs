@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::board::{ANSWER_MS, Board, SEATS, invitation};
 use crate::golden::{self, GoldenLog, Logged};
 use crate::legality::{ROWS, choosing};
-use crate::restored::played;
+use crate::restored::{played, played_with_reviews};
+use crate::reviewing::{REVIEW_ROWS, reviewed};
 
 #[test]
 #[ignore = "records the golden logs of panels: see golden/README.md"]
@@ -61,6 +62,13 @@ fn plays() -> Vec<Board> {
     plays.push(fallen_back());
     plays.push(recalled());
     plays.push(aborted());
+    plays.extend(REVIEW_ROWS.iter().map(|row| {
+        let mut board = reviewed();
+        (row.play)(&mut board);
+        board.script.tick(60_000);
+        board
+    }));
+    plays.push(played_with_reviews());
     plays
 }
 

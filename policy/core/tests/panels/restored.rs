@@ -9,8 +9,7 @@ use crate::board::{Board, SEATS, invitation};
 
 #[test]
 fn the_same_records_give_the_same_effects_from_any_snapshot_on() {
-    for kind in [json!({"kind": "exact"}), json!({"kind": "bleu"})] {
-        let board = played(kind);
+    for board in [played(json!({"kind": "exact"})), played(json!({"kind": "bleu"})), played_with_reviews()] {
         let log = board.script.log();
         for cut in 0..=log.len() {
             let mut steady = LaneState::new(Lane(0), Limits::default());
@@ -56,5 +55,31 @@ pub(crate) fn played(kind: serde_json::Value) -> Board {
         board.answer(5_100, &who, round, "we all agree on this one answer");
     }
     assert_eq!(board.finding().agreed, 2);
+    board
+}
+
+/// A panel whose answers are reviewed twice: by two, and by the one that is left.
+pub(crate) fn played_with_reviews() -> Board {
+    let mut board = Board::empty();
+    let roles = PinnedPanel { ranker: None, reviewers: ["rex", "roy"].map(invitation).to_vec() };
+    let rules = json!({"review": {"by": ["roy", "rex"]}});
+    board.call_with(&SEATS[..3], rules, json!({}), json!({}), Some(roles));
+    for round in 1..=3 {
+        for who in &SEATS[..3] {
+            let mut payload = json!({"round": round, "answer": who, "text": format!("by {who}")});
+            if round > 1 {
+                // Two have reviewed the first round, one the second.
+                payload["ratings"] = json!(vec![4; 4 - round]);
+            }
+            board.say(10, who, Act::Answer, payload);
+        }
+        let reviews = json!({"round": round, "reviews": ["good", null, "bad"], "ratings": [5, 2, 1]});
+        board.say(20, "rex", Act::Answer, reviews.clone());
+        if round == 1 {
+            board.say(20, "roy", Act::Answer, reviews);
+            board.say(21, "roy", Act::Refuse, json!({}));
+        }
+    }
+    assert_eq!(board.finding().calls.reviews, 3);
     board
 }

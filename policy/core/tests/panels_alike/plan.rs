@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// Most seats.
 pub(crate) const SEATS_MAX: usize = 8;
+/// Reviewers there may be.
+pub(crate) const REVIEWERS: [&str; 3] = ["v", "o", "w"];
 
 /// One panel.
 #[derive(Debug, Clone)]
@@ -16,7 +18,7 @@ pub(crate) struct Case {
     pub(crate) seats: usize,
     /// The rules, as the call carries them.
     pub(crate) rules: Value,
-    /// Whether a gateway has pinned the ranker.
+    /// Whether a gateway has pinned the ranker and the reviewers.
     pub(crate) is_pinned: bool,
     pub(crate) reply_ms: Option<u64>,
     /// Whether the lane's rules know panels.
@@ -49,6 +51,7 @@ pub(crate) enum Who {
     /// One of those that were asked and have not replied.
     Asked(usize),
     Seat(usize),
+    Reviewer(usize),
     Ranker,
     Initiator,
     Stranger,
@@ -56,7 +59,10 @@ pub(crate) enum Who {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Deed {
+    /// Of a reviewer that was asked to review: its reviews.
     Answer(AnswerPlan),
+    /// So many texts, or as many as it was shown.
+    Review(Option<usize>, AnswerPlan),
     Order(Vec<u32>),
     Refuse,
     NotUnderstood,
@@ -126,12 +132,17 @@ fn rules() -> impl Strategy<Value = Value> {
         },
     );
     let selection = option::weighted(0.7, selection);
+    let reviewer = prop_oneof![40 => (1..=REVIEWERS.len()).prop_map(|count| json!(REVIEWERS[..count])),
+        1 => select(vec![json!(["p0"]), json!(["v", "p1"]), json!(["v", "q"]), json!(["v", "stranger"])])];
+    let review = option::weighted(0.4, (reviewer, 20_u64..200));
+    let review = review.prop_map(|review| review.map(|(by, ms)| json!({"by": by, "review_ms": ms})));
+    let selection = (selection, review);
     let rounds = prop_oneof![1 => Just(1_u32), 8 => 2_u32..5];
     let asking = select(vec!["quorum_first", "quorum_first", "all"]);
     let answer_ms = prop_oneof![30 => 20_u64..200, 1 => Just(86_400_000)];
     let limits = (1_u32..4, 1_u32..3, prop::bool::weighted(0.8), 0_u32..3, prop::bool::weighted(0.03));
     (kind, rounds, answer_ms, asking, selection, limits).prop_map(
-        |(kind, rounds, answer_ms, asking, selection, (max_strikes, min_seats, rate, from, is_faulty))| {
+        |(kind, rounds, answer_ms, asking, (selection, review), (max_strikes, min_seats, rate, from, is_faulty))| {
             let mut rules = json!({"answer": kind, "rounds": rounds, "answer_ms": answer_ms, "asking": asking,
                 "max_strikes": max_strikes, "min_seats": min_seats, "rate": rate, "consensus_from": from.min(rounds)});
             if let Some(mut selection) = selection.filter(|_| rounds > 1) {
@@ -142,6 +153,7 @@ fn rules() -> impl Strategy<Value = Value> {
             if min_seats > 1 {
                 rules["evidence"] = json!(rounds % 2 == 0);
             }
+            review.into_iter().for_each(|review| rules["review"] = review);
             if is_faulty {
                 rules["consensus_from"] = json!(rounds + 1);
             }
@@ -159,19 +171,26 @@ fn any_move() -> impl Strategy<Value = Move> {
     ];
     let sensible = ((0..SEATS_MAX).prop_map(Who::Asked), answer().prop_map(Deed::Answer));
     let ranks = (select(vec![Who::Ranker, Who::Ranker, Who::Initiator]), order());
+    let reviews = ((0..REVIEWERS.len()).prop_map(Who::Reviewer), review());
     let any_who = prop_oneof![
         8 => (0..SEATS_MAX).prop_map(Who::Seat),
+        3 => (0..REVIEWERS.len()).prop_map(Who::Reviewer),
         2 => Just(Who::Ranker),
         1 => Just(Who::Initiator),
         1 => Just(Who::Stranger),
     ];
-    let speech = prop_oneof![20 => sensible, 3 => ranks, 4 => (any_who, deed())];
+    let speech = prop_oneof![20 => sensible, 3 => ranks, 2 => reviews, 4 => (any_who, deed())];
     (prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03))
         .prop_map(|(joins, time, (who, deed), is_stale)| Move { joins, time, who, deed, is_stale })
 }
 
 fn order() -> impl Strategy<Value = Deed> {
     vec(prop_oneof![10 => 1_u32..5, 1 => 0_u32..9], 0..4).prop_map(Deed::Order)
+}
+
+fn review() -> impl Strategy<Value = Deed> {
+    let texts = option::weighted(0.1, 0..SEATS_MAX);
+    (texts, answer()).prop_map(|(texts, plan)| Deed::Review(texts, plan))
 }
 
 fn answer() -> impl Strategy<Value = AnswerPlan> {
@@ -191,6 +210,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         4 => answer().prop_map(Deed::Answer),
         2 => order(),
+        2 => review(),
         3 => select(vec![Deed::Refuse, Deed::Refuse, Deed::NotUnderstood, Deed::Offer, Deed::Offer]),
         1 => option::weighted(0.5, 1_u32..4).prop_map(Deed::Cancel),
         1 => select(vec![Deed::Abort, Deed::Tick]),

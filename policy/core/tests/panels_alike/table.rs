@@ -6,14 +6,14 @@ use std::sync::Arc;
 use policy_core::{Deliver, Effect, LaneState, Limits, preset};
 use policy_reference::{Reference, fact};
 use proptest::test_runner::TestCaseError;
-use schemas::delivery::{Ask, Notification};
+use schemas::delivery::{Ask, Notification, Rated};
 use schemas::digest::canonical;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, PinnedPanel, Qos, Record};
 use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::plan::{AnswerPlan, Case, Deed, Move, RatingsPlan, SEATS_MAX, Time, Who};
+use crate::plan::{AnswerPlan, Case, Deed, Move, REVIEWERS, RatingsPlan, SEATS_MAX, Time, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before panels.
@@ -144,6 +144,8 @@ impl<'a> Table<'a> {
         let qos = |seat: usize| if seat == 3 { Qos::BestEffort } else { Qos::AtLeastOnce };
         let invited = (1..=self.case.seats).rev().map(|seat| invitation(seat_named(seat), qos(seat))).collect();
         let policy = preset("medium").expect("a preset");
+        let reviewers = REVIEWERS.iter().filter(|_| self.case.is_pinned);
+        let reviewers = reviewers.map(|name| invitation(agent(name), Qos::AtLeastOnce)).collect();
         let ranker = self.case.is_pinned.then(|| invitation(agent("q"), Qos::AtLeastOnce));
         message.pinned = Some(Arc::new(Pinned {
             policy_digest: policy.digest().expect("integers and texts"),
@@ -151,7 +153,7 @@ impl<'a> Table<'a> {
             invited,
             left_out: 0,
             task_policy: None,
-            panel: Some(Box::new(PinnedPanel { ranker, reviewers: Vec::new() })),
+            panel: Some(Box::new(PinnedPanel { ranker, reviewers })),
         }));
         self.said.push(message.clone());
         self.pending.push(Entry::Message(message));
@@ -164,6 +166,7 @@ impl<'a> Table<'a> {
                 self.asked.keys().nth(index % self.asked.len().max(1)).cloned().unwrap_or_else(|| seat(index))
             }
             Who::Seat(index) => seat(index),
+            Who::Reviewer(index) => agent(REVIEWERS[index % REVIEWERS.len()]),
             Who::Ranker => agent("q"),
             Who::Initiator => agent("p0"),
             Who::Stranger => agent("stranger"),
@@ -179,7 +182,11 @@ impl<'a> Table<'a> {
             }
             Deed::Repeat(which) => return Some(Entry::Message(self.said[which % self.said.len()].clone())),
             Deed::Conflict(which) => return Some(self.conflict(*which)),
+            Deed::Answer(plan) if matches!(one.who, Who::Asked(_)) && self.is_to_review(&from) => {
+                (Act::Answer, self.review(&from, None, plan))
+            }
             Deed::Answer(plan) => (Act::Answer, self.answer(&from, plan)),
+            Deed::Review(texts, plan) => (Act::Answer, self.review(&from, *texts, plan)),
             Deed::Order(order) => {
                 let round = self.asked.get(&from).map_or(1, |ask| ask.round);
                 (Act::Answer, json!({"round": round, "order": order}))
@@ -189,7 +196,7 @@ impl<'a> Table<'a> {
             Deed::Cancel(round) => (Act::Cancel, round.map_or(json!({}), |round| json!({"round": round}))),
             Deed::Offer => (Act::Offer, json!({"terms": {"price": 3}})),
         };
-        if matches!(one.deed, Deed::Answer(_)) {
+        if matches!(one.deed, Deed::Answer(_) | Deed::Review(..)) {
             self.asked.remove(&from);
         }
         let message = self.message(&from, act, payload, one.is_stale);
@@ -202,13 +209,22 @@ impl<'a> Table<'a> {
         let round = ask.map_or(1, |ask| ask.round);
         let mut payload = json!({"round": round.saturating_add_signed(plan.shift).max(1), "answer": plan.answer});
         plan.text.into_iter().for_each(|text| payload["text"] = json!(text));
-        plan.usage.into_iter().for_each(|calls| payload["usage"] = json!({"calls": calls}));
-        let shown = ask.and_then(|ask| ask.rate.and(ask.peers.as_ref())).map_or(0, Vec::len);
-        match &plan.ratings {
-            RatingsPlan::Fitting(ratings) if shown > 0 => payload["ratings"] = json!(ratings[..shown.min(SEATS_MAX)]),
-            RatingsPlan::Any(ratings) => payload["ratings"] = json!(ratings),
-            RatingsPlan::None | RatingsPlan::Fitting(_) => {}
-        }
+        add_rest(&mut payload, ask, plan);
+        payload
+    }
+
+    fn is_to_review(&self, agent: &AgentId) -> bool {
+        self.asked.get(agent).is_some_and(|ask| ask.review)
+    }
+
+    fn review(&self, from: &AgentId, texts: Option<usize>, plan: &AnswerPlan) -> Value {
+        let ask = self.asked.get(from);
+        let shown = ask.and_then(|ask| ask.peers.as_ref()).map_or(0, Vec::len);
+        let round = ask.map_or(1, |ask| ask.round).saturating_add_signed(plan.shift).max(1);
+        let text = |number: usize| plan.text.map(|text| format!("{text} {number}"));
+        let texts: Vec<Option<String>> = (0..texts.unwrap_or(shown)).map(text).collect();
+        let mut payload = json!({"round": round, "reviews": texts});
+        add_rest(&mut payload, ask, plan);
         payload
     }
 
@@ -231,6 +247,25 @@ impl<'a> Table<'a> {
             envelope["seq"] = json!(if is_stale { 1 } else { number });
         }
         admitted(from, act, &json!({"envelope": envelope, "payload": payload}))
+    }
+}
+
+/// Cost and ratings: fitting ones are as many as are to be rated.
+fn add_rest(payload: &mut Value, ask: Option<&Ask>, plan: &AnswerPlan) {
+    plan.usage.into_iter().for_each(|calls| payload["usage"] = json!({"calls": calls}));
+    let peers = ask.and_then(|ask| ask.peers.as_deref()).unwrap_or_default();
+    let rated = match ask.and_then(|ask| ask.rate) {
+        Some(Rated::Peers) => peers.len(),
+        Some(Rated::Reviewers) => {
+            let shown = ask.and_then(|ask| ask.own.as_ref()).into_iter().chain(peers);
+            shown.map(|one| one.reviews.len()).max().unwrap_or(0)
+        }
+        None => 0,
+    };
+    match &plan.ratings {
+        RatingsPlan::Fitting(ratings) if rated > 0 => payload["ratings"] = json!(ratings[..rated.min(SEATS_MAX)]),
+        RatingsPlan::Any(ratings) => payload["ratings"] = json!(ratings),
+        RatingsPlan::None | RatingsPlan::Fitting(_) => {}
     }
 }
 

@@ -296,6 +296,7 @@ impl Turn {
                 }
                 (Protocol::Panel, Phase::Asking, Act::Answer) => Role::Panelist,
                 (Protocol::Panel, Phase::Ranking, Act::Answer) => Role::Ranker,
+                (Protocol::Panel, Phase::Reviewing, Act::Answer) => Role::Reviewer,
                 _ => return None,
             };
         let took_us = at.since_us(self.asked_at);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use policy_core::panel::key::AnswerKey;
-use schemas::delivery::{Finding, Outcome, PanelistReport, Stopped, UsageTotal};
+use schemas::delivery::{Finding, Outcome, PanelistReport, ReviewerReport, Stopped, UsageTotal};
 use schemas::{AgentId, Digest};
 
 use super::share::Share;
@@ -15,6 +15,7 @@ pub(super) fn of(panel: &Panel, deciding: usize, outcome: Outcome, stopped: Stop
     let is_selection = stopped == Stopped::Selection;
     let supporters = leading(panel, round, is_selection);
     let (answer, key) = round.replies[&supporters[0]].answer.clone().expect("a supporter has an opinion");
+    let (rounds, reviews) = layers(panel, deciding, &supporters);
     let of = match &panel.selection {
         Some(selection) if is_selection => selection.keep,
         _ => round.of,
@@ -30,8 +31,8 @@ pub(super) fn of(panel: &Panel, deciding: usize, outcome: Outcome, stopped: Stop
         decision: Digest([0; 32]),
         calls: panel.calls,
         usage: UsageTotal { usage: panel.usage, reported_by: panel.reported_by },
-        panelists: panelists(panel, deciding, &supporters),
-        reviewers: Vec::new(),
+        panelists: panelists(panel, deciding, &supporters, &rounds),
+        reviewers: reviewers(panel, &reviews),
     }
 }
 
@@ -53,28 +54,73 @@ fn leading(panel: &Panel, round: &Round, is_selection: bool) -> Vec<AgentId> {
     groups.swap_remove(0).3
 }
 
-fn panelists(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> Vec<PanelistReport> {
-    let rounds = &panel.rounds[..=deciding];
-    let mut layers: Vec<BTreeMap<AgentId, Share>> =
-        vec![supporters.iter().map(|agent| (agent.clone(), Share::of(1, supporters.len()))).collect()];
-    for pair in rounds.windows(2).rev() {
-        layers.insert(0, before(&pair[0], &pair[1], &layers[0]));
+/// What a layer's members have.
+type Shares = BTreeMap<AgentId, Share>;
+
+/// The shares of the rounds up to the deciding one, and of the reviews between them.
+fn layers(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> (Vec<Shares>, Vec<Shares>) {
+    let mut rounds =
+        vec![supporters.iter().map(|agent| (agent.clone(), Share::of(1, supporters.len()))).collect::<Shares>()];
+    let mut reviews = Vec::new();
+    for number in (1..=deciding).rev() {
+        let (earlier, later) = (&panel.rounds[number - 1], &panel.rounds[number]);
+        let Some(review) = panel.review_of(count(number)) else {
+            rounds.insert(0, before(earlier, later, &rounds[0]));
+            continue;
+        };
+        let mut of_reviewers = Shares::new();
+        for (agent, reply) in &later.replies {
+            divide(&mut of_reviewers, rounds[0].get(agent), &reply.shown, reply.ratings.as_deref());
+        }
+        let mut of_seats = Shares::new();
+        for (agent, said) in &review.replies {
+            divide(&mut of_seats, of_reviewers.get(agent), &said.shown, said.ratings.as_deref());
+        }
+        rounds.insert(0, of_seats);
+        reviews.push(of_reviewers);
     }
+    (rounds, reviews)
+}
+
+/// Gives what somebody has to those it rated, in proportion.
+fn divide(found: &mut Shares, share: Option<&Share>, rated: &[AgentId], ratings: Option<&[u32]>) {
+    let Some(share) = share else { return };
+    let rating = |place: usize| ratings.map_or(1, |ratings| usize::try_from(ratings[place]).expect("5"));
+    let sum: usize = (0..rated.len()).map(rating).sum();
+    for (place, agent) in rated.iter().enumerate() {
+        let part = share.times(&Share::of(rating(place), sum));
+        let so_far = found.entry(agent.clone()).or_insert_with(|| Share::of(0, 1));
+        *so_far = so_far.plus(&part);
+    }
+}
+
+fn total(layers: &[Shares], agent: &AgentId) -> Share {
+    layers.iter().filter_map(|layer| layer.get(agent)).fold(Share::of(0, 1), |total, share| total.plus(share))
+}
+
+fn panelists(panel: &Panel, deciding: usize, supporters: &[AgentId], layers: &[Shares]) -> Vec<PanelistReport> {
     let report = |agent: &AgentId| {
-        let nothing = Share::of(0, 1);
-        let shares: Vec<&Share> = layers.iter().map(|layer| layer.get(agent).unwrap_or(&nothing)).collect();
-        let total = shares.iter().fold(nothing.clone(), |total, share| total.plus(share));
-        let answer = rounds[deciding].replies.get(agent).and_then(|reply| reply.answer.as_ref());
+        let total = total(layers, agent);
+        let answer = panel.rounds[deciding].replies.get(agent).and_then(|reply| reply.answer.as_ref());
         PanelistReport {
             agent: agent.clone(),
             answer: answer.map(|(answer, _)| answer.as_str().into()),
             agreed: supporters.contains(agent),
-            importance_e12: shares.iter().map(|share| share.e12()).collect(),
+            importance_e12: layers.iter().map(|layer| layer.get(agent).map_or(0, Share::e12)).collect(),
             total_e12: total.e12(),
-            relative_ppm: total.times(&Share::of(panel.seats.len(), rounds.len())).ppm(),
+            relative_ppm: total.times(&Share::of(panel.seats.len(), layers.len())).ppm(),
         }
     };
     panel.seats.iter().map(report).collect()
+}
+
+fn reviewers(panel: &Panel, layers: &[Shares]) -> Vec<ReviewerReport> {
+    let report = |agent: &AgentId| {
+        let total = total(layers, agent);
+        let relative = total.times(&Share::of(panel.reviewers().len(), layers.len().max(1)));
+        ReviewerReport { agent: agent.clone(), total_e12: total.e12(), relative_ppm: relative.ppm() }
+    };
+    panel.reviewers().iter().map(report).collect()
 }
 
 /// The shares of a round, by those of the next and how its members weigh what they were shown.

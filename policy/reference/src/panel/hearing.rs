@@ -7,17 +7,18 @@ use schemas::panel::PanelAnswer;
 use schemas::record::Message;
 use schemas::{AgentId, Digest, Payload};
 
+use super::reviewing::is_one_each;
 use super::{Panel, PanelVerdict, Reply, Then};
 use crate::contract_net::Said;
 use crate::contract_net::messages::is_stale;
 use crate::{Moment, fact};
 
 impl PanelVerdict {
-    fn of(disposition: Disposition) -> Self {
+    pub(super) fn of(disposition: Disposition) -> Self {
         Self { disposition, reply: None, then: Then::Nothing }
     }
 
-    fn ok(then: Then) -> Self {
+    pub(super) fn ok(then: Then) -> Self {
         Self { then, ..Self::of(Disposition::Ok) }
     }
 }
@@ -77,9 +78,11 @@ impl Panel {
         }
         match payload {
             Payload::Answer(said) if is_seat => self.judge_answer(from, said, moment),
+            Payload::Answer(said) if self.reviewers().contains(from) => self.judge_review(from, said, moment),
             Payload::Answer(said) => self.judge_order(from, said, moment),
             Payload::Refuse(_) | Payload::NotUnderstood(_)
-                if (is_seat || self.ranker() == Some(from)) && !self.people[from].has_left =>
+                if (is_seat || self.ranker() == Some(from) || self.reviewers().contains(from))
+                    && !self.people[from].has_left =>
             {
                 PanelVerdict::ok(Then::Leave)
             }
@@ -103,12 +106,12 @@ impl Panel {
         }
     }
 
-    fn strike(&self, from: &AgentId, reason: &str) -> PanelVerdict {
+    pub(super) fn strike(&self, from: &AgentId, reason: &str) -> PanelVerdict {
         let told = fact::not_understood(&self.id, from, reason, None);
         PanelVerdict { disposition: Disposition::OutOfTurn, reply: Some(told), then: Then::Strike }
     }
 
-    fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> PanelVerdict {
+    pub(super) fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> PanelVerdict {
         let told = fact::not_understood(&self.id, from, reason, Some(pointer));
         PanelVerdict { disposition: Disposition::Malformed, reply: Some(told), then: Then::Nothing }
     }
@@ -132,12 +135,9 @@ impl Panel {
             Some(Ok(opinion)) => Some(opinion),
             Some(Err(_)) => return self.malformed(seat, "bad_answer", "/payload/answer"),
         };
-        let shown = self.peers_of(seat);
-        let is_fit = |ratings: &Vec<u32>| {
-            let may_rate = self.rules.rate && self.number() > 1;
-            may_rate && ratings.len() == shown.len() && ratings.iter().all(|rating| (1..=5).contains(rating))
-        };
-        if said.ratings.as_ref().is_some_and(|ratings| !is_fit(ratings)) {
+        let (_, shown) = self.rated_by(seat);
+        let may_rate = self.rules.rate && self.number() > 1;
+        if said.ratings.as_ref().is_some_and(|ratings| !may_rate || !is_one_each(ratings, &shown)) {
             return self.malformed(seat, "bad_ratings", "/payload/ratings");
         }
         let reply = Reply { answer, text: said.text.clone(), shown, ratings: said.ratings.clone() };
@@ -176,6 +176,9 @@ impl Panel {
                     if self.round().closed_at.is_none() {
                         self.round_mut().replies.remove(from);
                     }
+                    if let Some(review) = self.running_review() {
+                        review.replies.remove(from);
+                    }
                     self.leave(from, moment);
                 }
             }
@@ -188,6 +191,7 @@ impl Panel {
                 self.note_answered(from, usage);
                 self.select(Some(chosen), moment);
             }
+            Then::Review(said, usage) => self.note_review(from, *said, usage, moment),
             Then::Leave => self.leave(from, moment),
             Then::Cancel => self.end(Outcome::Cancelled, None, 0, moment),
         }

@@ -45,11 +45,12 @@ impl Panel {
             return Err("too_many_parties".into());
         }
         let ranker = ranker(&rules, message, pinned, &seats)?;
+        let reviewers = reviewers(&rules, message, pinned, &seats)?;
         let ends_by = ends_by(&rules, seats.len(), cfp, decoded, moment.now)
             .filter(|ends_by| *ends_by > moment.now && *ends_by <= moment.now.plus_ms(DAY_MS))
             .ok_or("bad_deadline")?;
         rules.domain.get_or_insert(domain(&decoded.envelope.to));
-        let people = std::iter::once(&message.from).chain(&seats).chain(&ranker);
+        let people = std::iter::once(&message.from).chain(&seats).chain(&ranker).chain(&reviewers);
         let mut panel = Self {
             id: message.negotiation.clone(),
             rules_digest: Digest::of(&rules).expect("integers and texts"),
@@ -63,6 +64,7 @@ impl Panel {
             rounds: Vec::new(),
             ranking: None,
             selection: None,
+            reviews: Vec::new(),
             calls: PanelCalls::default(),
             usage: Usage::default(),
             reported_by: 0,
@@ -102,7 +104,6 @@ fn contradiction(cfp: &Cfp, rules: &PanelSpec) -> Option<String> {
         (cfp.policy.is_some(), "/payload/policy"),
         (!cfp.gates.is_empty(), "/payload/gates"),
         (cfp.documents.is_some(), "/payload/documents"),
-        (rules.review.is_some(), "/payload/panel/review"),
         (rules.choose.is_some(), "/payload/panel/choose"),
     ];
     beside.into_iter().find(|(is_there, _)| *is_there).map(|(_, pointer)| pointer.to_owned())
@@ -127,6 +128,26 @@ fn ranker(
     }
 }
 
+/// The reviewers: pinned, and nothing else in the panel.
+fn reviewers(
+    rules: &PanelSpec,
+    message: &AdmittedMessage,
+    pinned: &Pinned,
+    seats: &[AgentId],
+) -> Result<Vec<AgentId>, NotUnderstood> {
+    let by = rules.review.as_ref().map_or(&[][..], |review| &review.by);
+    for (index, agent) in by.iter().enumerate() {
+        let is_pinned = pinned.panel.iter().flat_map(|panel| &panel.reviewers).any(|one| one.agent == *agent);
+        let ranks = matches!(rules.select.as_ref().map(|select| &select.ranker),
+            Some(Ranker::Agent { agent: ranker, .. }) if ranker == agent);
+        if !is_pinned || ranks || *agent == message.from || seats.contains(agent) {
+            let pointer = Some(format!("/payload/panel/review/by/{index}"));
+            return Err(NotUnderstood { reason: "no_recipient", pointer });
+        }
+    }
+    Ok(by.to_vec())
+}
+
 /// The time that all asks may take, or less where the call says so (docs/spec/panel.md#pn-6).
 fn ends_by(rules: &PanelSpec, seats: usize, cfp: &Cfp, decoded: &Message, now: Timestamp) -> Option<Timestamp> {
     let waves = match rules.asking {
@@ -137,7 +158,8 @@ fn ends_by(rules: &PanelSpec, seats: usize, cfp: &Cfp, decoded: &Message, now: T
         Some(Ranker::Agent { rank_ms, .. }) => *rank_ms,
         _ => 0,
     };
-    let most_ms = u64::from(rules.rounds) * waves as u64 * rules.answer_ms + rank_ms;
+    let review_ms = rules.review.as_ref().map_or(0, |review| review.review_ms) * u64::from(rules.rounds - 1);
+    let most_ms = u64::from(rules.rounds) * waves as u64 * rules.answer_ms + rank_ms + review_ms;
     let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
     let said = match (cfp.reply_within_ms, cfp.reply_by) {
         (Some(ms), _) => Some(now.plus_ms(ms)),

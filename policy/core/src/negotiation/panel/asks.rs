@@ -8,6 +8,7 @@ use schemas::record::Qos;
 use schemas::{Timestamp, WireTime};
 
 use super::Panel;
+use super::review::PanelReview;
 use super::round::{MemberIndex, PanelRound, SeatReply};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
@@ -19,16 +20,39 @@ fn before(panel: &Panel) -> Option<&PanelRound> {
     panel.rounds.iter().rev().nth(1)
 }
 
-/// Whose answers of the round before a seat is shown beside its own, in the order it sees them: who replied there and goes
-/// on.
-pub(super) fn peers_of(panel: &Panel, recipient: MemberIndex) -> Vec<MemberIndex> {
+/// Whom a seat is shown of the round before, in the order in which it sees them.
+pub(super) struct SeenBySeat {
+    /// Whose answers, beside its own: who replied there and goes on.
+    peers: Vec<MemberIndex>,
+    /// Whose reviews.
+    reviewers: Vec<MemberIndex>,
+}
+
+impl SeenBySeat {
+    pub(super) fn of(panel: &Panel, seat: MemberIndex) -> Self {
+        Self { peers: peers_of(panel, seat), reviewers: reviewers_of(panel, seat) }
+    }
+
+    /// Whom the ratings of its answer rate: the reviewers that replied, failing that its peers.
+    pub(super) fn rated(&self) -> (Rated, &[MemberIndex]) {
+        if self.reviewers.is_empty() { (Rated::Peers, &self.peers) } else { (Rated::Reviewers, &self.reviewers) }
+    }
+}
+
+fn peers_of(panel: &Panel, recipient: MemberIndex) -> Vec<MemberIndex> {
     let replied = before(panel).into_iter().flat_map(PanelRound::replies).map(|(place, _)| place);
     let others = replied.filter(|place| *place != recipient && !panel.is_dropped(*place)).collect();
     let ended = before(panel).and_then(|round| round.closed_at);
     in_order(panel, recipient, others, ended)
 }
 
-/// These answers of the round that has just closed, in the order somebody sees them.
+fn reviewers_of(panel: &Panel, recipient: MemberIndex) -> Vec<MemberIndex> {
+    let Some(before) = before(panel) else { return Vec::new() };
+    let replied = panel.review_of(before.number).into_iter().flat_map(PanelReview::replies);
+    in_order(panel, recipient, replied.map(|(place, _)| place).collect(), before.closed_at)
+}
+
+/// These answers of the round that has just closed, in the order in which somebody who has no seat sees them.
 pub(super) fn shown_to(panel: &Panel, recipient: MemberIndex, shown: Vec<MemberIndex>) -> Vec<MemberIndex> {
     in_order(panel, recipient, shown, panel.round().closed_at)
 }
@@ -53,17 +77,20 @@ pub(super) fn to_seats(
     context: &mut InputContext<'_>,
 ) -> Vec<Deliver> {
     let kind = Arc::new(panel.rules.answer.clone());
+    let review = before(panel).and_then(|round| panel.review_of(round.number));
     let mut deliveries = Vec::with_capacity(wave.len());
     for place in wave {
-        let peers = before(panel).map(|round| answers(round, &peers_of(panel, *place)));
-        let is_rated = panel.rules.rate && peers.as_ref().is_some_and(|peers| !peers.is_empty());
+        let seen = SeenBySeat::of(panel, *place);
+        let (rated, whom) = seen.rated();
+        let is_rated = panel.rules.rate && !whom.is_empty();
+        let shown = |author: MemberIndex| reviewed(before(panel)?, author, review, &seen.reviewers);
         let ask = Ask {
             rounds: Some(panel.rules.rounds),
             answer: Some(Arc::clone(&kind)),
             rules_digest: Some(panel.rules_digest),
-            own: before(panel).and_then(|round| round.reply_of(*place)).map(shown),
-            peers,
-            rate: is_rated.then_some(Rated::Peers),
+            own: shown(*place),
+            peers: before(panel).map(|_| seen.peers.iter().copied().filter_map(shown).collect()),
+            rate: is_rated.then_some(rated),
             ..plain(panel, answer_by)
         };
         deliveries.push(delivery(panel, *place, ask, context));
@@ -85,6 +112,23 @@ pub(super) fn to_ranker(
     delivery(panel, ranker, ask, context)
 }
 
+/// The ask of a reviewer.
+pub(super) fn to_reviewer(
+    panel: &Panel,
+    reviewer: MemberIndex,
+    authors: &[MemberIndex],
+    review_by: Timestamp,
+    context: &mut InputContext<'_>,
+) -> Deliver {
+    let ask = Ask {
+        peers: Some(answers(panel.round(), authors)),
+        rate: panel.rules.rate.then_some(Rated::Peers),
+        review: true,
+        ..plain(panel, review_by)
+    };
+    delivery(panel, reviewer, ask, context)
+}
+
 /// What every ask says.
 fn plain(panel: &Panel, answer_by: Timestamp) -> Ask {
     Ask {
@@ -104,11 +148,22 @@ fn plain(panel: &Panel, answer_by: Timestamp) -> Ask {
 }
 
 fn answers(round: &PanelRound, of: &[MemberIndex]) -> Vec<ShownAnswer> {
-    of.iter().filter_map(|place| round.reply_of(*place)).map(shown).collect()
+    of.iter().filter_map(|place| round.reply_of(*place)).map(|reply| shown(reply, Vec::new())).collect()
 }
 
-fn shown(reply: &SeatReply) -> ShownAnswer {
-    ShownAnswer { answer: reply.answer.clone(), text: reply.text.clone(), reviews: Vec::new() }
+/// An answer of a round, with what each of these reviewers said of it.
+fn reviewed(
+    round: &PanelRound,
+    author: MemberIndex,
+    review: Option<&PanelReview>,
+    reviewers: &[MemberIndex],
+) -> Option<ShownAnswer> {
+    let said = |reviewer: &MemberIndex| review?.asked(*reviewer)?.reply.as_ref()?.text_of(author);
+    Some(shown(round.reply_of(author)?, reviewers.iter().map(said).collect()))
+}
+
+fn shown(reply: &SeatReply, reviews: Vec<Option<Arc<str>>>) -> ShownAnswer {
+    ShownAnswer { answer: reply.answer.clone(), text: reply.text.clone(), reviews }
 }
 
 /// Retried until the answer is due. Nobody waits long for one who is not there, unless it may be away for a while.

@@ -1,11 +1,12 @@
-//! What follows from a message or a timer: waves are completed and asked, rounds close, a selection is made
-//! (docs/spec/panel.md#states).
+//! What follows from a message or a timer: waves are completed and asked, rounds close, a selection is made, reviewers are
+//! asked (docs/spec/panel.md#states).
 
 use schemas::delivery::{Outcome, Stopped};
 use schemas::panel::{Ranker, Usage};
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, DeliveryId};
 
+use super::review::{AskedReviewer, PanelReview, ReviewReply};
 use super::round::{AskedSeat, MemberIndex, PanelRound, SeatReply};
 use super::{MemberRole, Panel, Ranking, Selected, asks, finding};
 use crate::effect::{AskKind, Event};
@@ -50,15 +51,26 @@ impl Panel {
 
     /// Goes on as far as nobody is waited for.
     fn advance(&mut self, context: &mut InputContext<'_>) {
-        while self.phase == Phase::Asking && self.round().is_complete() {
-            if self.ends_by_consensus(context) {
+        loop {
+            if self.phase == Phase::Asking && self.round().is_complete() {
+                self.complete_wave(context);
+            } else if self.review().is_some_and(PanelReview::is_complete) {
+                self.begin_next_round(context);
+            } else {
                 return;
             }
-            let asked = self.round().asked.len();
-            self.ask_wave(context);
-            if self.round().asked.len() == asked {
-                self.close_round(context);
-            }
+        }
+    }
+
+    /// Each of those the wave asked has replied, left, or run out of time.
+    fn complete_wave(&mut self, context: &mut InputContext<'_>) {
+        if self.ends_by_consensus(context) {
+            return;
+        }
+        let asked = self.round().asked.len();
+        self.ask_wave(context);
+        if self.round().asked.len() == asked {
+            self.close_round(context);
         }
     }
 
@@ -92,6 +104,7 @@ impl Panel {
         if let Some((_, before)) = self.rounds.split_last_mut() {
             before.iter_mut().for_each(|round| round.strip(has_answer));
         }
+        self.reviews.iter_mut().for_each(PanelReview::strip);
         if self.round().replies().next().is_none() {
             self.end_by_plurality(Stopped::Silence, context);
         } else if self.round().number >= self.rules.rounds {
@@ -101,8 +114,39 @@ impl Panel {
         }
     }
 
-    /// Begins the next round, of those that are kept.
+    /// Goes on with those that are kept: their answers are reviewed, or the next round begins.
     fn go_on(&mut self, context: &mut InputContext<'_>) {
+        if !self.begins_review(context) {
+            self.begin_next_round(context);
+        }
+    }
+
+    /// Asks the reviewers that have not left, if there are any.
+    fn begins_review(&mut self, context: &mut InputContext<'_>) -> bool {
+        let Some(review_ms) = self.rules.review.as_ref().map(|review| review.review_ms) else { return false };
+        let there: Vec<MemberIndex> = self.reviewers().filter(|place| !self.member(*place).has_left).collect();
+        if there.is_empty() {
+            return false;
+        }
+        let review_by = context.clock.plus_ms(review_ms).min(self.header.ends_by);
+        let kept = |place: &MemberIndex| !self.is_dropped(*place);
+        let authors: Vec<MemberIndex> = self.round().replies().map(|(place, _)| place).filter(kept).collect();
+        let mut asked = Vec::with_capacity(there.len());
+        for member in there {
+            let shown = asks::shown_to(self, member, authors.clone());
+            let deliver = asks::to_reviewer(self, member, &shown, review_by, context);
+            asked.push(AskedReviewer { member, ask: deliver.id, shown, is_waited: true, reply: None });
+            self.calls.reviews = self.calls.reviews.saturating_add(1);
+            self.members[usize::from(member)].was_asked = true;
+            context.deliver(deliver);
+        }
+        self.note_asked(AskKind::Review, asked.len(), context);
+        self.reviews.push(PanelReview { round: self.round().number, review_by, asked });
+        self.enter(Phase::Reviewing, context);
+        true
+    }
+
+    fn begin_next_round(&mut self, context: &mut InputContext<'_>) {
         let (members, of) = match &self.selection {
             Some(selection) => (selection.kept().to_vec(), selection.keep),
             None => (self.seats().collect(), self.seats().count()),
@@ -236,6 +280,21 @@ impl Panel {
         self.advance(context);
     }
 
+    /// A reviewer replies.
+    pub(super) fn note_review(
+        &mut self,
+        place: MemberIndex,
+        reply: ReviewReply,
+        usage: Option<Usage>,
+        context: &mut InputContext<'_>,
+    ) {
+        self.note_answered(place, usage);
+        if let Some(asked) = self.review_mut().and_then(|review| review.asked_mut(place)) {
+            (asked.reply, asked.is_waited) = (Some(reply), false);
+        }
+        self.advance(context);
+    }
+
     fn note_answered(&mut self, place: MemberIndex, usage: Option<Usage>) {
         self.calls.answered = self.calls.answered.saturating_add(1);
         let Some(usage) = usage else { return };
@@ -248,7 +307,7 @@ impl Panel {
         }
     }
 
-    /// A seat, or the ranker, leaves for good.
+    /// A seat, the ranker, or a reviewer leaves for good.
     pub(super) fn leave(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         self.members[usize::from(place)].has_left = true;
         self.stop_waiting_for(place, context);
@@ -258,13 +317,15 @@ impl Panel {
     fn stop_waiting_for(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         if self.phase == Phase::Ranking && self.ranker() == Some(place) {
             self.select(SelectedBy::Fallback, &[], context);
+        } else if let Some(asked) = self.review_mut().and_then(|review| review.asked_mut(place)) {
+            asked.is_waited = false;
         } else if let Some(asked) = self.round_mut().asked_mut(place) {
             asked.is_waited = false;
         }
         self.advance(context);
     }
 
-    /// A strike; too many, and the member has left. What it replied in the open round falls.
+    /// A strike; too many, and the member has left. What it replied in the open round, or the open review, falls.
     pub(super) fn strike(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         let max = self.rules.max_strikes;
         let member = &mut self.members[usize::from(place)];
@@ -279,6 +340,9 @@ impl Panel {
         {
             asked.reply = None;
         }
+        if let Some(asked) = self.review_mut().and_then(|review| review.asked_mut(place)) {
+            asked.reply = None;
+        }
         self.leave(place, context);
     }
 
@@ -291,6 +355,12 @@ impl Panel {
             }
             PanelTimer::Rank => {
                 self.select(SelectedBy::Fallback, &[], context);
+                self.advance(context);
+            }
+            PanelTimer::Review => {
+                if let Some(review) = self.review_mut() {
+                    review.stop_waiting();
+                }
                 self.advance(context);
             }
         }
@@ -314,7 +384,9 @@ impl Panel {
         let Some(place) = crate::negotiation::disposition::ProtocolRules::speaker(self, to) else { return };
         let is_ask = |asked: &AskedSeat| asked.ask == delivery && asked.is_waited;
         let is_rank = self.ranking.as_ref().is_some_and(|ranking| ranking.ask == delivery);
-        if is_rank || self.round().asked(place).is_some_and(is_ask) {
+        let reviewer = self.review().and_then(|review| review.asked(place));
+        let is_review = reviewer.is_some_and(|asked| asked.ask == delivery && asked.is_waited);
+        if is_rank || is_review || self.round().asked(place).is_some_and(is_ask) {
             self.stop_waiting_for(place, context);
         }
     }

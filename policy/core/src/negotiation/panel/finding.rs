@@ -1,18 +1,20 @@
-//! The result of a panel: what it is, what each seat contributed to it, and the decision record that proves both
+//! The result of a panel: what it is, what each seat and reviewer contributed to it, and the decision record that proves both
 //! (docs/spec/panel.md#pn-28).
 
 use std::sync::Arc;
 
-use schemas::Digest;
-use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, Stopped, UsageTotal};
+use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, ReviewerReport, Stopped, UsageTotal};
 use schemas::evidence::{EvidenceCounts, EvidenceRole, EvidenceSubject};
+use schemas::{AgentId, Digest};
 
 use super::Panel;
-use super::round::{MemberIndex, PanelRound};
+use super::review::{PanelReview, ReviewReply};
+use super::round::{GivenRating, MemberIndex, PanelRound, SeatReply};
 use crate::negotiation::InputContext;
 use crate::panel::count::AnswerTally;
 use crate::panel::decision::{
-    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, RoundRecord, SelectionRecord,
+    PanelCallsRecord, PanelDecision, PanelistRecord, RatingRecord, ReplyRecord, ReviewRecord, ReviewReplyRecord,
+    ReviewerRecord, RoundRecord, SelectionRecord,
 };
 use crate::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
 use crate::panel::key::AnswerKey;
@@ -52,9 +54,10 @@ pub(super) fn ending(
     let result = leading(panel, round, stopped)?;
     let first = round.reply_of(*result.supporters.first()?)?;
     let key = round.asked.get(result.leader)?.reply.as_ref()?.key(&panel.rules.answer)?;
-    let panelists = panelists(panel, deciding, &result.supporters);
+    let contributions = Contributions::of(panel, deciding, &result.supporters);
+    let (panelists, reviewers) = (contributions.panelists(&result.supporters), contributions.reviewers());
     let is_evidence = panel.rules.rate && panel.rules.evidence && panelists.len() >= EVIDENCE_SEATS_MIN;
-    let evidence = if is_evidence { evidence_of(panel, round.number, &panelists) } else { Vec::new() };
+    let evidence = if is_evidence { contributions.evidence(&panelists, &reviewers) } else { Vec::new() };
     let calls = panel.calls;
     let PanelCalls { answered, answers, ranks, reviews } = calls;
     let decision = PanelDecision {
@@ -69,6 +72,8 @@ pub(super) fn ending(
         outcome,
         panelists: panelists.iter().map(record_of).collect(),
         position: context.position,
+        reviewers: reviewers.iter().map(record_of_reviewer).collect(),
+        reviews: panel.reviews.iter().map(|review| review_record(panel, review)).collect(),
         rounds: panel.rounds.iter().map(|round| round_record(panel, round)).collect(),
         rules: panel.rules_digest,
         selection: selection_record(panel),
@@ -86,37 +91,9 @@ pub(super) fn ending(
         calls,
         usage: UsageTotal { usage: panel.usage, reported_by: panel.reported_by },
         panelists,
-        reviewers: Vec::new(),
+        reviewers,
     };
     Some(Ending { finding, decision: Arc::new(decision), evidence })
-}
-
-/// What the panel shows about each of its seats (docs/spec/panel.md#pn-34).
-fn evidence_of(panel: &Panel, decided: u32, panelists: &[PanelistReport]) -> Vec<(EvidenceSubject, EvidenceCounts)> {
-    let Some(domain) = &panel.rules.domain else { return Vec::new() };
-    let layers = u64::from(decided);
-    let fair_e12 = (layers * E12).checked_div(panelists.len() as u64).unwrap_or_default();
-    let shown = |(place, panelist): (MemberIndex, &PanelistReport)| {
-        let subject = EvidenceSubject {
-            domain: domain.clone(),
-            agent: panelist.agent.clone(),
-            role: EvidenceRole::Panelist,
-            initiator: panel.agent(0).clone(),
-        };
-        let asked: Vec<_> = panel.rounds.iter().filter_map(|round| round.asked(place)).collect();
-        let counts = EvidenceCounts {
-            runs: 1,
-            asked: asked.len() as u64,
-            replied: asked.iter().filter(|asked| asked.reply.is_some()).count() as u64,
-            agreed: u64::from(panelist.agreed),
-            layers,
-            total_e12: panelist.total_e12,
-            fair_e12,
-            usage: panel.member(place).usage,
-        };
-        (subject, counts)
-    };
-    panel.seats().zip(panelists).map(shown).collect()
 }
 
 /// The answer with most supporters, ties as docs/spec/panel-answers.md#pa-11 has it. What stopped a selection counts the
@@ -145,55 +122,177 @@ fn leading(panel: &Panel, round: &PanelRound, stopped: Stopped) -> Option<Leadin
     Some(Leading { leader, supporters, of })
 }
 
-/// What each seat contributed, in the order of ids.
-fn panelists(panel: &Panel, deciding: usize, supporters: &[MemberIndex]) -> Vec<PanelistReport> {
-    let seats: Vec<MemberIndex> = panel.seats().collect();
-    let rounds = panel.rounds.get(..=deciding).unwrap_or(&panel.rounds);
-    let numbers: Vec<usize> = supporters.iter().filter_map(|place| number_of(&seats, *place)).collect();
-    let importance = importance(&layers(&seats, rounds), &numbers);
-    debug_assert!(importance.is_some(), "every reply was shown replies of the round before");
-    let report = |(number, place): (usize, &MemberIndex)| {
-        let share = |layer: usize| importance.as_ref().map_or(0, |importance| importance.share(layer, number).e12());
-        let total = importance.as_ref().map(|importance| importance.total(0..rounds.len(), number));
-        let relative = |importance: &Importance| {
-            let total = importance.total(0..rounds.len(), number);
-            total.scaled(seats.len() as u64, rounds.len() as u64).ppm()
+/// What everybody contributed to a result: the rounds up to the deciding one, and the reviews between them, as layers.
+struct Contributions<'a> {
+    panel: &'a Panel,
+    /// In the order of ids.
+    seats: Vec<MemberIndex>,
+    /// In the order of the call.
+    reviewers: Vec<MemberIndex>,
+    rounds: &'a [PanelRound],
+    /// Which layers are rounds.
+    of_rounds: Vec<usize>,
+    /// Which layers are reviews.
+    of_reviews: Vec<usize>,
+    importance: Option<Importance>,
+}
+
+impl<'a> Contributions<'a> {
+    fn of(panel: &'a Panel, deciding: usize, supporters: &[MemberIndex]) -> Self {
+        let mut contributions = Self {
+            panel,
+            seats: panel.seats().collect(),
+            reviewers: panel.reviewers().collect(),
+            rounds: panel.rounds.get(..=deciding).unwrap_or(&panel.rounds),
+            of_rounds: Vec::new(),
+            of_reviews: Vec::new(),
+            importance: None,
         };
-        let answer = rounds.last().and_then(|round| round.reply_of(*place)?.answer.clone());
-        PanelistReport {
-            agent: panel.agent(*place).clone(),
-            answer,
-            agreed: supporters.contains(place),
-            importance_e12: (0..rounds.len()).map(share).collect(),
-            total_e12: total.map_or(0, |total| total.e12()),
-            relative_ppm: importance.as_ref().map_or(0, relative),
+        let layers = contributions.layers();
+        let numbers: Vec<usize> =
+            supporters.iter().filter_map(|place| number_of(&contributions.seats, *place)).collect();
+        contributions.importance = importance(&layers, &numbers);
+        debug_assert!(contributions.importance.is_some(), "every reply was shown replies of the layer before");
+        contributions
+    }
+
+    /// Every round with who replied and how it weighs those it was shown; before it the review that it was shown.
+    fn layers(&mut self) -> Vec<Layer> {
+        let mut layers = Vec::with_capacity(self.rounds.len());
+        let mut before: Option<&PanelRound> = None;
+        for round in self.rounds {
+            let review = before.and_then(|before| self.panel.review_of(before.number));
+            if let Some(review) = review {
+                self.of_reviews.push(layers.len());
+                layers.push(self.of_review(review));
+            }
+            self.of_rounds.push(layers.len());
+            layers.push(self.of_round(round, before, review.is_some()));
+            before = Some(round);
         }
-    };
-    seats.iter().enumerate().map(report).collect()
+        layers
+    }
+
+    fn of_review(&self, review: &PanelReview) -> Layer {
+        let node = |(place, reply): (MemberIndex, &ReviewReply)| {
+            let member = number_of(&self.reviewers, place)?;
+            Some(LayerNode { member, own: None, shown: weighed(&reply.ratings, &self.seats) })
+        };
+        Layer { members: self.reviewers.len(), nodes: review.replies().filter_map(node).collect() }
+    }
+
+    fn of_round(&self, round: &PanelRound, before: Option<&PanelRound>, is_reviewed: bool) -> Layer {
+        let rated = if is_reviewed { &self.reviewers } else { &self.seats };
+        let node = |(place, reply): (MemberIndex, &SeatReply)| {
+            let had_replied = before.is_some_and(|before| before.reply_of(place).is_some());
+            let member = number_of(&self.seats, place)?;
+            let own = (had_replied && !is_reviewed).then_some(member);
+            Some(LayerNode { member, own, shown: weighed(&reply.ratings, rated) })
+        };
+        Layer { members: self.seats.len(), nodes: round.replies().filter_map(node).collect() }
+    }
+
+    /// The sum of one's shares of these layers, in 10^-12, and what it is beside the mean of all `members`, in 10^-6.
+    fn total(&self, layers: &[usize], number: usize, members: usize) -> (u64, u64) {
+        let Some(importance) = &self.importance else { return (0, 0) };
+        let total = importance.total(layers.iter().copied(), number);
+        (total.e12(), total.scaled(members as u64, layers.len() as u64).ppm())
+    }
+
+    /// What each seat contributed, in the order of ids.
+    fn panelists(&self, supporters: &[MemberIndex]) -> Vec<PanelistReport> {
+        let report = |(number, place): (usize, &MemberIndex)| {
+            let share = |layer: &usize| self.importance.as_ref().map_or(0, |all| all.share(*layer, number).e12());
+            let answer = self.rounds.last().and_then(|round| round.reply_of(*place)?.answer.clone());
+            let (total_e12, relative_ppm) = self.total(&self.of_rounds, number, self.seats.len());
+            PanelistReport {
+                agent: self.panel.agent(*place).clone(),
+                answer,
+                agreed: supporters.contains(place),
+                importance_e12: self.of_rounds.iter().map(share).collect(),
+                total_e12,
+                relative_ppm,
+            }
+        };
+        self.seats.iter().enumerate().map(report).collect()
+    }
+
+    /// What each reviewer contributed, in the order of the call.
+    fn reviewers(&self) -> Vec<ReviewerReport> {
+        let report = |(number, place): (usize, &MemberIndex)| {
+            let (total_e12, relative_ppm) = self.total(&self.of_reviews, number, self.reviewers.len());
+            ReviewerReport { agent: self.panel.agent(*place).clone(), total_e12, relative_ppm }
+        };
+        self.reviewers.iter().enumerate().map(report).collect()
+    }
 }
 
-/// The rounds as layers of seats: who replied, and how it weighs those of the round before.
-fn layers(seats: &[MemberIndex], rounds: &[PanelRound]) -> Vec<Layer> {
-    let before = std::iter::once(None).chain(rounds.iter().map(Some));
-    let layer = |(round, before): (&PanelRound, Option<&PanelRound>)| Layer {
-        members: seats.len(),
-        nodes: round
-            .replies()
-            .filter_map(|(place, reply)| {
-                let shown = reply.ratings.iter().filter_map(|given| {
-                    Some(Shown { member: number_of(seats, given.of)?, rating: u32::from(given.rating) })
-                });
-                let had_replied = before.is_some_and(|before| before.reply_of(place).is_some());
-                let member = number_of(seats, place)?;
-                Some(LayerNode { member, own: had_replied.then_some(member), shown: shown.collect() })
-            })
-            .collect(),
-    };
-    rounds.iter().zip(before).map(layer).collect()
+impl Contributions<'_> {
+    /// What the panel shows about each of its seats and reviewers (docs/spec/panel.md#pn-34).
+    fn evidence(
+        &self,
+        panelists: &[PanelistReport],
+        reviewers: &[ReviewerReport],
+    ) -> Vec<(EvidenceSubject, EvidenceCounts)> {
+        let panel = self.panel;
+        let of_seat = |(place, panelist): (&MemberIndex, &PanelistReport)| {
+            let asked: Vec<_> = panel.rounds.iter().filter_map(|round| round.asked(*place)).collect();
+            let replied = asked.iter().filter(|asked| asked.reply.is_some()).count();
+            let counts = EvidenceCounts {
+                agreed: u64::from(panelist.agreed),
+                total_e12: panelist.total_e12,
+                ..self.counts(*place, (asked.len(), replied), self.of_rounds.len(), self.seats.len())
+            };
+            Some((self.subject(&panelist.agent, EvidenceRole::Panelist)?, counts))
+        };
+        let of_reviewer = |(place, reviewer): (&MemberIndex, &ReviewerReport)| {
+            let asked: Vec<_> = panel.reviews.iter().filter_map(|review| review.asked(*place)).collect();
+            let replied = asked.iter().filter(|asked| asked.reply.is_some()).count();
+            let counts = EvidenceCounts {
+                total_e12: reviewer.total_e12,
+                ..self.counts(*place, (asked.len(), replied), self.of_reviews.len(), self.reviewers.len())
+            };
+            Some((self.subject(&reviewer.agent, EvidenceRole::Reviewer)?, counts))
+        };
+        let of_seats = self.seats.iter().zip(panelists).filter_map(of_seat);
+        of_seats.chain(self.reviewers.iter().zip(reviewers).filter_map(of_reviewer)).collect()
+    }
+
+    fn subject(&self, agent: &AgentId, role: EvidenceRole) -> Option<EvidenceSubject> {
+        let domain = self.panel.rules.domain.clone()?;
+        Some(EvidenceSubject { domain, agent: agent.clone(), role, initiator: self.panel.agent(0).clone() })
+    }
+
+    /// One of `members` that was asked, and replied, so often.
+    fn counts(
+        &self,
+        place: MemberIndex,
+        (asked, replied): (usize, usize),
+        layers: usize,
+        members: usize,
+    ) -> EvidenceCounts {
+        let layers = layers as u64;
+        EvidenceCounts {
+            runs: 1,
+            asked: asked as u64,
+            replied: replied as u64,
+            layers,
+            fair_e12: (layers * E12).checked_div(members as u64).unwrap_or_default(),
+            usage: self.panel.member(place).usage,
+            ..EvidenceCounts::default()
+        }
+    }
 }
 
-fn number_of(seats: &[MemberIndex], place: MemberIndex) -> Option<usize> {
-    seats.binary_search(&place).ok()
+/// Whom somebody was shown, by their numbers among all of the layer, and how it rated them.
+fn weighed(ratings: &[GivenRating], layer: &[MemberIndex]) -> Vec<Shown> {
+    let shown =
+        |given: &GivenRating| Some(Shown { member: number_of(layer, given.of)?, rating: u32::from(given.rating) });
+    ratings.iter().filter_map(shown).collect()
+}
+
+fn number_of(layer: &[MemberIndex], place: MemberIndex) -> Option<usize> {
+    layer.iter().position(|one| *one == place)
 }
 
 fn record_of(panelist: &PanelistReport) -> PanelistRecord {
@@ -204,6 +303,27 @@ fn record_of(panelist: &PanelistReport) -> PanelistRecord {
         relative_ppm: panelist.relative_ppm,
         total_e12: panelist.total_e12,
     }
+}
+
+fn record_of_reviewer(reviewer: &ReviewerReport) -> ReviewerRecord {
+    let ReviewerReport { agent, total_e12, relative_ppm } = reviewer;
+    ReviewerRecord { agent: agent.clone(), relative_ppm: *relative_ppm, total_e12: *total_e12 }
+}
+
+fn review_record(panel: &Panel, review: &PanelReview) -> ReviewRecord {
+    let reply = |(place, reply): (MemberIndex, &ReviewReply)| ReviewReplyRecord {
+        agent: panel.agent(place).clone(),
+        ratings: rating_records(panel, &reply.ratings),
+    };
+    ReviewRecord {
+        asked: review.asked.iter().map(|asked| panel.agent(asked.member).clone()).collect(),
+        replies: review.replies().map(reply).collect(),
+        round: review.round,
+    }
+}
+
+fn rating_records(panel: &Panel, ratings: &[GivenRating]) -> Vec<RatingRecord> {
+    ratings.iter().map(|given| RatingRecord { agent: panel.agent(given.of).clone(), rating: given.rating }).collect()
 }
 
 fn round_record(panel: &Panel, round: &PanelRound) -> RoundRecord {
@@ -217,11 +337,7 @@ fn round_record(panel: &Panel, round: &PanelRound) -> RoundRecord {
             .map(|(place, reply)| ReplyRecord {
                 agent: agent(place),
                 key: reply.key_digest,
-                ratings: reply
-                    .ratings
-                    .iter()
-                    .map(|given| RatingRecord { agent: agent(given.of), rating: given.rating })
-                    .collect(),
+                ratings: rating_records(panel, &reply.ratings),
             })
             .collect(),
         round: round.number,

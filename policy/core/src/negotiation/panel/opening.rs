@@ -56,6 +56,7 @@ pub(crate) fn open(
         rounds: Vec::new(),
         ranking: None,
         selection: None,
+        reviews: Vec::new(),
         calls: PanelCalls::default(),
         usage: Usage::default(),
         reported_by: 0,
@@ -83,7 +84,6 @@ fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
         (!cfp.gates.is_empty(), "/payload/gates"),
         (cfp.documents.is_some(), "/payload/documents"),
         // Not in force yet.
-        (spec.review.is_some(), "/payload/panel/review"),
         (spec.choose.is_some(), "/payload/panel/choose"),
     ];
     match others.into_iter().find(|(is_there, _)| *is_there) {
@@ -108,6 +108,14 @@ fn members(
         let pinned = opening.pinned.panel.as_deref().and_then(|PinnedPanel { ranker, .. }| ranker.as_ref());
         let pinned = pinned.filter(|pinned| pinned.agent == *agent && seats.iter().all(|seat| seat.agent != *agent));
         others.push(invited(pinned.ok_or_else(unfit)?, MemberRole::Ranker, &mut share));
+    }
+    for (index, agent) in spec.review.iter().flat_map(|review| &review.by).enumerate() {
+        let reason = NotUnderstoodReason::NoRecipient;
+        let unfit = || Unfit { reason, pointer: Some(format!("/payload/panel/review/by/{index}")) };
+        let pinned = opening.pinned.panel.iter().flat_map(|panel| &panel.reviewers).find(|one| one.agent == *agent);
+        let is_free = *agent != opening.initiator && others.iter().all(|other| other.party.agent != *agent);
+        let pinned = pinned.filter(|_| is_free).ok_or_else(unfit)?;
+        others.push(invited(pinned, MemberRole::Reviewer, &mut share));
     }
     others.sort_by(|one, other| one.party.agent.cmp(&other.party.agent));
     let initiator =

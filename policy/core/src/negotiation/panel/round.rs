@@ -180,13 +180,20 @@ impl PanelRound {
     }
 
     /// What is relied on between the fields, and a snapshot might not keep.
-    pub(super) fn is_sound(&self, is_seat: impl Fn(MemberIndex) -> bool) -> bool {
-        let all_rated_are_seats = |reply: &SeatReply| reply.ratings.iter().all(|given| is_seat(given.of));
+    pub(super) fn is_sound(
+        &self,
+        is_seat: impl Fn(MemberIndex) -> bool,
+        is_reviewer: impl Fn(MemberIndex) -> bool,
+    ) -> bool {
+        // A reply rates peers, or reviewers.
+        let rates = |reply: &SeatReply, is_one: &dyn Fn(MemberIndex) -> bool| {
+            reply.ratings.iter().all(|given| is_one(given.of))
+        };
         self.order.iter().all(|member| is_seat(*member))
             && self.reached <= self.order.len()
             && self.asked.len() <= self.reached
             && self.asked.iter().all(|asked| self.order.contains(&asked.member))
-            && self.replies().all(|(_, reply)| all_rated_are_seats(reply))
+            && self.replies().all(|(_, reply)| rates(reply, &is_seat) || rates(reply, &is_reviewer))
     }
 }
 

@@ -4,7 +4,8 @@ use schemas::delivery::Disposition;
 use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN, Usage};
 use schemas::{Act, Payload};
 
-use super::asks::peers_of;
+use super::asks::SeenBySeat;
+use super::review::ReviewReply;
 use super::round::{GivenRating, MemberIndex, SeatReply};
 use super::{MemberRole, Panel};
 use crate::negotiation::disposition::Incoming;
@@ -23,6 +24,8 @@ pub(crate) enum PanelAction {
     Reply(Box<SeatReply>, Option<Usage>),
     /// The ranker has ordered candidates, by their numbers in what it was shown.
     Order(Vec<usize>, Option<Usage>),
+    /// A reviewer has reviewed.
+    Review(Box<ReviewReply>, Option<Usage>),
     /// For good.
     Leave,
     Cancel,
@@ -86,10 +89,11 @@ impl Panel {
             return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked));
         }
         match payload {
-            Payload::Answer(answer) if self.member(speaker).role == MemberRole::Seat => {
-                self.judge_reply(speaker, answer, context)
-            }
-            Payload::Answer(answer) => self.judge_order(speaker, answer, context),
+            Payload::Answer(answer) => match self.member(speaker).role {
+                MemberRole::Seat => self.judge_reply(speaker, answer, context),
+                MemberRole::Reviewer => self.judge_review(speaker, answer, context),
+                MemberRole::Initiator | MemberRole::Ranker => self.judge_order(speaker, answer, context),
+            },
             Payload::Refuse(_) | Payload::NotUnderstood(_) if self.may_leave(speaker) => Ok(PanelAction::Leave),
             Payload::Cancel(_) if speaker == 0 => Ok(PanelAction::Cancel),
             Payload::Cancel(_) => Err(Unfollowed::out_of_turn(NotUnderstoodReason::OutOfTurn)),
@@ -117,8 +121,11 @@ impl Panel {
 
     /// Whether somebody has a part in the panel that it can leave.
     fn may_leave(&self, place: MemberIndex) -> bool {
-        let is_seat = self.member(place).role == MemberRole::Seat;
-        (is_seat || self.ranker() == Some(place)) && !self.member(place).has_left
+        let is_asked = match self.member(place).role {
+            MemberRole::Seat | MemberRole::Reviewer => true,
+            MemberRole::Initiator | MemberRole::Ranker => self.ranker() == Some(place),
+        };
+        is_asked && !self.member(place).has_left
     }
 
     /// An answer of a seat in the running round.
@@ -149,26 +156,58 @@ impl Panel {
                 Some((text.as_str(), key.map_err(bad)?))
             }
         };
-        let ratings = self.judge_ratings(seat, said)?;
+        let seen = SeenBySeat::of(self, seat);
+        let ratings = self.judge_ratings(said, seen.rated().1, self.round().number > 1)?;
         let reply = Box::new(SeatReply::new(opinion, said.text.as_deref(), ratings));
         Ok(PanelAction::Reply(reply, said.usage))
     }
 
-    /// One rating for each peer shown, or none at all.
-    fn judge_ratings(&self, seat: MemberIndex, said: &PanelAnswer) -> Result<Vec<GivenRating>, Unfollowed> {
-        let peers = peers_of(self, seat);
-        let Some(ratings) = &said.ratings else {
-            return Ok(peers.into_iter().map(|of| GivenRating { of, rating: 0 }).collect());
-        };
+    /// One rating for each of those shown, or none at all.
+    fn judge_ratings(
+        &self,
+        said: &PanelAnswer,
+        rated: &[MemberIndex],
+        may_rate: bool,
+    ) -> Result<Vec<GivenRating>, Unfollowed> {
+        let rated = rated.iter().copied();
+        let Some(ratings) = &said.ratings else { return Ok(rated.map(|of| GivenRating { of, rating: 0 }).collect()) };
         let bad = || Unfollowed::malformed(NotUnderstoodReason::BadRatings, "/payload/ratings");
-        if !self.rules.rate || self.round().number == 1 || ratings.len() != peers.len() {
+        if !self.rules.rate || !may_rate || ratings.len() != rated.len() {
             return Err(bad());
         }
-        let given = peers.into_iter().zip(ratings).map(|(of, rating)| match u8::try_from(*rating) {
+        let given = rated.zip(ratings).map(|(of, rating)| match u8::try_from(*rating) {
             Ok(given) if (RATING_MIN..=RATING_MAX).contains(rating) => Ok(GivenRating { of, rating: given }),
             Ok(_) | Err(_) => Err(bad()),
         });
         given.collect()
+    }
+
+    /// What a reviewer says of the answers of the running round.
+    fn judge_review(
+        &self,
+        reviewer: MemberIndex,
+        said: &PanelAnswer,
+        context: &InputContext<'_>,
+    ) -> Result<PanelAction, Unfollowed> {
+        let Some(texts) = &said.reviews else { return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn)) };
+        let review = self.review().filter(|_| !self.member(reviewer).has_left);
+        let asked = review.and_then(|review| Some((review, review.asked(reviewer)?)));
+        let Some((review, asked)) = asked else { return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked)) };
+        if asked.reply.is_some() {
+            return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn));
+        }
+        if context.now > review.review_by {
+            return Err(Unfollowed::after(Disposition::Late));
+        }
+        let bad = |member: &str| Unfollowed::malformed(NotUnderstoodReason::BadReviews, format!("/payload{member}"));
+        if let Some(member) = said.oversized() {
+            return Err(bad(member));
+        }
+        if texts.len() != asked.shown.len() {
+            return Err(bad("/reviews"));
+        }
+        let ratings = self.judge_ratings(said, &asked.shown, true)?;
+        Ok(PanelAction::Review(Box::new(ReviewReply::new(texts, ratings)), said.usage))
     }
 
     /// An order of the ranker. Anybody else who has no seat is not asked.
@@ -222,6 +261,8 @@ impl Panel {
     fn expected_acts(&self, speaker: MemberIndex) -> ActSet {
         let is_asked = if self.phase == Phase::Ranking {
             self.ranker() == Some(speaker)
+        } else if let Some(review) = self.review() {
+            review.asked(speaker).is_some_and(|asked| asked.is_waited)
         } else {
             self.round().asked(speaker).is_some_and(|asked| asked.is_waited)
         };

@@ -26,6 +26,7 @@ pub(crate) fn of_panel(open: &Panel, viewer: &AgentId) -> Option<NegotiationView
             MemberRole::Initiator => Role::Initiator,
             MemberRole::Seat => Role::Panelist,
             MemberRole::Ranker => Role::Ranker,
+            MemberRole::Reviewer => Role::Reviewer,
         },
         state: open.phase,
         outcome: open.header.outcome,
