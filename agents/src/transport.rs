@@ -3,6 +3,7 @@
 //! | transport | out | in | acknowledgement |
 //! |---|---|---|---|
 //! | [`bus::BusTransport`] | request on `gw.in.<agent>` | `agent.<agent>.inbox` | publish on `ack.<agent>.<id>` |
+//! | the same, [hosted](host::AgentHost) | the same | `deliver.<host>`; repeats on `agent.<agent>.inbox` | together on `acks.<host>` |
 //! | [`websocket::WebSocketTransport`] | text frame | text frame | frame, in the same write as a message that leaves |
 //! | [`http::HttpTransport`] | `POST /v1/messages` | server-sent events on `/v1/inbox` | `POST /v1/acks` |
 //! | [`failover::FailoverTransport`] | whichever of several transports answers | the same | the same |
@@ -15,6 +16,8 @@
 pub mod bus;
 pub mod failover;
 pub mod faulty;
+#[cfg(feature = "bus")]
+pub mod host;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]

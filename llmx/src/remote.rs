@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use std::time::Duration;
 use ::agents::transport::Transport;
 use ::agents::transport::bus::BusTransport;
 use ::agents::transport::failover::FailoverTransport;
+use ::agents::transport::host::AgentHost;
 use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{Identity, Token};
 use ::gateway::keys::{Claims, SigningKey};
 use anyhow::Context;
-use schemas::AgentId;
+use bus::Bus;
+use schemas::{AgentId, GatewayId};
 use traffic_gen::control::ControlClient;
 use traffic_gen::live::LiveError;
 
@@ -99,6 +102,13 @@ pub struct Remote {
     gateways: Vec<String>,
 }
 
+/// NATS for all agents of this process together, under an id that no other process draws.
+async fn hosted(bus: &Bus, name: &str) -> Result<BusTransport, Failure> {
+    let drawn = RandomState::new().build_hasher().finish();
+    let id = GatewayId::try_new(&format!("{name}-{drawn:016x}")).map_err(Failure::failed)?;
+    Ok(BusTransport::new(bus).hosted_by(AgentHost::start(bus, id).await?))
+}
+
 /// A client that follows no redirect: what is asked of a gateway, it answers itself.
 ///
 /// # Errors
@@ -118,9 +128,7 @@ impl RemoteArgs {
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
         let key = Arc::new(read_key(&self.key)?);
         let ways = match self.transport {
-            TransportKind::Nats => {
-                vec![Arc::new(BusTransport::new(&self.nats.in_force()?.open(name).await?)) as _]
-            }
+            TransportKind::Nats => vec![Arc::new(hosted(&self.nats.in_force()?.open(name).await?, name).await?) as _],
             TransportKind::Websocket | TransportKind::Http => {
                 self.gateway.iter().map(|url| self.way(url)).collect::<Result<Vec<_>, Failure>>()?
             }

@@ -3,7 +3,7 @@
 //! | subject | who publishes | what |
 //! |---|---|---|
 //! | `agent.<agent>.inbox` | engine | a JSON array of deliveries |
-//! | `deliver.<gateway>` | engine | deliveries to agents that have their streams at that gateway, sent for the first time (`routed`) |
+//! | `deliver.<gateway>` | engine | deliveries to agents that have their streams at that gateway, sent for the first time (`routed`); likewise to agents of a host, on whose subjects a host is a gateway |
 //! | `topic.<name>`, `group.<id>` | engine | public notices, without terms |
 //! | `ack.<agent>.<delivery_id>` | agent | acknowledges that delivery, and those in its body |
 //! | `acks.<gateway>` | gateway | what its agents acknowledged (`acknowledgement`); no agent may publish or read it |

@@ -1,7 +1,7 @@
 //! Over the bus itself, memory or NATS: for agents in the same process or with a NATS account.
 //!
 //! No gateway sees a stream of such an agent, so it says hello again several times within its lease. It does so while its
-//! inbox is read: an agent that no longer reads is not present.
+//! inbox is read: an agent that no longer reads is not present. Agents of one process may share a [host](AgentHost).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, Stream, StreamExt};
 use schemas::control::LEASE_MS_DEFAULT;
-use schemas::presence::{HELLOS_PER_LEASE, RENEWAL};
+use schemas::presence::{HELLOS_PER_LEASE, Hello};
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::host::{AgentHost, HostedInbox};
 use super::{ANSWER_TIMEOUT, Accepted, Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::{Identity, Token};
 
@@ -29,13 +30,22 @@ use crate::identity::{Identity, Token};
 pub struct BusTransport {
     pub_sub: Arc<dyn PubSub>,
     lease_ms: u32,
+    host: Option<AgentHost>,
 }
 
 impl BusTransport {
     /// Over this bus, for agents that register the default lease or a longer one.
     #[must_use]
     pub fn new(bus: &Bus) -> Self {
-        Self { pub_sub: Arc::clone(&bus.pub_sub), lease_ms: LEASE_MS_DEFAULT }
+        Self { pub_sub: Arc::clone(&bus.pub_sub), lease_ms: LEASE_MS_DEFAULT, host: None }
+    }
+
+    /// For agents of one process, whose deliveries and acknowledgements share messages: those of `host`, which is on the same
+    /// bus.
+    #[must_use]
+    pub fn hosted_by(mut self, host: AgentHost) -> Self {
+        self.host = Some(host);
+        self
     }
 
     /// For agents that register this lease.
@@ -51,12 +61,22 @@ impl Transport for BusTransport {
         async move {
             let agent = identity.agent.clone();
             let messages = self.pub_sub.subscribe(subject::inbox(&agent), None).await.map_err(unreachable)?;
-            self.pub_sub.publish(subject::hello(&agent), Bytes::new()).await.map_err(unreachable)?;
-            let link = BusUplink { pub_sub: Arc::clone(&self.pub_sub), token: identity.token.clone(), agent };
+            let hosted = self.host.as_ref().map(|host| host.open(&agent));
+            let host_id = || self.host.as_ref().map(|host| host.id().clone());
+            let connected = hello_body(&Hello::Connected(host_id()))?;
+            self.pub_sub.publish(subject::hello(&agent), connected).await.map_err(unreachable)?;
+            let link = BusUplink {
+                pub_sub: Arc::clone(&self.pub_sub),
+                token: identity.token.clone(),
+                agent,
+                host: self.host.clone(),
+            };
             let inbox = BusInbox {
                 messages,
+                hosted,
                 pub_sub: Arc::clone(&self.pub_sub),
                 hello: subject::hello(&identity.agent),
+                renewal: hello_body(&Hello::Renewal(host_id()))?,
                 renewals: renewals(self.lease_ms),
                 renewing: None,
             };
@@ -64,6 +84,10 @@ impl Transport for BusTransport {
         }
         .boxed()
     }
+}
+
+fn hello_body(hello: &Hello) -> Result<Bytes, TransportError> {
+    hello.to_body().map(Bytes::from).map_err(|error| TransportError::Unusable(error.to_string()))
 }
 
 /// Between two hellos.
@@ -77,9 +101,13 @@ fn renewals(lease_ms: u32) -> Interval {
 /// An agent's inbox, which renews its lease while it is read.
 struct BusInbox {
     messages: BoxStream<'static, Received>,
+    /// What its host receives for it.
+    hosted: Option<HostedInbox>,
     pub_sub: Arc<dyn PubSub>,
     /// Where its hellos go.
     hello: String,
+    /// A hello that renews its lease.
+    renewal: Bytes,
     renewals: Interval,
     renewing: Option<BoxFuture<'static, ()>>,
 }
@@ -91,15 +119,20 @@ impl Stream for BusInbox {
         if let Poll::Ready(received) = self.messages.poll_next_unpin(context) {
             return Poll::Ready(received.map(|received| super::read_inbox_array(&received.payload)));
         }
+        if let Some(hosted) = &mut self.hosted
+            && let Poll::Ready(received) = hosted.poll_next_unpin(context)
+        {
+            return Poll::Ready(received);
+        }
         loop {
             if let Some(renewing) = &mut self.renewing {
                 ready!(renewing.poll_unpin(context));
                 self.renewing = None;
             }
             ready!(self.renewals.poll_tick(context));
-            let (pub_sub, hello) = (Arc::clone(&self.pub_sub), self.hello.clone());
+            let (pub_sub, hello, renewal) = (Arc::clone(&self.pub_sub), self.hello.clone(), self.renewal.clone());
             self.renewing = Some(Box::pin(async move {
-                if let Err(error) = pub_sub.publish(hello, Bytes::from_static(RENEWAL)).await {
+                if let Err(error) = pub_sub.publish(hello, renewal).await {
                     tracing::debug!(%error, "a renewal of presence was not published");
                 }
             }));
@@ -111,6 +144,8 @@ struct BusUplink {
     pub_sub: Arc<dyn PubSub>,
     agent: AgentId,
     token: Token,
+    /// Passes its acknowledgements on.
+    host: Option<AgentHost>,
 }
 
 impl Uplink for BusUplink {
@@ -132,6 +167,11 @@ impl Uplink for BusUplink {
     }
 
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
+        if let Some(host) = &self.host {
+            let is_taken = deliveries.is_empty() || host.acknowledge(self.agent.clone(), deliveries);
+            let outcome = || TransportError::Unreachable("too many acknowledgements wait".to_owned());
+            return std::future::ready(is_taken.then_some(()).ok_or_else(outcome)).boxed();
+        }
         let pub_sub = Arc::clone(&self.pub_sub);
         let Some((&first, others)) = deliveries.split_first() else { return std::future::ready(Ok(())).boxed() };
         let subject = subject::ack(&self.agent, first);
@@ -181,6 +221,8 @@ pub fn read_inbox(payload: &[u8]) -> InboxMessage {
 
 #[cfg(test)]
 mod tests {
+    use schemas::presence::RENEWAL;
+
     use super::*;
 
     #[test]

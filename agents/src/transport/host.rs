@@ -1,0 +1,408 @@
+//! Several agents of one process, whose deliveries and acknowledgements share messages on the bus.
+//!
+//! To engines a host is what a gateway is: they send deliveries for its agents, the first time, as one message to
+//! `deliver.<host>` ([`schemas::routed`]); the host names its agents on `streams.<host>` and passes on what they acknowledge
+//! on `acks.<host>`. Repeats come on each agent's own inbox. So a host needs the rights of a gateway on the bus, which no
+//! single agent may have.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ::bus::{Bus, BusError, PubSub, Received};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use schemas::acknowledgement::{AgentAcks, COLLECTED_IDS_MAX, encode_collected};
+use schemas::presence::{Hello, REPORT_PERIOD_MS, encode_report};
+use schemas::{AgentId, DeliveryId, GatewayId, routed, subject};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::InboxMessage;
+
+/// Deliveries that may wait for one agent: as many as an engine lets wait for one. Further ones come again.
+const QUEUE_MAX: usize = 16_384;
+/// Most deliveries handed to an agent together: as many as one message of its inbox holds.
+const TOGETHER_MAX: usize = 256;
+/// Acknowledgements, of one agent each, that may wait for the host. What finds no room is delivered again.
+const ACKS_MAX: usize = 4096;
+/// How long acknowledgements wait for others: a gateway's do as long.
+const ACKS_WAIT: Duration = Duration::from_millis(10);
+
+/// See the module. Clones are handles to one host, which ends with the last of them.
+#[derive(Clone)]
+pub struct AgentHost {
+    table: Arc<HostTable>,
+    acks: mpsc::Sender<AgentAcks>,
+}
+
+struct HostTable {
+    id: GatewayId,
+    pub_sub: Arc<dyn PubSub>,
+    connections: Mutex<Connections>,
+    /// Told when an agent has closed its last connection.
+    has_closed: Notify,
+}
+
+#[derive(Default)]
+struct Connections {
+    queues_by_agent: HashMap<AgentId, Vec<(u64, mpsc::Sender<Bytes>)>>,
+    /// Agents whose last connection has closed, which engines have not been told.
+    closed: BTreeSet<AgentId>,
+    opened: u64,
+}
+
+/// What a host receives for one connection of an agent. Dropping it closes the connection.
+pub struct HostedInbox {
+    queue: mpsc::Receiver<Bytes>,
+    host: AgentHost,
+    agent: AgentId,
+    number: u64,
+}
+
+impl AgentHost {
+    /// Begins to receive under an id, which no gateway and no other host may have.
+    ///
+    /// # Errors
+    /// [`BusError`] when the bus cannot be reached.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn start(bus: &Bus, id: GatewayId) -> Result<Self, BusError> {
+        let deliveries = bus.pub_sub.subscribe(subject::gateway_deliveries(&id), None).await?;
+        let (acks, waiting) = mpsc::channel(ACKS_MAX);
+        let (connections, has_closed) = (Mutex::default(), Notify::new());
+        let table = Arc::new(HostTable { id, pub_sub: Arc::clone(&bus.pub_sub), connections, has_closed });
+        let driver =
+            HostDriver { table: Arc::clone(&table), deliveries, acks: waiting, collected: CollectedAcks::default() };
+        tokio::spawn(driver.drive());
+        Ok(Self { table, acks })
+    }
+
+    /// The id under which engines know it.
+    #[must_use]
+    pub fn id(&self) -> &GatewayId {
+        &self.table.id
+    }
+
+    /// Opens a connection of an agent: it receives what arrives for the agent from here on.
+    #[must_use]
+    pub fn open(&self, agent: &AgentId) -> HostedInbox {
+        let (sender, queue) = mpsc::channel(QUEUE_MAX);
+        let mut connections = self.table.connections();
+        connections.opened += 1;
+        let number = connections.opened;
+        connections.queues_by_agent.entry(agent.clone()).or_default().push((number, sender));
+        connections.closed.remove(agent);
+        drop(connections);
+        HostedInbox { queue, host: self.clone(), agent: agent.clone(), number }
+    }
+
+    /// Passes acknowledgements on; `false` where they found no room.
+    #[must_use]
+    pub fn acknowledge(&self, agent: AgentId, deliveries: Vec<DeliveryId>) -> bool {
+        self.acks.try_send((agent, deliveries)).is_ok()
+    }
+}
+
+impl HostTable {
+    /// The connections, for as long as no `await` stands between.
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn agents(&self) -> Vec<AgentId> {
+        let mut agents: Vec<_> = self.connections().queues_by_agent.keys().cloned().collect();
+        agents.sort_unstable();
+        agents
+    }
+
+    /// Hands the documents of a message to the agents they are for.
+    fn hand_out(&self, message: &Bytes) {
+        let connections = self.connections();
+        for line in routed::lines(message) {
+            let Some((agent, document)) = line else {
+                tracing::warn!(host = %self.id, "a line of a message to a host is not readable");
+                continue;
+            };
+            for (_, queue) in connections.queues_by_agent.get(agent).into_iter().flatten() {
+                if queue.try_send(message.slice_ref(document)).is_err() {
+                    tracing::debug!(agent, "an agent does not keep up; the delivery comes again");
+                }
+            }
+        }
+    }
+
+    /// Names the agents that are connected, for engines that have not heard their hellos.
+    async fn announce_open(&self) {
+        let Ok(messages) = encode_report(&self.agents()) else { return };
+        for message in messages {
+            self.publish(subject::streams(&self.id), message).await;
+        }
+    }
+
+    /// Names the agents that are connected no longer.
+    async fn announce_closed(&self) {
+        let closed = std::mem::take(&mut self.connections().closed);
+        for agent in closed {
+            if let Ok(body) = Hello::Closed(self.id.clone()).to_body() {
+                self.publish(subject::hello(&agent), body).await;
+            }
+        }
+    }
+
+    /// Nothing depends on it: what is lost costs a repeat of a delivery.
+    async fn publish(&self, subject: String, body: Vec<u8>) {
+        if let Err(error) = self.pub_sub.publish(subject, Bytes::from(body)).await {
+            tracing::debug!(%error, "a host's message was not published");
+        }
+    }
+}
+
+impl Stream for HostedInbox {
+    type Item = InboxMessage;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<InboxMessage>> {
+        let Some(first) = ready!(self.queue.poll_recv(context)) else { return Poll::Ready(None) };
+        let mut message = InboxMessage::default();
+        let mut next = Some(first);
+        while let Some(document) = next {
+            match serde_json::from_slice(&document) {
+                Ok(delivery) => message.deliveries.push(delivery),
+                Err(_) => message.unreadable += 1,
+            }
+            let is_full = message.deliveries.len() >= TOGETHER_MAX;
+            next = if is_full { None } else { self.queue.try_recv().ok() };
+        }
+        Poll::Ready(Some(message))
+    }
+}
+
+impl Drop for HostedInbox {
+    fn drop(&mut self) {
+        let table = &self.host.table;
+        let mut connections = table.connections();
+        let Connections { queues_by_agent, closed, .. } = &mut *connections;
+        let Some(queues) = queues_by_agent.get_mut(&self.agent) else { return };
+        queues.retain(|(number, _)| *number != self.number);
+        if queues.is_empty() {
+            queues_by_agent.remove(&self.agent);
+            closed.insert(self.agent.clone());
+            table.has_closed.notify_one();
+        }
+    }
+}
+
+/// The one task of a host.
+struct HostDriver {
+    table: Arc<HostTable>,
+    deliveries: BoxStream<'static, Received>,
+    acks: mpsc::Receiver<AgentAcks>,
+    collected: CollectedAcks,
+}
+
+/// Acknowledgements that wait for others.
+#[derive(Default)]
+struct CollectedAcks {
+    ids_by_agent: BTreeMap<AgentId, Vec<DeliveryId>>,
+    ids: usize,
+    leave_at: Option<Instant>,
+}
+
+impl CollectedAcks {
+    fn add(&mut self, (agent, ids): AgentAcks, now: Instant) {
+        self.leave_at.get_or_insert(now + ACKS_WAIT);
+        self.ids += ids.len();
+        self.ids_by_agent.entry(agent).or_default().extend(ids);
+    }
+}
+
+impl HostDriver {
+    /// Runs until no handle of the host is left.
+    async fn drive(mut self) {
+        let mut reporting = interval(Duration::from_millis(REPORT_PERIOD_MS));
+        reporting.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let leave_at = self.collected.leave_at;
+            let acks_leave = async { sleep_until(leave_at.unwrap_or_else(Instant::now)).await };
+            tokio::select! {
+                // Deliveries last: however many there are, what is acknowledged leaves in time.
+                biased;
+                () = acks_leave, if leave_at.is_some() => self.publish_acks().await,
+                () = self.table.has_closed.notified() => self.table.announce_closed().await,
+                _ = reporting.tick() => self.table.announce_open().await,
+                acks = self.acks.recv() => match acks {
+                    Some(acks) => {
+                        self.collected.add(acks, Instant::now());
+                        if self.collected.ids >= COLLECTED_IDS_MAX {
+                            self.publish_acks().await;
+                        }
+                    }
+                    None => break,
+                },
+                received = self.deliveries.next() => match received {
+                    Some(received) => self.table.hand_out(&received.payload),
+                    None => return tracing::error!("the bus ended the subscription: a host's agents hear repeats only"),
+                },
+            }
+        }
+        self.publish_acks().await;
+        self.table.announce_closed().await;
+    }
+
+    async fn publish_acks(&mut self) {
+        let CollectedAcks { ids_by_agent, .. } = std::mem::take(&mut self.collected);
+        let Ok(messages) = encode_collected(ids_by_agent) else { return };
+        for message in messages {
+            self.table.publish(subject::collected_acks(self.table.id.as_str()), message.body).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::bus::memory::{MemoryOptions, open};
+    use futures_util::FutureExt;
+    use schemas::Lane;
+    use schemas::acknowledgement::decode_collected;
+    use schemas::presence::decode_report;
+
+    use super::*;
+    use crate::identity::Identity;
+    use crate::transport::bus::BusTransport;
+    use crate::transport::{Connection, Transport};
+
+    fn agent(name: &str) -> AgentId {
+        AgentId::try_new(name).unwrap()
+    }
+
+    fn host_id() -> GatewayId {
+        GatewayId::try_new("host-1").unwrap()
+    }
+
+    fn id(number: u8) -> DeliveryId {
+        DeliveryId::new(Lane(0), [number; 16])
+    }
+
+    fn document(number: u8) -> Vec<u8> {
+        format!(
+            r#"{{"envelope":{{"msg_id":"{}","ts":"2026-11-20T00:00:00Z","from":"exchange://llmx","to":["agent://bob"],"negotiation":"alice~job"}},"payload":{{"act":"ack","ack_of":"m1","disposition":"ok"}}}}"#,
+            id(number)
+        )
+        .into_bytes()
+    }
+
+    fn lines(of: &[(&str, Vec<u8>)]) -> Bytes {
+        let mut message = Vec::new();
+        for (name, document) in of {
+            routed::push_line(&mut message, &agent(name), document);
+        }
+        message.into()
+    }
+
+    async fn connect(transport: &BusTransport, name: &str) -> Connection {
+        let identity = Identity { agent: agent(name), token: "token".to_owned().into() };
+        transport.connect(&identity).await.unwrap()
+    }
+
+    /// The delivery ids of the next message.
+    async fn heard(connection: &mut Connection) -> Vec<String> {
+        let message = connection.inbox.next().await.unwrap();
+        message.deliveries.iter().map(|delivery| delivery.envelope.msg_id.to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_of_a_host_hear_their_lines_of_its_messages_and_repeats_on_their_inboxes() {
+        let bus = open(MemoryOptions::default());
+        let transport = BusTransport::new(&bus).hosted_by(AgentHost::start(&bus, host_id()).await.unwrap());
+        let (mut bob, mut carol) = (connect(&transport, "bob").await, connect(&transport, "carol").await);
+        let of_both =
+            lines(&[("bob", document(1)), ("carol", document(2)), ("bob", document(3)), ("dan", document(4))]);
+        bus.pub_sub.publish(subject::gateway_deliveries(&host_id()), of_both).await.unwrap();
+        assert_eq!(heard(&mut bob).await, [id(1), id(3)].map(|id| id.to_string()));
+        assert_eq!(heard(&mut carol).await, [id(2).to_string()]);
+        let repeat = [&b"["[..], &document(2), b"]"].concat();
+        bus.pub_sub.publish(subject::inbox(&agent("carol")), repeat.into()).await.unwrap();
+        assert_eq!(heard(&mut carol).await, [id(2).to_string()]);
+        assert!(bob.inbox.next().now_or_never().is_none(), "what is another's reaches nobody else");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_names_itself_in_hellos_lists_its_agents_and_says_who_has_gone() {
+        let bus = open(MemoryOptions::default());
+        let mut hellos = bus.pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await.unwrap();
+        let mut lists = bus.pub_sub.subscribe(subject::ALL_STREAMS.to_owned(), None).await.unwrap();
+        let transport = BusTransport::new(&bus).hosted_by(AgentHost::start(&bus, host_id()).await.unwrap());
+        let (bob, _carol) = (connect(&transport, "bob").await, connect(&transport, "carol").await);
+        let again = connect(&transport, "bob").await;
+        let mut said = Vec::new();
+        for _ in 0..3 {
+            let hello = hellos.next().await.unwrap();
+            said.push((subject::agent_of(&hello.subject).unwrap(), Hello::parse(&hello.payload)));
+        }
+        let connected = || Hello::Connected(Some(host_id()));
+        assert_eq!(
+            said,
+            [("bob", connected()), ("carol", connected()), ("bob", connected())].map(|(n, h)| (agent(n), h))
+        );
+        let list = lists.next().await.unwrap();
+        assert_eq!(subject::streams_gateway_of(&list.subject), Some(host_id()));
+        assert_eq!(decode_report(&list.payload).unwrap(), [agent("bob"), agent("carol")]);
+
+        drop(bob);
+        assert!(hellos.next().now_or_never().is_none(), "it has another connection");
+        drop(again);
+        let gone = hellos.next().await.unwrap();
+        assert_eq!((gone.subject.as_str(), Hello::parse(&gone.payload)), ("hello.bob", Hello::Closed(host_id())));
+        assert_eq!(decode_report(&lists.next().await.unwrap().payload).unwrap(), [agent("carol")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acknowledgements_of_a_hosts_agents_leave_as_one_message_and_at_once_when_it_is_full() {
+        let bus = open(MemoryOptions::default());
+        let mut collected = bus.pub_sub.subscribe(subject::ALL_COLLECTED_ACKS.to_owned(), None).await.unwrap();
+        let host = AgentHost::start(&bus, host_id()).await.unwrap();
+        let transport = BusTransport::new(&bus).hosted_by(host.clone());
+        let (bob, carol) = (connect(&transport, "bob").await, connect(&transport, "carol").await);
+        let began = Instant::now();
+        for (connection, number) in [(&bob, 1), (&carol, 2), (&bob, 3)] {
+            connection.link.ack(vec![id(number)]).await.unwrap();
+        }
+        let message = collected.next().await.unwrap();
+        assert_eq!(began.elapsed(), ACKS_WAIT);
+        let expected = vec![(agent("bob"), vec![id(1), id(3)]), (agent("carol"), vec![id(2)])];
+        assert_eq!(decode_collected(&message.payload).unwrap(), expected);
+
+        let began = Instant::now();
+        bob.link.ack(vec![id(4); COLLECTED_IDS_MAX]).await.unwrap();
+        assert_eq!(decode_collected(&collected.next().await.unwrap().payload).unwrap().len(), 1);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        carol.link.ack(vec![id(5)]).await.unwrap();
+        drop((bob, carol, transport, host));
+        assert_eq!(
+            decode_collected(&collected.next().await.unwrap().payload).unwrap(),
+            [(agent("carol"), vec![id(5)])]
+        );
+        assert_eq!(began.elapsed(), Duration::ZERO, "a host that ends passes on what it has");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_finds_no_room_at_a_host_is_refused_or_comes_again() {
+        let bus = open(MemoryOptions::default());
+        let host = AgentHost::start(&bus, host_id()).await.unwrap();
+        let mut inbox = host.open(&agent("bob"));
+        let message = lines(&vec![("bob", document(1)); QUEUE_MAX + 1]);
+        host.table.hand_out(&message);
+        let mut received = 0;
+        while let Some(Some(message)) = inbox.next().now_or_never() {
+            assert!(message.deliveries.len() <= TOGETHER_MAX);
+            received += message.deliveries.len();
+        }
+        assert_eq!(received, QUEUE_MAX);
+        let taken = (0..=ACKS_MAX).filter(|_| host.acknowledge(agent("bob"), vec![id(1)])).count();
+        assert_eq!(taken, ACKS_MAX);
+    }
+}
