@@ -65,7 +65,7 @@ pub struct Plan {
     pub time_scale: f64,
     /// What it claims.
     pub hypotheses: Vec<Hypothesis>,
-    /// What is run, in this order.
+    /// What is run, in this order: every cell of the first seed, then those of the next.
     pub cells: Vec<CellSpec>,
 }
 

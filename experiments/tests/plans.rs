@@ -30,6 +30,8 @@ fn a_plan_is_the_product_of_its_lists() {
     assert_eq!(plan.cells.len(), 2 * 2 * 2 * 2);
     assert_eq!(plan.cells[0].id, "low-n5-r2.5-s1");
     assert_eq!(plan.cells[15].id, "high-n12-r10-s2");
+    let seeds: Vec<u64> = plan.cells.iter().map(|cell| cell.seed).collect();
+    assert_eq!(seeds, [[1; 8], [2; 8]].concat(), "whatever changes about the machine meets every group alike");
     assert!(plan.cells.iter().all(|cell| cell.duration_s == 120.0 && cell.labels["delay_ms"] == "exponential 40"));
     let asked = Asked { seed: Some(7), seeds: Some(1), time_scale: Some(4.0) };
     let plan = read("mine.toml", GOOD, asked).unwrap();

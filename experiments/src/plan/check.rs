@@ -218,6 +218,8 @@ impl Checker<'_, '_> {
         if !cells.is_empty() && cells.iter().all(|cell| cell.protocol() == ALTERNATING) {
             self.bounds_of_bargains(&file.hypothesis);
         }
+        // A machine that gets busier, or quieter, meanwhile meets all groups alike.
+        cells.sort_by_key(|cell| cell.seed.wrapping_sub(seed));
         let time_scale = self.asked.time_scale.or(time_scale.map(|(scale, _)| scale)).unwrap_or(1.0);
         let (name, text) = (file.name.get_ref().clone(), file.text.get_ref().clone());
         Some(Plan { name, text, time_scale, hypotheses, cells })
