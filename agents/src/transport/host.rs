@@ -269,6 +269,7 @@ mod tests {
     use schemas::Lane;
     use schemas::acknowledgement::decode_collected;
     use schemas::presence::decode_report;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::identity::Identity;
@@ -355,7 +356,8 @@ mod tests {
         drop(bob);
         assert!(hellos.next().now_or_never().is_none(), "it has another connection");
         drop(again);
-        let gone = hellos.next().await.unwrap();
+        let gone = timeout(2 * Duration::from_millis(REPORT_PERIOD_MS), hellos.next()).await.expect("that it has gone");
+        let gone = gone.unwrap();
         assert_eq!((gone.subject.as_str(), Hello::parse(&gone.payload)), ("hello.bob", Hello::Closed(host_id())));
         assert_eq!(decode_report(&lists.next().await.unwrap().payload).unwrap(), [agent("carol")]);
     }
