@@ -50,7 +50,7 @@ fn the_teams_come_to_every_end_and_every_refusal() {
 }
 
 /// Words of facts.
-const WANTED: [&str; 56] = [
+const WANTED: [&str; 58] = [
     "Concluded",
     "Unconcluded",
     "NotFormed",
@@ -106,5 +106,7 @@ const WANTED: [&str; 56] = [
     "Some(\"broken\"),",
     "Some(\"a",
     "Running,",
+    "Some(Repeats",
+    "repeated",
     "Done,",
 ];

@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::Bargain;
-use crate::negotiation::contract_net::ContractNet;
+use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder};
 use crate::negotiation::panel::Panel;
@@ -96,10 +96,10 @@ impl Negotiation {
     pub(crate) fn obey(&mut self, order: FamilyOrder, context: &mut InputContext<'_>) {
         self.header_mut().link(&order.input(), context);
         self.handle(context, |open, context| match (open, order.deed) {
-            (Self::ContractNet(task), FamilyDeed::CallOff) => task.handle_call_off(context),
-            (Self::ContractNet(task), FamilyDeed::Abort) => task.handle_abort("team_aborted", context),
-            (Self::ContractNet(task), FamilyDeed::Forsake(agent)) => task.handle_member_left(&agent, context),
-            (Self::ContractNet(task), FamilyDeed::Outlive(lead)) => task.outlive_team(lead),
+            (Self::ContractNet(net), FamilyDeed::CallOff) => task::handle_call_off(net, context),
+            (Self::ContractNet(net), FamilyDeed::Abort) => net.handle_abort("team_aborted", context),
+            (Self::ContractNet(net), FamilyDeed::Forsake(agent)) => task::handle_member_left(net, &agent, context),
+            (Self::ContractNet(net), FamilyDeed::Outlive(lead)) => task::outlive_team(net, lead),
             (Self::Team(team), FamilyDeed::Progress(number, progress)) => {
                 team.handle_progress(number, progress, context);
             }
@@ -111,7 +111,7 @@ impl Negotiation {
     pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
         self.handle(context, |open, context| match open {
             Self::ContractNet(negotiation) => {
-                negotiation.admit_lead(incoming);
+                task::admit_lead(negotiation, incoming);
                 negotiation.handle_message(incoming, context)
             }
             Self::Bargain(bargain) => bargain.handle_message(incoming, context),
@@ -173,7 +173,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(negotiation) => {
                 negotiation.attach_receipts(first_effect, context);
-                negotiation.report_progress(context);
+                task::report_progress(negotiation, context);
             }
             Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
             Self::Panel(panel) => panel.attach_receipts(first_effect, context),

@@ -8,6 +8,7 @@
 use schemas::RegisterValue;
 use schemas::delivery::{Ask, Notification, Turn};
 use schemas::digest::{FNV_START, fnv};
+use schemas::team::Spoken;
 
 use crate::effect::{Effect, Event};
 
@@ -42,12 +43,16 @@ impl StateHash {
         }
     }
 
-    /// What a turn or an ask says does not show in the id of its delivery.
+    /// What a turn or an ask says, and whether a say is told by reference, does not show in the id of its delivery.
     fn note_content(&mut self, told: &Notification) {
         if let Notification::Turn(turn) = told {
             self.note_turn(turn);
         } else if let Notification::Ask(ask) = told {
             self.note_ask(ask);
+        } else if let Notification::Floor(floor) = told
+            && let Some(Spoken::Repeats { repeats }) = &floor.said
+        {
+            self.bytes(&repeats.to_be_bytes());
         }
     }
 

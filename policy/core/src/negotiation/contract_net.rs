@@ -11,7 +11,7 @@ mod decision;
 pub(crate) mod opening;
 pub(crate) mod rules;
 pub(crate) mod session;
-mod task;
+pub(crate) mod task;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -218,6 +218,15 @@ impl ContractNet {
 
     fn policy(&self) -> &Policy {
         &self.pinned.policy
+    }
+
+    /// Leads of the team whose task it is, that called it off and take no other part in it.
+    fn leads(&self) -> &[Party] {
+        self.task.as_ref().map_or(&[], |task| task.leads())
+    }
+
+    fn leads_mut(&mut self) -> &mut [Party] {
+        self.task.as_mut().map_or(&mut [], |task| task.leads_mut())
     }
 
     fn session_of(&self, agent: &AgentId) -> Option<usize> {
@@ -509,12 +518,13 @@ impl ContractNet {
     /// What the fold relies on between the fields, and a snapshot might not keep.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let answered = |session: &&ContractorSession| session.round == self.round && session.state.is_response();
+        let is_direct = self.task.as_ref().is_some_and(|task| task.is_direct());
         let answers = u32::try_from(self.sessions.iter().filter(answered).count()).unwrap_or(u32::MAX);
         if self.phase == Phase::Ended || self.header.outcome.is_some() {
             Err("an open negotiation has ended")
         } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
             Err("contractors are not in their order")
-        } else if !self.is_direct() && self.sessions.iter().any(ContractorSession::has_unsent_offer) {
+        } else if !is_direct && self.sessions.iter().any(ContractorSession::has_unsent_offer) {
             Err("an offer came in no message")
         } else if !self.deciding.is_within(self.sessions.len()) {
             Err("a runner-up is nobody")

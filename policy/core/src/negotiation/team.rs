@@ -15,6 +15,7 @@ mod assigning;
 mod ballot;
 mod course;
 pub(crate) mod opening;
+mod repetition;
 mod roster;
 mod rules;
 mod tasks;
@@ -41,6 +42,7 @@ use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
 use ballot::{Ballot, ConclusionText};
+use repetition::DistinctSays;
 use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
 use tasks::{TaskList, TasksAwaited};
@@ -95,6 +97,8 @@ pub(crate) struct Team<P = Arc<PinnedPolicy>> {
     /// Votes begun.
     attempts: u32,
     recap: VecDeque<SaidBefore>,
+    /// Of teams whose rules have an eye on repetition.
+    says: DistinctSays,
     tasks: TaskList,
     /// What it waits for, while it does.
     awaited: Option<TasksAwaited>,
@@ -166,7 +170,7 @@ impl ProtocolRules for Team {
     /// The receipt of what changes a team is its sender's notice of the change (docs/spec/team.md#tm-54).
     fn tells_by_receipt(&self, action: &TeamAction) -> bool {
         match action {
-            TeamAction::Say { .. } | TeamAction::Assign(..) | TeamAction::Pause(..) | TeamAction::Conclude(_) => true,
+            TeamAction::Say(_) | TeamAction::Assign(..) | TeamAction::Pause(..) | TeamAction::Conclude(_) => true,
             TeamAction::Leave => self.phase != Phase::Forming,
             TeamAction::Nothing
             | TeamAction::Strike
@@ -188,7 +192,7 @@ impl ProtocolRules for Team {
             TeamAction::Strike => self.strike(speaker, context),
             TeamAction::Join(offer, capabilities) => self.join(speaker, offer, capabilities, context),
             TeamAction::Decline => self.decline(speaker, MemberStanding::Declined, context),
-            TeamAction::Say { text, next } => self.say(speaker, text, next, context),
+            TeamAction::Say(said) => self.say(speaker, *said, context),
             TeamAction::Assign(openings, is_awaited) => self.assign(speaker, openings, is_awaited, context),
             TeamAction::Pause(triggers, text) => self.pause(speaker, &triggers, text, context),
             TeamAction::Conclude(conclusion) => self.conclude(conclusion, context),
@@ -223,6 +227,7 @@ impl Team<Digest> {
             ballot: self.ballot,
             attempts: self.attempts,
             recap: self.recap,
+            says: self.says,
             tasks: self.tasks,
             awaited: self.awaited,
             ended: self.ended,
@@ -233,6 +238,11 @@ impl Team<Digest> {
 impl Team {
     pub(crate) fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// The agent that leads, whom its tasks obey.
+    pub(crate) fn lead(&self) -> Option<&AgentId> {
+        self.roster.lead().map(|lead| self.roster.agent(lead))
     }
 
     /// The policies it shares with others.
@@ -368,6 +378,7 @@ impl Team {
         let mut named = self.asked.iter().chain(self.recap.iter().map(SaidBefore::by)).chain([&self.holder]);
         ensure(named.all(|index| *index < members), "a team names somebody that was not invited")?;
         self.tasks.check()?;
+        self.says.check()?;
         let is_waiting = matches!(self.phase, Phase::Awaiting | Phase::Paused);
         ensure(is_waiting == self.awaited.is_some(), "a team waits for nothing")?;
         let is_known = |awaited: &TasksAwaited| awaited.is_within(members, &self.tasks);

@@ -175,3 +175,32 @@ fn a_member_may_say_as_much_as_there_are_turns_and_no_more() {
     assert_eq!(gathering.speak(99, "bob"), ["bob<ack:rate_limited"]);
     assert_eq!(gathering.say(100, "bob", Act::End, json!({}))[0], "bob<ack:ok", "who leaves may always do so");
 }
+
+#[test]
+fn a_say_that_repeats_another_is_told_by_reference_and_takes_its_turn() {
+    let mut gathering = Gathering::of(&THREE, json!({"on_repeat": "reference"}));
+    gathering.say(20, "alice", Act::Say, json!({"text": "Who draws the first figure?"}));
+    gathering.say(21, "bob", Act::Say, json!({"text": "I write the related work."}));
+    gathering.say(22, "carol", Act::Say, json!({"text": "who draws, the FIRST figure"}));
+    let floor = gathering.floor("bob");
+    assert_eq!((floor.said, floor.turn), (Some(Spoken::Repeats { repeats: 2 }), 4));
+    gathering.say(23, "alice", Act::Say, json!({"text": "Who draws the first figure?"}));
+    assert_eq!(gathering.floor("carol").said, Some(Spoken::Repeats { repeats: 2 }), "not what repeats it");
+}
+
+#[test]
+fn a_say_that_repeats_another_is_refused_where_the_rules_say_so_or_told_whole() {
+    let text = json!({"text": "Who draws the first figure?"});
+    let mut refusing = Gathering::of(&THREE, json!({"on_repeat": "refuse"}));
+    refusing.say(20, "alice", Act::Say, text.clone());
+    assert_eq!(
+        refusing.say(21, "bob", Act::Say, text.clone()),
+        ["bob<ack:policy_reject", "bob<not_understood:repeated"]
+    );
+    assert_eq!((refusing.floor("bob").turn, refusing.floor("bob").step), (2, 2), "floor and time run on");
+    assert_eq!(refusing.speak(22, "bob")[0], "bob<ack:ok");
+    let mut passing = Gathering::of(&THREE, json!({"on_repeat": "pass"}));
+    passing.say(20, "alice", Act::Say, text.clone());
+    passing.say(21, "bob", Act::Say, text);
+    assert!(matches!(passing.floor("carol").said, Some(Spoken::Text { .. })));
+}

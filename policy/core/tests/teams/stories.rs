@@ -29,6 +29,8 @@ pub(crate) fn stories() -> Vec<(&'static str, Gathering)> {
         ("left with tasks", left_with_tasks()),
         ("concluded without tasks", concluded_without_tasks()),
         ("outlived", outlived()),
+        ("repeated", repeated("reference")),
+        ("repetition refused", repeated("refuse")),
     ]
 }
 
@@ -212,5 +214,22 @@ fn outlived() -> Gathering {
     gathering.result(10_000, 1, "carol");
     gathering.in_task(10_001, 2, "alice", Act::Cancel, json!({}));
     gathering.in_task(10_002, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
+    gathering
+}
+
+fn repeated(on_repeat: &str) -> Gathering {
+    let mut gathering = Gathering::of(&THREE, json!({"on_repeat": on_repeat}));
+    let texts =
+        ["Who draws figure 1?", "I do, and write the survey.", "who DRAWS figure 1", "図表 and übersicht", "!", "?"];
+    let speakers = ["alice", "bob", "carol", "carol", "alice", "bob"];
+    for (at_ms, (who, text)) in (20..).zip(speakers.into_iter().zip(texts)) {
+        gathering.say(at_ms, who, Act::Say, json!({"text": text, "next": who}));
+        gathering.say(at_ms, who, Act::Say, json!({"text": format!("{at_ms} was {who}")}));
+    }
+    let speaker = gathering.floor("alice").speaker.or(gathering.floor("bob").speaker).expect("a speaker");
+    gathering.conclude(40, speaker.as_str());
+    gathering.conclude(41, "alice");
+    gathering.conclude(41, "bob");
+    gathering.conclude(41, "carol");
     gathering
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Whether members share out tasks: docs/spec/team.md says what is in force.
 const HAS_TASKS: bool = true;
 /// Whether says that repeat others are told by reference, or refused.
-const HAS_GUARD: bool = false;
+const HAS_GUARD: bool = true;
 
 /// One team.
 #[derive(Debug, Clone)]

@@ -84,7 +84,7 @@ impl ContractNet {
             payment: offer.payment,
             document: offer.document,
             confirm_by: WireTime(confirm_by),
-            brief: self.brief(),
+            brief: self.task.as_ref().map(|task| task.brief()),
         });
         let delivery = self.header.delivery(context, &session.party.agent, told);
         let expires = if self.policy().require_confirm { confirm_by } else { delivery.expires };
@@ -126,7 +126,9 @@ impl ContractNet {
     }
 
     fn bind(&mut self, lot: usize, context: &mut InputContext<'_>) {
-        let perform_by = context.clock.plus_ms(self.perform_ms()).min(self.header.ends_by);
+        let own_ms = self.task.as_ref().and_then(|task| task.perform_ms());
+        let perform_ms = own_ms.unwrap_or(self.policy().timers_ms.perform);
+        let perform_by = context.clock.plus_ms(perform_ms).min(self.header.ends_by);
         let Some((award_no, session)) = self.awards.bind(lot, perform_by) else { return };
         self.set_state(session, SessionState::Committed);
         self.sessions[session].is_owed_closed = true;
@@ -152,7 +154,9 @@ impl ContractNet {
     /// The award is taken back, the initiator told, the next runner-up tried.
     pub(super) fn lose_award(&mut self, lot: usize, loss: AwardLoss, failure: Failure, context: &mut InputContext<'_>) {
         let Some((award_no, session)) = self.take_back(lot, loss, context) else { return };
-        self.note_loss(loss, &failure);
+        if let Some(task) = &mut self.task {
+            task.note_loss(loss, &failure);
+        }
         let state = if loss == AwardLoss::ConfirmTimeout { SessionState::Lapsed } else { SessionState::Failed };
         self.set_state(session, state);
         let contractor = self.sessions[session].party.agent.clone();
@@ -275,7 +279,9 @@ impl ContractNet {
     pub(super) fn perform(&mut self, lot: usize, inform: Inform, context: &mut InputContext<'_>) {
         let Some(session) = self.awards.finish(lot) else { return };
         self.set_state(session, SessionState::Done);
-        self.note_result(inform.result.as_deref());
+        if let Some(task) = &mut self.task {
+            task.note_result(inform.result.as_deref());
+        }
         self.report_inform(lot, inform, context);
         self.settle(context);
     }
@@ -297,8 +303,10 @@ impl ContractNet {
             InformKind::Cancelled => ProgressReport::Cancelled(report),
         };
         let told = Notification::Inform(report);
-        if award.stage == AwardStage::Done {
-            self.tell_heir(&contractor, &told, context);
+        let heir = self.task.as_ref().and_then(|task| task.heir());
+        if let Some(heir) = heir.filter(|_| award.stage == AwardStage::Done) {
+            let delivery = self.header.delivery(context, heir, told.clone());
+            context.deliver(Deliver { from: Some(contractor.clone()), ..delivery });
         }
         self.report_from(contractor, told, context);
     }

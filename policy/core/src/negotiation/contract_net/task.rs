@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, CloseReason, Notification, Outcome};
+use schemas::delivery::{Call, CloseReason, Outcome};
 use schemas::payload::{Failure, FailurePhase, Offer};
 use schemas::policy::OnIncomplete;
 use schemas::team::{Brief, TaskStatus};
@@ -19,7 +19,6 @@ use super::rules::canonical_terms;
 use super::session::{CallDelivery, CollectedOffer, ContractorSession};
 use crate::acceptance::decision::{AwardLoss, Cause};
 use crate::acceptance::score;
-use crate::effect::Deliver;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
@@ -49,132 +48,145 @@ pub(super) struct TaskRole {
     reported: (TaskStatus, Option<usize>),
 }
 
-impl TaskRole {
-    /// Leads of the team that called it off.
-    pub(super) fn leads_mut(&mut self) -> &mut [Party] {
-        &mut self.leads
+/// Opens a task: calls its contractors, or awards it to the owner it names. `input` begins its hash chain.
+pub(crate) fn open_task(opening: TaskOpening, input: &[u8], context: &mut InputContext<'_>) -> ContractNet {
+    let is_direct = opening.is_direct;
+    let call = Arc::new(call_of(&opening));
+    let mut task = new_task(opening, &call, context);
+    task.header.link(input, context);
+    let (invited, reply_by) = (task.sessions.len(), task.collection.reply_by());
+    task.header.announce(Protocol::ContractNet, &task.pinned.id, invited, reply_by, context);
+    if is_direct {
+        award_directly(&mut task, context);
+    } else {
+        let everyone: Vec<usize> = (0..task.sessions.len()).collect();
+        task.deliver_call(&call, &everyone, context);
+    }
+    report_progress(&mut task, context);
+    task
+}
+
+/// The exchange enters the offer of the owner that was named, and awards it (docs/spec/team.md#tm-32).
+fn award_directly(task: &mut ContractNet, context: &mut InputContext<'_>) {
+    let empty = Offer::default();
+    let offer = CollectedOffer {
+        id: OfferId(context.position),
+        score: score::score(task.policy(), &empty.terms),
+        price: None,
+        payment: None,
+        valid_until: Timestamp::MAX,
+        terms: canonical_terms(&empty),
+        document: None,
+    };
+    let Some(session) = task.sessions.first_mut() else { return };
+    (session.offer, session.state) = (Some(Box::new(offer)), SessionState::Offered);
+    task.offers = 1;
+    task.deciding.note_close(CloseFacts {
+        reason: CloseReason::AllResponded,
+        complete: true,
+        offers: 1,
+        responded: 1,
+        expected: 1,
+        position: context.position,
+        decision: None,
+    });
+    task.decide(None, Cause::Direct, context);
+}
+
+/// A lead that calls a task off is heard from then on, whatever its part in it.
+pub(crate) fn admit_lead(net: &mut ContractNet, incoming: &Incoming) {
+    let is_new = incoming.leads && net.speaker(&incoming.from).is_none();
+    if let Some(role) = net.task.as_mut().filter(|_| is_new) {
+        role.leads.push(Party::new(incoming.from.clone()));
     }
 }
 
-impl ContractNet {
-    /// Opens a task: calls its contractors, or awards it to the owner it names. `input` begins its hash chain.
-    pub(crate) fn open_task(opening: TaskOpening, input: &[u8], context: &mut InputContext<'_>) -> Self {
-        let is_direct = opening.is_direct;
-        let call = Arc::new(call_of(&opening));
-        let mut task = new_task(opening, &call, context);
-        task.header.link(input, context);
-        let (invited, reply_by) = (task.sessions.len(), task.collection.reply_by());
-        task.header.announce(Protocol::ContractNet, &task.pinned.id, invited, reply_by, context);
-        if is_direct {
-            task.award_directly(context);
-        } else {
-            let everyone: Vec<usize> = (0..task.sessions.len()).collect();
-            task.deliver_call(&call, &everyone, context);
-        }
-        task.report_progress(context);
-        task
+/// The team calls a task off.
+pub(crate) fn handle_call_off(task: &mut ContractNet, context: &mut InputContext<'_>) {
+    if task.phase != Phase::Cancelling {
+        task.cancel(context);
+    }
+}
+
+/// A member has left the team: its award is lost as by FAILURE{decommit} (docs/spec/team.md#tm-51).
+pub(crate) fn handle_member_left(task: &mut ContractNet, agent: &AgentId, context: &mut InputContext<'_>) {
+    let Some((lot, award)) = task.session_of(agent).and_then(|index| task.awards.of_session(index)) else { return };
+    let failure = Failure { phase: FailurePhase::Decommit, code: LEFT.to_owned(), retryable: false, penalty: None };
+    match award.stage {
+        AwardStage::Awarded => task.lose_award(lot, AwardLoss::Failed, failure, context),
+        AwardStage::Committed => task.lose_award(lot, AwardLoss::PerformFailed, failure, context),
+        AwardStage::CancelPending => task.answer_cancel(lot, CancelAnswer::Failed(failure), context),
+        AwardStage::Done => {}
+    }
+}
+
+/// The team has concluded without a task: its lead is told the result as well (docs/spec/team.md#tm-49).
+pub(crate) fn outlive_team(task: &mut ContractNet, lead: AgentId) {
+    let is_told = lead == task.initiator.agent;
+    if let Some(role) = task.task.as_mut().filter(|_| !is_told) {
+        role.heir = Some(lead);
+    }
+}
+
+/// Tells the team where a task stands, if that has changed. A contract net that is none has no team.
+pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<'_>) {
+    let Some(role) = net.task.as_mut() else { return };
+    let (status, owner) = match net.header.outcome {
+        None => match net.awards.session_at(AwardStage::Committed) {
+            Some(session) => (TaskStatus::Running, Some(session)),
+            None => (TaskStatus::Open, None),
+        },
+        Some(Outcome::Completed) => (TaskStatus::Done, net.awards.session_at(AwardStage::Done)),
+        Some(_) => (TaskStatus::Failed, None),
+    };
+    if role.reported == (status, owner) {
+        return;
+    }
+    role.reported = (status, owner);
+    let progress = TaskProgress {
+        status,
+        owner: owner.and_then(|index| net.sessions.get(index)).map(|session| session.party.agent.clone()),
+        result: role.result.take(),
+        code: net.header.outcome.filter(|_| status == TaskStatus::Failed).map(|outcome| role.failure_code(outcome)),
+    };
+    let deed = FamilyDeed::Progress(role.brief.task, progress);
+    context.orders.give(FamilyOrder { to: role.brief.team.clone(), cause: net.header.chain, deed });
+}
+
+impl TaskRole {
+    /// What is to be done.
+    pub(super) fn brief(&self) -> Box<Brief> {
+        Box::new(self.brief.clone())
     }
 
-    /// The exchange enters the offer of the owner that was named, and awards it (docs/spec/team.md#tm-32).
-    fn award_directly(&mut self, context: &mut InputContext<'_>) {
-        let empty = Offer::default();
-        let offer = CollectedOffer {
-            id: OfferId(context.position),
-            score: score::score(self.policy(), &empty.terms),
-            price: None,
-            payment: None,
-            valid_until: Timestamp::MAX,
-            terms: canonical_terms(&empty),
-            document: None,
-        };
-        let Some(session) = self.sessions.first_mut() else { return };
-        (session.offer, session.state) = (Some(Box::new(offer)), SessionState::Offered);
-        self.offers = 1;
-        self.deciding.note_close(CloseFacts {
-            reason: CloseReason::AllResponded,
-            complete: true,
-            offers: 1,
-            responded: 1,
-            expected: 1,
-            position: context.position,
-            decision: None,
-        });
-        self.decide(None, Cause::Direct, context);
-    }
-
-    /// What is to be done, of a task.
-    pub(super) fn brief(&self) -> Option<Box<Brief>> {
-        self.task.as_ref().map(|task| Box::new(task.brief.clone()))
-    }
-
-    /// How long a contractor may take that is bound, in milliseconds.
-    pub(super) fn perform_ms(&self) -> u64 {
-        let own = self.task.as_ref().and_then(|task| task.perform_ms);
-        own.unwrap_or(self.policy().timers_ms.perform)
+    /// How long its owner may take, in milliseconds, where the assignment says so.
+    pub(super) fn perform_ms(&self) -> Option<u64> {
+        self.perform_ms
     }
 
     /// Whether it may hold an offer that came in no message.
     pub(super) fn is_direct(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.is_direct)
+        self.is_direct
     }
 
     /// Leads of the team that called it off, and take no other part in it.
     pub(super) fn leads(&self) -> &[Party] {
-        self.task.as_ref().map_or(&[], |task| &task.leads)
+        &self.leads
     }
 
     /// As [`Self::leads`].
     pub(super) fn leads_mut(&mut self) -> &mut [Party] {
-        self.task.as_mut().map_or(&mut [], |task| task.leads_mut())
+        &mut self.leads
     }
 
-    /// A lead that calls the task off is heard from then on, whatever its part in it.
-    pub(crate) fn admit_lead(&mut self, incoming: &Incoming) {
-        let is_new = incoming.leads && self.speaker(&incoming.from).is_none();
-        if let Some(task) = self.task.as_mut().filter(|_| is_new) {
-            task.leads.push(Party::new(incoming.from.clone()));
-        }
-    }
-
-    /// The team calls it off.
-    pub(crate) fn handle_call_off(&mut self, context: &mut InputContext<'_>) {
-        if self.phase != Phase::Cancelling {
-            self.cancel(context);
-        }
-    }
-
-    /// A member has left the team: its award is lost as by FAILURE{decommit} (docs/spec/team.md#tm-51).
-    pub(crate) fn handle_member_left(&mut self, agent: &AgentId, context: &mut InputContext<'_>) {
-        let Some((lot, award)) = self.session_of(agent).and_then(|index| self.awards.of_session(index)) else { return };
-        let failure = Failure { phase: FailurePhase::Decommit, code: LEFT.to_owned(), retryable: false, penalty: None };
-        match award.stage {
-            AwardStage::Awarded => self.lose_award(lot, AwardLoss::Failed, failure, context),
-            AwardStage::Committed => self.lose_award(lot, AwardLoss::PerformFailed, failure, context),
-            AwardStage::CancelPending => self.answer_cancel(lot, CancelAnswer::Failed(failure), context),
-            AwardStage::Done => {}
-        }
-    }
-
-    /// The team has concluded without it: its lead is told the result as well (docs/spec/team.md#tm-49).
-    pub(crate) fn outlive_team(&mut self, lead: AgentId) {
-        let is_told = lead == self.initiator.agent;
-        if let Some(task) = self.task.as_mut().filter(|_| !is_told) {
-            task.heir = Some(lead);
-        }
-    }
-
-    /// Tells the lead of a team that has concluded what the assigner is told.
-    pub(super) fn tell_heir(&self, from: &AgentId, told: &Notification, context: &mut InputContext<'_>) {
-        if let Some(heir) = self.task.as_ref().and_then(|task| task.heir.as_ref()) {
-            let delivery = self.header.delivery(context, heir, told.clone());
-            context.deliver(Deliver { from: Some(from.clone()), ..delivery });
-        }
+    /// Whom its result is told beside the assigner.
+    pub(super) fn heir(&self) -> Option<&AgentId> {
+        self.heir.as_ref()
     }
 
     /// Remembers why an award was lost: where nothing better is known, the task failed for want of a candidate.
     pub(super) fn note_loss(&mut self, loss: AwardLoss, failure: &Failure) {
-        let Some(task) = &mut self.task else { return };
-        task.lost = match loss {
+        self.lost = match loss {
             AwardLoss::ConfirmTimeout | AwardLoss::PerformTimeout => Some(Box::from("timeout")),
             AwardLoss::Failed | AwardLoss::PerformFailed => Some(Box::from(failure.code.as_str())),
             AwardLoss::Refused
@@ -187,43 +199,27 @@ impl ContractNet {
 
     /// Remembers what the owner reports, until the team is told.
     pub(super) fn note_result(&mut self, result: Option<&str>) {
-        if let Some(task) = &mut self.task {
-            task.result = result.map(Box::from);
-        }
+        self.result = result.map(Box::from);
     }
 
-    /// Tells the team where the task stands, if that has changed.
-    pub(crate) fn report_progress(&mut self, context: &mut InputContext<'_>) {
-        let (status, owner) = match self.header.outcome {
-            None => match self.awards.session_at(AwardStage::Committed) {
-                Some(session) => (TaskStatus::Running, Some(session)),
-                None => (TaskStatus::Open, None),
-            },
-            Some(Outcome::Completed) => (TaskStatus::Done, self.awards.session_at(AwardStage::Done)),
-            Some(_) => (TaskStatus::Failed, None),
-        };
-        let code = (status == TaskStatus::Failed).then(|| self.failure_code());
-        let Some(task) = self.task.as_mut().filter(|task| task.reported != (status, owner)) else { return };
-        task.reported = (status, owner);
-        let progress = TaskProgress {
-            status,
-            owner: owner.and_then(|index| self.sessions.get(index)).map(|session| session.party.agent.clone()),
-            result: task.result.take(),
-            code,
-        };
-        let deed = FamilyDeed::Progress(task.brief.task, progress);
-        context.orders.give(FamilyOrder { to: task.brief.team.clone(), cause: self.header.chain, deed });
-    }
-
-    /// Why a task has failed.
-    fn failure_code(&self) -> Box<str> {
-        let lost = self.task.as_ref().and_then(|task| task.lost.clone());
-        match self.header.outcome {
-            Some(Outcome::NoOffers | Outcome::Incomplete) => Box::from("no_offers"),
-            Some(Outcome::Cancelled) => Box::from("cancelled"),
-            Some(Outcome::Timeout) => Box::from("timeout"),
-            Some(Outcome::Aborted) => Box::from("aborted"),
-            Some(_) | None => lost.unwrap_or_else(|| Box::from("no_candidate")),
+    /// Why it has failed.
+    fn failure_code(&self, outcome: Outcome) -> Box<str> {
+        match outcome {
+            Outcome::NoOffers | Outcome::Incomplete => Box::from("no_offers"),
+            Outcome::Cancelled => Box::from("cancelled"),
+            Outcome::Timeout => Box::from("timeout"),
+            Outcome::Aborted => Box::from("aborted"),
+            Outcome::NoCandidate
+            | Outcome::Completed
+            | Outcome::Agreement
+            | Outcome::NoAgreement
+            | Outcome::Ended
+            | Outcome::Concluded
+            | Outcome::Unconcluded
+            | Outcome::NotFormed
+            | Outcome::Consensus
+            | Outcome::Plurality
+            | Outcome::NoAnswer => self.lost.clone().unwrap_or_else(|| Box::from("no_candidate")),
         }
     }
 }

@@ -7,16 +7,18 @@ use schemas::delivery::{CloseReason, Notification, Outcome, RejectReason, Reject
 use schemas::digest::canonical;
 use schemas::ids::Capability;
 use schemas::team::{AtConclusion, Spoken, VoteRules};
-use schemas::{AgentId, DeliveryId, Digest, RegisterValue};
+use schemas::{AgentId, DeliveryId, Digest, RegisterKey, RegisterValue};
 
 use super::ballot::{Ballot, ConclusionText, VoteResult};
 use super::roster::{JoinOffer, MemberStanding};
+use super::rules::WellSaid;
+use super::tasks::TasksAwaited;
 use super::told::TeamChange;
 use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::effect::{Deliver, Event};
-use crate::negotiation::family::FamilyDeed;
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
 use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::Phase;
 
@@ -224,8 +226,15 @@ impl Team {
     }
 
     /// SAY (docs/spec/team.md#tm-25).
-    pub(super) fn say(&mut self, index: usize, text: Box<str>, next: usize, context: &mut InputContext<'_>) {
-        let said = Some(Spoken::Text { text: text.to_string() });
+    pub(super) fn say(&mut self, index: usize, said: WellSaid, context: &mut InputContext<'_>) {
+        let WellSaid { text, next, sketch, repeats } = said;
+        if let (Some(sketch), None) = (sketch, repeats) {
+            self.says.keep(self.step.saturating_add(1), sketch);
+        }
+        let said = Some(match repeats {
+            Some(repeats) => Spoken::Repeats { repeats },
+            None => Spoken::Text { text: text.to_string() },
+        });
         self.note_said(index, text);
         self.advance(Some(next), &TeamChange { by: Some(index), said, ..TeamChange::default() }, context);
     }
@@ -366,5 +375,76 @@ impl Team {
     /// An engine met a register conflict, or a panic: nothing more may be concluded.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.end(Outcome::Aborted, Some(code), None, context);
+    }
+
+    /// ASSIGN (docs/spec/team.md#tm-26): opens the tasks, and waits for them or goes on.
+    pub(super) fn assign(
+        &mut self,
+        index: usize,
+        openings: Vec<TaskOpening>,
+        is_awaited: bool,
+        context: &mut InputContext<'_>,
+    ) {
+        let first = self.tasks.count() + 1;
+        for opening in openings {
+            self.tasks.open_next(&opening.brief.title, self.step.saturating_add(1));
+            let (to, cause) = (opening.id.clone(), self.header.chain);
+            context.orders.give(FamilyOrder { to, cause, deed: FamilyDeed::OpenTask(Box::new(opening)) });
+        }
+        let numbers: Vec<u32> = (first..=self.tasks.count()).collect();
+        let tasks = numbers.iter().filter_map(|number| self.tasks.told(*number)).collect();
+        let change = TeamChange { by: Some(index), tasks, ..TeamChange::default() };
+        if is_awaited && !numbers.is_empty() {
+            self.turn = self.turn.saturating_add(1);
+            self.wait_for(Phase::Awaiting, index, numbers, &change, context);
+        } else {
+            self.advance(Some(index), &change, context);
+        }
+    }
+
+    /// Until these tasks have ended; then the setter has the floor.
+    fn wait_for(
+        &mut self,
+        phase: Phase,
+        setter: usize,
+        tasks: Vec<u32>,
+        change: &TeamChange,
+        context: &mut InputContext<'_>,
+    ) {
+        self.awaited = Some(TasksAwaited::new(setter, tasks));
+        self.enter(phase, context);
+        self.tell(change, context);
+    }
+
+    /// The tasks that are still waited for, ascending.
+    pub(super) fn waits(&self) -> Vec<u32> {
+        self.awaited.as_ref().map(|awaited| awaited.open(&self.tasks)).unwrap_or_default()
+    }
+
+    /// A task stands otherwise than before; its end is a step (docs/spec/team.md#tm-45).
+    pub(crate) fn handle_progress(&mut self, number: u32, progress: TaskProgress, context: &mut InputContext<'_>) {
+        // Of an aborted task nothing may wait for the register: it may hold something else.
+        let is_registered = progress.code.as_deref() != Some("aborted");
+        if !self.tasks.note(number, progress) {
+            return;
+        }
+        let id = self.header.id.task(number).filter(|_| is_registered);
+        let tasks = self.tasks.told(number).into_iter().collect();
+        let change = TeamChange { tasks, after: id.map(RegisterKey::Closed), ..TeamChange::default() };
+        match &self.awaited {
+            Some(awaited) if self.waits().is_empty() => {
+                let setter = awaited.setter();
+                self.discuss(Some(setter), &change, context);
+            }
+            Some(_) | None => self.tell(&change, context),
+        }
+    }
+
+    /// Orders the same of every open task.
+    pub(super) fn order_tasks(&self, deed: impl Fn() -> FamilyDeed, context: &mut InputContext<'_>) {
+        for number in self.tasks.open() {
+            let Some(to) = self.header.id.task(number) else { continue };
+            context.orders.give(FamilyOrder { to, cause: self.header.chain, deed: deed() });
+        }
     }
 }

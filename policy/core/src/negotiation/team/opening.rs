@@ -11,6 +11,7 @@ use schemas::team::{
 };
 use schemas::{AgentId, Digest, Timestamp, WireTime};
 
+use super::repetition::DistinctSays;
 use super::roster::{Called, Roster};
 use super::tasks::TaskList;
 use super::{POLICY_WORD, Team, call_ordinal};
@@ -115,6 +116,7 @@ fn new_team(
         ballot: None,
         attempts: 0,
         recap: std::collections::VecDeque::new(),
+        says: DistinctSays::default(),
         tasks: TaskList::default(),
         awaited: None,
         ended: None,

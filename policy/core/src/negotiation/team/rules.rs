@@ -5,12 +5,13 @@ use std::ops::Deref;
 use schemas::bargain::Join;
 use schemas::delivery::Disposition;
 use schemas::payload::{Accept, Offer};
-use schemas::team::{Assign, AtConclusion, Conclude, Pause, Say, TaskMode};
+use schemas::team::{Assign, AtConclusion, Conclude, OnRepeat, Pause, Say, TaskMode};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
 use super::Team;
 use super::assigning::Assignment;
 use super::ballot::ConclusionText;
+use super::repetition::Sketch;
 use super::roster::{JoinOffer, MemberStanding};
 use crate::acceptance::gate::{self, CallGates};
 use crate::acceptance::score::score;
@@ -29,10 +30,7 @@ pub(crate) enum TeamAction {
     Strike,
     Join(JoinOffer, Vec<schemas::ids::Capability>),
     Decline,
-    Say {
-        text: Box<str>,
-        next: usize,
-    },
+    Say(Box<WellSaid>),
     /// The tasks it opens, and whether they are waited for.
     Assign(Vec<TaskOpening>, bool),
     /// The numbers of tasks, and why they are waited for.
@@ -41,6 +39,18 @@ pub(crate) enum TeamAction {
     Vote(bool),
     Leave,
     Cancel,
+}
+
+/// A say that is heard.
+#[derive(Debug)]
+pub(crate) struct WellSaid {
+    pub(super) text: Box<str>,
+    /// Index of who gets the floor.
+    pub(super) next: usize,
+    /// For later says to be compared with; absent where nobody compares.
+    pub(super) sketch: Option<Sketch>,
+    /// The step whose say it repeats.
+    pub(super) repeats: Option<u32>,
 }
 
 /// The acts by which the floor is used.
@@ -234,7 +244,12 @@ impl Judge<'_> {
             Some(next) => self.roster.active(next).ok_or_else(unknown)?,
             None => self.roster.next_after(speaker).unwrap_or(speaker),
         };
-        Ok(TeamAction::Say { text: Box::from(say.text.as_str()), next })
+        let sketch = (self.rules.on_repeat != OnRepeat::Pass).then(|| Sketch::of(&say.text));
+        let repeats = sketch.as_ref().and_then(|sketch| self.says.repeated_by(sketch, self.rules.repeat_ppm));
+        if repeats.is_some() && self.rules.on_repeat == OnRepeat::Refuse {
+            return Err(Misjudged::plain(Disposition::PolicyReject, NotUnderstoodReason::Repeated));
+        }
+        Ok(TeamAction::Say(Box::new(WellSaid { text: Box::from(say.text.as_str()), next, sketch, repeats })))
     }
 
     fn judge_pause(&self, pause: &Pause) -> Result<TeamAction, Misjudged> {

@@ -1,14 +1,10 @@
 //! The tasks of a team, as it knows them, and what it waits for (docs/spec/team.md#tasks).
 
+use schemas::Digest;
 use schemas::team::{TASKS_MAX, TaskStatus, TeamTask};
-use schemas::{AgentId, Digest, RegisterKey};
 use serde::{Deserialize, Serialize};
 
-use super::Team;
-use super::told::TeamChange;
-use crate::negotiation::InputContext;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
-use crate::protocol::Phase;
+use crate::negotiation::family::TaskProgress;
 
 /// Bytes of texts that a view shows before it cuts results: 64 KiB.
 const VIEW_BYTES_MAX: usize = 64 * 1024;
@@ -36,6 +32,11 @@ pub(super) struct TasksAwaited {
 }
 
 impl TaskList {
+    /// Adds a task that a step opens.
+    pub(super) fn open_next(&mut self, title: &str, step: u32) {
+        self.0.push(KnownTask { title: Box::from(title), step, progress: TaskProgress::OPEN });
+    }
+
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
@@ -66,7 +67,7 @@ impl TaskList {
     }
 
     /// Notes where a task stands; whether it has ended just now.
-    fn note(&mut self, number: u32, progress: TaskProgress) -> bool {
+    pub(super) fn note(&mut self, number: u32, progress: TaskProgress) -> bool {
         let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
         let Some(task) = index.and_then(|index| self.0.get_mut(index)) else { return false };
         let ends_now = progress.has_ended() && !task.progress.has_ended();
@@ -75,7 +76,7 @@ impl TaskList {
     }
 
     /// As members are told it when it changes.
-    fn told(&self, number: u32) -> Option<TeamTask> {
+    pub(super) fn told(&self, number: u32) -> Option<TeamTask> {
         let task = self.task(number)?;
         let is_open = task.progress.status == TaskStatus::Open;
         Some(TeamTask { title: is_open.then(|| task.title.to_string()), ..task.shown(number) })
@@ -135,88 +136,22 @@ impl KnownTask {
 }
 
 impl TasksAwaited {
+    pub(super) fn new(setter: usize, tasks: Vec<u32>) -> Self {
+        Self { setter, tasks }
+    }
+
+    /// Index of the member that gets the floor once they have ended.
+    pub(super) fn setter(&self) -> usize {
+        self.setter
+    }
+
+    /// Those that are open, ascending.
+    pub(super) fn open(&self, tasks: &TaskList) -> Vec<u32> {
+        self.tasks.iter().copied().filter(|number| tasks.is_open(*number)).collect()
+    }
+
     /// Whether whom and what it names is there.
     pub(super) fn is_within(&self, members: usize, tasks: &TaskList) -> bool {
         self.setter < members && self.tasks.iter().all(|number| tasks.knows(*number))
-    }
-}
-
-impl Team {
-    /// ASSIGN (docs/spec/team.md#tm-26): opens the tasks, and waits for them or goes on.
-    pub(super) fn assign(
-        &mut self,
-        index: usize,
-        openings: Vec<TaskOpening>,
-        is_awaited: bool,
-        context: &mut InputContext<'_>,
-    ) {
-        let first = self.tasks.count() + 1;
-        for opening in openings {
-            let title = Box::from(opening.brief.title.as_str());
-            self.tasks.0.push(KnownTask { title, step: self.step.saturating_add(1), progress: TaskProgress::OPEN });
-            let (to, cause) = (opening.id.clone(), self.header.chain);
-            context.orders.give(FamilyOrder { to, cause, deed: FamilyDeed::OpenTask(Box::new(opening)) });
-        }
-        let numbers: Vec<u32> = (first..=self.tasks.count()).collect();
-        let tasks = numbers.iter().filter_map(|number| self.tasks.told(*number)).collect();
-        let change = TeamChange { by: Some(index), tasks, ..TeamChange::default() };
-        if is_awaited && !numbers.is_empty() {
-            self.turn = self.turn.saturating_add(1);
-            self.wait_for(Phase::Awaiting, index, numbers, &change, context);
-        } else {
-            self.advance(Some(index), &change, context);
-        }
-    }
-
-    /// Until these tasks have ended; then the setter has the floor.
-    pub(super) fn wait_for(
-        &mut self,
-        phase: Phase,
-        setter: usize,
-        tasks: Vec<u32>,
-        change: &TeamChange,
-        context: &mut InputContext<'_>,
-    ) {
-        self.awaited = Some(TasksAwaited { setter, tasks });
-        self.enter(phase, context);
-        self.tell(change, context);
-    }
-
-    /// The tasks that are still waited for, ascending.
-    pub(super) fn waits(&self) -> Vec<u32> {
-        let awaited = self.awaited.iter().flat_map(|awaited| &awaited.tasks);
-        awaited.copied().filter(|number| self.tasks.is_open(*number)).collect()
-    }
-
-    /// A task stands otherwise than before; its end is a step (docs/spec/team.md#tm-45).
-    pub(crate) fn handle_progress(&mut self, number: u32, progress: TaskProgress, context: &mut InputContext<'_>) {
-        // Of an aborted task nothing may wait for the register: it may hold something else.
-        let is_registered = progress.code.as_deref() != Some("aborted");
-        if !self.tasks.note(number, progress) {
-            return;
-        }
-        let id = self.header.id.task(number).filter(|_| is_registered);
-        let tasks = self.tasks.told(number).into_iter().collect();
-        let change = TeamChange { tasks, after: id.map(RegisterKey::Closed), ..TeamChange::default() };
-        match &self.awaited {
-            Some(awaited) if self.waits().is_empty() => {
-                let setter = awaited.setter;
-                self.discuss(Some(setter), &change, context);
-            }
-            Some(_) | None => self.tell(&change, context),
-        }
-    }
-
-    /// Orders the same of every open task.
-    pub(super) fn order_tasks(&self, deed: impl Fn() -> FamilyDeed, context: &mut InputContext<'_>) {
-        for number in self.tasks.open() {
-            let Some(to) = self.header.id.task(number) else { continue };
-            context.orders.give(FamilyOrder { to, cause: self.header.chain, deed: deed() });
-        }
-    }
-
-    /// The agent that leads, whom its tasks obey.
-    pub(crate) fn lead(&self) -> Option<&AgentId> {
-        self.roster.lead().map(|lead| self.roster.agent(lead))
     }
 }

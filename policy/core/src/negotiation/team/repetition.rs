@@ -1,0 +1,156 @@
+//! When a say repeats an earlier one (docs/spec/team.md#tm-52). Integers alone, and no tables of Unicode, which change with the
+//! compiler.
+
+use std::collections::VecDeque;
+
+use schemas::digest::{FNV_START, fnv};
+use serde::{Deserialize, Serialize};
+
+/// Consecutive words that are compared as one.
+const SHINGLE_WORDS: usize = 3;
+/// Shingles of a text that are kept: the smallest.
+const SKETCH_LEN: usize = 128;
+/// Says that a text is compared with: the latest that repeat no other.
+const LOOK_BACK: usize = 16;
+/// The whole, in parts per million.
+const PPM: usize = 1_000_000;
+
+/// The smallest shingles of a text, each once, ascending.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Sketch(Box<[u64]>);
+
+/// The latest says that repeat no other, with their steps, the oldest first.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct DistinctSays(VecDeque<(u32, Sketch)>);
+
+impl Sketch {
+    pub(super) fn of(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        let words = words(&text);
+        let hash = |run: &[&str]| fnv(FNV_START, run.join(" ").as_bytes());
+        let mut shingles: Vec<u64> = match words.len() {
+            0..SHINGLE_WORDS => vec![hash(&words)],
+            _ => words.windows(SHINGLE_WORDS).map(hash).collect(),
+        };
+        shingles.sort_unstable();
+        shingles.dedup();
+        shingles.truncate(SKETCH_LEN);
+        Self(shingles.into_boxed_slice())
+    }
+
+    /// The share of the smallest shingles of both texts together that is in both, in parts per million.
+    fn similarity_ppm(&self, other: &Self) -> u32 {
+        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let (mut all, mut shared) = (0, 0);
+        while all < SKETCH_LEN {
+            let Some(smallest) = own.peek().into_iter().chain(others.peek()).min().copied().copied() else { break };
+            let is_own = own.next_if_eq(&&smallest).is_some();
+            let is_others = others.next_if_eq(&&smallest).is_some();
+            all += 1;
+            shared += usize::from(is_own && is_others);
+        }
+        u32::try_from(shared * PPM / all.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it is one that [`Sketch::of`] makes.
+    fn is_sound(&self) -> bool {
+        !self.0.is_empty() && self.0.len() <= SKETCH_LEN && self.0.is_sorted_by(|one, next| one < next)
+    }
+}
+
+impl DistinctSays {
+    /// The step of the most similar say, of equals the latest, if it is similar enough.
+    pub(super) fn repeated_by(&self, sketch: &Sketch, least_ppm: u32) -> Option<u32> {
+        let measured = self.0.iter().map(|(step, earlier)| (earlier.similarity_ppm(sketch), *step));
+        measured.max().filter(|(ppm, _)| *ppm >= least_ppm).map(|(_, step)| step)
+    }
+
+    /// Keeps a say that repeats no other.
+    pub(super) fn keep(&mut self, step: u32, sketch: Sketch) {
+        if self.0.len() == LOOK_BACK {
+            self.0.pop_front();
+        }
+        self.0.push_back((step, sketch));
+    }
+
+    /// What the comparison relies on, and a snapshot might not keep.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let is_sound = self.0.len() <= LOOK_BACK && self.0.iter().all(|(_, sketch)| sketch.is_sound());
+        if is_sound { Ok(()) } else { Err("what was said in a team is kept in no order") }
+    }
+}
+
+/// Runs of ASCII letters and digits; every character that is not ASCII is one by itself.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = if first.is_ascii_alphanumeric() {
+            rest.find(|next: char| !next.is_ascii_alphanumeric()).unwrap_or(rest.len())
+        } else {
+            first.len_utf8()
+        };
+        let (word, behind) = rest.split_at(length);
+        if first.is_ascii_alphanumeric() || !first.is_ascii() {
+            words.push(word);
+        }
+        rest = behind;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn similarity(one: &str, other: &str) -> u32 {
+        Sketch::of(one).similarity_ppm(&Sketch::of(other))
+    }
+
+    #[test]
+    fn words_are_runs_of_ascii_and_single_characters_of_all_else() {
+        assert_eq!(words("we draw2, figure--2"), ["we", "draw2", "figure", "2"]);
+        assert_eq!(words("an übersicht 図表"), ["an", "ü", "bersicht", "図", "表"]);
+        assert_eq!(words(" !-"), [""; 0]);
+    }
+
+    #[test]
+    fn case_and_punctuation_do_not_count_and_words_do() {
+        assert_eq!(similarity("I take the related work.", "i TAKE the, related -- work"), 1_000_000);
+        assert_eq!(similarity("a b c d", "a b c e"), 333_333, "one of three shingles is in both");
+        assert_eq!(similarity("we draw", "we write"), 0, "fewer than three words are one shingle");
+        assert_eq!(similarity("?", "!"), 1_000_000, "and no words at all are one too");
+    }
+
+    #[test]
+    fn of_long_texts_the_smallest_shingles_are_compared() {
+        let text = |from: u32| (from..from + 400).map(|word| format!("w{word} ")).collect::<String>();
+        assert_eq!(Sketch::of(&text(0)).0.len(), SKETCH_LEN);
+        assert_eq!(similarity(&text(0), &text(0)), 1_000_000);
+        assert_eq!(similarity(&text(0), &text(400)), 0);
+        // 200 of 600 words.
+        assert!((200_000..450_000).contains(&similarity(&text(0), &text(200))), "{}", similarity(&text(0), &text(200)));
+    }
+
+    #[test]
+    fn the_most_similar_is_named_and_of_equals_the_latest() {
+        let mut says = DistinctSays::default();
+        for (step, text) in [(2, "a b c d"), (3, "a b c x"), (4, "a b c d"), (5, "q r s t")] {
+            says.keep(step, Sketch::of(text));
+        }
+        assert_eq!(says.repeated_by(&Sketch::of("a b c d"), 700_000), Some(4));
+        assert_eq!(says.repeated_by(&Sketch::of("a b c y"), 333_333), Some(4));
+        assert_eq!(says.repeated_by(&Sketch::of("a b c y"), 333_334), None);
+    }
+
+    #[test]
+    fn a_say_is_compared_with_the_latest_sixteen() {
+        let mut says = DistinctSays::default();
+        for step in 1..=17 {
+            says.keep(step, Sketch::of(&format!("say {step}")));
+        }
+        assert_eq!(says.repeated_by(&Sketch::of("say 1"), 1_000_000), None);
+        assert_eq!(says.repeated_by(&Sketch::of("say 2"), 1_000_000), Some(2));
+        assert!(says.check().is_ok());
+    }
+}
