@@ -104,10 +104,12 @@ impl Routine for WasmRoutine {
             let is_given_up = Arc::clone(&watch.0);
             let (told, result) = oneshot::channel();
             let running = thread::Builder::new().name("module".to_owned()).spawn(move || {
-                let _place = place;
                 yield_to_others();
+                let ran = sandbox.run(&request.text, || is_given_up.load(Ordering::Relaxed));
+                // Its place is free before anybody can ask for the next run.
+                drop(place);
                 // Whoever waited may have gone.
-                let _ = told.send(sandbox.run(&request.text, || is_given_up.load(Ordering::Relaxed)));
+                let _ = told.send(ran);
             });
             running.map_err(|_| RoutineFault::Busy)?;
             result.await.unwrap_or_else(|_| Err(RoutineFault::Failed("the interpreter panicked".to_owned())))

@@ -9,7 +9,7 @@ use agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineFault, Routine
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use routine_wasm::{HOSTILE, PARCEL_PRICE, WasmLimits, WasmRoutine};
+use routine_wasm::{HOSTILE, PARCEL_PRICE, WASM_RUNS_MAX, WasmLimits, WasmRoutine};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::TraceContext;
 
@@ -54,6 +54,22 @@ async fn native_http_and_wasm_give_the_same_result() {
             let is_failure = matches!(fault, RoutineFault::Failed(_) | RoutineFault::Unavailable(_));
             assert!(is_failure, "{:?} {text}: {fault}", routine.kind());
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_may_run_at_once_can_ask_again_as_soon_as_they_are_answered() {
+    let routine = Arc::new(WasmRoutine::try_new(PARCEL_PRICE, WasmLimits::default()).unwrap());
+    let askers = (0..WASM_RUNS_MAX).map(|_| {
+        let routine = Arc::clone(&routine);
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                assert_eq!(routine.run(request("1250")).await, parcel_price("1250").map_err(RoutineFault::Failed));
+            }
+        })
+    });
+    for asker in askers.collect::<Vec<_>>() {
+        asker.await.unwrap();
     }
 }
 
