@@ -25,11 +25,11 @@ use schemas::payload::{Cfp, Terms};
 use schemas::team::{Brief, TaskAward, TeamCall, TeamRules, TeamSpec};
 use schemas::{AgentId, NegotiationId};
 
-pub use agent::{Finder, JobDone, TeamAgent, TeamHands, TeamJob};
+pub use agent::{Advisor, Finder, JobDone, TeamAgent, TeamHands, TeamJob};
 pub use playing::{ScenarioPlanner, ScenarioWorker};
 pub use scenario::Scenario;
 pub use script::{ScriptedSpeaker, Vote};
-pub use speaker::{AssignMove, Speaker, TeamMove};
+pub use speaker::{AdvisedSpeaker, AssignMove, PassingSpeaker, Speaker, TeamMove};
 pub use view::TeamView;
 pub use worker::{FunctionWorker, WorkRequest, WorkRunner, Worker};
 

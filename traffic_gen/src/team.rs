@@ -101,7 +101,7 @@ pub async fn play(
         let way: (Arc<dyn Transport>, _, _) = ((context.access.transport)(&agent.name), identity, options);
         let worker = WorkRunner::new(ScenarioWorker::new(Arc::clone(scenario)));
         let finder = SearchFinder { control: context.access.control.clone(), token: way.1.token.clone() };
-        let hands = TeamHands { worker, finder: Some(Arc::new(finder)) };
+        let hands = TeamHands { worker, finder: Some(Arc::new(finder)), advisor: None };
         let planner = ScenarioPlanner::new(Arc::clone(scenario), agent.name.clone());
         running.push(TeamAgent::spawn(planner, hands, way, cancel.clone()));
     }

@@ -33,7 +33,7 @@ use super::{TaskPlan, TeamPlanner, TeamRequest};
 use crate::open::OpenNegotiations;
 use crate::strategy::{Action, CallAddress, Outgoing, SendOutcome, Sent, Strategy};
 
-pub use jobs::{Finder, JobDone, TeamHands, TeamJob};
+pub use jobs::{Advisor, Finder, JobDone, TeamHands, TeamJob};
 pub use owned::{OwnedTask, TaskStage};
 
 /// `reason` of the CANCEL that an assigner asked for: the only one that awaits an answer.
@@ -123,7 +123,19 @@ impl TeamAgent {
                 }
                 self.call_found(now, &team, request, of)
             }
+            JobDone::Advised { team, turn, advice } => {
+                let said = self.memberships.part(&team).and_then(|membership| membership.handle_advice(turn, advice));
+                said.map(|payload| Outgoing::new(team, payload).into()).into_iter().collect()
+            }
         }
+    }
+
+    /// Hands out what a member wants advice about.
+    fn ask(&mut self, now: Timestamp, team: &NegotiationId) -> Vec<Action> {
+        let question = self.memberships.part(team).and_then(|membership| membership.poll_question());
+        question
+            .map(|view| self.pass_on(now, TeamJob::Advise { asked_at: now, view: Box::new(view) }))
+            .unwrap_or_default()
     }
 
     fn call_found(
@@ -327,12 +339,13 @@ impl Strategy for TeamAgent {
                 Vec::new()
             }
         });
+        actions.extend(self.ask(now, id));
         actions
     }
 
-    fn handle_sent(&mut self, _now: Timestamp, sent: &Sent) -> Vec<Action> {
+    fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
         let id = &sent.negotiation;
-        match &sent.outcome {
+        let mut actions = match &sent.outcome {
             SendOutcome::Accepted { .. } => Vec::new(),
             SendOutcome::Refused(_) | SendOutcome::Unanswered if sent.act == Act::Cfp => self.leave(id),
             SendOutcome::Refused(refusal) => {
@@ -344,7 +357,9 @@ impl Strategy for TeamAgent {
             }
             // Its floor lapses, or its task does.
             SendOutcome::Unanswered => Vec::new(),
-        }
+        };
+        actions.extend(self.ask(now, id));
+        actions
     }
 }
 

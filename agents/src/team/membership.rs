@@ -44,6 +44,27 @@ pub struct TeamSide {
     waited: Option<(u32, BTreeSet<u32>)>,
     /// The conclusion it has voted on.
     voted: Option<OfferId>,
+    /// What is asked about, until it is answered.
+    asked: Option<AskedTurn>,
+    /// What is to be asked.
+    question: Option<TeamView>,
+}
+
+/// A turn about which advice is asked: its number, and whether only a conclusion is taken in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedTurn {
+    /// The turn.
+    pub turn: u32,
+    /// Whether the team only concludes.
+    pub is_concluding: bool,
+}
+
+impl AskedTurn {
+    /// The turn that a member takes now.
+    #[must_use]
+    pub fn of(view: &TeamView) -> Self {
+        Self { turn: view.turn, is_concluding: view.state == TeamState::Concluding }
+    }
 }
 
 /// An act that was sent.
@@ -58,7 +79,7 @@ impl TeamSide {
     /// A member that speaks like this.
     #[must_use]
     pub fn new(view: TeamView, speaker: Box<dyn Speaker>) -> Self {
-        Self { view, speaker, made: None, refused: (0, 0), waited: None, voted: None }
+        Self { view, speaker, made: None, refused: (0, 0), waited: None, voted: None, asked: None, question: None }
     }
 
     /// What it knows.
@@ -100,6 +121,21 @@ impl TeamSide {
             None => {}
         }
         if is_latest { self.speak() } else { None }
+    }
+
+    /// What advice is to be asked about, once.
+    pub fn poll_question(&mut self) -> Option<TeamView> {
+        self.question.take()
+    }
+
+    /// Takes advice about a turn; none where nobody could give any. Advice about a turn that is over is none.
+    pub fn handle_advice(&mut self, turn: AskedTurn, advice: Option<TeamMove>) -> Option<Payload> {
+        self.asked.take_if(|asked| *asked == turn)?;
+        if !self.view.has_floor() || self.made.is_some() || AskedTurn::of(&self.view) != turn {
+            return None;
+        }
+        let next = advice.unwrap_or_else(|| self.speaker.speak(&self.view));
+        Some(self.make(next))
     }
 
     /// The exchange, or a gateway, has refused an act of its own.
@@ -213,6 +249,13 @@ impl TeamSide {
     fn speak(&mut self) -> Option<Payload> {
         // What it has done in this turn is still under way.
         if !self.view.has_floor() || self.made.is_some() {
+            return None;
+        }
+        if self.speaker.is_advised() {
+            let turn = AskedTurn::of(&self.view);
+            if self.asked.replace(turn) != Some(turn) {
+                self.question = Some(self.view.clone());
+            }
             return None;
         }
         let next = self.speaker.speak(&self.view);

@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use super::view::TeamView;
 
+/// What is concluded where a member must conclude and has nothing to say.
+const NO_CONCLUSION: &str = "no conclusion";
+
 /// Decides what a member says. No clock, no input or output.
 pub trait Speaker: Send {
     /// The member holds the floor.
@@ -16,6 +19,52 @@ pub trait Speaker: Send {
     fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
         let _ = (view, conclusion);
         true
+    }
+
+    /// Whether somebody else is asked first what it says: its agent hands the view out as a
+    /// [`TeamJob::Advise`](super::TeamJob), and [`Speaker::speak`] serves where no advice comes.
+    fn is_advised(&self) -> bool {
+        false
+    }
+}
+
+/// A member that says what its [`Advisor`](super::Advisor) advises, and where none does, what another speaker says.
+pub struct AdvisedSpeaker {
+    otherwise: Box<dyn Speaker>,
+}
+
+impl AdvisedSpeaker {
+    /// A member with somebody to ask; `otherwise` speaks where no advice comes, and votes.
+    #[must_use]
+    pub fn new(otherwise: impl Speaker + 'static) -> Self {
+        Self { otherwise: Box::new(otherwise) }
+    }
+}
+
+impl Speaker for AdvisedSpeaker {
+    fn speak(&mut self, view: &TeamView) -> TeamMove {
+        self.otherwise.speak(view)
+    }
+
+    fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
+        self.otherwise.vote(view, conclusion)
+    }
+
+    fn is_advised(&self) -> bool {
+        true
+    }
+}
+
+/// A member that passes every turn, and concludes that there is nothing to conclude.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PassingSpeaker;
+
+impl Speaker for PassingSpeaker {
+    fn speak(&mut self, view: &TeamView) -> TeamMove {
+        match view.state {
+            TeamState::Concluding => TeamMove::Conclude { text: NO_CONCLUSION.to_owned() },
+            TeamState::Discussing | TeamState::Awaiting | TeamState::Paused | TeamState::Voting => pass(view),
+        }
     }
 }
 
@@ -127,7 +176,7 @@ pub fn coerced(next: TeamMove, view: &TeamView) -> TeamMove {
             }
             TeamMove::Pause { triggers: Some(known), text: text.map(cut) }
         }
-        TeamMove::Conclude { text } if text.is_empty() => TeamMove::Conclude { text: "no conclusion".to_owned() },
+        TeamMove::Conclude { text } if text.is_empty() => TeamMove::Conclude { text: NO_CONCLUSION.to_owned() },
         TeamMove::Conclude { text } => TeamMove::Conclude { text: cut(text) },
     }
 }

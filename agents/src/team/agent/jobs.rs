@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use schemas::team::Brief;
-use schemas::{AgentId, AwardNo, NegotiationId};
+use schemas::{AgentId, AwardNo, NegotiationId, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +13,9 @@ use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::routine::RoutineFault;
 use crate::team::TeamPlanner;
+use crate::team::membership::AskedTurn;
+use crate::team::speaker::TeamMove;
+use crate::team::view::TeamView;
 use crate::team::worker::{WorkRequest, WorkRunner};
 use crate::transport::Transport;
 
@@ -32,6 +35,13 @@ pub enum TeamJob {
         team: NegotiationId,
         /// The queries.
         queries: Vec<String>,
+    },
+    /// Advise what to say with the floor.
+    Advise {
+        /// When the question arose, in log time.
+        asked_at: Timestamp,
+        /// What the member knows.
+        view: Box<TeamView>,
     },
 }
 
@@ -54,12 +64,29 @@ pub enum JobDone {
         /// Who was found, the best first; nobody where the search failed.
         agents: Vec<AgentId>,
     },
+    /// Of advice.
+    Advised {
+        /// The team.
+        team: NegotiationId,
+        /// The turn it is for.
+        turn: AskedTurn,
+        /// What to do; absent where nobody could say.
+        advice: Option<TeamMove>,
+    },
 }
 
 /// Looks for agents.
 pub trait Finder: Send + Sync {
     /// The agent that fits each query best, in the order of queries; nobody where the search fails.
     fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>>;
+}
+
+/// Advises members what to say: a language model, a person, a program elsewhere.
+pub trait Advisor: Send + Sync {
+    /// What a member should do that has known this since `asked_at`, in log time. It holds the floor for
+    /// [`speak_ms`](schemas::team::TeamRules::speak_ms) from then on, and advice that comes later is not taken. None: the
+    /// member decides without it.
+    fn advise(&self, asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>>;
 }
 
 impl TeamJob {
@@ -78,6 +105,7 @@ impl TeamJob {
                 JobDone::Work { task: request.task, award_no, outcome: Err(RoutineFault::Busy) }
             }
             Self::Search { team, .. } => JobDone::Found { team, agents: Vec::new() },
+            Self::Advise { view, .. } => JobDone::Advised { turn: AskedTurn::of(&view), team: view.team, advice: None },
         }
     }
 }
@@ -89,13 +117,15 @@ pub struct TeamHands {
     pub worker: WorkRunner,
     /// Looks for agents; without one nobody is found.
     pub finder: Option<Arc<dyn Finder>>,
+    /// Advises what to say; without one no advice comes.
+    pub advisor: Option<Arc<dyn Advisor>>,
 }
 
 impl TeamHands {
-    /// A worker, and nobody who searches.
+    /// A worker, and nobody who searches or advises.
     #[must_use]
     pub fn new(worker: WorkRunner) -> Self {
-        Self { worker, finder: None }
+        Self { worker, finder: None, advisor: None }
     }
 
     async fn perform(self, job: TeamJob) -> JobDone {
@@ -110,6 +140,14 @@ impl TeamHands {
                     None => Vec::new(),
                 };
                 JobDone::Found { team, agents }
+            }
+            TeamJob::Advise { asked_at, view } => {
+                let (team, turn) = (view.team.clone(), AskedTurn::of(&view));
+                let advice = match &self.advisor {
+                    Some(advisor) => advisor.advise(asked_at, *view).await,
+                    None => None,
+                };
+                JobDone::Advised { team, turn, advice }
             }
         }
     }

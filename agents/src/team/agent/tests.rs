@@ -4,8 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::routine::RoutineFault;
+use crate::team::MemberPlan;
+use crate::team::membership::AskedTurn;
 use crate::team::playing::ScenarioPlanner;
 use crate::team::scenario::Scenario;
+use crate::team::speaker::{AdvisedSpeaker, PassingSpeaker, TeamMove};
+use schemas::payload::Terms;
 
 const NOW: Timestamp = Timestamp::from_ms(1_000);
 
@@ -119,6 +123,46 @@ fn an_owner_whose_sub_team_comes_to_nothing_works_alone() {
     said(&mut bob, "alice~paper~t2", closed("timeout"));
     bob.handle_done(NOW, JobDone::Found { team: id("alice~paper~s2-1"), agents: Vec::new() });
     jobs.try_recv().unwrap_err();
+}
+
+#[test]
+fn a_member_hands_its_questions_out_and_says_what_comes_back() {
+    let (mut bob, mut jobs) = agent_of("bob");
+    bob.planner = Box::new(AdvisedPlanner);
+    said(&mut bob, "alice~paper", team_call("write"));
+    let floor = json!({"act": "floor", "step": 1, "turn": 1, "turns_left": 32, "state": "discussing", "speaker": "bob",
+        "ends_by": "2026-11-20T00:10:00Z", "members": ["bob", "alice"]});
+    assert_eq!(said(&mut bob, "alice~paper", floor), Value::Null);
+    let TeamJob::Advise { asked_at, view } = jobs.try_recv().unwrap() else { panic!("no question") };
+    assert_eq!((asked_at, view.turn, view.goal.as_str()), (NOW, 1, "write"));
+    let turn = AskedTurn::of(&view);
+    let done = JobDone::Advised { team: id("alice~paper"), turn, advice: Some(TeamMove::say("I do it")) };
+    assert_eq!(payloads(&bob.handle_done(NOW, done)), [json!({"act": "say", "turn": 1, "text": "I do it"})]);
+
+    // Where too many questions wait, it goes on without advice.
+    let (sender, _full) = mpsc::channel(1);
+    sender.try_send(TeamJob::Search { team: id("alice~paper"), queries: Vec::new() }).unwrap();
+    bob.jobs = sender;
+    let floor = json!({"act": "floor", "step": 3, "turn": 3, "turns_left": 30, "state": "discussing", "speaker": "bob",
+        "ends_by": "2026-11-20T00:10:00Z"});
+    assert_eq!(said(&mut bob, "alice~paper", floor)["text"], "pass, turn 3");
+}
+
+/// Joins everything, and says what is advised.
+struct AdvisedPlanner;
+
+impl TeamPlanner for AdvisedPlanner {
+    fn join(&mut self, _team: &NegotiationId, _goal: &str, _call: &TeamCall) -> Result<MemberPlan, String> {
+        Ok(MemberPlan { terms: Terms::new(), speaker: Box::new(AdvisedSpeaker::new(PassingSpeaker)) })
+    }
+
+    fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
+        Err("no tasks".to_owned())
+    }
+
+    fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
+        Err("no tasks".to_owned())
+    }
 }
 
 fn agent_of(name: &str) -> (TeamAgent, mpsc::Receiver<TeamJob>) {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::team::script::{ScriptedSpeaker, Vote};
+use crate::team::speaker::{AdvisedSpeaker, PassingSpeaker};
 
 #[test]
 fn a_member_speaks_once_in_each_turn_that_is_its_own() {
@@ -38,6 +39,45 @@ fn a_member_goes_on_after_its_own_act_where_only_the_receipt_says_so() {
     assert_eq!(alice.view().state, TeamState::Awaiting);
     let back = Floor { tasks: vec![ended(2)], ..floor(5, 4, "alice") };
     assert_eq!(said(alice.handle_floor(&back))["text"], "last");
+}
+
+#[test]
+fn advice_is_asked_once_about_a_turn_and_taken_while_that_lasts() {
+    let turn = |turn| AskedTurn { turn, is_concluding: false };
+    let mut bob = advised("bob");
+    assert_eq!(said(bob.handle_floor(&floor(1, 1, "alice"))), Value::Null);
+    assert!(bob.poll_question().is_none());
+    assert_eq!(said(bob.handle_floor(&floor(2, 2, "bob"))), Value::Null);
+    assert_eq!(bob.poll_question().map(|view| view.turn), Some(2));
+    // A task that ends meanwhile leaves turn and question as they are.
+    bob.handle_floor(&Floor { tasks: vec![ended(1)], ..floor(3, 2, "bob") });
+    assert!(bob.poll_question().is_none());
+    assert_eq!(said(bob.handle_advice(turn(1), Some(TeamMove::say("too late")))), Value::Null);
+    let advice = Some(TeamMove::say("advised"));
+    assert_eq!(said(bob.handle_advice(turn(2), advice.clone())), json!({"act": "say", "turn": 2, "text": "advised"}));
+    assert_eq!(said(bob.handle_advice(turn(2), advice.clone())), Value::Null);
+    // The floor has gone on while it was thought about.
+    bob.handle_floor(&floor(5, 4, "bob"));
+    bob.handle_floor(&floor(6, 5, "alice"));
+    assert_eq!(said(bob.handle_advice(turn(4), advice)), Value::Null);
+    // Without advice it passes.
+    bob.handle_floor(&floor(7, 6, "bob"));
+    assert_eq!(said(bob.handle_advice(turn(6), None))["text"], "pass, turn 6");
+}
+
+#[test]
+fn a_turn_in_which_only_a_conclusion_is_taken_is_asked_about_anew() {
+    let mut bob = advised("bob");
+    bob.handle_floor(&floor(2, 2, "bob"));
+    assert!(bob.poll_question().is_some());
+    let concluding = Floor { state: TeamState::Concluding, ..floor(3, 2, "bob") };
+    bob.handle_floor(&concluding);
+    assert_eq!(bob.poll_question().map(|view| view.state), Some(TeamState::Concluding));
+    let discussing = AskedTurn { turn: 2, is_concluding: false };
+    assert_eq!(said(bob.handle_advice(discussing, Some(TeamMove::say("more")))), Value::Null);
+    let turn = AskedTurn { turn: 2, is_concluding: true };
+    let concluded = said(bob.handle_advice(turn, Some(TeamMove::say("the end"))));
+    assert_eq!(concluded, json!({"act": "conclude", "turn": 2, "text": "the end"}));
 }
 
 #[test]
@@ -150,6 +190,10 @@ fn member(me: &str, moves: Vec<TeamMove>) -> TeamSide {
     let mut view = TeamView::new(team, agent(me), "a survey".to_owned(), agent("alice"), rules);
     view.members = ["alice", "bob", "carol"].map(agent).to_vec();
     TeamSide::new(view, Box::new(ScriptedSpeaker::new(moves, None, Vec::new())))
+}
+
+fn advised(me: &str) -> TeamSide {
+    TeamSide { speaker: Box::new(AdvisedSpeaker::new(PassingSpeaker)), ..member(me, Vec::new()) }
 }
 
 fn said(payload: Option<Payload>) -> Value {
