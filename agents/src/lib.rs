@@ -9,6 +9,7 @@
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`routine`] | what carries an award out, selected by the document it pins |
 //! | [`forming`] | whom to call for a goal, from what searches found (pure) |
+//! | [`goal`] | from a goal to whom to call, and whom one has met |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`panel`] | panels: what a seat, the ranker and a reviewer answer, an agent that takes part, scripted ones |
@@ -31,6 +32,7 @@ pub mod bargain;
 pub mod contractor;
 pub mod fault;
 pub mod forming;
+pub mod goal;
 pub mod identity;
 pub mod initiator;
 #[cfg(feature = "metrics")]

@@ -14,6 +14,8 @@
 //! | [`party`] | a party of a bargain whose moves a model chooses |
 //! | [`blocking`] | consultations that a caller waits for: experiments, tests |
 //! | [`routine`] | a routine that a model carries out |
+//! | [`forming`] | a team formed by a model |
+//! | [`teammate`] | a member of a team whose turns a model takes, and a model that works on tasks |
 //! | [`prompt`] | how words of others stand in a prompt |
 //! | [`kept`] | what was asked and answered, for whoever runs the agents |
 //! | `metrics` | calls, tokens, cost and unusable answers (feature `metrics`) |
@@ -30,6 +32,7 @@ pub mod consultant;
 pub mod consultation;
 pub mod contractor;
 pub mod decider;
+pub mod forming;
 pub mod http;
 pub mod kept;
 #[cfg(feature = "metrics")]
@@ -40,6 +43,7 @@ pub mod routine;
 pub mod scripted;
 pub mod shape;
 pub mod stub;
+pub mod teammate;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +58,14 @@ pub use consultant::{Consultant, Subject};
 pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
 pub use contractor::ModelContractor;
 pub use decider::ModelDecider;
+pub use forming::{FormedByModel, ModelForming};
 pub use http::HttpModel;
 pub use kept::KeptPrompts;
 pub use routine::ModelRoutine;
 pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};
 pub use stub::StubModel;
+pub use teammate::{ModelAdvisor, ModelWorker};
 
 /// Something that completes a conversation.
 pub trait Model: Send + Sync {

@@ -54,6 +54,31 @@ pub trait TeamPlanner: Send {
     fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String>;
 }
 
+/// Joins every team, offers the same for every task, and takes every task. Its [`Advisor`] decides what it says; without advice it
+/// passes.
+#[derive(Debug, Clone, Default)]
+pub struct WillingPlanner {
+    /// What it joins with.
+    pub joins_with: Terms,
+    /// What it offers for tasks.
+    pub offers: Terms,
+}
+
+impl TeamPlanner for WillingPlanner {
+    fn join(&mut self, _team: &NegotiationId, _goal: &str, _call: &TeamCall) -> Result<MemberPlan, String> {
+        let speaker = Box::new(AdvisedSpeaker::new(PassingSpeaker));
+        Ok(MemberPlan { terms: self.joins_with.clone(), speaker })
+    }
+
+    fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
+        Ok(self.offers.clone())
+    }
+
+    fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
+        Ok(TaskPlan::Alone)
+    }
+}
+
 /// How an agent goes into a team.
 pub struct MemberPlan {
     /// What it joins with, which the policy of the call scores.

@@ -1,4 +1,6 @@
-//! `llmx team`: teams of agents, played from a file.
+//! `llmx team`: teams of agents, played from a file, or called for a goal.
+
+mod goal;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,15 @@ enum TeamCommand {
         Scenario files: docs/teams.md"
     )]
     Play(TeamPlayArgs),
+    /// Call a team for a goal on a running exchange, and print its conclusion
+    #[command(after_help = "Examples:\n  llmx team goal \"Who paints walls? Who lays floors?\"\n  \
+        llmx team goal \"a survey of agent networks\" --gateway http://127.0.0.1:8080 --model examples/team-model.toml\n  \
+        llmx team goal \"dinner for eight\" --members 3 --contacts contacts.json --json\n\n\
+        The goal is split into clauses, each is searched for, and those are called who fit best; a model may search and choose\n\
+        instead. The conclusion goes to stdout, everything else to stderr. Without a model the lead lets every member speak once\n\
+        and concludes with what they said.\n\
+        Exit codes: 1 without a conclusion or result, 2 usage or configuration. docs/teams.md")]
+    Goal(Box<goal::TeamGoalArgs>),
 }
 
 /// Arguments of `llmx team play`.
@@ -94,6 +105,7 @@ struct PlayReport<'a> {
 pub async fn run(args: TeamArgs) -> Outcome {
     match args.command {
         TeamCommand::Play(args) => play_file(args).await,
+        TeamCommand::Goal(args) => goal::run(*args).await,
     }
 }
 

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`transcript`] | what was said and done, as the members were told? |
 //! | here, [`play`] | how does a scenario run on an exchange? |
+//! | [`goal`] | how does a goal come to a conclusion on an exchange? |
 //! | [`load`] | what comes of many teams on a running exchange? |
 
+pub mod goal;
 pub mod load;
 pub mod transcript;
 

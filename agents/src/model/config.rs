@@ -31,6 +31,9 @@ pub struct ModelAgentConfig {
     /// What a model that carries awards out is told.
     #[serde(default)]
     pub routine: ModelRoutineConfig,
+    /// What a model that forms teams, and speaks and works in them, is told.
+    #[serde(default)]
+    pub team: ModelTeamConfig,
 }
 
 /// An endpoint and the limits of using it.
@@ -134,6 +137,15 @@ pub struct ModelPartyConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ModelRoutineConfig {
     /// The owner's words to the model: what the agent does, and how. Secrets do not belong here.
+    pub instructions: String,
+}
+
+/// What a model is told that forms teams, and speaks and works in them. It is shown goals, tasks and what members say, quoted,
+/// whatever `words` says; profiles of candidates only where that says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelTeamConfig {
+    /// The owner's words to the model: what the agent is good at, how it should work with others. Secrets do not belong here.
     pub instructions: String,
 }
 
@@ -253,6 +265,18 @@ impl ModelAgentConfig {
         self.model.check()?;
         if self.routine.instructions.len() > INSTRUCTIONS_BYTES_MAX {
             return Err(fault("routine.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Whether the parameters of a member of teams make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check_team(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        if self.team.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+            return Err(fault("team.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
         }
         Ok(())
     }

@@ -45,6 +45,12 @@ pub trait Question: Send + 'static {
     /// # Errors
     /// Where it is not legal now, or beyond the owner's limits. `expected` goes to the model: it names no limit.
     fn judge(&self, answer: &Value) -> Result<Self::Choice, Misfit>;
+
+    /// What an answer comes to that no repair has made fit: it is JSON, but has not the form, or is not legal now. None: it is
+    /// no answer.
+    fn salvage(&self, _answer: &Value) -> Option<Self::Choice> {
+        None
+    }
 }
 
 /// Why a consultation ends without a choice.
@@ -262,7 +268,12 @@ impl<Q: Question> Consultation<Q> {
                         self.repair = repair(completion, &misfit);
                         self.is_repair_due = true;
                     }
-                    None => self.give_up(GaveUp::Output),
+                    None => match extract(completion).ok().and_then(|answer| self.question.salvage(&answer)) {
+                        Some(choice) => {
+                            self.outcome.get_or_insert(Ok(choice));
+                        }
+                        None => self.give_up(GaveUp::Output),
+                    },
                 }
                 Some(misfit.reason)
             }

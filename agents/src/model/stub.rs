@@ -18,6 +18,8 @@ const HUGE_BYTES: usize = 10 * 1024 * 1024;
 const SCHEMA_MARK: &str = "JSON Schema";
 /// Widest range of integers of which one is drawn; of a wider one it is the smallest.
 const RANGE_MAX: i64 = 1_000_000;
+/// Most items of a list.
+const ITEMS_MAX: u64 = 2;
 /// Bytes of a token.
 const TOKEN_BYTES: usize = 4;
 const JUNK: &str = "Sure! I would be happy to help. An offer of about eighty-five seems fair to me.";
@@ -238,7 +240,11 @@ impl StubWriter<'_> {
                 }
                 written.into()
             }
-            "array" => json!([]),
+            "array" => {
+                let most = schema["maxItems"].as_u64().unwrap_or(ITEMS_MAX).min(ITEMS_MAX);
+                let count = draws.integer(0, i64::try_from(most).unwrap_or_default());
+                (0..count).map(|_| self.write(name, &schema["items"], draws)).collect()
+            }
             "integer" | "number" => {
                 let lo = schema["minimum"].as_i64().unwrap_or(0);
                 let hi = schema["maximum"].as_i64().unwrap_or(lo).max(lo);
@@ -305,7 +311,7 @@ fn blur(value: &mut Value) -> bool {
     }
 }
 
-/// As an instruction in the data wants it: of listed offers the one whose words hold it; integers among the terms become
+/// As an instruction in the data wants it: of listed offers, or candidates, the one whose words hold it; integers among the terms become
 /// the first number behind it.
 fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
     let lines: Vec<String> = messages
@@ -323,6 +329,12 @@ fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
     if schema.pointer("/properties/choice").is_some() {
         if let Some(index) = first_number(line) {
             good["choice"] = index.into();
+        }
+        return good;
+    }
+    if schema.pointer("/properties/members").is_some() {
+        if let Some(index) = first_number(line) {
+            good["members"] = json!([index]);
         }
         return good;
     }

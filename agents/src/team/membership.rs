@@ -45,21 +45,21 @@ pub struct TeamSide {
     /// The conclusion it has voted on.
     voted: Option<OfferId>,
     /// What is asked about, until it is answered.
-    asked: Option<AskedTurn>,
+    asked: Option<AdvisedTurn>,
     /// What is to be asked.
     question: Option<TeamView>,
 }
 
 /// A turn about which advice is asked: its number, and whether only a conclusion is taken in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AskedTurn {
+pub struct AdvisedTurn {
     /// The turn.
     pub turn: u32,
     /// Whether the team only concludes.
     pub is_concluding: bool,
 }
 
-impl AskedTurn {
+impl AdvisedTurn {
     /// The turn that a member takes now.
     #[must_use]
     pub fn of(view: &TeamView) -> Self {
@@ -129,9 +129,9 @@ impl TeamSide {
     }
 
     /// Takes advice about a turn; none where nobody could give any. Advice about a turn that is over is none.
-    pub fn handle_advice(&mut self, turn: AskedTurn, advice: Option<TeamMove>) -> Option<Payload> {
+    pub fn handle_advice(&mut self, turn: AdvisedTurn, advice: Option<TeamMove>) -> Option<Payload> {
         self.asked.take_if(|asked| *asked == turn)?;
-        if !self.view.has_floor() || self.made.is_some() || AskedTurn::of(&self.view) != turn {
+        if !self.view.has_floor() || self.made.is_some() || AdvisedTurn::of(&self.view) != turn {
             return None;
         }
         let next = advice.unwrap_or_else(|| self.speaker.speak(&self.view));
@@ -252,7 +252,7 @@ impl TeamSide {
             return None;
         }
         if self.speaker.is_advised() {
-            let turn = AskedTurn::of(&self.view);
+            let turn = AdvisedTurn::of(&self.view);
             if self.asked.replace(turn) != Some(turn) {
                 self.question = Some(self.view.clone());
             }

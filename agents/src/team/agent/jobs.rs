@@ -13,7 +13,7 @@ use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::routine::RoutineFault;
 use crate::team::TeamPlanner;
-use crate::team::membership::AskedTurn;
+use crate::team::membership::AdvisedTurn;
 use crate::team::speaker::TeamMove;
 use crate::team::view::TeamView;
 use crate::team::worker::{WorkRequest, WorkRunner};
@@ -69,7 +69,7 @@ pub enum JobDone {
         /// The team.
         team: NegotiationId,
         /// The turn it is for.
-        turn: AskedTurn,
+        turn: AdvisedTurn,
         /// What to do; absent where nobody could say.
         advice: Option<TeamMove>,
     },
@@ -105,7 +105,9 @@ impl TeamJob {
                 JobDone::Work { task: request.task, award_no, outcome: Err(RoutineFault::Busy) }
             }
             Self::Search { team, .. } => JobDone::Found { team, agents: Vec::new() },
-            Self::Advise { view, .. } => JobDone::Advised { turn: AskedTurn::of(&view), team: view.team, advice: None },
+            Self::Advise { view, .. } => {
+                JobDone::Advised { turn: AdvisedTurn::of(&view), team: view.team, advice: None }
+            }
         }
     }
 }
@@ -142,7 +144,7 @@ impl TeamHands {
                 JobDone::Found { team, agents }
             }
             TeamJob::Advise { asked_at, view } => {
-                let (team, turn) = (view.team.clone(), AskedTurn::of(&view));
+                let (team, turn) = (view.team.clone(), AdvisedTurn::of(&view));
                 let advice = match &self.advisor {
                     Some(advisor) => advisor.advise(asked_at, *view).await,
                     None => None,

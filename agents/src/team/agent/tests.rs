@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::routine::RoutineFault;
 use crate::team::MemberPlan;
-use crate::team::membership::AskedTurn;
+use crate::team::membership::AdvisedTurn;
 use crate::team::playing::ScenarioPlanner;
 use crate::team::scenario::Scenario;
 use crate::team::speaker::{AdvisedSpeaker, PassingSpeaker, TeamMove};
@@ -135,7 +135,7 @@ fn a_member_hands_its_questions_out_and_says_what_comes_back() {
     assert_eq!(said(&mut bob, "alice~paper", floor), Value::Null);
     let TeamJob::Advise { asked_at, view } = jobs.try_recv().unwrap() else { panic!("no question") };
     assert_eq!((asked_at, view.turn, view.goal.as_str()), (NOW, 1, "write"));
-    let turn = AskedTurn::of(&view);
+    let turn = AdvisedTurn::of(&view);
     let done = JobDone::Advised { team: id("alice~paper"), turn, advice: Some(TeamMove::say("I do it")) };
     assert_eq!(payloads(&bob.handle_done(NOW, done)), [json!({"act": "say", "turn": 1, "text": "I do it"})]);
 

@@ -43,7 +43,7 @@ fn a_member_goes_on_after_its_own_act_where_only_the_receipt_says_so() {
 
 #[test]
 fn advice_is_asked_once_about_a_turn_and_taken_while_that_lasts() {
-    let turn = |turn| AskedTurn { turn, is_concluding: false };
+    let turn = |turn| AdvisedTurn { turn, is_concluding: false };
     let mut bob = advised("bob");
     assert_eq!(said(bob.handle_floor(&floor(1, 1, "alice"))), Value::Null);
     assert!(bob.poll_question().is_none());
@@ -73,9 +73,9 @@ fn a_turn_in_which_only_a_conclusion_is_taken_is_asked_about_anew() {
     let concluding = Floor { state: TeamState::Concluding, ..floor(3, 2, "bob") };
     bob.handle_floor(&concluding);
     assert_eq!(bob.poll_question().map(|view| view.state), Some(TeamState::Concluding));
-    let discussing = AskedTurn { turn: 2, is_concluding: false };
+    let discussing = AdvisedTurn { turn: 2, is_concluding: false };
     assert_eq!(said(bob.handle_advice(discussing, Some(TeamMove::say("more")))), Value::Null);
-    let turn = AskedTurn { turn: 2, is_concluding: true };
+    let turn = AdvisedTurn { turn: 2, is_concluding: true };
     let concluded = said(bob.handle_advice(turn, Some(TeamMove::say("the end"))));
     assert_eq!(concluded, json!({"act": "conclude", "turn": 2, "text": "the end"}));
 }
