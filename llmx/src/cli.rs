@@ -36,7 +36,8 @@ use crate::simulate;
 use crate::soak;
 use crate::{
     agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, keys, listen, man, metrics, panel, party, policy, replay, schema, search, team, token, top, traffic,
+    healthcheck, ioa, keys, listen, man, metrics, panel, party, policy, replay, schema, search, team, token, top,
+    traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -114,6 +115,8 @@ enum Command {
     Panel(panel::PanelArgs),
     /// Teams of agents: a scenario file, played to its conclusion
     Team(team::TeamArgs),
+    /// Clients of the published code of the Internet of Agents, on this exchange
+    Ioa(ioa::IoaArgs),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
@@ -180,6 +183,7 @@ impl Cli {
             | Command::Bargain(_)
             | Command::Panel(_)
             | Command::Team(_)
+            | Command::Ioa(_)
             | Command::Policy(_)
             | Command::Document(_)
             | Command::Agora(_)
@@ -231,6 +235,7 @@ impl Cli {
             | Command::Bargain(_)
             | Command::Panel(_)
             | Command::Team(_)
+            | Command::Ioa(_)
             | Command::Bench(_)
             | Command::Chaos(_)
             | Command::Experiment(_)
@@ -263,6 +268,7 @@ impl Cli {
             Command::Bargain(args) => bargain::run(&args),
             Command::Panel(args) => Box::pin(panel::run(&args)).await,
             Command::Team(args) => Box::pin(team::run(args)).await,
+            Command::Ioa(args) => Box::pin(ioa::run(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,

@@ -27,6 +27,7 @@ mod engine;
 mod experiment;
 mod gateway;
 mod healthcheck;
+mod ioa;
 mod keys;
 mod listen;
 mod man;

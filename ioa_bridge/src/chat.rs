@@ -1,0 +1,657 @@
+//! One team, as its clients are told it: what a client's frame is to the exchange, and which frames tell a step. Pure.
+//!
+//! Steps of a team reach the bridge once for each of its members that clients play, in whatever order. They are told once each, in
+//! the order of their numbers, to all clients of the team, the sender of the frame too.
+//!
+//! | a step | frame |
+//! |---|---|
+//! | a say | type 4, `next_speaker` the one that holds the floor |
+//! | an assignment by a client | its frame, of type 5 or 6 |
+//! | a task of another member begins, after an asynchronous assignment | type 8 in its name |
+//! | a task ends | the owner's frame of type 7, or one in its name |
+//! | a pause | type 9 |
+//! | a turn has lapsed, and a client holds the floor | type 4 to that client alone |
+//! | the end | type 11 |
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use agents::team::{AssignMove, TeamMove};
+use schemas::delivery::{Closing, Receipt};
+use schemas::payload::TEXT_LEN_MAX;
+use schemas::team::{
+    ASSIGNED_MAX, Assign, AssignedTask, Conclude, Floor, Pause, Say, Spoken, TITLE_LEN_MAX, TaskMode, TaskStatus,
+    TeamRules, TeamState, TeamTask,
+};
+use schemas::{AgentId, Digest, NegotiationId};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::names::NameBook;
+use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameFault, FrameKind, OneOrMany, STATE_DISCUSSION};
+
+/// Who says what no member says.
+pub const EXCHANGE_NAME: &str = "exchange";
+/// Steps that wait for one before them: as many as a team has messages in flight, with room.
+const STEPS_WAITING_MAX: usize = 256;
+/// Latest frames of a chat that are kept.
+const RECORD_LEN_MAX: usize = 512;
+/// Hexadecimal digits of the name of a chat, and of a task that no client owns.
+const ID_DIGITS: usize = 32;
+const YOUR_TURN: &str = "Nobody has spoken in time. It is your turn.";
+const CONCLUDE_NOW: &str = "The discussion is over. Conclude it now.";
+
+/// Who is sent a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Audience {
+    /// Every client in the team.
+    All,
+    /// One.
+    Only(AgentId),
+}
+
+/// A frame to be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToldFrame {
+    /// To whom.
+    pub audience: Audience,
+    /// The frame.
+    pub frame: ChatFrame,
+}
+
+/// What a client's frame comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AcceptedFrame {
+    /// An act of the team.
+    Move(TeamMove),
+    /// The result of a task.
+    Result {
+        /// Its number.
+        task: u32,
+        /// The result.
+        text: String,
+    },
+    /// Words that the exchange is not told: sent on as they are.
+    Relayed(Vec<ToldFrame>),
+}
+
+/// An act of a member that holds the floor, as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum SentAct {
+    /// A word.
+    Say(Say),
+    /// Tasks.
+    Assign(Assign),
+    /// Waiting.
+    Pause(Pause),
+    /// A conclusion.
+    Conclude(Conclude),
+}
+
+/// What somebody has done in a step.
+#[derive(Debug, Clone, PartialEq)]
+enum Deed {
+    /// Nobody: a timer, a task.
+    Nothing,
+    Said(String),
+    Assigned(TaskMode),
+    Paused(Vec<u32>),
+    Proposed(String),
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+struct StepNews {
+    by: Option<AgentId>,
+    deed: Deed,
+    speaker: Option<AgentId>,
+    is_concluding: bool,
+    tasks: Vec<TeamTask>,
+    members: Vec<AgentId>,
+    muted: Vec<AgentId>,
+}
+
+/// A task of the team.
+#[derive(Debug, Clone, Default)]
+struct ChatTask {
+    owner: Option<AgentId>,
+    assigner: Option<AgentId>,
+    title: String,
+    text: String,
+    is_async: bool,
+    /// The id that its owner has made.
+    task_id: Option<String>,
+    /// What its owner has sent as result.
+    result: Option<ChatFrame>,
+    is_over: bool,
+    /// Whether its owner was told of it by the frame of a client.
+    is_announced: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Chat {
+    comm_id: String,
+    team: NegotiationId,
+    team_name: Option<String>,
+    rules: TeamRules,
+    names: Arc<NameBook>,
+    infos: BTreeMap<AgentId, ClientInfo>,
+    /// Goal, members and what else each frame repeats.
+    template: ChatFrame,
+    members: Vec<AgentId>,
+    muted: BTreeSet<AgentId>,
+    next_step: u32,
+    waiting: BTreeMap<u32, StepNews>,
+    floor: Option<AgentId>,
+    /// What clients have sent, until it is told.
+    frames: BTreeMap<AgentId, (FrameKind, ChatFrame)>,
+    /// Who has announced a conclusion in this turn.
+    concluding: Option<AgentId>,
+    tasks: BTreeMap<u32, ChatTask>,
+    said: BTreeMap<u32, String>,
+    record: VecDeque<ChatFrame>,
+}
+
+impl Chat {
+    /// A team with a goal under a lead. `infos` is what is known of its members.
+    #[must_use]
+    pub fn new(
+        (team, lead, rules): (NegotiationId, AgentId, TeamRules),
+        goal: Option<String>,
+        names: Arc<NameBook>,
+        infos: BTreeMap<AgentId, ClientInfo>,
+    ) -> Self {
+        let comm_id = digits(&[team.as_str()]);
+        Self {
+            template: ChatFrame { goal, comm_id: comm_id.clone(), state: STATE_DISCUSSION, ..ChatFrame::default() },
+            comm_id,
+            team,
+            team_name: None,
+            rules,
+            names,
+            infos,
+            members: vec![lead],
+            muted: BTreeSet::new(),
+            next_step: 1,
+            waiting: BTreeMap::new(),
+            floor: None,
+            frames: BTreeMap::new(),
+            concluding: None,
+            tasks: BTreeMap::new(),
+            said: BTreeMap::new(),
+            record: VecDeque::new(),
+        }
+    }
+
+    /// The same, with the name that a client gave it.
+    #[must_use]
+    pub fn named(self, team_name: Option<String>) -> Self {
+        Self { team_name, ..self }
+    }
+
+    /// Its name among clients: 32 hexadecimal digits.
+    #[must_use]
+    pub fn comm_id(&self) -> &str {
+        &self.comm_id
+    }
+
+    /// Whether the team has formed, as far as was told.
+    #[must_use]
+    pub fn has_formed(&self) -> bool {
+        self.next_step > 1
+    }
+
+    /// The members in the order of their seats.
+    #[must_use]
+    pub fn members(&self) -> &[AgentId] {
+        &self.members
+    }
+
+    /// What was said so far.
+    #[must_use]
+    pub fn record(&self) -> ChatRecord {
+        ChatRecord {
+            comm_id: self.comm_id.clone(),
+            agent_names: self.member_names(),
+            team_name: self.team_name.clone(),
+            chat_record: self.record.iter().cloned().collect(),
+        }
+    }
+
+    /// The names of the members, the lead last, as the published code lists them.
+    #[must_use]
+    pub fn member_names(&self) -> Vec<String> {
+        let (lead, others) = self.members.split_first().map_or((None, &[] as &[_]), |(lead, rest)| (Some(lead), rest));
+        others.iter().chain(lead).map(|agent| self.names.name(agent)).collect()
+    }
+
+    /// Takes what one of the owner's agents was told.
+    pub fn handle_floor(&mut self, floor: &Floor) -> Vec<ToldFrame> {
+        let has_opened = floor.tasks.iter().any(|task| task.status == TaskStatus::Open);
+        let mode = if floor.state == TeamState::Awaiting { TaskMode::Sync } else { TaskMode::Async };
+        let deed = match (&floor.by, &floor.said, &floor.conclusion) {
+            (Some(_), Some(Spoken::Text { text }), _) => Deed::Said(text.clone()),
+            (Some(_), Some(Spoken::Repeats { repeats }), _) => {
+                Deed::Said(self.said.get(repeats).cloned().unwrap_or_else(|| format!("(as in step {repeats})")))
+            }
+            (Some(_), None, Some(proposed)) => Deed::Proposed(proposed.text.clone()),
+            (Some(_), None, None) if has_opened => Deed::Assigned(mode),
+            (Some(_), None, None) if floor.state == TeamState::Paused => Deed::Paused(floor.waits.clone()),
+            (Some(_), None, None) | (None, _, _) => Deed::Nothing,
+        };
+        let news = StepNews {
+            by: floor.by.clone(),
+            deed,
+            speaker: floor.speaker.clone(),
+            is_concluding: floor.state == TeamState::Concluding,
+            tasks: floor.tasks.clone(),
+            members: floor.members.clone(),
+            muted: floor.muted.clone(),
+        };
+        self.handle_step(floor.step, news)
+    }
+
+    /// Takes the receipt of an act of one of the owner's agents: no other notice tells it that step.
+    pub fn handle_own(&mut self, agent: &AgentId, act: Option<&SentAct>, receipt: &Receipt) -> Vec<ToldFrame> {
+        let is_end = matches!(act, Some(SentAct::Conclude(_))) && self.rules.vote.is_none();
+        // That the team has ended is told by its end.
+        let Some(step) = receipt.step.filter(|_| !is_end) else { return Vec::new() };
+        let (deed, next, tasks) = match act {
+            Some(SentAct::Say(say)) => {
+                let next = say.next.clone().or_else(|| self.next_seat(agent));
+                (Deed::Said(say.text.clone()), next, Vec::new())
+            }
+            Some(SentAct::Assign(assign)) => {
+                let numbered = receipt.tasks.iter().zip(&assign.tasks);
+                let tasks = numbered.map(|(number, task)| opened(*number, task)).collect();
+                let next = (assign.mode == TaskMode::Async).then(|| agent.clone());
+                (Deed::Assigned(assign.mode), next, tasks)
+            }
+            Some(SentAct::Pause(pause)) => {
+                let is_waited = |number: &&u32| self.tasks.get(number).is_some_and(|task| !task.is_over);
+                let waits: Vec<u32> = pause.triggers.iter().filter(is_waited).copied().collect();
+                let next = waits.is_empty().then(|| agent.clone());
+                (Deed::Paused(waits), next, Vec::new())
+            }
+            Some(SentAct::Conclude(conclude)) => (Deed::Proposed(conclude.text.clone()), None, Vec::new()),
+            // Who joins last forms the team; the lead begins.
+            None => (Deed::Nothing, self.members.first().cloned(), Vec::new()),
+        };
+        let is_concluding = receipt.turn.is_some_and(|turn| turn > self.rules.turns);
+        let speaker = if is_concluding { next.and(self.members.first().cloned()) } else { next };
+        let by = Some(agent.clone());
+        let news = StepNews { by, deed, speaker, is_concluding, tasks, members: Vec::new(), muted: Vec::new() };
+        self.handle_step(step, news)
+    }
+
+    /// Takes the end of the team. What waits for steps that never came is told first.
+    pub fn handle_closed(&mut self, closing: &Closing) -> Vec<ToldFrame> {
+        let mut told = Vec::new();
+        while let Some((_, news)) = self.waiting.pop_first() {
+            told.extend(self.tell(news));
+        }
+        let frame = match &closing.conclusion {
+            Some(conclusion) => {
+                let frame = self.sent(&conclusion.by, &[FrameKind::Conclusion], &conclusion.text);
+                frame.unwrap_or_else(|| self.frame(FrameKind::Conclusion, &conclusion.by, &conclusion.text))
+            }
+            None => {
+                let detail = closing.detail.as_deref().map(|detail| format!(", {detail}")).unwrap_or_default();
+                let content = format!("(no conclusion: {}{detail})", closing.outcome.as_str());
+                ChatFrame { content, ..self.of_exchange(FrameKind::Conclusion) }
+            }
+        };
+        told.push(self.tell_all(frame));
+        told
+    }
+
+    /// Takes a frame of a client that plays `agent`.
+    ///
+    /// # Errors
+    /// [`FrameFault`]: it is dropped, and nothing has changed.
+    pub fn accept(&mut self, agent: &AgentId, kind: FrameKind, frame: ChatFrame) -> Result<AcceptedFrame, FrameFault> {
+        if frame.sender != self.names.name(agent) {
+            return Err(FrameFault::Name);
+        }
+        if !self.members.contains(agent) {
+            return Err(FrameFault::Chat);
+        }
+        match kind {
+            FrameKind::TaskProgress | FrameKind::TaskResult => return self.accept_report(agent, kind, frame),
+            FrameKind::Concluding => {
+                if self.floor.as_ref() != Some(agent) || self.concluding.as_ref() == Some(agent) {
+                    return Err(FrameFault::Turn);
+                }
+                self.concluding = Some(agent.clone());
+                self.note_template(&frame);
+                return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
+            }
+            FrameKind::Discussion
+            | FrameKind::SyncAssignment
+            | FrameKind::AsyncAssignment
+            | FrameKind::Pause
+            | FrameKind::Conclusion => {}
+        }
+        if self.floor.as_ref() != Some(agent) || self.frames.contains_key(agent) {
+            return Err(FrameFault::Turn);
+        }
+        let next = self.as_move(agent, kind, &frame);
+        self.note_template(&frame);
+        self.frames.insert(agent.clone(), (kind, frame));
+        Ok(AcceptedFrame::Move(next))
+    }
+
+    /// A task of a client has begun. Whoever was not told by a client's assignment is told now.
+    pub fn handle_work(&mut self, agent: &AgentId, number: u32, (title, text): (&str, &str)) -> Vec<ToldFrame> {
+        let task = self.tasks.entry(number).or_default();
+        task.owner = Some(agent.clone());
+        task.text = text.to_owned();
+        if task.is_announced {
+            return Vec::new();
+        }
+        task.is_announced = true;
+        let kind = if task.is_async { FrameKind::AsyncAssignment } else { FrameKind::SyncAssignment };
+        let assigner = task.assigner.clone();
+        let frame = match assigner {
+            Some(assigner) => self.frame(kind, &assigner, &format!("{title}\n{text}")),
+            None => ChatFrame { content: format!("{title}\n{text}"), ..self.of_exchange(kind) },
+        };
+        let frame = ChatFrame { next_speaker: OneOrMany::Many(vec![self.names.name(agent)]), ..frame };
+        vec![ToldFrame { audience: Audience::Only(agent.clone()), frame }]
+    }
+
+    /// What was sent as result of a task that has now begun, if it came before.
+    #[must_use]
+    pub fn early_result(&self, number: u32) -> Option<String> {
+        self.tasks.get(&number)?.result.as_ref().map(result_text)
+    }
+
+    fn accept_report(
+        &mut self,
+        agent: &AgentId,
+        kind: FrameKind,
+        frame: ChatFrame,
+    ) -> Result<AcceptedFrame, FrameFault> {
+        let is_of = |task: &ChatTask| task.owner.as_ref() == Some(agent) && !task.is_over;
+        let known = self.tasks.iter().find(|(_, task)| task.task_id.as_deref() == Some(&frame.task_id));
+        let oldest = || self.tasks.iter().find(|(_, task)| is_of(task) && task.task_id.is_none());
+        let is_first = known.is_none();
+        let (number, task) = known.or_else(oldest).filter(|(_, task)| is_of(task)).ok_or(FrameFault::Task)?;
+        let (number, is_repeat) = (*number, task.result.is_some());
+        if frame.task_id.is_empty() || is_repeat || (kind == FrameKind::TaskProgress && !is_first) {
+            return Err(FrameFault::Task);
+        }
+        let Some(task) = self.tasks.get_mut(&number) else { return Err(FrameFault::Task) };
+        task.task_id = Some(frame.task_id.clone());
+        if kind == FrameKind::TaskProgress {
+            return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
+        }
+        let text = result_text(&frame);
+        task.result = Some(frame);
+        Ok(AcceptedFrame::Result { task: number, text })
+    }
+
+    fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> TeamMove {
+        let named: Vec<AgentId> = frame.next_speaker.iter().filter_map(|name| self.names.agent(name)).collect();
+        let mut members: Vec<AgentId> = Vec::new();
+        for member in named.into_iter().filter(|member| self.members.contains(member)) {
+            if !members.contains(&member) && members.len() < ASSIGNED_MAX {
+                members.push(member);
+            }
+        }
+        let text = frame.content.clone();
+        let is_to_nobody = frame.next_speaker.iter().next().is_none();
+        let said = |next: Option<AgentId>| TeamMove::Say { text: text.clone(), next };
+        match kind {
+            FrameKind::SyncAssignment | FrameKind::AsyncAssignment if !members.is_empty() => {
+                let mode = if kind == FrameKind::SyncAssignment { TaskMode::Sync } else { TaskMode::Async };
+                let tasks = members.into_iter().map(|owner| assigned(&text, owner)).collect();
+                TeamMove::Assign(AssignMove { mode, policy: None, tasks })
+            }
+            FrameKind::Pause => {
+                let by_id = |id: &String| self.tasks.iter().find(|(_, task)| task.task_id.as_ref() == Some(id));
+                let triggers: BTreeSet<u32> =
+                    frame.triggers.iter().filter_map(by_id).map(|(number, _)| *number).collect();
+                TeamMove::Pause {
+                    triggers: Some(triggers.into_iter().collect()),
+                    text: Some(text).filter(|text| !text.is_empty()),
+                }
+            }
+            FrameKind::Conclusion => TeamMove::Conclude { text },
+            FrameKind::Discussion if is_to_nobody => said(None),
+            FrameKind::Discussion
+            | FrameKind::SyncAssignment
+            | FrameKind::AsyncAssignment
+            | FrameKind::TaskResult
+            | FrameKind::TaskProgress
+            | FrameKind::Concluding => said(Some(members.into_iter().next().unwrap_or_else(|| agent.clone()))),
+        }
+    }
+
+    fn handle_step(&mut self, step: u32, news: StepNews) -> Vec<ToldFrame> {
+        let has_room = self.waiting.len() < STEPS_WAITING_MAX || step == self.next_step;
+        if step < self.next_step || self.waiting.contains_key(&step) || !has_room {
+            return Vec::new();
+        }
+        self.waiting.insert(step, news);
+        let mut told = Vec::new();
+        while let Some(news) = self.waiting.remove(&self.next_step) {
+            told.extend(self.tell(news));
+            self.next_step += 1;
+        }
+        told
+    }
+
+    fn tell(&mut self, news: StepNews) -> Vec<ToldFrame> {
+        let StepNews { by, deed, speaker, is_concluding, tasks, members, muted } = news;
+        if !members.is_empty() {
+            self.members = members;
+        }
+        if !muted.is_empty() {
+            self.muted = muted.into_iter().collect();
+        }
+        let mut told = Vec::new();
+        let next = || {
+            speaker.as_ref().map(|agent| vec![self.names.name(agent)]).map_or_else(OneOrMany::default, OneOrMany::Many)
+        };
+        let next = next();
+        match (deed, &by) {
+            (Deed::Said(text), Some(by)) => {
+                let frame = self.sent(by, &[FrameKind::Discussion], &text);
+                let frame = frame.unwrap_or_else(|| self.frame(FrameKind::Discussion, by, &text));
+                self.note_said(text);
+                told.push(self.tell_all(ChatFrame { next_speaker: next, ..frame }));
+            }
+            (Deed::Assigned(mode), Some(by)) => told.extend(self.tell_assigned(by, mode, &tasks)),
+            (Deed::Paused(waits), Some(by)) => {
+                let id = |number: &u32| self.tasks.get(number).and_then(|task| task.task_id.clone());
+                let triggers: Vec<String> = waits.iter().filter_map(id).collect();
+                let sent = self.frames.remove(by).filter(|(kind, _)| *kind == FrameKind::Pause);
+                let frame = sent.map_or_else(|| self.frame(FrameKind::Pause, by, ""), |(_, frame)| frame);
+                told.push(self.tell_all(ChatFrame { triggers, ..frame }));
+            }
+            (Deed::Proposed(text), Some(by)) => {
+                let frame = self.frame(FrameKind::Discussion, by, &format!("I propose to conclude: {text}"));
+                told.push(self.tell_all(frame));
+            }
+            (Deed::Nothing | Deed::Said(_) | Deed::Assigned(_) | Deed::Paused(_) | Deed::Proposed(_), _) => {
+                let is_timer = tasks.is_empty() && self.next_step > 1;
+                let own = speaker.clone().filter(|speaker| is_timer && self.names.is_own(speaker));
+                told.extend(own.map(|agent| self.nudge(agent, is_concluding)));
+            }
+        }
+        for task in &tasks {
+            told.extend(self.tell_ended(task));
+        }
+        // What the next holder of the floor has sent before it was told stays.
+        self.frames.retain(|agent, _| by.as_ref() != Some(agent) && speaker.as_ref() == Some(agent));
+        self.concluding = None;
+        self.floor = speaker;
+        told
+    }
+
+    fn tell_assigned(&mut self, by: &AgentId, mode: TaskMode, tasks: &[TeamTask]) -> Vec<ToldFrame> {
+        let kinds = [FrameKind::SyncAssignment, FrameKind::AsyncAssignment];
+        let sent = self.frames.remove(by).filter(|(kind, _)| kinds.contains(kind)).map(|(_, frame)| frame);
+        for TeamTask { task, owner, title, .. } in tasks {
+            let known = self.tasks.entry(*task).or_default();
+            known.owner = owner.clone().or(known.owner.take());
+            known.assigner = Some(by.clone());
+            known.title = title.clone().unwrap_or_default();
+            known.is_async = mode == TaskMode::Async;
+            if let Some(frame) = &sent {
+                known.text.clone_from(&frame.content);
+                known.is_announced = true;
+            }
+        }
+        let mut told: Vec<ToldFrame> = sent.into_iter().map(|frame| self.tell_all(frame)).collect();
+        for TeamTask { task, owner, .. } in tasks {
+            let other = owner.as_ref().filter(|owner| mode == TaskMode::Async && !self.names.is_own(owner));
+            if let Some(owner) = other {
+                let frame = self.about_task(FrameKind::TaskProgress, *task, owner, "I have begun.");
+                let next_speaker = OneOrMany::One(self.names.name(by));
+                told.push(self.tell_all(ChatFrame { next_speaker, ..frame }));
+            }
+        }
+        told
+    }
+
+    fn tell_ended(&mut self, task: &TeamTask) -> Option<ToldFrame> {
+        let text = match task.status {
+            TaskStatus::Open | TaskStatus::Running => return None,
+            TaskStatus::Done => task.result.clone().unwrap_or_default(),
+            TaskStatus::Failed => format!("(failed: {})", task.code.as_deref().unwrap_or("no code")),
+        };
+        let known = self.tasks.entry(task.task).or_default();
+        if known.is_over {
+            return None;
+        }
+        known.is_over = true;
+        let owner = task.owner.clone().or_else(|| known.owner.clone());
+        known.owner.clone_from(&owner);
+        let (sent, is_async, assigner) = (known.result.take(), known.is_async, known.assigner.clone());
+        let sent = sent.filter(|_| task.status == TaskStatus::Done);
+        let frame = sent.unwrap_or_else(|| {
+            let by = owner.or(assigner.clone());
+            let frame = match &by {
+                Some(by) => self.about_task(FrameKind::TaskResult, task.task, by, &text),
+                None => ChatFrame { content: text.clone(), ..self.of_exchange(FrameKind::TaskResult) },
+            };
+            let waits = assigner.filter(|_| !is_async).map(|assigner| OneOrMany::One(self.names.name(&assigner)));
+            ChatFrame { next_speaker: waits.unwrap_or_default(), task_conclusion: text, ..frame }
+        });
+        Some(self.tell_all(frame))
+    }
+
+    /// Tells a client that it holds the floor, where no frame of another says so.
+    fn nudge(&self, agent: AgentId, is_concluding: bool) -> ToldFrame {
+        let content = if is_concluding { CONCLUDE_NOW } else { YOUR_TURN };
+        let next_speaker = OneOrMany::Many(vec![self.names.name(&agent)]);
+        let frame = ChatFrame { content: content.to_owned(), next_speaker, ..self.of_exchange(FrameKind::Discussion) };
+        ToldFrame { audience: Audience::Only(agent), frame }
+    }
+
+    /// What a client has sent, where it is what came of it.
+    fn sent(&mut self, by: &AgentId, kinds: &[FrameKind], text: &str) -> Option<ChatFrame> {
+        let (kind, frame) = self.frames.remove(by)?;
+        let is_it = kinds.contains(&kind) && cut(&frame.content, TEXT_LEN_MAX) == text;
+        is_it.then(|| ChatFrame { content: text.to_owned(), ..frame })
+    }
+
+    fn frame(&self, kind: FrameKind, by: &AgentId, text: &str) -> ChatFrame {
+        ChatFrame { content: text.to_owned(), sender: self.names.name(by), ..self.of_exchange(kind) }
+    }
+
+    fn of_exchange(&self, kind: FrameKind) -> ChatFrame {
+        let described = |agent: &AgentId| match self.infos.get(agent) {
+            Some(info) => json!(info),
+            None => json!({ "name": self.names.name(agent), "type": "Thing Assistant", "desc": "" }),
+        };
+        let members = || self.members.iter().map(described).collect();
+        ChatFrame {
+            sender: EXCHANGE_NAME.to_owned(),
+            kind: kind as u8,
+            team_members: Some(self.template.team_members.clone().unwrap_or_else(members)),
+            ..self.template.clone()
+        }
+    }
+
+    fn about_task(&mut self, kind: FrameKind, number: u32, by: &AgentId, text: &str) -> ChatFrame {
+        let task = self.tasks.entry(number).or_default();
+        let made = || digits(&[self.team.as_str(), &number.to_string()]);
+        let task_id = task.task_id.get_or_insert_with(made).clone();
+        let (task_abstract, task_desc) = (task.title.clone(), task.text.clone());
+        ChatFrame { task_id, task_abstract, task_desc, ..self.frame(kind, by, text) }
+    }
+
+    fn tell_all(&mut self, frame: ChatFrame) -> ToldFrame {
+        if self.record.len() == RECORD_LEN_MAX {
+            self.record.pop_front();
+        }
+        self.record.push_back(frame.clone());
+        ToldFrame { audience: Audience::All, frame }
+    }
+
+    /// What the first frame of a client repeats, later ones do too: nothing else tells a client the goal.
+    fn note_template(&mut self, frame: &ChatFrame) {
+        if self.template.team_members.is_none() && frame.team_members.is_some() {
+            self.template.goal = frame.goal.clone().or(self.template.goal.take());
+            self.template.team_members.clone_from(&frame.team_members);
+            self.template.team_up_depth = frame.team_up_depth;
+            self.template.is_collaborative_planning_enabled = frame.is_collaborative_planning_enabled;
+            self.template.max_turns = frame.max_turns;
+        }
+    }
+
+    fn note_said(&mut self, text: String) {
+        self.said.insert(self.next_step, text);
+        if self.said.len() > RECORD_LEN_MAX {
+            self.said.pop_first();
+        }
+    }
+
+    fn next_seat(&self, agent: &AgentId) -> Option<AgentId> {
+        let own = self.members.iter().position(|member| member == agent)?;
+        let others = self.members.iter().cycle().skip(own + 1).take(self.members.len());
+        others.into_iter().find(|member| !self.muted.contains(*member)).cloned()
+    }
+}
+
+/// The first digits of a digest of texts.
+fn digits(texts: &[&str]) -> String {
+    let parts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+    Digest::of_parts(&parts).to_string().chars().take(ID_DIGITS).collect()
+}
+
+fn cut(text: &str, len_max: usize) -> String {
+    text.chars().take(len_max).collect()
+}
+
+fn result_text(frame: &ChatFrame) -> String {
+    let text = if frame.task_conclusion.is_empty() { &frame.content } else { &frame.task_conclusion };
+    cut(text, TEXT_LEN_MAX)
+}
+
+/// One task of an assignment in prose: its title is the first line.
+fn assigned(content: &str, owner: AgentId) -> AssignedTask {
+    let or_task = |text: String| if text.is_empty() { "task".to_owned() } else { text };
+    let title = content.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    AssignedTask {
+        title: or_task(cut(title, TITLE_LEN_MAX)),
+        text: or_task(cut(content, TEXT_LEN_MAX)),
+        owner: Some(owner),
+        requires: Vec::new(),
+        reply_within_ms: None,
+        perform_ms: None,
+    }
+}
+
+fn opened(task: u32, assigned: &AssignedTask) -> TeamTask {
+    let (owner, title) = (assigned.owner.clone(), Some(assigned.title.clone()));
+    TeamTask { task, status: TaskStatus::Open, owner, title, result: None, digest: None, code: None, cut: false }
+}
+
+#[cfg(test)]
+mod tests;

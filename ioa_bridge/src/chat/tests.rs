@@ -1,0 +1,212 @@
+use agents::Identity;
+use schemas::delivery::Disposition;
+use schemas::{MsgId, Timestamp, WireTime};
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn steps_are_told_once_each_and_in_their_order_whoever_heard_them_first() {
+    let mut chat = chat();
+    assert!(chat.handle_floor(&floor(3, "bob", json!({"by": "carol", "said": {"text": "two"}}))).is_empty());
+    assert!(chat.handle_floor(&floor(1, "alice", json!({"members": ["alice", "bob", "carol"]}))).is_empty());
+    let told = chat.handle_floor(&floor(2, "carol", json!({"by": "alice", "said": {"text": "one"}})));
+    assert_eq!(shown(&told), [(4, "Trip Planner", "one", vec!["carol"]), (4, "carol", "two", vec!["Weather Man"])]);
+    assert!(chat.handle_floor(&floor(2, "carol", json!({"by": "alice", "said": {"text": "one"}}))).is_empty());
+    // A say that repeats another is told in the words of that.
+    let told = chat.handle_floor(&floor(4, "alice", json!({"by": "bob", "said": {"repeats": 2}})));
+    assert_eq!(shown(&told), [(4, "Weather Man", "one", vec!["Trip Planner"])]);
+    assert_eq!(chat.record().chat_record.len(), 3);
+}
+
+#[test]
+fn a_frame_is_an_act_of_whoever_holds_the_floor_once() {
+    let mut chat = formed();
+    let frame = said("Weather Man", 4, "hello", json!(["Trip Planner"]));
+    assert_eq!(chat.accept(&bob(), FrameKind::Discussion, frame.clone()), Err(FrameFault::Turn));
+    chat.handle_floor(&floor(2, "bob", json!({"by": "alice", "said": {"text": "x"}})));
+    let next = Some(alice());
+    let accepted = chat.accept(&bob(), FrameKind::Discussion, frame.clone());
+    assert_eq!(accepted, Ok(AcceptedFrame::Move(TeamMove::Say { text: "hello".to_owned(), next })));
+    assert_eq!(chat.accept(&bob(), FrameKind::Discussion, frame), Err(FrameFault::Turn));
+    // What is told is its frame, with the one that holds the floor in the place of those it named.
+    let say = SentAct::Say(Say { turn: None, text: "hello".to_owned(), next: Some(alice()) });
+    let told = chat.handle_own(&bob(), Some(&say), &receipt(3, 3, &[]));
+    assert_eq!(shown(&told), [(4, "Weather Man", "hello", vec!["Trip Planner"])]);
+    assert_eq!(told[0].frame.updated_plan, "a plan");
+}
+
+#[test]
+fn who_is_named_is_a_member_or_the_speaker_itself() {
+    for (next, expected) in [
+        (json!(["mallory", "carol", "Trip Planner"]), Some("carol")),
+        (json!(["mallory"]), Some("alice")),
+        (json!("Weather Man"), Some("bob")),
+        (json!(""), None),
+    ] {
+        let mut chat = formed();
+        let accepted = chat.accept(&alice(), FrameKind::Discussion, said("Trip Planner", 4, "x", next.clone()));
+        let Ok(AcceptedFrame::Move(TeamMove::Say { next: named, .. })) = accepted else { panic!("{accepted:?}") };
+        assert_eq!(named.map(|agent| agent.to_string()).as_deref(), expected, "{next}");
+    }
+}
+
+#[test]
+fn tasks_go_by_number_and_their_owners_ids_are_bound_to_them_in_order() {
+    let mut chat = formed();
+    let frame = said("Trip Planner", 6, "look\nat the weather", json!(["Weather Man", "carol"]));
+    let Ok(AcceptedFrame::Move(TeamMove::Assign(assign))) = chat.accept(&alice(), FrameKind::AsyncAssignment, frame)
+    else {
+        panic!("no assignment")
+    };
+    assert_eq!((assign.mode, assign.tasks.len(), assign.tasks[0].title.as_str()), (TaskMode::Async, 2, "look"));
+    let act = SentAct::Assign(Assign { turn: None, mode: assign.mode, policy: None, tasks: assign.tasks });
+    let told = chat.handle_own(&alice(), Some(&act), &receipt(2, 2, &[1, 2]));
+    // The native owner begins in its name: its client's colleagues wait for that.
+    assert_eq!(kinds(&told), [6, 8]);
+    let native = told[1].frame.clone();
+    assert_eq!((native.sender.as_str(), native.task_id.len()), ("carol", ID_DIGITS));
+    assert_eq!(native.next_speaker, OneOrMany::One("Trip Planner".to_owned()));
+
+    let report = |kind: u8, id: &str| {
+        let frame = said("Weather Man", kind, "sun", json!("Trip Planner"));
+        ChatFrame { task_id: id.to_owned(), task_conclusion: "sunny".to_owned(), ..frame }
+    };
+    let Ok(AcceptedFrame::Relayed(told)) = chat.accept(&bob(), FrameKind::TaskProgress, report(8, "b1")) else {
+        panic!("no progress")
+    };
+    assert_eq!(kinds(&told), [8]);
+    for (kind, id) in [(8, "b1"), (8, "b2"), (7, ""), (7, &*native.task_id)] {
+        let kind = FrameKind::from_repr(kind).unwrap();
+        assert_eq!(chat.accept(&bob(), kind, report(kind as u8, id)), Err(FrameFault::Task), "{kind:?} {id}");
+    }
+    // The pause names ids; the exchange is told numbers.
+    let pause = ChatFrame {
+        triggers: vec!["b1".to_owned(), native.task_id, "none".to_owned()],
+        ..said("Trip Planner", 9, "wait", json!(""))
+    };
+    let accepted = chat.accept(&alice(), FrameKind::Pause, pause.clone());
+    let expected = TeamMove::Pause { triggers: Some(vec![1, 2]), text: Some("wait".to_owned()) };
+    assert_eq!(accepted, Ok(AcceptedFrame::Move(expected)));
+    let act = SentAct::Pause(Pause { turn: None, triggers: vec![1, 2], text: None });
+    let told = chat.handle_own(&alice(), Some(&act), &receipt(3, 3, &[]));
+    assert_eq!((kinds(&told), &told[0].frame.triggers), (vec![9], &pause.triggers[..2].to_vec()));
+
+    assert_eq!(
+        chat.accept(&bob(), FrameKind::TaskResult, report(7, "b1")),
+        Ok(AcceptedFrame::Result { task: 1, text: "sunny".to_owned() })
+    );
+    assert_eq!(chat.early_result(1).as_deref(), Some("sunny"));
+    let ended = |task: u32, status: &str, owner: &str| json!({"task": task, "status": status, "owner": owner, "result": "sunny"});
+    let told = chat.handle_floor(&floor(4, "", json!({"state": "paused", "tasks": [ended(1, "done", "bob")]})));
+    assert_eq!(shown(&told), [(7, "Weather Man", "sun", vec!["Trip Planner"])]);
+    let failed = json!({"task": 2, "status": "failed", "owner": "carol", "code": "timeout"});
+    let told = chat.handle_floor(&floor(5, "alice", json!({"tasks": [failed]})));
+    assert_eq!(shown(&told), [(7, "carol", "(failed: timeout)", vec![])]);
+    assert_eq!(chat.accept(&bob(), FrameKind::TaskResult, report(7, "b1")), Err(FrameFault::Task));
+}
+
+#[test]
+fn a_task_that_a_native_member_assigns_is_told_to_its_owner_alone() {
+    let mut chat = formed();
+    let open = json!({"task": 1, "status": "open", "owner": "bob", "title": "look"});
+    let told =
+        chat.handle_floor(&floor(2, "", json!({"state": "awaiting", "by": "carol", "tasks": [open], "waits": [1]})));
+    assert!(told.is_empty());
+    let told = chat.handle_work(&bob(), 1, ("look", "at the weather"));
+    assert_eq!(shown(&told), [(5, "carol", "look\nat the weather", vec!["Weather Man"])]);
+    assert_eq!(told[0].audience, Audience::Only(bob()));
+    assert!(chat.handle_work(&bob(), 1, ("look", "at the weather")).is_empty());
+}
+
+#[test]
+fn a_client_is_told_that_a_turn_has_lapsed_and_that_only_a_conclusion_is_taken() {
+    let mut chat = formed();
+    let told = chat.handle_floor(&floor(2, "bob", json!({})));
+    assert_eq!(shown(&told), [(4, EXCHANGE_NAME, YOUR_TURN, vec!["Weather Man"])]);
+    assert!(chat.handle_floor(&floor(3, "carol", json!({}))).is_empty(), "a native member needs no frame");
+    let told = chat.handle_floor(&floor(4, "alice", json!({"state": "concluding"})));
+    assert_eq!((told[0].frame.content.as_str(), &told[0].audience), (CONCLUDE_NOW, &Audience::Only(alice())));
+}
+
+#[test]
+fn an_end_without_a_conclusion_is_told_too_so_that_no_client_waits_for_one() {
+    let mut chat = formed();
+    chat.handle_floor(&floor(3, "bob", json!({"by": "carol", "said": {"text": "late"}})));
+    let closing = json!({"outcome": "unconcluded", "detail": "silence", "digest": "0".repeat(64)});
+    let told = chat.handle_closed(&serde_json::from_value(closing).unwrap());
+    assert_eq!(shown(&told)[1], (11, EXCHANGE_NAME, "(no conclusion: unconcluded, silence)", vec![]));
+    assert_eq!(told[0].frame.content, "late");
+}
+
+#[test]
+fn steps_that_never_follow_are_kept_to_a_bound() {
+    let mut chat = formed();
+    for step in 3..2000 {
+        chat.handle_floor(&floor(step, "bob", json!({"by": "carol", "said": {"text": "x"}})));
+    }
+    assert_eq!(chat.waiting.len(), STEPS_WAITING_MAX);
+    let told = chat.handle_floor(&floor(2, "bob", json!({"by": "carol", "said": {"text": "x"}})));
+    assert_eq!(told.len(), STEPS_WAITING_MAX + 1);
+}
+
+fn agent(name: &str) -> AgentId {
+    AgentId::try_new(name).unwrap()
+}
+
+fn alice() -> AgentId {
+    agent("alice")
+}
+
+fn bob() -> AgentId {
+    agent("bob")
+}
+
+fn chat() -> Chat {
+    let named = [("Trip Planner", "alice"), ("Weather Man", "bob")];
+    let identity = |id: &str| Identity { agent: agent(id), token: "token".into() };
+    let names = NameBook::try_new(named.map(|(name, id)| (name.to_owned(), identity(id)))).unwrap();
+    let team = NegotiationId::try_new("alice~chat").unwrap();
+    Chat::new((team, alice(), TeamRules::default()), None, Arc::new(names), BTreeMap::new())
+}
+
+/// Alice, bob and carol, of which carol is no client; alice has the floor.
+fn formed() -> Chat {
+    let mut chat = chat();
+    chat.handle_floor(&floor(1, "alice", json!({"members": ["alice", "bob", "carol"]})));
+    chat
+}
+
+fn floor(step: u32, speaker: &str, more: Value) -> Floor {
+    let mut floor = json!({"step": step, "turn": step, "turns_left": 10, "state": "discussing",
+        "ends_by": WireTime(Timestamp::from_ms(600_000))});
+    if !speaker.is_empty() {
+        floor["speaker"] = json!(speaker);
+    }
+    floor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(floor).unwrap()
+}
+
+fn receipt(step: u32, turn: u32, tasks: &[u32]) -> Receipt {
+    let receipt = Receipt::new(MsgId::try_new("m1").unwrap(), Disposition::Ok);
+    Receipt { step: Some(step), turn: Some(turn), tasks: tasks.to_vec(), ..receipt }
+}
+
+fn said(sender: &str, kind: u8, content: &str, next: Value) -> ChatFrame {
+    let frame = json!({"content": content, "sender": sender, "next_speaker": next, "state": 1, "type": kind,
+        "updated_plan": "a plan"});
+    serde_json::from_value(frame).unwrap()
+}
+
+fn shown(told: &[ToldFrame]) -> Vec<(u8, &str, &str, Vec<&str>)> {
+    let mut shown = Vec::new();
+    for ToldFrame { frame, .. } in told {
+        let names = frame.next_speaker.iter().collect();
+        shown.push((frame.kind, frame.sender.as_str(), frame.content.as_str(), names));
+    }
+    shown
+}
+
+fn kinds(told: &[ToldFrame]) -> Vec<u8> {
+    told.iter().map(|told| told.frame.kind).collect()
+}

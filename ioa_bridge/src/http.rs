@@ -1,0 +1,153 @@
+//! The routes of the published server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use axum::{Json, Router};
+use schemas::{AgentId, Code, Refusal};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::Bridge;
+use crate::wire::{ClientInfo, FRAME_BYTES_MAX, NameQuestion, OneOrMany, RecordQuestion, RetrieveQuestion, TeamUp};
+
+/// Longest wait for a client to read a frame.
+const SEND_MAX: Duration = Duration::from_secs(10);
+
+/// What the routes share.
+#[derive(Clone)]
+struct BridgeSite {
+    bridge: Arc<Bridge>,
+    stop: CancellationToken,
+}
+
+/// The routes of a bridge. Its sockets end with `stop`.
+pub fn router(bridge: Arc<Bridge>, stop: CancellationToken) -> Router {
+    Router::new()
+        .route("/register", post(register))
+        .route("/retrieve_assistant", post(retrieve))
+        .route("/query_assistant", post(query))
+        .route("/teamup", post(team_up))
+        .route("/fetch_chat_record", post(records))
+        .route("/list_all_agents", post(list))
+        .route("/health_check", post(async || Json("ok")))
+        .route("/ws/{name}", any(connect))
+        .fallback(async || Refused(Refusal::new(Code::NotFound, "the published server has no such route")))
+        .layer(DefaultBodyLimit::max(FRAME_BYTES_MAX))
+        .with_state(BridgeSite { bridge, stop })
+}
+
+/// A refusal as an answer.
+struct Refused(Refusal);
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal)
+    }
+}
+
+impl From<JsonRejection> for Refused {
+    fn from(rejection: JsonRejection) -> Self {
+        let code = match rejection.status() {
+            StatusCode::UNPROCESSABLE_ENTITY => Code::WrongType,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => Code::UnsupportedMediaType,
+            StatusCode::PAYLOAD_TOO_LARGE => Code::TooLarge,
+            _ => Code::MalformedJson,
+        };
+        Self(Refusal::new(code, rejection.body_text()))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
+    }
+}
+
+type BridgeQuestion<T> = Result<Json<T>, JsonRejection>;
+type BridgeAnswer = Result<Json<Value>, Refused>;
+
+async fn register(State(site): State<BridgeSite>, asked: BridgeQuestion<ClientInfo>) -> BridgeAnswer {
+    site.bridge.register(asked?.0).await?;
+    Ok(Json(Value::Null))
+}
+
+async fn retrieve(State(site): State<BridgeSite>, asked: BridgeQuestion<RetrieveQuestion>) -> BridgeAnswer {
+    let RetrieveQuestion { sender, capabilities } = asked?.0;
+    Ok(Json(json!(site.bridge.retrieve(&sender, &capabilities).await?)))
+}
+
+async fn query(State(site): State<BridgeSite>, asked: BridgeQuestion<NameQuestion>) -> BridgeAnswer {
+    Ok(Json(match &asked?.0.name {
+        OneOrMany::One(name) => json!(site.bridge.query(&[name]).await?.into_iter().next().flatten()),
+        OneOrMany::Many(names) => {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            json!(site.bridge.query(&names).await?)
+        }
+    }))
+}
+
+async fn team_up(State(site): State<BridgeSite>, asked: BridgeQuestion<TeamUp>) -> BridgeAnswer {
+    Ok(Json(json!(site.bridge.team_up(asked?.0).await?)))
+}
+
+async fn records(State(site): State<BridgeSite>, asked: BridgeQuestion<RecordQuestion>) -> BridgeAnswer {
+    let wanted = asked?.0.comm_id;
+    let is_wanted = |comm_id: &str| wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| one == comm_id));
+    let records = site.bridge.hub().records().into_iter().filter(|record| is_wanted(&record.comm_id));
+    let by_id: Map<String, Value> = records.map(|record| (record.comm_id.clone(), json!(record))).collect();
+    Ok(Json(Value::Object(by_id)))
+}
+
+async fn list(State(site): State<BridgeSite>) -> Json<Vec<ClientInfo>> {
+    Json(site.bridge.hub().infos())
+}
+
+async fn connect(
+    State(site): State<BridgeSite>,
+    Path(name): Path<String>,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Result<Response, Refused> {
+    let upgrade = upgrade.map_err(|_| Refusal::new(Code::BadFormat, "not a WebSocket handshake"))?;
+    let agent = site.bridge.own(&name, "/ws")?;
+    let upgrade = upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| serve(site, agent, socket)))
+}
+
+/// Serves one socket until either end closes it, another takes its place, or the client reads too slowly.
+async fn serve(site: BridgeSite, agent: AgentId, mut socket: WebSocket) {
+    let hub = site.bridge.hub();
+    let (number, mut frames) = hub.connect(&agent);
+    loop {
+        tokio::select! {
+            () = site.stop.cancelled() => break,
+            frame = frames.recv() => match frame {
+                Some(text) => {
+                    let sending = tokio::time::timeout(SEND_MAX, socket.send(Message::Text(text.into())));
+                    if !matches!(sending.await, Ok(Ok(()))) {
+                        break;
+                    }
+                }
+                None => break,
+            },
+            message = socket.recv() => match message {
+                Some(Ok(Message::Text(text))) => {
+                    if let Err(fault) = hub.handle_text(&agent, text.as_str()) {
+                        tracing::debug!(%agent, %fault, "a frame is dropped");
+                    }
+                }
+                Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
+                // One that is too large ends the socket as well.
+                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
+            },
+        }
+    }
+    hub.disconnect(&agent, number);
+}

@@ -1,0 +1,388 @@
+//! Everything that is open: chats, sockets, turns and tasks that wait for a client. Shared by the agents' loops, which tell it what
+//! they hear, and by the sockets. Each call takes one lock for a short time; nothing in here waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agents::observer::{Observed, Observer};
+use agents::routine::RoutineFault;
+use agents::strategy::SendOutcome;
+use agents::team::{Advisor, TeamMove, TeamView, WorkRequest, Worker};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use schemas::delivery::{Delivery, Disposition, Notification};
+use schemas::ids::FamilyPlace;
+use schemas::team::TeamRules;
+use schemas::{Act, AgentId, Code, NegotiationId, Refusal, Timestamp};
+use serde::Deserialize;
+use strum::VariantArray as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::chat::{AcceptedFrame, Audience, Chat, SentAct, ToldFrame};
+use crate::names::NameBook;
+use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FormedTeam, FrameFault};
+
+/// Chats that are open at a time; a call to a further team is declined, and a wish for one refused.
+pub const CHATS_OPEN_MAX: usize = 256;
+/// Chats that have ended whose record is kept.
+pub const RECORDS_MAX: usize = 256;
+/// Frames that wait for one socket. A client that reads none of so many has its socket closed.
+pub const FRAMES_WAITING_MAX: usize = 256;
+/// Acts whose receipts are awaited: one for each agent and chat, with room.
+const ACTS_MAX: usize = 4096;
+
+/// See the module.
+pub struct Hub {
+    names: Arc<NameBook>,
+    state: Mutex<HubState>,
+}
+
+#[derive(Default)]
+struct HubState {
+    infos: BTreeMap<AgentId, ClientInfo>,
+    sockets: BTreeMap<AgentId, (u64, mpsc::Sender<String>)>,
+    last_socket: u64,
+    open: BTreeMap<NegotiationId, OpenChat>,
+    teams_by_comm_id: BTreeMap<String, NegotiationId>,
+    records: VecDeque<ChatRecord>,
+    /// The latest act of each agent in each chat.
+    acts: BTreeMap<(AgentId, NegotiationId), SentAct>,
+    dropped: BTreeMap<FrameFault, u64>,
+}
+
+struct OpenChat {
+    chat: Chat,
+    /// Turns that wait for a client's frame.
+    turns: BTreeMap<AgentId, WaitingTurn>,
+    /// Tasks that wait for a client's result.
+    works: BTreeMap<u32, oneshot::Sender<String>>,
+    /// Whoever waits for the team to form.
+    forming: Option<oneshot::Sender<Result<FormedTeam, Refusal>>>,
+}
+
+/// A turn of a client.
+enum WaitingTurn {
+    /// The exchange has said whose turn it is, and the client has not spoken.
+    Asked(oneshot::Sender<TeamMove>),
+    /// The other way round.
+    Spoken(TeamMove),
+}
+
+impl Hub {
+    /// Without clients.
+    #[must_use]
+    pub fn new(names: Arc<NameBook>) -> Self {
+        Self { names, state: Mutex::default() }
+    }
+
+    /// The owner's names.
+    #[must_use]
+    pub fn names(&self) -> &Arc<NameBook> {
+        &self.names
+    }
+
+    /// Keeps what a client says of itself.
+    pub fn note_info(&self, agent: &AgentId, info: ClientInfo) {
+        self.state().infos.insert(agent.clone(), info);
+    }
+
+    /// What a registered client says of itself.
+    #[must_use]
+    pub fn info(&self, agent: &AgentId) -> Option<ClientInfo> {
+        self.state().infos.get(agent).cloned()
+    }
+
+    /// What every registered client says of itself, by agent.
+    #[must_use]
+    pub fn infos(&self) -> Vec<ClientInfo> {
+        self.state().infos.values().cloned().collect()
+    }
+
+    /// Frames that were dropped, by why.
+    #[must_use]
+    pub fn dropped(&self) -> BTreeMap<&'static str, u64> {
+        let state = self.state();
+        let count = |fault: &FrameFault| state.dropped.get(fault).copied().unwrap_or_default();
+        FrameFault::VARIANTS.iter().map(|fault| (fault.into(), count(fault))).collect()
+    }
+
+    /// What was said, in one chat or in all.
+    #[must_use]
+    pub fn records(&self) -> Vec<ChatRecord> {
+        let state = self.state();
+        state.records.iter().cloned().chain(state.open.values().map(|open| open.chat.record())).collect()
+    }
+
+    /// Opens a socket of an agent, in the place of one before. Returns its number and what is sent to it.
+    pub fn connect(&self, agent: &AgentId) -> (u64, mpsc::Receiver<String>) {
+        let (sender, frames) = mpsc::channel(FRAMES_WAITING_MAX);
+        let mut state = self.state();
+        state.last_socket += 1;
+        let number = state.last_socket;
+        state.sockets.insert(agent.clone(), (number, sender));
+        (number, frames)
+    }
+
+    /// A socket has ended.
+    pub fn disconnect(&self, agent: &AgentId, number: u64) {
+        let mut state = self.state();
+        if state.sockets.get(agent).is_some_and(|(open, _)| *open == number) {
+            state.sockets.remove(agent);
+        }
+    }
+
+    /// Makes room for a team that a client is about to call. What comes of it is sent to the returned end.
+    ///
+    /// # Errors
+    /// `overloaded` where too many chats are open.
+    pub fn open(
+        &self,
+        (team, lead, rules): (NegotiationId, AgentId, TeamRules),
+        team_name: Option<String>,
+    ) -> Result<oneshot::Receiver<Result<FormedTeam, Refusal>>, Refusal> {
+        let mut state = self.state();
+        if state.open.len() >= CHATS_OPEN_MAX {
+            return Err(Refusal::new(Code::Overloaded, format!("{CHATS_OPEN_MAX} teams are open")));
+        }
+        let chat = Chat::new((team.clone(), lead, rules), None, Arc::clone(&self.names), state.infos.clone());
+        let (sender, formed) = oneshot::channel();
+        state.insert(team, chat.named(team_name), Some(sender));
+        Ok(formed)
+    }
+
+    /// Takes a frame of the client that plays `agent`.
+    ///
+    /// # Errors
+    /// [`FrameFault`]: it is dropped and counted.
+    pub fn handle_text(&self, agent: &AgentId, text: &str) -> Result<(), FrameFault> {
+        let mut state = self.state();
+        let taken = ChatFrame::read(text).and_then(|(kind, frame)| {
+            let team = state.teams_by_comm_id.get(&frame.comm_id).cloned().ok_or(FrameFault::Chat)?;
+            let open = state.open.get_mut(&team).ok_or(FrameFault::Chat)?;
+            match open.chat.accept(agent, kind, frame)? {
+                AcceptedFrame::Move(next) => open.handle_move(agent, next),
+                AcceptedFrame::Result { task, text } => {
+                    // Nobody waits for it before the task has begun, or after its time.
+                    let _ = open.works.remove(&task).map(|work| work.send(text));
+                }
+                AcceptedFrame::Relayed(told) => state.send(&team, told),
+            }
+            Ok(())
+        });
+        if let Err(fault) = taken {
+            *state.dropped.entry(fault).or_default() += 1;
+        }
+        taken
+    }
+
+    fn handle_delivery(&self, agent: &AgentId, delivery: &Delivery) {
+        let team = &delivery.envelope.negotiation;
+        let mut state = self.state();
+        let told = match &delivery.payload {
+            Notification::Cfp(call) => {
+                let Some(called) = &call.team else { return };
+                if state.open.len() < CHATS_OPEN_MAX && !state.open.contains_key(team) {
+                    let rules = (team.clone(), called.lead.clone(), called.rules.clone());
+                    let chat = Chat::new(rules, call.task.clone(), Arc::clone(&self.names), state.infos.clone());
+                    state.insert(team.clone(), chat, None);
+                }
+                Vec::new()
+            }
+            Notification::Floor(floor) => state.with_chat(team, |chat| chat.handle_floor(floor)),
+            Notification::Ack(receipt) => {
+                let said = receipt.first.unwrap_or(receipt.disposition);
+                let act = state.acts.remove(&(agent.clone(), team.clone()));
+                let is_lead = team.initiator() == agent.as_str() && team.place() == FamilyPlace::Root;
+                if said != Disposition::Ok && is_lead && act.is_none() {
+                    state.fail_forming(team, Refusal::new(Code::NotAllowed, format!("the call is {}", said.as_str())));
+                }
+                state.with_chat(team, |chat| chat.handle_own(agent, act.as_ref(), receipt))
+            }
+            Notification::Closed(closing) => {
+                let told = state.with_chat(team, |chat| chat.handle_closed(closing));
+                let why = format!("the team has ended: {}", closing.outcome.as_str());
+                state.fail_forming(team, Refusal::new(Code::NoRecipient, why));
+                state.send(team, told);
+                state.close(team);
+                return;
+            }
+            Notification::NotUnderstood(_)
+            | Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::Turn(_)
+            | Notification::Ask(_) => return,
+        };
+        state.send(team, told);
+        state.tell_formed(team);
+    }
+
+    fn handle_transmitted(&self, agent: &AgentId, team: &NegotiationId, document: &[u8]) {
+        #[derive(Deserialize)]
+        struct SentDocument {
+            payload: SentAct,
+        }
+        let Ok(SentDocument { payload }) = serde_json::from_slice(document) else { return };
+        let mut state = self.state();
+        if state.acts.len() < ACTS_MAX {
+            state.acts.insert((agent.clone(), team.clone()), payload);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HubState {
+    fn insert(
+        &mut self,
+        team: NegotiationId,
+        chat: Chat,
+        forming: Option<oneshot::Sender<Result<FormedTeam, Refusal>>>,
+    ) {
+        self.teams_by_comm_id.insert(chat.comm_id().to_owned(), team.clone());
+        self.open.insert(team, OpenChat { chat, turns: BTreeMap::new(), works: BTreeMap::new(), forming });
+    }
+
+    fn with_chat(&mut self, team: &NegotiationId, tell: impl FnOnce(&mut Chat) -> Vec<ToldFrame>) -> Vec<ToldFrame> {
+        self.open.get_mut(team).map(|open| tell(&mut open.chat)).unwrap_or_default()
+    }
+
+    fn send(&mut self, team: &NegotiationId, told: Vec<ToldFrame>) {
+        let Some(open) = self.open.get(team) else { return };
+        for ToldFrame { audience, frame } in told {
+            let text = frame.write();
+            let audience = match &audience {
+                Audience::All => open.chat.members(),
+                Audience::Only(agent) => std::slice::from_ref(agent),
+            };
+            for agent in audience {
+                let is_stuck = |(_, socket): &(u64, mpsc::Sender<String>)| socket.try_send(text.clone()).is_err();
+                // A socket that takes no more, or has ended, is closed by what it waits for being gone.
+                if self.sockets.get(agent).is_some_and(is_stuck) {
+                    tracing::debug!(%agent, "a client reads too slowly, or is gone");
+                    self.sockets.remove(agent);
+                }
+            }
+        }
+    }
+
+    fn tell_formed(&mut self, team: &NegotiationId) {
+        let Some(open) = self.open.get_mut(team).filter(|open| open.chat.has_formed()) else { return };
+        let Some(forming) = open.forming.take() else { return };
+        let ChatRecord { comm_id, agent_names, team_name, .. } = open.chat.record();
+        // Whoever waited may have gone.
+        let _ = forming.send(Ok(FormedTeam { comm_id, agent_names, team_name }));
+    }
+
+    fn fail_forming(&mut self, team: &NegotiationId, refusal: Refusal) {
+        if let Some(forming) = self.open.get_mut(team).and_then(|open| open.forming.take()) {
+            let _ = forming.send(Err(refusal));
+            self.close(team);
+        }
+    }
+
+    fn close(&mut self, team: &NegotiationId) {
+        let Some(open) = self.open.remove(team) else { return };
+        self.teams_by_comm_id.remove(open.chat.comm_id());
+        self.acts.retain(|(_, of), _| of != team);
+        if open.chat.has_formed() {
+            if self.records.len() == RECORDS_MAX {
+                self.records.pop_front();
+            }
+            self.records.push_back(open.chat.record());
+        }
+    }
+}
+
+impl OpenChat {
+    fn handle_move(&mut self, agent: &AgentId, next: TeamMove) {
+        match self.turns.remove(agent) {
+            Some(WaitingTurn::Asked(turn)) => {
+                // A turn that is over is not waited for any more.
+                let _ = turn.send(next);
+            }
+            Some(WaitingTurn::Spoken(_)) | None => {
+                self.turns.insert(agent.clone(), WaitingTurn::Spoken(next));
+            }
+        }
+    }
+}
+
+impl Observer for Hub {
+    fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
+        match event {
+            Observed::Delivered { delivery, is_repeat: false } => self.handle_delivery(agent, delivery),
+            Observed::Transmitted { negotiation, document, attempt: 1, .. } => {
+                self.handle_transmitted(agent, negotiation, document);
+            }
+            Observed::Settled { sent, .. } if sent.act == Act::Cfp => {
+                let refusal = match &sent.outcome {
+                    SendOutcome::Accepted { .. } => return,
+                    SendOutcome::Refused(refusal) => refusal.clone(),
+                    SendOutcome::Unanswered => Refusal::new(Code::Unavailable, "the exchange does not answer"),
+                };
+                self.state().fail_forming(&sent.negotiation, refusal);
+            }
+            Observed::Connected
+            | Observed::Disconnected
+            | Observed::Delivered { .. }
+            | Observed::Transmitted { .. }
+            | Observed::Settled { .. }
+            | Observed::Deferred { .. }
+            | Observed::Decided { .. } => {}
+        }
+    }
+}
+
+/// The hub as what advises the owner's agents: they do what their clients say.
+#[derive(Clone)]
+pub struct ClientAdvisor(pub Arc<Hub>);
+
+impl Advisor for ClientAdvisor {
+    fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
+        let mut state = self.0.state();
+        let Some(open) = state.open.get_mut(&view.team) else { return std::future::ready(None).boxed() };
+        // A turn before this one is over: whoever waits for it hears nothing.
+        if let Some(WaitingTurn::Spoken(next)) = open.turns.remove(&view.me) {
+            return std::future::ready(Some(next)).boxed();
+        }
+        let (sender, turn) = oneshot::channel();
+        open.turns.insert(view.me, WaitingTurn::Asked(sender));
+        async move { turn.await.ok() }.boxed()
+    }
+}
+
+/// The hub as what works for the owner's agents: a task is done when its client says so.
+#[derive(Clone)]
+pub struct ClientWorker(pub Arc<Hub>);
+
+impl Worker for ClientWorker {
+    fn run(&self, request: WorkRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
+        let WorkRequest { agent, task, title, text } = request;
+        let unknown = || std::future::ready(Err(RoutineFault::Unavailable("the chat is over".to_owned()))).boxed();
+        let (Some(team), FamilyPlace::Task(number)) = (task.parent(), task.place()) else { return unknown() };
+        let mut state = self.0.state();
+        let told = state.with_chat(&team, |chat| chat.handle_work(&agent, number, (&title, &text)));
+        state.send(&team, told);
+        let Some(open) = state.open.get_mut(&team) else { return unknown() };
+        if let Some(result) = open.chat.early_result(number) {
+            return std::future::ready(Ok(result)).boxed();
+        }
+        let (sender, done) = oneshot::channel();
+        open.works.insert(number, sender);
+        let over = |_| RoutineFault::Unavailable("the chat is over".to_owned());
+        async move { done.await.map_err(over) }.boxed()
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("names", &self.names).field("dropped", &self.dropped()).finish_non_exhaustive()
+    }
+}

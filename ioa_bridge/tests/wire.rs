@@ -1,0 +1,404 @@
+//! Scripted clients of the published wire, against the bridge and an exchange in memory, with a member of the exchange's own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::team::{Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, WorkRunner};
+use agents::transport::bus::BusTransport;
+use agents::{AgentHandle, AgentOptions, Transport};
+use bus::memory::{self, MemoryOptions};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, SinkExt, StreamExt};
+use ioa_bridge::FoundClient;
+use ioa_bridge::{Bridge, BridgeOptions, ExchangeDirectory, NameBook};
+use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::search::SearchRequest;
+use schemas::{AgentId, Code, Refusal};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tokio_util::sync::CancellationToken;
+use traffic_gen::control::{ControlClient, ControlError};
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
+
+/// Longest a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flat_team_of_two_clients_and_a_native_member_talks_and_concludes_as_the_golden_file_says() {
+    let site =
+        Site::start(json!({"moves": [{"act": "say", "text": "There is a train at nine.", "next": "alice"}]})).await;
+    let mut golden = Golden::default();
+    golden.answer("/register", site.register("Trip Planner", "plans trips").await);
+    golden.answer("/register", site.register("Weather Man", "knows the weather forecast").await);
+    for (path, question) in [
+        ("/retrieve_assistant", json!({"sender": "Trip Planner", "capabilities": ["weather forecast", "trains"]})),
+        ("/query_assistant", json!({"name": ["Weather Man", "carol", "Nobody Known"]})),
+        ("/query_assistant", json!({"name": "Trip Planner"})),
+        ("/health_check", json!({})),
+        ("/list_all_agents", json!({})),
+    ] {
+        golden.answer(path, site.ask(path, &question).await);
+    }
+    let mut planner = site.connect("Trip Planner").await;
+    let mut weather = site.connect("Weather Man").await;
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["Weather Man", "carol", "Nobody Known"], "team_name": "weekend"});
+    let formed = site.ask("/teamup", &wish).await;
+    let comm_id = formed.1["comm_id"].as_str().unwrap().to_owned();
+    assert_eq!(comm_id.len(), 32);
+    golden.answer("/teamup", formed);
+
+    let members = json!([{"name": "Weather Man", "type": "Thing Assistant", "desc": "knows the weather forecast"},
+        {"name": "Trip Planner", "type": "Thing Assistant", "desc": "plans trips"}]);
+    let frame = |sender: &str, kind: u8, content: &str, next: Value| {
+        json!({"content": content, "sender": sender, "comm_id": comm_id, "next_speaker": next, "state": 1, "type": kind,
+            "goal": "a trip to the sea", "team_members": members, "max_turns": 20})
+    };
+    let script = [
+        (0, frame("Trip Planner", 4, "How is the weather?", json!(["Weather Man", "carol"]))),
+        (1, frame("Weather Man", 4, "Sun on Saturday.", json!(["carol"]))),
+        (0, frame("Trip Planner", 10, "I conclude.", json!(["Trip Planner"]))),
+        (0, frame("Trip Planner", 11, "To the sea on Saturday, by the train at nine.", json!(""))),
+    ];
+    // Frames that tell: what was said, what carol says behind the second, the announcement, the conclusion.
+    for ((speaker, frame), told) in script.into_iter().zip([1, 2, 1, 1]) {
+        let speaking = if speaker == 0 { &mut planner } else { &mut weather };
+        speaking.say(&frame).await;
+        for _ in 0..told {
+            golden.frame("Trip Planner", planner.next().await);
+            golden.frame("Weather Man", weather.next().await);
+        }
+    }
+    golden.answer("/fetch_chat_record", site.ask("/fetch_chat_record", &json!({"comm_id": comm_id})).await);
+    golden.compare(include_str!("data/flat.jsonl"));
+    let dropped = site.bridge.hub().dropped();
+    assert!(dropped.values().all(|count| *count == 0), "{dropped:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_turn_a_silent_member_has_let_lapse_is_told_so() {
+    let site = Site::with(BridgeOptions { speak_ms: 300, ..Site::options() }, json!({})).await;
+    site.register("Trip Planner", "").await;
+    site.register("Weather Man", "").await;
+    let mut planner = site.connect("Trip Planner").await;
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["Weather Man"], "team_name": "weekend"});
+    let comm_id = site.ask("/teamup", &wish).await.1["comm_id"].clone();
+    let say = json!({"content": "Hello?", "sender": "Trip Planner", "comm_id": comm_id, "next_speaker": "Weather Man",
+        "state": 1, "type": 4});
+    planner.say(&say).await;
+    assert_eq!(planner.next().await["content"], "Hello?");
+    // The other client has no socket: nobody speaks for it.
+    let told = planner.next().await;
+    assert_eq!((&told["sender"], &told["next_speaker"]), (&json!("exchange"), &json!(["Trip Planner"])));
+    planner
+        .say(&json!({"content": "Alone, then.", "sender": "Trip Planner", "comm_id": comm_id, "state": 1, "type": 11}))
+        .await;
+    let end = planner.next().await;
+    assert_eq!((&end["type"], &end["content"]), (&json!(11), &json!("Alone, then.")));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_frame_is_dropped_and_counted_and_its_socket_stays_open() {
+    let site = Site::start(json!({"moves": []})).await;
+    site.register("Trip Planner", "").await;
+    site.register("Weather Man", "").await;
+    let (mut planner, mut weather) = (site.connect("Trip Planner").await, site.connect("Weather Man").await);
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["Weather Man"], "team_name": "weekend"});
+    let comm_id = site.ask("/teamup", &wish).await.1["comm_id"].clone();
+    let good =
+        json!({"content": "x", "sender": "Weather Man", "comm_id": comm_id, "next_speaker": "", "state": 1, "type": 4});
+    let with = |member: &str, value: Value| {
+        let mut frame = good.clone();
+        frame[member] = value;
+        frame
+    };
+    for (frame, fault) in [
+        (json!("no frame"), "unreadable"),
+        (with("content", json!(["x"])), "unreadable"),
+        (with("triggers", json!(vec!["x"; 257])), "unreadable"),
+        (with("type", json!(3)), "kind"),
+        (with("type", json!(255)), "kind"),
+        (with("state", json!(0)), "kind"),
+        (with("comm_id", json!("0".repeat(32))), "chat"),
+        (with("sender", json!("Trip Planner")), "name"),
+        (with("sender", json!("x".repeat(100_000))), "name"),
+        // The planner has the floor.
+        (good.clone(), "turn"),
+        (with("type", json!(10)), "turn"),
+        (with("type", json!(11)), "turn"),
+        (with("type", json!(7)), "task"),
+        (with("type", json!(8)), "task"),
+    ] {
+        let before = site.bridge.hub().dropped()[fault];
+        weather.say(&frame).await;
+        until(|| site.bridge.hub().dropped()[fault] == before + 1, &format!("{fault}: {frame}")).await;
+    }
+    weather.send(Message::binary(vec![0xff; 1000])).await.unwrap();
+    weather.send(Message::text("{".repeat(100_000))).await.unwrap();
+    until(|| site.bridge.hub().dropped()["unreadable"] == 4, "a frame of brackets").await;
+    // Nothing of it was said, and both sockets serve.
+    let mut say = good.clone();
+    (say["sender"], say["next_speaker"]) = (json!("Trip Planner"), json!("Weather Man"));
+    planner.say(&say).await;
+    assert_eq!((&planner.next().await["content"], &weather.next().await["content"]), (&json!("x"), &json!("x")));
+    // What is too large to be read ends the socket, and no other.
+    let _ = weather.send(Message::text(format!("{:?}", "x".repeat(1 << 20)))).await;
+    let end = tokio::time::timeout(PATIENCE, weather.0.next()).await.unwrap();
+    assert!(matches!(end, None | Some(Err(_) | Ok(Message::Close(_)))), "{end:?}");
+    let mut again = site.connect("Weather Man").await;
+    again.say(&with("next_speaker", json!("Trip Planner"))).await;
+    assert_eq!(planner.next().await["sender"], "Weather Man");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hostile_request_is_refused_by_its_code_and_pointer() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    let long = |length: usize| "x".repeat(length);
+    let many = |length: usize| vec!["x"; length];
+    for (path, question, code, pointer) in [
+        ("/register", json!({"name": "Mallory", "type": "Thing Assistant", "desc": ""}), "unauthorized", "/name"),
+        ("/register", json!({"name": long(257), "type": "Thing Assistant", "desc": ""}), "out_of_range", "/name"),
+        (
+            "/register",
+            json!({"name": "Trip Planner", "type": "Thing Assistant", "desc": long(2049)}),
+            "out_of_range",
+            "/desc",
+        ),
+        ("/register", json!({"name": "Trip Planner", "type": "Robot", "desc": ""}), "wrong_type", ""),
+        ("/register", json!({"name": "Trip Planner"}), "wrong_type", ""),
+        ("/retrieve_assistant", json!({"sender": "Mallory", "capabilities": ["x"]}), "unauthorized", "/sender"),
+        (
+            "/retrieve_assistant",
+            json!({"sender": "Trip Planner", "capabilities": many(33)}),
+            "out_of_range",
+            "/capabilities",
+        ),
+        ("/query_assistant", json!({"name": many(257)}), "out_of_range", "/name"),
+        ("/teamup", json!({"sender": "carol", "agent_names": ["Trip Planner"]}), "unauthorized", "/sender"),
+        ("/teamup", json!({"sender": "Trip Planner", "agent_names": []}), "no_recipient", "/agent_names"),
+        (
+            "/teamup",
+            json!({"sender": "Trip Planner", "agent_names": ["Trip Planner", "a b"]}),
+            "no_recipient",
+            "/agent_names",
+        ),
+        ("/teamup", json!({"sender": "Trip Planner", "agent_names": many(257)}), "out_of_range", "/agent_names"),
+        ("/fetch_chat_record", json!({"comm_id": 7}), "wrong_type", ""),
+        ("/nowhere", json!({}), "not_found", ""),
+        ("/register", json!(long(300_000)), "too_large", ""),
+    ] {
+        let (status, answer) = site.ask(path, &question).await;
+        let found = answer["pointer"].as_str().unwrap_or_default();
+        assert!(status >= 400, "{path} {answer}");
+        assert_eq!((answer["code"].as_str(), found), (Some(code), pointer), "{path} {answer}");
+    }
+    // Nobody of that id is there: the exchange invites nobody, and no chat is left open.
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["dave"]});
+    let (_, answer) = site.ask("/teamup", &wish).await;
+    assert_eq!(answer["code"], "no_recipient", "{answer}");
+    assert_eq!(site.ask("/fetch_chat_record", &json!({})).await, (200, json!({})));
+    let refused = tokio_tungstenite::connect_async(format!("ws://{}/ws/Mallory", site.address)).await;
+    assert!(refused.is_err());
+    site.stop().await;
+}
+
+/// What clients are answered and told.
+#[derive(Default)]
+struct Golden(Vec<Value>);
+
+impl Golden {
+    fn answer(&mut self, path: &str, (status, answer): (u16, Value)) {
+        self.0.push(json!({"path": path, "status": status, "answer": answer}));
+    }
+
+    fn frame(&mut self, to: &str, frame: Value) {
+        self.0.push(json!({"to": to, "frame": frame}));
+    }
+
+    fn compare(&self, file: &str) {
+        let told: Vec<String> = self.0.iter().map(Value::to_string).collect();
+        assert_eq!(told.join("\n"), file.trim_end(), "the frames have changed:\n{}\n", told.join("\n"));
+    }
+}
+
+/// An exchange with a bridge before it.
+struct Site {
+    exchange: Exchange,
+    bridge: Arc<Bridge>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    _native: AgentHandle<TeamAgent>,
+}
+
+impl Site {
+    fn options() -> BridgeOptions {
+        BridgeOptions { run: 7, ..BridgeOptions::default() }
+    }
+
+    async fn start(carol: Value) -> Self {
+        Self::with(Self::options(), carol).await
+    }
+
+    /// `carol` is what the native member does.
+    async fn with(options: BridgeOptions, carol: Value) -> Self {
+        let exchange =
+            Exchange::start(memory::open(MemoryOptions::default()), ExchangeOptions::default()).await.unwrap();
+        let control = ControlClient::try_new(exchange.url()).unwrap();
+        let identity = |name: &str| exchange.identity(&AgentId::try_new(name).unwrap()).unwrap();
+        let scenario = json!({"name": "weekend", "agents": [{"name": "alice"}, {"name": "carol", "tasks": [{"title": "*", "result": "a ticket"}]}],
+            "team": {"goal": "weekend", "lead": "alice", "invites": ["carol"], "members": {"carol": carol}}});
+        let scenario = Arc::new(Scenario::parse(&scenario.to_string()).unwrap());
+        let native = identity("carol");
+        let registration = Registration {
+            description: Some("knows trains".to_owned()),
+            consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
+            ..Registration::default()
+        };
+        control.register(&native.agent, &native.token.current(), &registration).await.unwrap();
+        let hands = TeamHands::new(WorkRunner::new(ScenarioWorker::new(Arc::clone(&scenario))));
+        let bus = exchange.bus.clone();
+        let way: (Arc<dyn Transport>, _, _) =
+            (Arc::new(BusTransport::new(&bus)), native.clone(), AgentOptions::default());
+        let native =
+            TeamAgent::spawn(ScenarioPlanner::new(scenario, native.agent), hands, way, CancellationToken::new());
+        native.connected().await.unwrap();
+
+        let named = [("Trip Planner", "alice"), ("Weather Man", "bob")];
+        let names = NameBook::try_new(named.map(|(name, agent)| (name.to_owned(), identity(agent)))).unwrap();
+        let directory = Arc::new(Directory { control, names: names.clone() });
+        let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
+        let bridge = Arc::new(Bridge::new(names, directory, transport, options));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let router = ioa_bridge::http::router(Arc::clone(&bridge), stop.clone());
+        let stopped = stop.clone();
+        tokio::spawn(
+            async move { axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned()).await },
+        );
+        Self { exchange, bridge, address, stop, _native: native }
+    }
+
+    async fn register(&self, name: &str, description: &str) -> (u16, Value) {
+        let answer =
+            self.ask("/register", &json!({"name": name, "type": "Thing Assistant", "desc": description})).await;
+        assert_eq!(answer, (200, Value::Null));
+        answer
+    }
+
+    async fn ask(&self, path: &str, question: &Value) -> (u16, Value) {
+        let url = format!("http://{}{path}", self.address);
+        let response = reqwest::Client::new().post(url).json(question).send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap())
+    }
+
+    async fn connect(&self, name: &str) -> Client {
+        let url = format!("ws://{}/ws/{}", self.address, name.replace(' ', "%20"));
+        Client(tokio_tungstenite::connect_async(url).await.unwrap().0)
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.bridge.shutdown().await;
+        self.exchange.shutdown().await;
+    }
+}
+
+/// A client's socket.
+struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Client {
+    async fn send(&mut self, message: Message) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+        self.0.send(message).await
+    }
+
+    async fn say(&mut self, frame: &Value) {
+        self.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            let message = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("no frame came").unwrap().unwrap();
+            if let Message::Text(text) = message {
+                return serde_json::from_str(text.as_str()).unwrap();
+            }
+        }
+    }
+}
+
+async fn until(holds: impl Fn() -> bool, what: &str) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("it never came to this: {what}"));
+}
+
+/// The control plane of the exchange.
+struct Directory {
+    control: ControlClient,
+    names: NameBook,
+}
+
+impl Directory {
+    fn ask<T: Send + 'static, F: Future<Output = Result<T, ControlError>> + Send>(
+        &self,
+        agent: &AgentId,
+        ask: impl FnOnce(ControlClient, String) -> F + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Refusal>>
+    where
+        F: 'static,
+    {
+        let asking = ask(self.control.clone(), self.names.identity(agent).unwrap().token.current());
+        asking
+            .map(|asked| {
+                asked.map_err(|error| match error {
+                    ControlError::Refused(refusal) => refusal,
+                    other => Refusal::new(Code::Unavailable, other.to_string()),
+                })
+            })
+            .boxed()
+    }
+}
+
+impl ExchangeDirectory for Directory {
+    fn register(&self, agent: AgentId, document: Registration) -> BoxFuture<'static, Result<(), Refusal>> {
+        let id = agent.clone();
+        self.ask(&agent, move |control, token| async move { control.register(&id, &token, &document).await })
+    }
+
+    fn search(&self, agent: AgentId, texts: Vec<String>) -> BoxFuture<'static, Result<Vec<FoundClient>, Refusal>> {
+        let found = |hit: schemas::search::SearchHit| FoundClient {
+            agent: hit.agent,
+            kind: hit.kind,
+            description: hit.description.unwrap_or_default(),
+        };
+        self.ask(&agent, move |control, token| async move {
+            let answer = control.search(&token, &SearchRequest::of_texts(texts)).await?;
+            Ok(answer.hits.into_iter().map(found).collect())
+        })
+    }
+
+    fn show(&self, agent: AgentId, wanted: AgentId) -> BoxFuture<'static, Result<Option<FoundClient>, Refusal>> {
+        self.ask(&agent, move |control, token| async move {
+            let path = format!("/v1/agents/{wanted}");
+            match control.read::<Value>(&path, &token).await {
+                Ok(document) => Ok(Some(FoundClient {
+                    agent: wanted,
+                    kind: serde_json::from_value(document["kind"].clone()).unwrap_or_default(),
+                    description: document["description"].as_str().unwrap_or_default().to_owned(),
+                })),
+                Err(ControlError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
