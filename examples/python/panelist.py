@@ -17,14 +17,26 @@ RULES = {"domain": "arithmetic", "answer": {"kind": "number"}, "rounds": 3, "ans
 
 def answer(told, opinion):
     """What an ask is answered with."""
-    if told["act"] != "ask" or "rank" in told or told.get("review"):
-        return {"act": "refuse", "reason": "answers only"} if told["act"] in ("ask", "cfp") else None
+    if told["act"] != "ask" or "rank" in told:
+        return {"act": "refuse", "reason": "answers and reviews only"} if told["act"] in ("ask", "cfp") else None
+    if told.get("review"):
+        return review(told, opinion)
     peers = [peer["answer"] for peer in told.get("peers", [])]
     votes = Counter(peer for peer in peers if peer is not None)
     said, count = votes.most_common(1)[0] if votes else (opinion, 1)
     reply = {"act": "answer", "round": told["round"], "answer": said if count > 1 else opinion}
     if told.get("rate") == "peers":  # 5 for who says the same, 1 for who says something else
         reply["ratings"] = [5 if peer == reply["answer"] else 1 for peer in peers]
+    return reply
+
+
+def review(told, opinion):
+    """What it says of others' answers, if a call names it as a reviewer."""
+    same = [peer["answer"] == opinion for peer in told["peers"]]
+    reviews = ["so do I" if is_same else f"I find {opinion}" for is_same in same]
+    reply = {"act": "answer", "round": told["round"], "reviews": reviews}
+    if told.get("rate") == "peers":
+        reply["ratings"] = [5 if is_same else 1 for is_same in same]
     return reply
 
 

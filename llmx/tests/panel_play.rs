@@ -56,6 +56,22 @@ fn panels_that_never_agree_ask_every_seat_until_a_selection_and_then_the_two_it_
 }
 
 #[test]
+fn four_writers_and_three_judges_that_never_agree_cost_seventeen_asks() {
+    let played = play("reviewed", &[]);
+    let asked = &played["asks"];
+    let counts = (&asked["answers"], &asked["ranks"], &asked["reviews"], &asked["rounds"]);
+    assert_eq!(counts, (&json!(10), &json!(1), &json!(6), &json!(3)), "{played}");
+    let calls = json!({"answers": 10, "ranks": 1, "reviews": 6, "answered": 17});
+    assert_eq!((&played["finding"]["calls"], &played["outcome"]), (&calls, &json!("plurality")), "{played}");
+    let reviewers = played["finding"]["reviewers"].as_array().unwrap();
+    let totals = reviewers.iter().map(|one| one["total_e12"].as_u64().unwrap());
+    assert!(totals.sum::<u64>().abs_diff(2_000_000_000_000) < 3, "two reviews of importance 1: {played}");
+    let told = text(&llmx(&["panel", "play", &file("reviewed")]).stdout);
+    assert!(told.contains("\nreviewer         asked"), "{told}");
+    assert_eq!(told.lines().filter(|line| line.starts_with("judge-")).count(), 3, "{told}");
+}
+
+#[test]
 fn many_panels_are_tallied_and_every_result_counts_the_asks_that_its_agents_counted() {
     let repeated = document(&llmx(&["panel", "play", &file("unanimous_7"), "--repeat", "20", "--json"]));
     let tally = &repeated["tally"];

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use agents::panel::StubQuestion;
-use schemas::delivery::{Ask, Finding, PanelistReport};
+use schemas::delivery::{Ask, Finding, PanelistReport, ReviewerReport};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
 
@@ -121,13 +121,28 @@ impl fmt::Display for PlayedPanel {
             "{:<16} {:>5}  {:<16} {:>6} {:>10} {:>6}",
             "panelist", "asked", "answer", "agrees", "importance", "share"
         )?;
-        finding.panelists.iter().try_for_each(|panelist| self.write_panelist(f, panelist))
+        finding.panelists.iter().try_for_each(|panelist| self.write_panelist(f, panelist))?;
+        if finding.reviewers.is_empty() {
+            return Ok(());
+        }
+        write!(f, "\n{:<16} {:>5}  {:<16} {:>6} {:>10} {:>6}", "reviewer", "asked", "", "", "importance", "share")?;
+        finding.reviewers.iter().try_for_each(|reviewer| self.write_reviewer(f, reviewer))
     }
 }
 
 impl PlayedPanel {
+    fn asked(&self, agent: &AgentId) -> u32 {
+        self.asks.by_agent.get(agent).copied().unwrap_or(0)
+    }
+
+    fn write_reviewer(&self, f: &mut fmt::Formatter<'_>, reviewer: &ReviewerReport) -> fmt::Result {
+        let (agent, asked) = (reviewer.agent.as_str(), self.asked(&reviewer.agent));
+        let (importance, share) = (as_unit(reviewer.total_e12, 1e12), as_unit(reviewer.relative_ppm, 1e6));
+        write!(f, "\n{agent:<16} {asked:>5}  {:<16} {:>6} {importance:>10.6} {share:>6.2}", "", "")
+    }
+
     fn write_panelist(&self, f: &mut fmt::Formatter<'_>, panelist: &PanelistReport) -> fmt::Result {
-        let asked = self.asks.by_agent.get(&panelist.agent).copied().unwrap_or(0);
+        let asked = self.asked(&panelist.agent);
         let answer: String = panelist.answer.as_deref().unwrap_or("-").chars().take(16).collect();
         let agrees = if panelist.agreed { "yes" } else { "no" };
         let (importance, share) = (as_unit(panelist.total_e12, 1e12), as_unit(panelist.relative_ppm, 1e6));
