@@ -119,7 +119,9 @@ fn a_demo_of_panels_violates_nothing_and_checks_what_only_panels_can_show() {
     let summary = document(&demo);
     let (violations, tally) = (&summary["invariant_violations"], &summary["tally"]);
     assert_eq!((&violations["total"], &tally["miscounted"]), (&json!(0), &json!(0)), "{summary}");
-    for invariant in ["one_finding", "quorum", "round_sealed", "no_stale_answer", "calls_bounded"] {
+    for invariant in
+        ["one_finding", "quorum", "round_sealed", "no_stale_answer", "calls_bounded", "importance_conserved"]
+    {
         assert!(violations["by_name"][invariant]["checked"].as_u64().unwrap() > 0, "{invariant}: {violations}");
     }
     assert!(tally["panels"].as_u64().unwrap() > 5 && tally["right"].as_u64().unwrap() > 0, "{tally}");

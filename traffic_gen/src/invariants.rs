@@ -67,10 +67,12 @@ pub enum Invariant {
     Quorum,
     /// Nothing of a panel's running round is shown to who is asked in it, and its finding to its initiator alone.
     RoundSealed,
-    /// Who is asked is shown answers of the round before, its own apart, and no others.
+    /// Who is asked is shown answers of the round before, its own apart, and of each what reviewers said of it; and no others.
     NoStaleAnswer,
     /// A panel asks no more than its rules allow, and as often as it says.
     CallsBounded,
+    /// The importance of a panel's seats sums to 1 in every round, and that of its reviewers in every review.
+    ImportanceConserved,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -103,7 +105,15 @@ impl Invariant {
     /// Whether only panels can show it.
     #[must_use]
     pub const fn is_of_panels(self) -> bool {
-        matches!(self, Self::OneFinding | Self::Quorum | Self::RoundSealed | Self::NoStaleAnswer | Self::CallsBounded)
+        matches!(
+            self,
+            Self::OneFinding
+                | Self::Quorum
+                | Self::RoundSealed
+                | Self::NoStaleAnswer
+                | Self::CallsBounded
+                | Self::ImportanceConserved
+        )
     }
 }
 

@@ -23,7 +23,7 @@
 //! | acknowledged | whatever a gateway was told is acknowledged it passes on soon, under the agent's name, and nothing else; no engine sends again what it has heard acknowledged |
 //! | bounded | queues within their limits; records within theirs |
 //!
-//! The invariants of teams and panels, `one_floor` to `calls_bounded`, are checked by the witness alone, in inboxes and in the log.
+//! The invariants of teams and panels, `one_floor` to `importance_conserved`, are checked by the witness alone, in inboxes and in the log.
 //!
 //! Panics are no invariant's; [`report`](super::report) counts each as a violation of its own.
 //!

@@ -241,6 +241,10 @@ pub enum Point {
     PanelNoAnswer,
     /// An agent ranked answers, or was to.
     RankerAsked,
+    /// Reviewers were asked in a panel that came to a result.
+    ReviewersAsked,
+    /// A seat was to rate reviewers.
+    ReviewersRated,
     /// An answer came after its time.
     AnswerLate,
     /// An answer named an earlier round.

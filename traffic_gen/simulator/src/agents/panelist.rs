@@ -1,4 +1,4 @@
-//! What those asked by a panel answer: panelists and rankers; and whatever they should not.
+//! What those asked by a panel answer: panelists, rankers and reviewers; and whatever they should not.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ const AGREES: u32 = 600;
 const NO_OPINION: u32 = 80;
 /// How often it stays with its own last answer, or takes over one that it is shown.
 const TAKES_OVER: u32 = 700;
+/// How often a reviewer says something of an answer.
+const REVIEWS: u32 = 700;
 /// How often it rates those it is to rate.
 const RATES: u32 = 800;
 
@@ -31,8 +33,11 @@ impl PanelMemory {
     /// Answers, most of the time.
     pub(super) fn answer(&mut self, context: &mut AgentContext, delivery: &Delivery, ask: &Ask) {
         let before = self.asked.insert(delivery.envelope.negotiation.clone(), ask.round);
-        if before.is_some_and(|before| before < ask.round) && ask.rank.is_none() {
+        if before.is_some_and(|before| before < ask.round) && ask.rank.is_none() && !ask.review {
             context.reached(Point::PanelNextRound);
+        }
+        if ask.rate == Some(Rated::Reviewers) {
+            context.reached(Point::ReviewersRated);
         }
         let window_ms = (ask.answer_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
         let soon = context.draw(0..window_ms.min(300));
@@ -100,6 +105,9 @@ pub(super) fn note_finding(context: &AgentContext, finding: &Finding) {
     if finding.calls.ranks > 0 {
         context.reached(Point::RankerAsked);
     }
+    if finding.calls.reviews > 0 {
+        context.reached(Point::ReviewersAsked);
+    }
 }
 
 fn answer(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {
@@ -114,8 +122,17 @@ fn answer(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {
         said.order = Some(places);
         return said;
     }
-    let is_rating = ask.rate == Some(Rated::Peers) && context.happens(RATES);
-    said.ratings = is_rating.then(|| ratings(context, shown.len()));
+    let rated = match ask.rate {
+        Some(Rated::Peers) => shown.len(),
+        Some(Rated::Reviewers) => ask.own.iter().chain(shown).map(|one| one.reviews.len()).max().unwrap_or(0),
+        None => 0,
+    };
+    let is_rating = rated > 0 && context.happens(RATES);
+    said.ratings = is_rating.then(|| ratings(context, rated));
+    if ask.review {
+        said.reviews = Some(reviews(context, shown.len()));
+        return said;
+    }
     let known: Vec<String> =
         ask.own.iter().chain(shown).filter_map(|shown| Some(shown.answer.as_deref()?.to_owned())).collect();
     let own = if !known.is_empty() && context.happens(TAKES_OVER) {
@@ -127,6 +144,12 @@ fn answer(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {
     said.text = context.happens(300).then(|| "because".to_owned());
     said.usage = context.happens(300).then_some(Usage { calls: 1, prompt_tokens: 12, completion_tokens: 3 });
     said
+}
+
+/// What a reviewer says of each answer. No two say the same of any.
+fn reviews(context: &mut AgentContext, count: usize) -> Vec<Option<String>> {
+    let text = |_| context.happens(REVIEWS).then(|| format!("review {}", context.draw(0..1_000_000)));
+    (0..count).map(text).collect()
 }
 
 /// An answer of a kind, in one of the ways to write it.
@@ -161,6 +184,7 @@ fn unfit(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {
         0 => PanelAnswer { round: ask.round + 1, ..fit },
         1 => PanelAnswer { round: ask.round.saturating_sub(1).max(1), ..fit },
         2 => PanelAnswer { ratings: Some(ratings(context, 7)), ..fit },
+        3 if ask.review => PanelAnswer { reviews: Some(reviews(context, 7)), ..fit },
         3 => PanelAnswer { answer: fit.answer.map(|_| Some("{\"a\":1.5}".to_owned())), ..fit },
         _ => PanelAnswer { round: ask.round, order: Some(vec![9, 9]), ..PanelAnswer::default() },
     }

@@ -3,7 +3,7 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::panel::{AnswerKind, Asking, ElementKind, PanelSelection, PanelSpec, Ranker};
+use schemas::panel::{AnswerKind, Asking, ElementKind, PanelSelection, PanelSpec, Ranker, ReviewSpec};
 use schemas::{Address, AgentId, NegotiationId};
 
 use super::{CONTRACTORS, agent};
@@ -13,6 +13,8 @@ use crate::{PanelPlan, Scenario};
 const PANELS_MAX: u32 = 4;
 /// Seats of a panel, at most.
 const SEATS_MAX: usize = 5;
+/// Reviewers of a panel, at most.
+const REVIEWERS_MAX: usize = 3;
 
 /// Adds the panels. They draw from a generator of their own: everything else stays as it is without them.
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
@@ -35,7 +37,7 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
     }
 }
 
-/// The rules of a panel, whose ranker is among those who have no seat, if anybody is.
+/// The rules of a panel, whose ranker and reviewers are among those who have no seat, if anybody is.
 fn rules(rng: &mut ChaCha8Rng, initiator: &AgentId, others: &[AgentId]) -> PanelSpec {
     let rounds = rng.random_range(1..=4);
     let select = (rounds > 1 && rng.random_range(0..2) == 0).then(|| PanelSelection {
@@ -53,6 +55,12 @@ fn rules(rng: &mut ChaCha8Rng, initiator: &AgentId, others: &[AgentId]) -> Panel
             },
         },
     });
+    // The first of those without a seat may rank.
+    let reviewers = others.get(1..).unwrap_or_default();
+    let review = (!reviewers.is_empty() && rng.random_range(0..3) == 0).then(|| ReviewSpec {
+        by: reviewers[..rng.random_range(1..=reviewers.len().min(REVIEWERS_MAX))].to_vec(),
+        review_ms: rng.random_range(150..1000),
+    });
     PanelSpec {
         domain: None,
         answer: answers(rng),
@@ -62,7 +70,7 @@ fn rules(rng: &mut ChaCha8Rng, initiator: &AgentId, others: &[AgentId]) -> Panel
         consensus_from: if rng.random_range(0..3) == 0 { rng.random_range(0..=rounds) } else { 1 },
         rate: rng.random_range(0..5) > 0,
         select,
-        review: None,
+        review,
         choose: None,
         min_seats: 1,
         evidence: rng.random_range(0..4) > 0,

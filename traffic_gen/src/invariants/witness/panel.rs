@@ -52,6 +52,9 @@ pub(super) struct WatchedAgents<'a> {
     pub(super) is_watched: &'a dyn Fn(&AgentId) -> bool,
 }
 
+/// The importance of a whole layer, in 10^-12.
+const WHOLE_E12: u64 = 1_000_000_000_000;
+
 /// What one agent says in one round.
 struct RoundAnswer<'a> {
     agent: &'a AgentId,
@@ -107,12 +110,15 @@ impl PanelSeen {
         let is_reached = !unreached.iter().any(|agent| agent.as_str() == id.initiator());
         self.judge_finding(id, when == When::AtRest && is_reached, verdict);
         // What agents that are not watched said is not known.
-        if !self.findings.iter().all(|(_, finding)| finding.panelists.iter().all(|seat| is_watched(&seat.agent))) {
+        let mut seats = self.findings.iter().flat_map(|(_, finding)| &finding.panelists);
+        let mut reviewers = self.findings.iter().flat_map(|(_, finding)| &finding.reviewers);
+        if !(seats.all(|seat| is_watched(&seat.agent)) && reviewers.all(|reviewer| is_watched(&reviewer.agent))) {
             return;
         }
         self.judge_asks(id, rules, verdict);
         for (_, finding) in &self.findings {
             self.judge_quorum(id, rules, finding, verdict);
+            judge_importance(id, finding, verdict);
             if when == When::AtRest && unreached.is_empty() {
                 self.judge_calls(id, finding, verdict);
             }
@@ -149,6 +155,15 @@ impl PanelSeen {
             let are_fresh = peers.iter().all(|peer| others().any(|said| said.is_shown_as(peer)));
             let is_own =
                 |own: &ShownAnswer| self.said_in(shown_round).any(|said| said.agent == agent && said.is_shown_as(own));
+            let shown = || ask.own.iter().chain(peers);
+            let are_reviewed = shown().all(|one| self.are_said_of(one, shown_round));
+            verdict.check(Invariant::NoStaleAnswer, are_reviewed, || {
+                format!("{agent} was shown in round {} of {id} reviews that nobody gave: {ask:?}", ask.round)
+            });
+            let is_early = !is_seat && shown().any(|one| !one.reviews.is_empty());
+            verdict.check(Invariant::RoundSealed, !is_early, || {
+                format!("{agent} was shown others' reviews of the running round {} of {id}: {ask:?}", ask.round)
+            });
             verdict.check(Invariant::NoStaleAnswer, are_fresh && ask.own.as_ref().is_none_or(is_own), || {
                 format!("{agent} was shown in round {} of {id} what nobody said in {shown_round}: {ask:?}", ask.round)
             });
@@ -171,6 +186,22 @@ impl PanelSeen {
                 )
             });
         }
+    }
+
+    /// Whether each text that stands with an answer is what a reviewer said of that answer.
+    fn are_said_of(&self, shown: &ShownAnswer, round: u32) -> bool {
+        let texts = shown.reviews.iter().flatten();
+        texts.into_iter().all(|text| {
+            self.said_in(round).any(|said| {
+                let Some(reviews) = &said.answer.reviews else { return false };
+                let is_its = |(agent, ask): &&(AgentId, Ask)| agent == said.agent && ask.review && ask.round == round;
+                let reviewed = self.asks.iter().filter(is_its).filter_map(|(_, ask)| ask.peers.as_ref());
+                let is_said = |(peer, review): (&ShownAnswer, &Option<String>)| {
+                    (&peer.answer, &peer.text) == (&shown.answer, &shown.text) && review.as_deref() == Some(&**text)
+                };
+                reviewed.into_iter().any(|peers| peers.iter().zip(reviews).any(is_said))
+            })
+        })
     }
 
     /// A consensus is more than two thirds of the members of its round who said the same.
@@ -221,6 +252,24 @@ impl PanelSeen {
             .flat_map(|((agent, _), bodies)| bodies.iter().map(move |answer| RoundAnswer { agent, answer }))
             .filter(move |said| said.answer.round == round)
     }
+}
+
+/// The seats' importance sums to 1 in every round up to the deciding one, the reviewers' to the number of reviews at most
+/// between these. Each is rounded by itself.
+fn judge_importance(id: &NegotiationId, finding: &Finding, verdict: &mut Verdict) {
+    let (seats, reviewers) = (&finding.panelists, &finding.reviewers);
+    let is_whole = |sum: u64, of: u64, count: usize| sum.abs_diff(of * WHOLE_E12) <= count as u64;
+    let rounds = u64::from(finding.round);
+    let of_round = |round: usize| seats.iter().filter_map(|seat| seat.importance_e12.get(round)).sum::<u64>();
+    let are_whole = (0..finding.round as usize).all(|round| is_whole(of_round(round), 1, seats.len()));
+    let total = seats.iter().map(|seat| seat.total_e12).sum();
+    let reviewed = reviewers.iter().map(|reviewer| reviewer.total_e12).sum();
+    let is_reviewed = reviewers.is_empty() || (0..rounds).any(|reviews| is_whole(reviewed, reviews, reviewers.len()));
+    verdict.check(
+        Invariant::ImportanceConserved,
+        are_whole && is_whole(total, rounds, seats.len()) && is_reviewed,
+        || format!("the importance of {id} does not sum to its layers: {finding:?}"),
+    );
 }
 
 impl RoundAnswer<'_> {

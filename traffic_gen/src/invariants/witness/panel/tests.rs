@@ -48,6 +48,22 @@ fn each_fault_of_a_panel_trips_its_invariant() {
         ),
         ("a round too many", changed(FIRST_ASK, "/round", json!(4)), Invariant::CallsBounded),
         ("an ask that is not counted", plus(asked_again), Invariant::CallsBounded),
+        ("reviews that nobody gave", changed(SECOND_ASK, "/own", reviewed("A", "of C")), Invariant::NoStaleAnswer),
+        (
+            "another's review to a reviewer",
+            changed(REVIEW_ASK, "/peers/0", reviewed("A", "of A")),
+            Invariant::RoundSealed,
+        ),
+        (
+            "more importance than a round has",
+            changed(FINDING, "/panelists/0/importance_e12", json!([444_444_444_444_u64, 333_333_333_333_u64])),
+            Invariant::ImportanceConserved,
+        ),
+        (
+            "half a review",
+            changed(FINDING, "/reviewers/0/total_e12", json!(500_000_000_000_u64)),
+            Invariant::ImportanceConserved,
+        ),
         ("more asks than happened", changed(FINDING, "/calls/answers", json!(9)), Invariant::CallsBounded),
     ] {
         let verdict = judged(&story);
@@ -96,29 +112,37 @@ fn ask(round: u32, more: Value) -> Value {
 }
 
 fn finding(more: Value) -> Value {
-    let seat = |agent: &str, agreed: bool| json!({"agent": agent, "answer": "B", "agreed": agreed, "importance_e12": [], "total_e12": 0, "relative_ppm": 0});
+    let third = 333_333_333_333_u64;
+    let seat = |agent: &str, agreed: bool| json!({"agent": agent, "answer": "B", "agreed": agreed, "importance_e12": [third, third], "total_e12": 2 * third + 1, "relative_ppm": 1_000_000});
     let finding = json!({"act": "inform", "kind": "finding", "outcome": "consensus", "stopped": "answers", "answer": "B",
         "agreed": 3, "of": 3, "round": 2, "decision": "0".repeat(64), "usage": {"reported_by": 0},
-        "calls": {"answers": 6, "ranks": 0, "reviews": 0, "answered": 6},
+        "calls": {"answers": 6, "ranks": 0, "reviews": 1, "answered": 7},
+        "reviewers": [{"agent": "rex", "total_e12": 1_000_000_000_000_u64, "relative_ppm": 1_000_000}],
         "panelists": [seat("bob", true), seat("carol", true), seat("dan", true)]});
     with(finding, more)
 }
 
 const FIRST_ASK: usize = 2;
-const SECOND_ASK: usize = 8;
-const LAST_ANSWER: usize = 13;
-const FINDING: usize = 14;
-const END: usize = 15;
+const REVIEW_ASK: usize = 8;
+const SECOND_ASK: usize = 10;
+const LAST_ANSWER: usize = 15;
+const FINDING: usize = 16;
+const END: usize = 17;
 
-/// alice asks bob, carol and dan: A, B and C, then B alike.
+fn reviewed(answer: &str, review: &str) -> Value {
+    json!({"answer": answer, "reviews": [review]})
+}
+
+/// alice asks bob, carol and dan: A, B and C, which rex reviews, then B alike.
 fn story() -> Vec<Seen> {
     let closed = |to| told(to, json!({"act": "closed", "outcome": "consensus", "digest": "0".repeat(64)}));
     let second = |own: &str, peers: [&str; 2]| {
-        let peers: Vec<Value> = peers.iter().map(|peer| json!({"answer": peer})).collect();
-        ask(2, json!({"own": {"answer": own}, "peers": peers, "rate": "peers"}))
+        let shown = |answer: &str| reviewed(answer, &format!("of {answer}"));
+        let peers: Vec<Value> = peers.iter().map(|peer| shown(peer)).collect();
+        ask(2, json!({"own": shown(own), "peers": peers, "rate": "reviewers"}))
     };
     vec![
-        sent("alice", 0, json!({"act": "cfp", "panel": {"rounds": 3}})),
+        sent("alice", 0, json!({"act": "cfp", "panel": {"rounds": 3, "review": {"by": ["rex"]}}})),
         told("alice", json!({"act": "ack", "ack_of": "alice0", "disposition": "ok", "invited": 3})),
         told("bob", ask(1, json!({}))),
         told("carol", ask(1, json!({}))),
@@ -126,6 +150,8 @@ fn story() -> Vec<Seen> {
         answered("bob", 1, "A"),
         answered("carol", 1, "B"),
         answered("dan", 1, "C"),
+        told("rex", ask(1, json!({"review": true, "peers": [{"answer": "A"}, {"answer": "C"}, {"answer": "B"}]}))),
+        sent("rex", 1, json!({"act": "answer", "round": 1, "reviews": ["of A", "of C", "of B"]})),
         told("bob", second("A", ["C", "B"])),
         told("carol", second("B", ["A", "C"])),
         told("dan", second("C", ["A", "B"])),
