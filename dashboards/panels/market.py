@@ -86,6 +86,27 @@ STATES = Row("States, turns and deadlines", (
            "mps", Query(f"({WITHOUT_EFFECT} > 0) or on () vector(0)", "{{kind}} {{disposition}}"), width=12),
 ))
 
+TURNS = rate("exchange_team_turns_total")
+SILENT = rate("exchange_team_turns_total", matchers='kind="silence"')
+
+TEAMS = Row("Teams and panels", (
+    series("Turns of teams by kind", "How turns of teams are taken. `silence`: whoever held the floor said nothing in time. `repeat`: a say told by reference.",
+           "ops", Query(rate("exchange_team_turns_total", "kind"), "{{kind}}"), stack=True),
+    series("Share of silent turns", "Of the turns of teams, those in which whoever held the floor said nothing in time (TeamsSilent). 0 without turns.",
+           "percentunit", Query(f"({SILENT} / ({TURNS} > 0)) or on () vector(0)", "silent"), low=0, high=1),
+    series("Tasks of teams by outcome", "Tasks that ended, by whether the team waited for them, by how their owner was found, and by how they ended (TeamTasksFailing).",
+           "ops", Query(rate("exchange_team_tasks_total", "mode, by, outcome"), "{{mode}} {{by}} {{outcome}}"), stack=True),
+    heatmap("Members of teams", "Teams formed per second by their members, the lead among them.", "short", rate("exchange_team_members_bucket", "le")),
+    series("Teams formed by level", "Teams formed per second with at most so many teams above them: 0 at the root.",
+           "ops", Query(rate("exchange_team_depth_bucket", "le"), "at most {{le}}")),
+    series("Asks of panels", "Members of panels that were asked, by what for.",
+           "ops", Query(rate("exchange_panel_calls_total", "kind"), "{{kind}}"), stack=True),
+    series("Findings of panels by reason", "Panels that came to a finding, by what stopped them.",
+           "ops", Query(rate("exchange_panel_stops_total", "by"), "{{by}}"), stack=True),
+    series("Time deadlines are overdue by lane", "Log time since the earliest deadline of a lane that nobody has acted on. Above a tick's time, negotiations and teams outlive their end (DeadlinesOverdue).",
+           "s", Query("max by (lane) (exchange_lane_overdue_seconds)", "lane {{lane}}"), width=24),
+))
+
 DELIVERIES = Row("Deliveries to agents, and the register", (
     series("Deliveries sent and acknowledged", "Deliveries sent and acknowledged, repeats included.",
            "mps", Query(rate("exchange_deliveries_sent_total"), "sent"), Query(rate("exchange_deliveries_acked_total"), "acknowledged"),
@@ -110,4 +131,4 @@ DELIVERIES = Row("Deliveries to agents, and the register", (
 
 DASHBOARD = Dashboard(
     "llmx-market", "Negotiation market", "Negotiations by state and outcome, decisions, deliveries, register.", (ENGINES,),
-    (NEGOTIATIONS, POLICIES, AWARDED, STATES, DELIVERIES))
+    (NEGOTIATIONS, POLICIES, AWARDED, STATES, TEAMS, DELIVERIES))

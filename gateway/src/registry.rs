@@ -37,6 +37,8 @@ pub(crate) use self::{
 
 /// How long a writer waits to see its own write. On one machine it takes well under a millisecond.
 const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a writer waits for its own write before it asks whether another writer has replaced it.
+const REPLACED_AFTER: Duration = Duration::from_millis(100);
 /// Pause before a watch that ended is begun again.
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
 /// The buckets followed here; protocol documents are followed by [`agora::registry`], where HTTP is served.
@@ -296,7 +298,7 @@ fn apply_group(groups: &mut GroupTable, key: &str, value: Option<&Bytes>) -> Res
 }
 
 impl Registry {
-    /// Stores a document and waits until this gateway sees it (`is_seen`).
+    /// Stores a document and waits until this gateway sees it (`is_seen`), unless another writer replaces it before.
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the store is full, the bus does not answer, or the write is not seen in time.
@@ -307,8 +309,16 @@ impl Registry {
         document: &T,
         is_seen: impl Fn(&Tables) -> bool,
     ) -> Result<(), Refusal> {
-        let writing = self.key_value.put(bucket, key, encode(document)?);
+        let document = encode(document)?;
+        let writing = self.key_value.put(bucket, key.clone(), document.clone());
         self.timed(bucket, KvOperation::Put, writing).await?;
+        if tokio::time::timeout(REPLACED_AFTER, self.until_own_write(&is_seen)).await.is_ok_and(|seen| seen.is_ok()) {
+            return Ok(());
+        }
+        // A watch need not report a document that another writer replaced meanwhile.
+        if self.stored(bucket, key).await? != Some(document) {
+            return Ok(());
+        }
         self.until_own_write(is_seen).await
     }
 

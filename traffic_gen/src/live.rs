@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::{Load, LoadError, RateError};
+use crate::arrivals::{Load, LoadError, PoissonArrivals, RateError, pace};
 use crate::control::{ControlClient, ControlError};
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
@@ -486,6 +486,36 @@ pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let mut request = CallRequest::new(own_id, to, cfp);
     request.capabilities.clone_from(&scenario.capabilities);
     request
+}
+
+/// Opens one negotiation after another as they fall due until the duration, or `cancel`, ends it; then waits for what is open,
+/// at most `drain`. `open` gets its number and the time it was due. How many were not opened because [`OPEN_MAX`] were open.
+///
+/// # Errors
+/// That of `open`.
+pub(crate) async fn open_as_due(
+    (arrivals, duration): (PoissonArrivals, Duration),
+    (recorder, drain): (&Recorder, Duration),
+    started: Instant,
+    cancel: &CancellationToken,
+    mut open: impl AsyncFnMut(u64, Instant) -> Result<(), LiveError>,
+) -> Result<u64, LiveError> {
+    let mut due = pace(started.into_std(), arrivals, duration);
+    let mut shed = 0;
+    loop {
+        let next = tokio::select! {
+            next = due.recv() => next,
+            () = cancel.cancelled() => None,
+        };
+        let Some((number, intended)) = next else { break };
+        if recorder.open() >= OPEN_MAX {
+            shed += 1;
+        } else {
+            open(number as u64, Instant::from_std(intended)).await?;
+        }
+    }
+    settle(recorder, drain).await;
+    Ok(shed)
 }
 
 /// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`.

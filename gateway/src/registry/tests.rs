@@ -50,9 +50,21 @@ async fn a_registry_is_caught_up_only_when_every_bucket_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
-    let registry = Registry::new(Arc::new(Watches(Mutex::new(Vec::new()))), "medium", counted());
+    let registry = Registry::new(in_memory(), "medium", counted());
     let outcome = registry.put(Bucket::Agents, "bob".to_owned(), &1, |_| false).await;
     assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_another_writer_replaced_before_it_was_seen_is_stored() {
+    let store = in_memory();
+    let registry = Registry::new(Arc::clone(&store), "medium", counted());
+    let replace = async {
+        tokio::task::yield_now().await;
+        store.put(Bucket::Agents, "bob".to_owned(), Bytes::from_static(b"2")).await.unwrap();
+    };
+    let (outcome, ()) = tokio::join!(registry.put(Bucket::Agents, "bob".to_owned(), &1, |_| false), replace);
+    assert_eq!(outcome, Ok(()));
 }
 
 #[test]
@@ -63,6 +75,10 @@ fn a_full_store_names_the_remedy_and_any_other_silence_does_not() {
     let silent = not_stored(&BusError::Unknown("silence".to_owned()));
     assert_eq!(silent.code, Code::Unavailable);
     assert!(!silent.detail.contains("full"), "{}", silent.detail);
+}
+
+fn in_memory() -> Arc<dyn KeyValue> {
+    bus::memory::open(bus::memory::MemoryOptions::default()).key_value
 }
 
 fn put(name: &str) -> Change {

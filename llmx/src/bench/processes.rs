@@ -49,6 +49,9 @@ pub struct ProcessesArgs {
     /// Contractors
     #[arg(long, requires = "processes", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     agents: u32,
+    /// Further agents, in a process of their own: connected, and never called
+    #[arg(long, requires = "processes", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    idle_agents: u32,
     /// Policy that calls name
     #[arg(long, requires = "processes", default_value = "high", value_name = "NAME")]
     policy: String,
@@ -87,6 +90,7 @@ impl ProcessesArgs {
             against: self.against.map(|named| executable("--against", &named)).transpose()?,
             engines: self.engines,
             contractors: self.agents,
+            idle_agents: self.idle_agents,
             policy: self.policy,
             via: via.collect(),
             rates: if self.idle_only { Vec::new() } else { or(self.rate, &[400, 200, 50]) },
@@ -211,11 +215,23 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_measured() {
         let own = std::env::current_exe().unwrap().display().to_string();
-        let args =
-            ["--transport", "http", "--rate", "10,20", "--engines", "2", "--quick", "--paced-only", "--against", &own];
+        let args = [
+            "--transport",
+            "http",
+            "--rate",
+            "10,20",
+            "--engines",
+            "2",
+            "--quick",
+            "--paced-only",
+            "--idle-agents",
+            "10000",
+            "--against",
+            &own,
+        ];
         let plan = plan(&args).unwrap();
         assert_eq!((plan.via, plan.rates, plan.engines), (vec![AgentsVia::Http], vec![10, 20], 2));
-        assert_eq!((plan.calling, plan.searches), (Duration::from_secs(4), false));
+        assert_eq!((plan.calling, plan.searches, plan.idle_agents), (Duration::from_secs(4), false, 10_000));
         assert!(plan.against.unwrap().is_absolute());
     }
 

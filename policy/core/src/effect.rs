@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{CloseReason, Disposition, Notice, Notification, Outcome, Receipt};
 use schemas::record::Qos;
+use schemas::team::TaskMode;
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
     Timestamp,
@@ -120,6 +121,24 @@ pub enum AskKind {
     Review,
 }
 
+/// How a turn of a team was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TurnKind {
+    /// SAY of something new.
+    Say,
+    /// ASSIGN.
+    Assign,
+    /// PAUSE.
+    Pause,
+    /// CONCLUDE.
+    Conclude,
+    /// The floor was held in silence.
+    Silence,
+    /// SAY of what was said before.
+    Repeat,
+}
+
 /// A fact. Durations are log time, in microseconds since the call.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -195,6 +214,24 @@ pub enum Event {
         count: u32,
         /// When.
         at: Timestamp,
+    },
+    /// A turn of a team was taken.
+    TurnTaken {
+        /// The team.
+        negotiation: NegotiationId,
+        /// How.
+        kind: TurnKind,
+    },
+    /// A task of a team has ended.
+    TaskEnded {
+        /// The task.
+        negotiation: NegotiationId,
+        /// Whether the team waited for it.
+        mode: TaskMode,
+        /// Whether the assigner named its owner; otherwise an award found it.
+        is_direct: bool,
+        /// Whether it has a result.
+        is_done: bool,
     },
     /// A panel has come to a result.
     Found(Arc<PanelDecision>),

@@ -49,7 +49,7 @@ mod protocol;
 pub mod replay;
 
 pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffer};
-pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite};
+pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, RegisterWrite, TurnKind};
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;

@@ -6,6 +6,7 @@
 mod awards;
 mod lane;
 mod rounds;
+mod teams;
 #[cfg(test)]
 mod tests;
 
@@ -23,12 +24,14 @@ use awards::AwardMetrics;
 pub use awards::Jain;
 pub(crate) use lane::LaneGauges;
 use rounds::{OTHER_POLICY, RoundMetrics};
+use teams::TeamMetrics;
 
 /// The engine's metrics; one per process, shared by its lanes.
 pub struct EngineMetrics {
     negotiations: NegotiationMetrics,
     rounds: RoundMetrics,
     awards: AwardMetrics,
+    teams: TeamMetrics,
     deliveries: DeliveryMetrics,
     engines: EnginesMetrics,
     lanes: LaneMetrics,
@@ -134,6 +137,8 @@ telemetry::metrics! {
         outbox: Gauge[lane; open] = "exchange_outbox_deliveries";
         /// Sequence of the last folded record, of the lanes folded here.
         position: Gauge[lane; open] = "exchange_lane_position";
+        /// Log time since the earliest deadline of an owned lane that has passed and was not acted on; 0 where none has.
+        overdue: Ratio[lane; open] = "exchange_lane_overdue_seconds";
         /// 1 where this engine owns the lane.
         owned: Gauge[lane; open] = "exchange_lane_owned";
         /// Sequence of the last checkpoint this engine stored or restored, of the lanes folded here.
@@ -234,10 +239,12 @@ enum Role {
     Panelist,
     Ranker,
     Reviewer,
+    /// Of a team, its lead among them.
+    Member,
 }
 
 /// Whose turns are measured.
-const ROLES: [(Protocol, Role); 7] = [
+const ROLES: [(Protocol, Role); 8] = [
     (Protocol::ContractNet, Role::Initiator),
     (Protocol::ContractNet, Role::Contractor),
     (Protocol::AlternatingOffers, Role::Initiator),
@@ -245,6 +252,7 @@ const ROLES: [(Protocol, Role); 7] = [
     (Protocol::Panel, Role::Panelist),
     (Protocol::Panel, Role::Ranker),
     (Protocol::Panel, Role::Reviewer),
+    (Protocol::Team, Role::Member),
 ];
 
 /// What was waited for when a deadline passed.
@@ -349,6 +357,7 @@ impl EngineMetrics {
             negotiations: NegotiationMetrics::try_new(registry)?,
             rounds: RoundMetrics::try_new(registry)?,
             awards: AwardMetrics::try_new(registry)?,
+            teams: TeamMetrics::try_new(registry)?,
             deliveries: DeliveryMetrics::try_new(registry)?,
             engines: EnginesMetrics::try_new(registry)?,
             lanes: LaneMetrics::try_new(registry)?,
@@ -417,6 +426,7 @@ impl EngineMetrics {
     /// Counts a fact of a lane that is live.
     pub(crate) fn count(&self, event: &Event) {
         self.negotiations.count(event);
+        self.teams.count(event);
         if let Event::InvariantViolated { invariant, .. } = event
             && let Some(counter) = self.invariant(invariant.as_str())
         {
@@ -489,6 +499,8 @@ impl NegotiationMetrics {
             Event::Asked { kind, count, .. } => self.panel_calls.of(*kind).inc_by(u64::from(*count)),
             Event::Found(decision) => self.panel_stops.of(decision.stopped).inc(),
             Event::Decided(_)
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::AwardLost { .. }

@@ -128,6 +128,8 @@ fn happened(event: &Event) -> Option<String> {
         // Its finding says the same.
         Event::Found(_)
         | Event::Asked { .. }
+        | Event::TurnTaken { .. }
+        | Event::TaskEnded { .. }
         | Event::Started { .. }
         | Event::Disposed { .. }
         | Event::Transition { .. }

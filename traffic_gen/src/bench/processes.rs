@@ -66,6 +66,8 @@ pub struct ProcessPlan {
     pub engines: u8,
     /// Contractors.
     pub contractors: u32,
+    /// Further agents, which are connected and never called.
+    pub idle_agents: u32,
     /// The policy calls name.
     pub policy: String,
     /// How agents reach the exchange, one after another.

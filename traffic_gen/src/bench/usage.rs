@@ -65,6 +65,12 @@ pub fn own_cpu_us() -> f64 {
     state_and_cpu_us(&stat).map_or(0.0, |(_, cpu_us)| cpu_us)
 }
 
+/// Files, sockets included, that a process holds open; 0 where that cannot be read.
+#[must_use]
+pub fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
 /// Resident memory of a process (`self`: of this one); 0 where the system does not say.
 pub fn resident_bytes(process: &str) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();

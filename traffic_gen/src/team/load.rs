@@ -27,8 +27,8 @@ use telemetry::Tracer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::{PoissonArrivals, pace};
-use crate::live::{Access, LiveError, OPEN_MAX, RegisteredAgents, settle};
+use crate::arrivals::PoissonArrivals;
+use crate::live::{Access, LiveError, RegisteredAgents, open_as_due};
 use crate::recorder::observed;
 
 pub use ledger::{TeamLedger, TeamTally};
@@ -274,7 +274,7 @@ impl TeamPopulation {
 }
 
 /// Calls teams as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. Returns how
-/// many were not called because [`OPEN_MAX`] were open.
+/// many were not called because [`crate::live::OPEN_MAX`] were open.
 ///
 /// # Errors
 /// [`LiveError`].
@@ -286,20 +286,9 @@ pub async fn meet(
 ) -> Result<u64, LiveError> {
     let scenario = &population.scenario;
     let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
-    let mut due = pace(started.into_std(), arrivals, scenario.duration);
-    let mut shed = 0;
-    loop {
-        let next = tokio::select! {
-            next = due.recv() => next,
-            () = cancel.cancelled() => None,
-        };
-        let Some((number, intended)) = next else { break };
-        if ledger.recorder().open() >= OPEN_MAX {
-            shed += 1;
-            continue;
-        }
-        population.open(number as u64, ledger, Instant::from_std(intended)).await?;
-    }
-    settle(ledger.recorder(), scenario.drain).await;
-    Ok(shed)
+    let (limits, ended) = ((arrivals, scenario.duration), (ledger.recorder(), scenario.drain));
+    open_as_due(limits, ended, started, cancel, async |number, intended| {
+        population.open(number, ledger, intended).await
+    })
+    .await
 }

@@ -117,6 +117,8 @@ impl StateHash {
             }
             Event::Transition { to, .. } => self.bytes(&[5, *to as u8]),
             Event::Ended { outcome, .. } => self.bytes(&[6, *outcome as u8]),
+            // What is counted only.
+            Event::TurnTaken { .. } | Event::TaskEnded { .. } => {}
             Event::Started { .. }
             | Event::Closed { .. }
             | Event::Decided(_)

@@ -54,6 +54,8 @@ fn negotiation_of(effect: &Effect) -> Option<&NegotiationId> {
             | Event::AwardLost { negotiation, .. }
             | Event::Ended { negotiation, .. }
             | Event::Asked { negotiation, .. }
+            | Event::TurnTaken { negotiation, .. }
+            | Event::TaskEnded { negotiation, .. }
             | Event::InvariantViolated { negotiation, .. } => Some(negotiation),
             Event::Decided(decision) => Some(&decision.negotiation),
             Event::Found(decision) => Some(&decision.negotiation),

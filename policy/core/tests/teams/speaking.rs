@@ -1,5 +1,6 @@
 //! The floor: who speaks next, silence, muting, leaving, the limit of turns.
 
+use policy_core::{Event, TurnKind};
 use schemas::Act;
 use schemas::delivery::{Notification, Outcome};
 use schemas::team::{Spoken, TeamState};
@@ -52,6 +53,20 @@ fn silence_is_a_strike_and_gives_the_floor_to_the_lead_or_behind_it() {
     gathering.script.tick(at + 2 + SPEAK_MS);
     assert_eq!(gathering.floor("alice").speaker.unwrap().as_str(), "alice", "another was silent");
     assert_eq!(gathering.floor("alice").turn, 3);
+}
+
+#[test]
+fn every_turn_is_a_fact_of_how_it_was_taken() {
+    let mut gathering = Gathering::of(&THREE, json!({}));
+    gathering.speak(20, "alice");
+    gathering.speak(20, "carol");
+    gathering.script.tick(21 + SPEAK_MS);
+    gathering.conclude(22 + SPEAK_MS, "alice");
+    let kinds = gathering.script.events.iter().filter_map(|event| match event {
+        Event::TurnTaken { kind, .. } => Some(*kind),
+        _ => None,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [TurnKind::Say, TurnKind::Silence, TurnKind::Conclude]);
 }
 
 #[test]

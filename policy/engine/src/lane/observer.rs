@@ -345,7 +345,7 @@ impl LaneObserver {
         is_owner: bool,
     ) {
         self.gauges.set(unacknowledged, position, is_owner);
-        self.gauges.look(log_time);
+        self.gauges.look(log_time, state.poll_deadline());
         let Some(Kept { journals, counters, statistics, every, at }) = &mut self.kept else { return };
         let is_news = statistics.borrow().owned.is_some() != is_owner;
         if !is_news && (!is_owner || now < *at) {

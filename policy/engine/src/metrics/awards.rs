@@ -63,6 +63,8 @@ impl AwardMetrics {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use policy_core::{AwardLoss, Cause, Event, Phase, Protocol};
-use prometheus::IntGauge;
+use prometheus::{Gauge, IntGauge};
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
 use super::rounds::{OTHER_POLICY, policy_index};
-use super::{Deadline, EngineMetrics, Noticed, Role, open_phases};
+use super::{Deadline, EngineMetrics, Noticed, Role, open_phases, seconds};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
@@ -21,6 +21,7 @@ pub(crate) struct LaneGauges {
     lane: Lane,
     outbox: IntGauge,
     position: IntGauge,
+    overdue: Gauge,
     owned: IntGauge,
     checkpoint: IntGauge,
     /// Open negotiations by state, in the order of [`open_phases`].
@@ -39,6 +40,7 @@ impl LaneGauges {
             lane,
             outbox: metrics.lanes.outbox.with_label_values(&[&label]),
             position: metrics.lanes.position.with_label_values(&[&label]),
+            overdue: metrics.lanes.overdue.with_label_values(&[&label]),
             owned: metrics.lanes.owned.with_label_values(&[&label]),
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
             open: none_open(),
@@ -72,6 +74,8 @@ impl LaneGauges {
             Event::Disposed { .. }
             | Event::Decided(_)
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }
@@ -88,8 +92,10 @@ impl LaneGauges {
         self.position.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
 
-    /// Looks for negotiations that stand still, at most once a second of log time.
-    pub(crate) fn look(&mut self, now: Timestamp) {
+    /// Looks for negotiations that stand still, at most once a second of log time, and for a deadline that has passed.
+    pub(crate) fn look(&mut self, now: Timestamp, deadline: Option<Timestamp>) {
+        let overdue_us = deadline.filter(|_| self.is_owned).map_or(0, |deadline| now.since_us(deadline));
+        self.overdue.set(seconds(overdue_us));
         // What this engine awarded is forgotten in time, whoever owns the lane by then.
         self.metrics.awards.show(now);
         if self.is_owned && now.since_us(self.looked_at) >= LOOK_GAP_US {
@@ -118,6 +124,7 @@ impl LaneGauges {
             // One that is not shown already.
             let _ = gauge.remove_label_values(&[&label]);
         }
+        let _ = lanes.overdue.remove_label_values(&[&label]);
     }
 
     fn set_owned(&mut self, is_owned: bool) {
@@ -155,6 +162,7 @@ fn none_open() -> Vec<(Phase, i64)> {
 impl Drop for LaneGauges {
     fn drop(&mut self) {
         self.outbox.set(0);
+        self.overdue.set(0.0);
         self.set_owned(false);
     }
 }
@@ -232,11 +240,15 @@ impl Turns {
                 self.0.get_mut(negotiation)?.moved_at = at;
                 None
             }
-            Event::Asked { negotiation, .. } => {
+            Event::Asked { negotiation, .. } | Event::TurnTaken { negotiation, .. } => {
                 self.ask_again(negotiation, at);
                 None
             }
-            Event::Excluded { .. } | Event::Found(_) | Event::Claimed { .. } | Event::InvariantViolated { .. } => None,
+            Event::Excluded { .. }
+            | Event::TaskEnded { .. }
+            | Event::Found(_)
+            | Event::Claimed { .. }
+            | Event::InvariantViolated { .. } => None,
         }
     }
 
@@ -297,6 +309,7 @@ impl Turn {
                 (Protocol::Panel, Phase::Asking, Act::Answer) => Role::Panelist,
                 (Protocol::Panel, Phase::Ranking, Act::Answer) => Role::Ranker,
                 (Protocol::Panel, Phase::Reviewing, Act::Answer) => Role::Reviewer,
+                (Protocol::Team, _, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) => Role::Member,
                 _ => return None,
             };
         let took_us = at.since_us(self.asked_at);

@@ -64,13 +64,33 @@ fn shares_of_awards_are_shown_without_a_name() {
         };
         (of("exchange_award_share"), of("exchange_award_window_awards"), of("exchange_award_jain"))
     };
-    lane.look(at);
+    lane.look(at, None);
     let (shares, awards, jain) = shown();
     let ranked: Vec<f64> = shares.iter().copied().filter(|share| *share > 0.0).collect();
     assert_eq!((shares.len(), ranked, awards, jain), (13, vec![0.75, 0.25], vec![4.0], vec![0.8]));
-    lane.look(Timestamp::from_ms(60_000 * 7));
+    lane.look(Timestamp::from_ms(60_000 * 7), None);
     let (shares, awards, jain) = shown();
     assert_eq!((shares.iter().sum::<f64>(), awards, jain), (0.0, vec![0.0], vec![0.0]), "five minutes later");
+}
+
+#[test]
+fn a_deadline_that_passed_unnoticed_shows_where_its_lane_is_owned() {
+    let registry = Registry::new();
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let mut lane = metrics.lane(Lane(0));
+    let overdue = || {
+        let families = registry.gather();
+        let family = families.iter().find(|family| family.name() == "exchange_lane_overdue_seconds").unwrap();
+        family.get_metric()[0].get_gauge().get_value()
+    };
+    let (now, deadline) = (Timestamp::from_ms(7_500), Some(Timestamp::from_ms(5_000)));
+    lane.look(now, deadline);
+    assert_eq!(overdue(), 0.0, "another engine acts on it");
+    lane.set(0, 1, true);
+    lane.look(now, deadline);
+    assert_eq!(overdue(), 2.5);
+    lane.look(now, Some(Timestamp::from_ms(8_000)));
+    assert_eq!(overdue(), 0.0);
 }
 
 #[test]

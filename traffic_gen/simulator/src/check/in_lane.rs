@@ -202,6 +202,8 @@ impl InLane {
             | Event::Excluded { .. }
             | Event::Committed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Claimed { .. } => {}
         }

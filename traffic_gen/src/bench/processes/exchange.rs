@@ -16,7 +16,7 @@ use super::{
     US_PER_ROUND,
 };
 use crate::bench::rounds::{BenchError, UNLIMITED};
-use crate::bench::usage::{ProcessUsage, resident_bytes};
+use crate::bench::usage::{ProcessUsage, open_files, resident_bytes};
 
 /// Longest wait for a process to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +40,7 @@ pub(super) struct MeasuredExchange {
     // In the order in which they end.
     #[cfg(feature = "wasm")]
     guests: Vec<Service>,
+    idle_agents: Option<Service>,
     contractors: Service,
     gateway: Service,
     engines: Vec<Service>,
@@ -50,8 +51,11 @@ pub(super) struct MeasuredExchange {
     policy: String,
     idling: Duration,
     agents: u32,
-    /// The gateway's resident memory before the contractors connected.
+    /// The gateway's resident memory before agents connected.
     gateway_bytes: u64,
+    idle_count: u32,
+    /// How long the agents that are never called took to connect, one process opening all connections.
+    connecting: Duration,
 }
 
 impl MeasuredExchange {
@@ -82,10 +86,13 @@ impl MeasuredExchange {
         arguments.extend(way(via, &url));
         let mut contractors = launcher.start("contractors", &arguments)?;
         contractors.until_said("connected").await?;
-        let (policy, idling) = (plan.policy.clone(), plan.idling);
+        let started = Instant::now();
+        let idle_agents = launcher.connect_idle(plan.idle_agents, &gateway_url, &way(via, &url)).await?;
+        let (policy, idling, connecting) = (plan.policy.clone(), plan.idling, started.elapsed());
         Ok(Self {
             #[cfg(feature = "wasm")]
             guests: Vec::new(),
+            idle_agents,
             contractors,
             gateway,
             engines,
@@ -95,8 +102,10 @@ impl MeasuredExchange {
             via,
             policy,
             idling,
-            agents,
+            agents: agents + plan.idle_agents,
             gateway_bytes,
+            idle_count: plan.idle_agents,
+            connecting,
         })
     }
 
@@ -149,6 +158,11 @@ impl MeasuredExchange {
         let grown = self.gateway.resident_bytes().saturating_sub(self.gateway_bytes);
         figures.add("agents", f64::from(self.agents));
         figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
+        figures.add("gateway_handles", open_files(self.gateway.process.id()) as f64);
+        if self.idle_agents.is_some() {
+            figures
+                .add("connections_per_s", f64::from(self.idle_count) / self.connecting.as_secs_f64().max(f64::EPSILON));
+        }
         Ok(figures)
     }
 
@@ -179,7 +193,7 @@ impl MeasuredExchange {
     fn usage(&self) -> Result<Vec<(String, ProcessUsage)>, BenchError> {
         let nats = self.nats.pid().ok_or_else(|| BenchError::Stuck("nats-server is stopped".to_owned()))?;
         let mut usage = vec![("nats-server".to_owned(), read_usage("nats-server", nats)?)];
-        for service in self.engines.iter().chain([&self.gateway, &self.contractors]) {
+        for service in self.engines.iter().chain([&self.gateway, &self.contractors]).chain(&self.idle_agents) {
             usage.push((service.name.clone(), read_usage(&service.name, service.process.id())?));
         }
         Ok(usage)
@@ -259,6 +273,19 @@ impl Launcher {
         }
         let process = GuardedProcess::spawn(&mut command, self.folder.path()).map_err(cannot)?;
         Ok(Service { name: name.to_owned(), process, out: file("out"), err: file("err") })
+    }
+
+    /// Starts so many agents of a topic that nobody calls, in one process, and waits until all are connected.
+    async fn connect_idle(&self, count: u32, gateway: &str, way: &[&str]) -> Result<Option<Service>, BenchError> {
+        if count == 0 {
+            return Ok(None);
+        }
+        let count = count.to_string();
+        let arguments =
+            ["contractors", "--count", &count, "--prefix", "idle-", "--topic", "idle", "--gateway", gateway];
+        let mut agents = self.start("idle-agents", &[&arguments, way].concat())?;
+        agents.until_said("connected").await?;
+        Ok(Some(agents))
     }
 }
 
@@ -411,6 +438,7 @@ mod tests {
             against: None,
             engines: 2,
             contractors: 1,
+            idle_agents: 0,
             policy: "high".to_owned(),
             via: vec![AgentsVia::Websocket],
             rates: vec![1],

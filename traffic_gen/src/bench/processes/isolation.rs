@@ -50,6 +50,7 @@ pub async fn measure(binary: &Path, pairs: usize, calling: Duration) -> Result<[
         against: None,
         engines: 1,
         contractors: CONTRACTORS,
+        idle_agents: 0,
         policy: "high".to_owned(),
         via: Vec::new(),
         rates: Vec::new(),

@@ -19,6 +19,7 @@ use super::rules::canonical_terms;
 use super::session::{CallDelivery, CollectedOffer, ContractorSession};
 use crate::acceptance::decision::{AwardLoss, Cause};
 use crate::acceptance::score;
+use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
@@ -143,6 +144,11 @@ pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<
         return;
     }
     role.reported = (status, owner);
+    if matches!(status, TaskStatus::Done | TaskStatus::Failed) {
+        let (negotiation, is_done) = (net.header.id.clone(), status == TaskStatus::Done);
+        let (mode, is_direct) = (role.brief.mode, role.is_direct);
+        context.event(Event::TaskEnded { negotiation, mode, is_direct, is_done });
+    }
     let progress = TaskProgress {
         status,
         owner: owner.and_then(|index| net.sessions.get(index)).map(|session| session.party.agent.clone()),

@@ -17,7 +17,7 @@ use super::told::TeamChange;
 use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
-use crate::effect::{Deliver, Event};
+use crate::effect::{Deliver, Event, TurnKind};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
 use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::Phase;
@@ -228,6 +228,7 @@ impl Team {
     /// SAY (docs/spec/team.md#tm-25).
     pub(super) fn say(&mut self, index: usize, said: WellSaid, context: &mut InputContext<'_>) {
         let WellSaid { text, next, sketch, repeats } = said;
+        self.note_turn(if repeats.is_some() { TurnKind::Repeat } else { TurnKind::Say }, context);
         if let (Some(sketch), None) = (sketch, repeats) {
             self.says.keep(self.step.saturating_add(1), sketch);
         }
@@ -247,6 +248,7 @@ impl Team {
         text: Option<Box<str>>,
         context: &mut InputContext<'_>,
     ) {
+        self.note_turn(TurnKind::Pause, context);
         let said = text.map(|text| Spoken::Text { text: text.into() });
         let change = TeamChange { by: Some(index), said, ..TeamChange::default() };
         let waits: Vec<u32> = self.tasks.open().into_iter().filter(|number| triggers.contains(number)).collect();
@@ -259,6 +261,7 @@ impl Team {
 
     /// The floor was held in silence (docs/spec/team.md#tm-31, #tm-42).
     pub(super) fn handle_silence(&mut self, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Silence, context);
         if self.phase == Phase::Concluding {
             return self.ask_next(&TeamChange::default(), context);
         }
@@ -266,6 +269,10 @@ impl Team {
         let next = if self.roster.lead() == Some(silent) { self.roster.next_after(silent) } else { self.roster.lead() };
         let muted = self.roster.strike(silent, self.rules.max_strikes);
         self.advance(next, &TeamChange { muted, ..TeamChange::default() }, context);
+    }
+
+    fn note_turn(&self, kind: TurnKind, context: &mut InputContext<'_>) {
+        context.event(Event::TurnTaken { negotiation: self.header.id.clone(), kind });
     }
 
     /// An act out of turn (docs/spec/team.md#tm-39). Whoever does it holds no floor, so that none passes.
@@ -281,6 +288,7 @@ impl Team {
 
     /// CONCLUDE (docs/spec/team.md#tm-30).
     pub(super) fn conclude(&mut self, conclusion: ConclusionText, context: &mut InputContext<'_>) {
+        self.note_turn(TurnKind::Conclude, context);
         let Some(vote) = self.rules.vote else {
             return self.end(Outcome::Concluded, None, Some((conclusion, None)), context);
         };
@@ -385,6 +393,7 @@ impl Team {
         is_awaited: bool,
         context: &mut InputContext<'_>,
     ) {
+        self.note_turn(TurnKind::Assign, context);
         let first = self.tasks.count() + 1;
         for opening in openings {
             self.tasks.open_next(&opening.brief.title, self.step.saturating_add(1));

@@ -191,6 +191,8 @@ impl Fact {
             }
             Event::Excluded { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Claimed { .. }
             | Event::InvariantViolated { .. } => return None,

@@ -263,6 +263,8 @@ impl FoldedMessage {
             | Event::Closed { .. }
             | Event::Decided(_)
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::Committed { .. }

@@ -1,3 +1,5 @@
+use policy_core::TurnKind;
+
 use super::*;
 
 #[test]
@@ -45,6 +47,22 @@ fn each_turn_of_a_bargain_counts_from_the_one_before() {
         follow(message("bob", Act::Accept, Disposition::Ok), 1_350),
         Some(Noticed::Turn(Protocol::AlternatingOffers, Role::Party, 200_000))
     );
+}
+
+#[test]
+fn each_turn_of_a_team_counts_from_the_one_before() {
+    let mut turns = Turns::default();
+    let mut follow = |event: Event, ms| turns.follow(&event, Timestamp::from_ms(ms));
+    let member = |took_us| Some(Noticed::Turn(Protocol::Team, Role::Member, took_us));
+    let taken = |kind| Event::TurnTaken { negotiation: id("job"), kind };
+    follow(started(Protocol::Team), 1_000);
+    assert_eq!(follow(message("bob", Act::Join, Disposition::Ok), 1_100), member(100_000));
+    follow(moved(Phase::Forming, Phase::Discussing), 1_100);
+    assert_eq!(follow(message("alice", Act::Say, Disposition::Ok), 1_150), member(50_000));
+    assert_eq!(follow(taken(TurnKind::Say), 1_150), None);
+    assert_eq!(follow(message("carol", Act::Say, Disposition::OutOfTurn), 1_200), None);
+    assert_eq!(follow(taken(TurnKind::Silence), 2_000), None);
+    assert_eq!(follow(message("alice", Act::Conclude, Disposition::Ok), 2_020), member(20_000));
 }
 
 #[test]

@@ -79,6 +79,8 @@ impl LaneCounters {
             | Event::Transition { .. }
             | Event::Closed { .. }
             | Event::Asked { .. }
+            | Event::TurnTaken { .. }
+            | Event::TaskEnded { .. }
             | Event::Found(_)
             | Event::Excluded { .. }
             | Event::AwardLost { .. }
