@@ -18,6 +18,7 @@ mod agents;
 mod consent;
 mod console;
 mod documents;
+mod evidence;
 mod groups;
 mod health;
 mod messages;
@@ -200,6 +201,7 @@ fn routes() -> Vec<RouteSpec> {
         consent::routes(),
         groups::routes(),
         policies::routes(),
+        evidence::routes(),
         protocol_documents::routes(),
         transactions::routes(),
         negotiations::routes(),
@@ -321,7 +323,7 @@ impl Caller {
     /// # Errors
     /// [`Code::Unauthorized`].
     fn must_be_admin(&self, site: &Site) -> Result<(), Refusal> {
-        if self.0.is_admin || site.config.admins.contains(&self.0.agent) {
+        if self.is_admin(site) {
             return Ok(());
         }
         Err(Refusal::new(Code::Unauthorized, "only an administrator may do this").expecting(format!(
@@ -329,6 +331,11 @@ impl Caller {
             crate::ADMIN_SCOPE,
             self.0.agent
         )))
+    }
+
+    /// Whether the bearer administers the exchange.
+    fn is_admin(&self, site: &Site) -> bool {
+        self.0.is_admin || site.config.admins.contains(&self.0.agent)
     }
 }
 

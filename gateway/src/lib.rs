@@ -55,7 +55,7 @@ pub use streams::{AgentStream, AgentStreams, UnreadableInbox};
 use auth::Authenticator;
 use bus_ingress::BusIngress;
 use rate_limit::RateLimits;
-use registry::{PresenceReports, Registry, RequestNotes};
+use registry::{EvidenceFollower, PresenceReports, Registry, RequestNotes};
 
 /// Scope (RFC 8693 `scope` claim) of tokens that may put policies and groups.
 pub const ADMIN_SCOPE: &str = "llmx:admin";
@@ -169,6 +169,8 @@ impl Gateway {
             PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), open_streams, metrics.clone())
                 .await?;
         handle.tasks.spawn(presence.drive(handle.stop.clone()));
+        let evidence = EvidenceFollower::subscribe(&bus, registry.clone()).await?;
+        handle.tasks.spawn(evidence.drive(handle.stop.clone()));
         handle.streams.start(&handle.tasks, &handle.stop).await?;
         let in_flight_max = config.limits.bus_in_flight_max;
         let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;

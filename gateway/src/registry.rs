@@ -5,6 +5,7 @@
 
 mod consent_requests;
 mod directory;
+mod evidence;
 mod policies;
 mod presence;
 mod presence_reports;
@@ -30,6 +31,7 @@ use crate::problem::store_full;
 pub(crate) use self::{
     consent_requests::{NotedCall, RequestNotes},
     directory::Directory,
+    evidence::{EvidenceFollower, EvidenceTable},
     policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
     presence::{AgentTable, Audience, Member, PresenceSignal, PresenceView},
     presence_reports::PresenceReports,
@@ -72,6 +74,8 @@ pub(crate) struct Tables {
     pub(crate) groups: GroupTable,
     pub(crate) policies: PolicyTable,
     pub(crate) backlogs: Backlogs,
+    /// What panels have shown.
+    pub(crate) evidence: EvidenceTable,
     /// The buckets that have been read whole.
     caught_up: BTreeSet<Bucket>,
 }
@@ -252,6 +256,7 @@ impl Tables {
             groups: GroupTable::new(),
             policies: PolicyTable::new(default_policy),
             backlogs: Backlogs::default(),
+            evidence: EvidenceTable::default(),
             caught_up: BTreeSet::new(),
         }
     }

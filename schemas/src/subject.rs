@@ -17,6 +17,7 @@
 //! | `engine.<id>.statistics` | engine | numbers for people who look (`statistics::Statistics`) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
+//! | `evidence.<lane>` | engine | the lane's evidence is stored up to this position of its log, as text (`evidence::LaneEvidence`) |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `_EXCHANGE.…` | whoever answers gateways, engines and commands | answers to the exchange's own requests |
 //! | `_INBOX.…`, `_INBOX_<agent>.…`, `_reply.<agent>` | gateway | answers to what an agent sent with that reply subject |
@@ -53,6 +54,8 @@ pub const ALL_HEARTBEATS: &str = "engine.*.heartbeat";
 pub const ALL_STATISTICS: &str = "engine.*.statistics";
 /// What every engine says of agents that acknowledge too little.
 pub const ALL_BACKLOGS: &str = "backlog.*";
+/// What every lane's engine says of evidence it has stored.
+pub const ALL_EVIDENCE: &str = "evidence.*";
 /// Every message from agents that speak NATS.
 pub const ALL_GATEWAY_IN: &str = "gw.in.*";
 /// Every order to end an agent's streams. Gateways share no queue group here: each has to act.
@@ -74,6 +77,24 @@ pub fn token(name: &str) -> String {
 #[must_use]
 pub fn inbox(agent: &AgentId) -> String {
     format!("agent.{agent}.inbox")
+}
+
+/// That the evidence of a lane is stored.
+#[must_use]
+pub fn evidence(lane: Lane) -> String {
+    format!("evidence.{lane}")
+}
+
+/// The name under which the evidence of a lane is stored.
+#[must_use]
+pub fn evidence_document(lane: Lane) -> String {
+    format!("evidence-{lane}")
+}
+
+/// The lane in [`evidence`].
+#[must_use]
+pub fn evidence_lane_of(subject: &str) -> Option<Lane> {
+    subject.strip_prefix("evidence.")?.parse().ok().map(Lane)
 }
 
 /// Deliveries for the streams that a gateway holds.

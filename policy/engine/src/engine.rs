@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::EngineConfig;
 use crate::ingress::Ingress;
-use crate::lane::{BacklogReporter, FoldObserver, LaneHost, STOP_MAX, Shared, StatisticsReporter};
+use crate::lane::{BacklogReporter, EvidencePublisher, FoldObserver, LaneHost, STOP_MAX, Shared, StatisticsReporter};
 use crate::membership::{HeartbeatTask, LiveEngines, MembershipHandle, MembershipInput};
 use crate::metrics::EngineMetrics;
 use crate::status::{LanePhase, LaneStatus, Status, StatusReader, StopReason, lane_status};
@@ -93,9 +93,11 @@ impl Engine {
         let status = StatusReader::new(statuses.clone(), heartbeats.has_duplicate_id());
         let statistics = StatisticsReporter::new(&shared, &watched, status.clone());
         let backlogs = BacklogReporter::new(&shared, &watched);
+        let evidence = EvidencePublisher::new(&shared, &watched);
         let mut handle = EngineHandle {
             _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
             _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
+            _evidence: AbortOnDropHandle::new(tokio::spawn(evidence.drive())),
             lanes: statuses,
             status,
             membership,
@@ -139,6 +141,8 @@ pub struct EngineHandle {
     _statistics: Option<AbortOnDropHandle<()>>,
     /// Says which agents do not acknowledge, until it is dropped.
     _backlogs: AbortOnDropHandle<()>,
+    /// Publishes what panels have shown, until it is dropped.
+    _evidence: AbortOnDropHandle<()>,
     lanes: Vec<watch::Receiver<LaneStatus>>,
     status: StatusReader,
     membership: MembershipHandle,

@@ -12,6 +12,7 @@
 //! | [`host`] | whether the lane is folded here at all, and its loop |
 //! | [`ownership`] | whether this engine owns the lane |
 //! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
+//! | [`evidence`] | what panels have shown, for gateways |
 //! | [`backlog`] | which agents do not acknowledge |
 //! | [`requests`] | who asks for views and journals |
 //! | [`checkpoint_and_trim`] | checkpoints and trims |
@@ -25,6 +26,7 @@ mod checkpoint;
 mod checkpoint_and_trim;
 mod delivered;
 mod document;
+mod evidence;
 mod fold;
 mod host;
 mod log_reader;
@@ -50,6 +52,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered};
 use policy_core::LaneState;
 use schemas::delivery::Notification;
+use schemas::evidence::LaneEvidence;
 use schemas::{Act, AgentId, DeliveryId, GatewayId, Lane, NegotiationId, Position, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use telemetry::TraceContext;
@@ -65,6 +68,8 @@ use self::backlog::{BacklogSender, SharedDeadLetters};
 pub use self::checkpoint::{CheckpointError, refused_keys};
 use self::checkpoint_and_trim::MaintenanceDone;
 pub use self::document::DocumentWriter;
+pub(crate) use self::evidence::EvidencePublisher;
+use self::evidence::EvidenceSender;
 pub(crate) use self::host::LaneHost;
 use self::log_reader::LogReader;
 pub use self::observer::FoldObserver;
@@ -95,6 +100,8 @@ pub(crate) struct Shared {
     dead_letters: SharedDeadLetters,
     /// Wakes the task that reports backlogs.
     backlog_wake: Arc<Notify>,
+    /// Wakes the task that publishes evidence.
+    evidence_wake: Arc<Notify>,
     /// One for each lane that may be recovered at a time.
     recoveries: Arc<Semaphore>,
 }
@@ -114,8 +121,9 @@ impl Shared {
         cancel: CancellationToken,
     ) -> Self {
         let (dead_letters, backlog_wake) = (SharedDeadLetters::default(), Arc::default());
+        let evidence_wake = Arc::default();
         let recoveries = Arc::new(Semaphore::new(RECOVERIES_MAX));
-        Self { bus, config, metrics, observer, routes, cancel, dead_letters, backlog_wake, recoveries }
+        Self { bus, config, metrics, observer, routes, cancel, dead_letters, backlog_wake, evidence_wake, recoveries }
     }
 }
 
@@ -141,6 +149,7 @@ pub(crate) struct Watched {
     pub(crate) status: watch::Receiver<LaneStatus>,
     statistics: watch::Receiver<LaneStatistics>,
     backlog: watch::Receiver<LaneBacklog>,
+    evidence: watch::Receiver<Arc<LaneEvidence>>,
 }
 
 /// What of a lane outlives its state, so that it can be taken up again.
@@ -150,6 +159,7 @@ struct LanePorts {
     signals: mpsc::Receiver<Signal>,
     observer: LaneObserver,
     backlog: BacklogSender,
+    evidence: EvidenceSender,
 }
 
 /// What woke the lane.

@@ -25,6 +25,7 @@ use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::lane::backlog::BacklogSender;
 use crate::lane::checkpoint::CheckpointStore;
+use crate::lane::evidence::EvidenceSender;
 use crate::lane::observer::LaneObserver;
 use crate::membership::{LiveEngines, MembershipHandle, MembershipInput};
 use crate::status::{LanePhase, LaneStatus, StopReason};
@@ -51,10 +52,11 @@ impl LaneHost {
         let now = Instant::now();
         let (observer, statistics) = LaneObserver::new(lane, &shared, now);
         let (backlog, backlogs) = BacklogSender::new(&shared, now);
+        let (evidence, shown) = EvidenceSender::new(&shared, now);
         let MembershipHandle { live, inputs: membership } = membership;
-        let ports = LanePorts { status, live, signals, observer, backlog };
+        let ports = LanePorts { status, live, signals, observer, backlog, evidence };
         let host = Self { lane, shared, membership, ports, is_started: false };
-        (host, Watched { status: watched, statistics, backlog: backlogs })
+        (host, Watched { status: watched, statistics, backlog: backlogs, evidence: shown })
     }
 
     /// Runs until the engine shuts down or the lane cannot go on.

@@ -94,12 +94,20 @@ pub(crate) fn policy(name: &str) -> Policy {
 
 /// A call of alice to durable contractors, to be answered within ten seconds.
 pub(crate) fn call(own: &str, policy: Policy, contractors: &[&str], qos: Qos) -> Entry {
-    invite(own, policy, contractors.iter().map(|name| Invitation { agent: agent(name), qos, durable: true }).collect())
+    invite(
+        own,
+        policy,
+        contractors
+            .iter()
+            .map(|name| Invitation { agent: agent(name), qos, durable: true, reputation: None })
+            .collect(),
+    )
 }
 
 /// A call of alice to contractors that are expected to be there.
 pub(crate) fn call_the_present(own: &str, policy: Policy, contractors: &[&str]) -> Entry {
-    let invitation = |name: &&str| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false };
+    let invitation =
+        |name: &&str| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false, reputation: None };
     invite(own, policy, contractors.iter().map(invitation).collect())
 }
 

@@ -1,17 +1,23 @@
 //! A panel through an engine: asks, sealed rounds, the finding in the register before it is told, and the metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bus::{Bus, Received};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use policy_core::preset;
 use policy_engine::{Engine, EngineMetrics};
 use prometheus::Registry;
 use schemas::delivery::{Ask, Notification, Outcome, ProgressReport};
+use schemas::evidence::LaneEvidence;
 use schemas::panel::{PanelAnswer, PanelSpec};
 use schemas::payload::{Cfp, Payload};
 use schemas::record::{AdmittedMessage, Entry, Qos};
-use schemas::{Act, AwardNo, Lot, RegisterKey};
+use schemas::{Act, AwardNo, Lot, RegisterKey, subject};
+use tokio::time::timeout;
 
-use crate::exchange::{Probe, append, call, config, message, negotiation, open_bus, sample};
+use crate::exchange::{LANE, Probe, append, call, config, message, negotiation, open_bus, sample, start};
 
 /// Who answers what in the first round, in the order of the worked example of docs/spec/panel-answers.md.
 const FIRST: [(&str, &str); 4] = [("ann", "B"), ("bob", "C"), ("cyd", "B"), ("dan", "A")];
@@ -71,6 +77,39 @@ async fn a_panel_is_asked_in_rounds_registered_before_its_finding_and_counted_un
     assert_eq!(asked, [8.0, 0.0], "four seats in two rounds");
     let stopped = ["answers", "rounds"].map(|by| sample(&registry, "exchange_panel_stops_total", by));
     assert_eq!(stopped, [1.0, 0.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn evidence_is_stored_told_and_counted_once_whoever_owns_the_lane() {
+    let bus = open_bus();
+    let mut told = bus.pub_sub.subscribe(subject::ALL_EVIDENCE.to_owned(), None).await.unwrap();
+    let first = start(&bus, "engine-1").await;
+    append(&bus, vec![panel("question")]).await;
+    append(&bus, FIRST.map(|(who, _)| answer(who, 1, "B", None)).to_vec()).await;
+    let published = shown(&bus, &mut told).await;
+    let counts: Vec<_> = published.entries.iter().map(|one| (one.subject.agent.as_str(), one.counts.runs)).collect();
+    assert_eq!(counts, FIRST.map(|(who, _)| (who, 1)));
+    assert_eq!(published.entries.iter().map(|one| one.counts.total_e12).sum::<u64>(), 1_000_000_000_000);
+
+    first.abort();
+    let _second = start(&bus, "engine-2").await;
+    let again = shown(&bus, &mut told).await;
+    assert!(again.position > published.position, "with the records of the second engine");
+    assert_eq!(again.entries, published.entries);
+    assert!(
+        !bus.blobs.put(subject::evidence_document(LANE), 1, bytes::Bytes::new()).await.unwrap(),
+        "it never goes back"
+    );
+}
+
+/// What is stored once that is told.
+async fn shown(bus: &Bus, told: &mut BoxStream<'static, Received>) -> LaneEvidence {
+    let notice = timeout(Duration::from_secs(3600), told.next()).await.expect("it is told").unwrap();
+    assert_eq!(subject::evidence_lane_of(&notice.subject), Some(LANE));
+    let document = bus.blobs.value(subject::evidence_document(LANE)).await.unwrap().expect("it is stored");
+    let evidence: LaneEvidence = serde_json::from_slice(&document).unwrap();
+    assert_eq!(evidence.position.to_string().as_bytes(), notice.payload);
+    evidence
 }
 
 /// Alice asks four agents at once.

@@ -17,6 +17,7 @@ use crate::lane::Sinks;
 use crate::lane::backlog::BacklogSender;
 use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::checkpoint_and_trim::Maintenance;
+use crate::lane::evidence::EvidenceSender;
 use crate::lane::fold::Fold;
 use crate::lane::observer::LaneObserver;
 use crate::lane::ownership::Ownership;
@@ -46,6 +47,7 @@ pub(crate) struct LaneDriver {
     observer: LaneObserver,
     assignment: Assignment,
     backlog: BacklogSender,
+    evidence: EvidenceSender,
     /// Why the log cannot be read on.
     broken: Option<BusError>,
 }
@@ -263,6 +265,7 @@ impl LaneDriver {
         }
         self.observe_deliveries();
         self.publisher.report_backlog(self.ownership.is_owner(), now);
+        self.evidence.report(self.fold.state().evidence(), self.fold.position(), self.ownership.is_owner(), now);
         self.start_maintenance(now);
         self.report(now);
     }
@@ -319,6 +322,7 @@ impl LaneDriver {
             self.requests.wake_at(&self.inputs),
             self.ownership.rules_wake_at(),
             self.observer.wake_at(),
+            self.evidence.wake_at(self.fold.state().evidence()),
         ];
         let owners = owners.into_iter().filter(|_| is_owner);
         let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
@@ -388,7 +392,7 @@ impl LaneDriver {
     ) -> Self {
         let (now, config) = (Instant::now(), &shared.config);
         let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
-        let LanePorts { status, live, signals, observer, backlog } = ports;
+        let LanePorts { status, live, signals, observer, backlog, evidence } = ports;
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
         let mut driver = Self {
@@ -403,6 +407,7 @@ impl LaneDriver {
             observer,
             assignment: Assignment::new(lane, config),
             backlog,
+            evidence,
             broken: None,
             shared,
         };
@@ -412,8 +417,8 @@ impl LaneDriver {
 
     /// Lets the state go.
     fn into_ports(self) -> LanePorts {
-        let Self { status, inputs: Inputs { live, signals, .. }, observer, backlog, .. } = self;
-        LanePorts { status, live, signals, observer, backlog }
+        let Self { status, inputs: Inputs { live, signals, .. }, observer, backlog, evidence, .. } = self;
+        LanePorts { status, live, signals, observer, backlog, evidence }
     }
 
     fn begin_observing(&mut self) {

@@ -79,6 +79,7 @@ fn decided(award_no: u32, contractors: &[&str], cause: Cause) -> Event {
         terms: Digest::of_bytes(b"terms"),
         score: 1,
         price: None,
+        reputation: None,
         payment: None,
         valid_until: None,
         last_win: None,
