@@ -8,6 +8,7 @@ mod invite;
 mod log;
 mod panel_pin;
 mod policy_pin;
+mod reputation_pin;
 mod spans;
 mod team_pin;
 

@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{CanonicalError, Digest};
-use crate::ids::AttrName;
+use crate::ids::{AttrName, DomainName};
+use crate::panel::EvidenceSource;
 use crate::terms::TERMS_MAX;
 
 /// Parts a weight is counted in: the weights of a policy add up to this.
@@ -98,6 +99,28 @@ pub struct Policy {
     /// How it accepts for a party of a bargain; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<BargainRule>,
+    /// The attribute `reputation`, for gates and weights: what panels have shown about each of the invited. Absent: there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reputation: Option<ReputationRule>,
+}
+
+/// How evidence of panels becomes the attribute `reputation` of an offer, in parts per million of the average
+/// (docs/spec/panel.md#reputation).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReputationRule {
+    /// The domain whose panels count.
+    pub domain: DomainName,
+    /// Who called them.
+    #[serde(default)]
+    pub from: EvidenceSource,
+    /// Panels it takes to have a reputation, 1 to [`crate::panel::RUNS_MAX`]; whoever has fewer counts as average.
+    #[serde(default = "ten_runs")]
+    pub min_runs: u32,
+    /// Panels of average importance that count beside them, 0 to [`crate::panel::RUNS_MAX`].
+    #[serde(default = "ten_runs")]
+    pub prior_runs: u32,
 }
 
 /// When collection closes (docs/spec/contract-net.md#cn-20). The collection deadline always closes.
@@ -335,6 +358,9 @@ pub enum BargainRule {
 
 const fn yes() -> bool {
     true
+}
+const fn ten_runs() -> u32 {
+    10
 }
 const fn one() -> u32 {
     1

@@ -185,6 +185,9 @@ pub struct Invitation {
     /// Its registration says `durable`: it may be away and answer later, so nobody goes on without it before the deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub durable: bool,
+    /// Under a policy that weighs reputation: the agent's, in parts per million, as evidence was when the call was admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reputation: Option<u64>,
 }
 
 /// Quality of service of a group's calls.

@@ -222,9 +222,12 @@ fn select(
         capable += 1;
         match (candidate.allowed, candidate.ask) {
             (Some(_), _) if call.backlogs.holds(agent, call.now_ms) => unresponsive += 1,
-            (Some(qos), _) => {
-                invited.push(Invitation { agent: agent.clone(), qos, durable: candidate.registration.durable })
-            }
+            (Some(qos), _) => invited.push(Invitation {
+                agent: agent.clone(),
+                qos,
+                durable: candidate.registration.durable,
+                reputation: None,
+            }),
             (None, Some(topic)) => asks.push(Ask { agent: agent.clone(), topic: topic.cloned() }),
             (None, None) => {}
         }

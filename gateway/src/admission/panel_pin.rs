@@ -90,7 +90,7 @@ impl Pinning<'_> {
             let detail = format!("{who} does not consent to this counterpart");
             return Err(Refusal::new(Code::NoConsent, detail).at(pointer));
         }
-        Ok(Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: registration.durable })
+        Ok(Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: registration.durable, reputation: None })
     }
 }
 

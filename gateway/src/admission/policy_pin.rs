@@ -17,6 +17,7 @@ use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::invite::{self, Resolved};
 use super::panel_pin;
+use super::reputation_pin;
 use super::team_pin;
 use crate::metrics::GatewayMetrics;
 use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, scores_offers, unknown};
@@ -37,7 +38,8 @@ pub(super) fn pin(
     if let Payload::Cfp(cfp) = &checked.message.payload {
         let task_policy = team_pin::task_policy(&registry.read().policies, cfp)?;
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
-        let (invited, left_out) = resolved.settle(agent, notes, metrics)?;
+        let (mut invited, left_out) = resolved.settle(agent, notes, metrics)?;
+        reputation_pin::pin(&registry.read(), agent, &policy, &mut invited);
         let panel = cfp.panel.as_deref().map(|rules| {
             panel_pin::check_seats(rules, invited.len())?;
             panel_pin::pin(&registry.read(), agent, rules, &invited).map(Box::new)

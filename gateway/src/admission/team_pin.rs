@@ -55,9 +55,11 @@ fn policy_of_tasks<'t>(policies: &'t PolicyTable, name: &str, pointer: &str) -> 
     }
     Err(Refusal::new(Code::NotAllowed, "tasks cannot be awarded under this policy")
         .at(pointer)
-        .expecting("a policy with `weights`, `awards` 1 and `decider` engine"))
+        .expecting("a policy with `weights`, `awards` 1 and `decider` engine, without `reputation`"))
 }
 
 fn awards_tasks(policy: &Policy) -> bool {
-    !policy.weights.is_empty() && policy.awards == 1 && policy.decider == Decider::Engine
+    // Tasks are called by the fold, which pins no reputation for them.
+    let is_scored = !policy.weights.is_empty() && policy.reputation.is_none();
+    is_scored && policy.awards == 1 && policy.decider == Decider::Engine
 }

@@ -13,6 +13,7 @@ mod control;
 mod counted;
 mod documents;
 mod ended;
+mod evidence;
 mod framing;
 mod keys;
 mod logs;

@@ -3,6 +3,7 @@
 pub(crate) mod decision;
 pub(crate) mod gate;
 pub(crate) mod payment;
+pub(crate) mod reputation;
 pub(crate) mod score;
 pub(crate) mod threshold;
 pub(crate) mod tie_break;

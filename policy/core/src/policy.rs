@@ -6,10 +6,11 @@ use std::sync::Arc;
 use schemas::Digest;
 use schemas::bargain::{PPM, ROUNDS_MAX};
 use schemas::digest::canonical;
+use schemas::panel::{EVIDENCE_AGENTS_MAX, EvidenceSource, RUNS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
-    BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, SCORE_MAX, TIMER_MS_MAX, Threshold, TieBreak,
-    WEIGHT_SUM, Weight,
+    BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, ReputationRule, SCORE_MAX, TIMER_MS_MAX, Threshold,
+    TieBreak, WEIGHT_SUM, Weight,
 };
 use serde::{Serialize, Serializer};
 
@@ -138,7 +139,19 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
     in_range("/decide_ms", policy.decide_ms, 1, TIMER_MS_MAX)?;
     check_timers(policy)?;
     in_range("/max_strikes", u64::from(policy.max_strikes), 1, u64::from(STRIKES_MAX))?;
-    policy.bargain.as_ref().map_or(Ok(()), check_bargain)
+    policy.bargain.as_ref().map_or(Ok(()), check_bargain)?;
+    policy.reputation.as_ref().map_or(Ok(()), check_reputation)
+}
+
+fn check_reputation(rule: &ReputationRule) -> Result<(), PolicyFault> {
+    if let EvidenceSource::Agents(agents) = &rule.from {
+        at_most("/reputation/from/agents", agents.len(), EVIDENCE_AGENTS_MAX)?;
+        if agents.is_empty() {
+            return fault("/reputation/from/agents", "must name at least one initiator");
+        }
+    }
+    in_range("/reputation/min_runs", u64::from(rule.min_runs), 1, u64::from(RUNS_MAX))?;
+    in_range("/reputation/prior_runs", u64::from(rule.prior_runs), 0, u64::from(RUNS_MAX))
 }
 
 fn check_bargain(rule: &BargainRule) -> Result<(), PolicyFault> {

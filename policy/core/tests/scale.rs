@@ -79,7 +79,12 @@ fn busy() -> LaneState {
         invited.sort();
         invited.dedup();
         let mut call = message(&initiator, &negotiation, Act::Cfp, json!({"act": "cfp", "task": "carry 12 boxes"}), 0);
-        let invitation = |agent: &AgentId| Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: false };
+        let invitation = |agent: &AgentId| Invitation {
+            agent: agent.clone(),
+            qos: Qos::AtLeastOnce,
+            durable: false,
+            reputation: None,
+        };
         let invitations = invited.iter().map(invitation).collect();
         let pinned = Pinned {
             policy: Arc::clone(&policy),

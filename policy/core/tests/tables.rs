@@ -28,6 +28,8 @@ mod legality;
 mod mixed_case;
 #[path = "tables/receipts.rs"]
 mod receipts;
+#[path = "tables/reputation.rs"]
+mod reputation;
 #[path = "tables/several_lots.rs"]
 mod several_lots;
 #[path = "tables/views.rs"]

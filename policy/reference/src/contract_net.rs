@@ -47,6 +47,7 @@ pub(crate) struct ContractNet {
     initiator: AgentId,
     currency: Option<String>,
     documents: Option<CallDocuments>,
+    reputations: BTreeMap<AgentId, u64>,
     is_public: bool,
     pub(crate) ends_by: Timestamp,
     parties: BTreeMap<AgentId, Party>,

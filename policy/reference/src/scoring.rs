@@ -3,11 +3,32 @@
 //! searches, this counts through.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use schemas::document::CallDocuments;
+use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Direction, Gate, Payment, Policy, Threshold, TieBreak, Weight};
+use schemas::record::Pinned;
 use schemas::{AgentId, Digest, NegotiationId, OfferId, Position, Timestamp};
+
+/// The offer with what the call pinned for its sender; nothing where it names a reputation itself.
+#[must_use]
+pub fn with_reputation(policy: &Policy, pinned: Option<u64>, offer: &Offer) -> Option<Offer> {
+    let mut offer = offer.clone();
+    if policy.reputation.is_none() {
+        return Some(offer);
+    }
+    let value = AttrValue::Int(i64::try_from(pinned.unwrap_or(1_000_000)).expect("it fits"));
+    let earlier = offer.terms.insert(AttrName::try_new("reputation").expect("a name"), value);
+    earlier.is_none().then_some(offer)
+}
+
+/// The reputations that a call pins.
+pub(crate) fn reputations(pinned: &Pinned) -> BTreeMap<AgentId, u64> {
+    let invited = pinned.invited.iter();
+    invited.filter_map(|invitation| Some((invitation.agent.clone(), invitation.reputation?))).collect()
+}
 
 /// The first gate an offer fails, as the REJECT names it.
 pub fn gate_failed(

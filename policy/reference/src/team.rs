@@ -10,6 +10,8 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use policy_core::{Cause, Deliver};
 use schemas::delivery::{Notification, Outcome, RejectReason, Rejection};
 use schemas::ids::Capability;
@@ -42,6 +44,7 @@ pub(crate) struct Team {
     policy: Option<Policy>,
     /// What its tasks run under, unless an assignment names another.
     task_policy: Option<Policy>,
+    reputations: BTreeMap<AgentId, u64>,
     is_public: bool,
     join_by: Timestamp,
     pub(crate) ends_by: Timestamp,

@@ -197,7 +197,10 @@ pub fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
     Pinned {
         policy_digest: policy.digest().expect("a policy of integers and texts has a canonical form"),
         policy: Arc::new(policy.clone()),
-        invited: invited.into_iter().map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false }).collect(),
+        invited: invited
+            .into_iter()
+            .map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false, reputation: None })
+            .collect(),
         left_out: 0,
         task_policy: None,
         panel: None,

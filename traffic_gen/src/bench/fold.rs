@@ -88,7 +88,7 @@ impl FoldBench {
         policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
         let policy_digest = policy.digest().map_err(|error| stuck(&error.to_string()))?;
         let invited = (0..CONTRACTORS)
-            .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
+            .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false, reputation: None })
             .collect();
         let pinned =
             Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None };

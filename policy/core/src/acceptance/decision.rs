@@ -101,6 +101,9 @@ pub struct RankedOffer {
     /// Its own price, in micro-units, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<i64>,
+    /// Its contractor's reputation as the call pinned it, where the policy weighs that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reputation: Option<u64>,
     /// Its score.
     pub score: u32,
     /// Digest of its terms.

@@ -7,6 +7,8 @@ use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Gate, Policy};
 use serde::{Deserialize, Serialize};
 
+use crate::acceptance::reputation::REPUTATION;
+
 /// The first condition an offer fails. Indices point into the policy's gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GateFault {
@@ -24,10 +26,12 @@ pub(crate) enum GateFault {
     Validity,
     /// None of the documents of a call that requires one.
     Documents,
+    /// It names a reputation itself, where the exchange does.
+    Reserved,
 }
 
 impl GateFault {
-    /// `code` of the REJECT: `<attribute>.<condition>`, `currency`, `documents` or `validity`.
+    /// `code` of the REJECT: `<attribute>.<condition>`, `currency`, `documents`, `validity` or `reputation.reserved`.
     pub(crate) fn code(self, policy: &Policy) -> String {
         let (index, condition) = match self {
             Self::Min(index) => (index, "min"),
@@ -37,6 +41,7 @@ impl GateFault {
             Self::Currency => return "currency".to_owned(),
             Self::Validity => return "validity".to_owned(),
             Self::Documents => return "documents".to_owned(),
+            Self::Reserved => return format!("{REPUTATION}.reserved"),
         };
         match policy.gates.get(usize::from(index)) {
             Some(gate) => format!("{}.{condition}", gate.attr),
@@ -52,17 +57,17 @@ pub(crate) struct CallGates<'a> {
     pub(crate) documents: Option<&'a CallDocuments>,
 }
 
-/// Checks an offer: the policy's gates in their order, then currency, then documents, then validity.
+/// Checks an offer and the terms the policy judges it by: the policy's gates in their order, then currency, then documents, then validity.
 pub(crate) fn check(
     policy: &Policy,
     call: CallGates<'_>,
-    offer: &Offer,
+    (offer, terms): (&Offer, &Terms),
     valid_until: Timestamp,
     now: Timestamp,
 ) -> Result<(), GateFault> {
     for (index, gate) in policy.gates.iter().enumerate() {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        check_gate(gate, index, &offer.terms)?;
+        check_gate(gate, index, terms)?;
     }
     // An offer that names no currency is understood in the call's.
     if let (Some(wanted), Some(offered)) = (call.currency, offer.currency.as_deref())

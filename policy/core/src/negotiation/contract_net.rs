@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
 use crate::acceptance::gate::GateFault;
+use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
@@ -73,6 +74,8 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     finals: u32,
     /// What makes it a task of a team.
     task: Option<Box<TaskRole>>,
+    /// What the call pinned for each session.
+    reputations: PinnedReputations,
 }
 
 impl ProtocolRules for ContractNet {
@@ -186,6 +189,7 @@ impl ContractNet<Digest> {
             offers,
             finals,
             task,
+            reputations,
         } = self;
         policy(pinned).map(|pinned| ContractNet {
             header,
@@ -203,6 +207,7 @@ impl ContractNet<Digest> {
             offers,
             finals,
             task,
+            reputations,
         })
     }
 }
@@ -384,7 +389,7 @@ impl ContractNet {
     fn decide(&mut self, first: Option<usize>, cause: Cause, context: &mut InputContext<'_>) {
         let ranked = decision::ranking(self, first, context);
         let winners = self.awards.ensure_lots(self.pinned.policy.awards).min(ranked.len());
-        decision::set_payments(&self.pinned.policy, &mut self.sessions, &ranked, winners);
+        decision::set_payments((&self.pinned.policy, &self.reputations), &mut self.sessions, &ranked, winners);
         let placements = (0..winners).map(|lot| (lot, ranked[lot].session)).collect::<Vec<_>>();
         let digest = self.record_decision(&ranked, &placements, cause, context);
         let held = usize::try_from(self.policy().standby).unwrap_or(usize::MAX).min(ranked.len() - winners);

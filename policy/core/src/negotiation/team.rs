@@ -31,6 +31,7 @@ use schemas::{AgentId, AwardNo, Digest, Lot, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
+use crate::acceptance::reputation::PinnedReputations;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
@@ -68,6 +69,8 @@ pub(crate) struct Team<P = Arc<PinnedPolicy>> {
     policy: P,
     /// What tasks run under.
     task_policy: P,
+    /// What the call pinned for each of the invited.
+    reputations: PinnedReputations,
     #[serde(with = "schemas::text::json")]
     rules: Box<TeamRules>,
     /// Whether the call named a policy.
@@ -209,6 +212,7 @@ impl Team<Digest> {
         Some(Team {
             policy: policy(self.policy)?,
             task_policy: policy(self.task_policy)?,
+            reputations: self.reputations,
             header: self.header,
             rules: self.rules,
             is_ranked: self.is_ranked,

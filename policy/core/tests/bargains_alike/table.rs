@@ -172,7 +172,9 @@ impl<'a> Table<'a> {
         mandated.into_iter().for_each(|mandated| payload["mandate"] = mandated.mandate.clone());
         let mut message = self.message(&party(0), Act::Cfp, payload, false);
         let invited = (1..=usize::from(self.case.invited)).rev().map(party);
-        let invited = invited.map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false }).collect();
+        let invited = invited
+            .map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false, reputation: None })
+            .collect();
         message.pinned = Some(pinned(mandated.and_then(|mandated| mandated.rule.clone()), invited));
         self.say(message);
     }

@@ -139,7 +139,7 @@ impl Board {
 
 /// A ranker or reviewer as gateways pin it.
 pub(crate) fn invitation(name: &str) -> Invitation {
-    Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false }
+    Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false, reputation: None }
 }
 
 pub(crate) fn merge(document: &mut Value, change: Value) {

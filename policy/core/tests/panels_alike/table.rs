@@ -139,7 +139,7 @@ impl<'a> Table<'a> {
         let mut payload = json!({"task": "How many?", "panel": self.case.rules});
         self.case.reply_ms.into_iter().for_each(|ms| payload["reply_within_ms"] = json!(ms));
         let mut message = self.message(&agent("p0"), Act::Cfp, payload, false);
-        let invitation = |agent: AgentId, qos| Invitation { agent, qos, durable: false };
+        let invitation = |agent: AgentId, qos| Invitation { agent, qos, durable: false, reputation: None };
         // One seat is told everything once only.
         let qos = |seat: usize| if seat == 3 { Qos::BestEffort } else { Qos::AtLeastOnce };
         let invited = (1..=self.case.seats).rev().map(|seat| invitation(seat_named(seat), qos(seat))).collect();

@@ -49,6 +49,10 @@ fn terms(policy: &Policy, plan: &OfferPlan) -> Value {
     if let Some(is_red) = plan.colour {
         terms["colour"] = json!(if is_red { "red" } else { "blue" });
     }
+    // Now and then one claims a reputation: refused where the policy weighs it, an attribute like any other elsewhere.
+    if plan.delivery_ms % 16 == 5 {
+        terms["reputation"] = json!(1_000_000);
+    }
     terms
 }
 

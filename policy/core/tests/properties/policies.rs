@@ -32,8 +32,9 @@ pub(crate) fn patient_policy() -> impl Strategy<Value = Policy> {
 }
 
 fn random_policy() -> impl Strategy<Value = Policy> {
-    (close(), on_incomplete(), gates(), weights(), ranking(), awards(), timers(), any::<bool>()).prop_map(
-        |(close, on_incomplete, gates, weights, ranking, awards, timers_ms, sealed)| {
+    let flags = (any::<bool>(), prop::bool::weighted(0.25));
+    (close(), on_incomplete(), gates(), weights(), ranking(), awards(), timers(), flags).prop_map(
+        |(close, on_incomplete, gates, weights, ranking, awards, timers_ms, (sealed, is_weighed))| {
             let (eps_band, tie_break, payment) = ranking;
             let decider = if awards.asks { Decider::Initiator } else { Decider::Engine };
             let policy = Policy {
@@ -59,11 +60,26 @@ fn random_policy() -> impl Strategy<Value = Policy> {
                 timers_ms,
                 max_strikes: awards.strikes,
                 bargain: None,
+                reputation: None,
             };
+            let policy = if is_weighed { weighing(policy) } else { policy };
             check(&policy).expect("the ranges above keep to what `check` allows");
             policy
         },
     )
+}
+
+/// The same with a gate on reputation, and with a weight on it in place of some of the price's.
+fn weighing(mut policy: Policy) -> Policy {
+    let rule = r#"{"domain": "algebra", "min_runs": 1}"#;
+    policy.reputation = serde_json::from_str(rule).expect("a rule");
+    policy.gates.push(gate("reputation", Some(600_000), None, None));
+    if let Some(price) = policy.weights.first_mut() {
+        price.w -= 200;
+        let dir = Direction::Higher;
+        policy.weights.push(Weight { attr: name("reputation"), dir, lo: 500_000, hi: 1_500_000, w: 200 });
+    }
+    policy
 }
 
 fn close() -> impl Strategy<Value = Close> {

@@ -227,7 +227,7 @@ impl Script {
 pub fn pinned(policy: Policy, contractors: &[&str]) -> Pinned {
     let mut invited: Vec<Invitation> = contractors
         .iter()
-        .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false })
+        .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false, reputation: None })
         .collect();
     invited.sort_by(|left, right| left.agent.cmp(&right.agent));
     Pinned {

@@ -209,3 +209,36 @@ fn a_conflict_of_the_register_aborts_the_team() {
     assert_eq!(texts[0], "closed=aborted");
     assert!(gathering.script.effects.iter().any(|effect| matches!(effect, Effect::Register(_))));
 }
+
+#[test]
+fn seats_of_a_team_are_ranked_by_the_reputation_pinned_for_those_who_join() {
+    for (bob, carol, best) in [(1_400_000, 600_000, "bob"), (600_000, 1_400_000, "carol")] {
+        let mut gathering = Gathering::empty();
+        let mut call = gathering.called(&["bob", "carol"], json!({}), json!({"policy": "team-seats"}));
+        let mut policy = policy_core::preset("team-seats").expect("a preset");
+        policy.reputation = serde_json::from_value(json!({"domain": "algebra"})).expect("a rule");
+        let weights = json!([{"attr": "reputation", "dir": "higher", "lo": 0, "hi": 2_000_000, "w": 1000}]);
+        policy.weights = serde_json::from_value(weights).expect("weights");
+        let policy_digest = policy.digest().expect("a policy can be written");
+        let mut pinned = crate::gathering::pinned_team(&["bob", "carol"]);
+        for (invitation, reputation) in pinned.invited.iter_mut().zip([bob, carol]) {
+            invitation.reputation = Some(reputation);
+        }
+        let pinned = schemas::record::Pinned { policy: policy.into(), policy_digest, ..pinned };
+        call.pinned = Some(pinned.into());
+        gathering.send(0, call);
+        let claims = gathering.say(1, "bob", Act::Join, json!({"terms": {"reputation": 2_000_000}}));
+        assert_eq!(claims, ["bob<ack:policy_reject", "bob<reject:policy:reputation.reserved"]);
+        gathering.say(2, "bob", Act::Join, json!({}));
+        gathering.say(3, "carol", Act::Join, json!({}));
+        let decided = gathering.script.events.iter().find_map(|event| match event {
+            policy_core::Event::Decided(decision) => Some(decision.clone()),
+            _ => None,
+        });
+        let decision = decided.expect("the team has formed");
+        let ranked: Vec<_> =
+            decision.offers.iter().map(|offer| (offer.contractor.as_str(), offer.reputation, offer.score)).collect();
+        let other = if best == "bob" { "carol" } else { "bob" };
+        assert_eq!(ranked, [(best, Some(1_400_000), 700_000), (other, Some(600_000), 300_000)]);
+    }
+}

@@ -165,7 +165,9 @@ impl<'a> Table<'a> {
         }
         let mut message = self.message(&party(0), Act::Cfp, payload, false);
         let invited = (1..=usize::from(self.case.invited)).rev().map(party);
-        let invited = invited.map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false }).collect();
+        let invited = invited
+            .map(|agent| Invitation { agent, qos: Qos::AtLeastOnce, durable: false, reputation: None })
+            .collect();
         message.pinned = Some(pinned(self.case.policy.as_ref(), invited));
         self.say(message);
     }

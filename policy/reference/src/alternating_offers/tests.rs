@@ -162,7 +162,7 @@ impl Table {
         let mut message = self.message("ann", Act::Cfp, &payload);
         let invited = invited
             .iter()
-            .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false })
+            .map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false, reputation: None })
             .collect();
         message.pinned = Some(Arc::new(pinned(None, invited)));
         self.fold(Entry::Message(message));

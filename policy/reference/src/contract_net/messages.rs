@@ -327,7 +327,13 @@ impl ContractNet {
         };
         let id = OfferId(moment.position);
         let (currency, asked) = (self.currency.as_deref(), self.documents.as_ref());
-        match scoring::gate_failed(&self.policy, currency, payload, asked, valid_until, moment.now) {
+        let weighed = scoring::with_reputation(&self.policy, self.reputations.get(from).copied(), payload);
+        let failed = match &weighed {
+            Some(payload) => scoring::gate_failed(&self.policy, currency, payload, asked, valid_until, moment.now),
+            None => Some("reputation.reserved".to_owned()),
+        };
+        let payload = weighed.as_ref().unwrap_or(payload);
+        match failed {
             Some(code) => {
                 let rejection = Rejection { offer_id: Some(id), reason: RejectReason::Policy, code: Some(code) };
                 let reply = Some(fact::reject(&self.id, from, &rejection));

@@ -41,6 +41,7 @@ pub(crate) fn open(
     let mut one = self::opened(opened, moment);
     one.currency.clone_from(&cfp.currency);
     one.documents.clone_from(&cfp.documents);
+    one.reputations = crate::scoring::reputations(pinned);
     one.is_public = decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_)));
     one.begin_window(WindowAnchor::Cfp, moment.now);
     acknowledge_call(&mut one, message, decoded);
@@ -69,6 +70,7 @@ pub(super) fn opened(opened: Opened, moment: Moment) -> ContractNet {
         initiator,
         currency: None,
         documents: None,
+        reputations: std::collections::BTreeMap::new(),
         is_public: false,
         ends_by,
         phase: Phase::Collecting,

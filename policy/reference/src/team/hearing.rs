@@ -169,15 +169,21 @@ impl Team {
     fn judge_join(&self, who: usize, join: &Join, moment: Moment) -> TeamVerdict {
         let terms = join.terms.clone();
         let Some(policy) = &self.policy else { return TeamVerdict::ok(TeamAction::Join(terms)) };
-        let offer = Offer { terms: terms.clone(), ..Offer::default() };
-        match scoring::gate_failed(policy, None, &offer, None, Timestamp::MAX, moment.now) {
+        let offer = Offer { terms, ..Offer::default() };
+        let pinned = self.reputations.get(&self.people[who].agent).copied();
+        let weighed = scoring::with_reputation(policy, pinned, &offer);
+        let failed = match &weighed {
+            Some(offer) => scoring::gate_failed(policy, None, offer, None, Timestamp::MAX, moment.now),
+            None => Some("reputation.reserved".to_owned()),
+        };
+        match failed {
             Some(code) => {
                 let offer_id = Some(OfferId(moment.position));
                 let rejection = Rejection { offer_id, reason: RejectReason::Policy, code: Some(code) };
                 let reply = Some(fact::reject(&self.id, &self.people[who].agent, &rejection));
                 TeamVerdict { reply, ..TeamVerdict::of(Disposition::PolicyReject) }
             }
-            None => TeamVerdict::ok(TeamAction::Join(terms)),
+            None => TeamVerdict::ok(TeamAction::Join(weighed.unwrap_or(offer).terms)),
         }
     }
 

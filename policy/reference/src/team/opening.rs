@@ -71,6 +71,7 @@ pub(crate) fn open(
         rules: spec.rules.clone(),
         policy,
         task_policy,
+        reputations: crate::scoring::reputations(pinned),
         is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
         join_by,
         ends_by,

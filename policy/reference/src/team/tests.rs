@@ -92,8 +92,12 @@ impl Script {
         let mut call = script.message("ann", Act::Cfp, json!({"team": team, "reply_within_ms": 5000}), &id());
         let policy = Arc::new(preset("high").expect("a preset"));
         let digest = policy.digest().expect("integers and texts");
-        let invited =
-            ["bob", "cat"].map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false });
+        let invited = ["bob", "cat"].map(|name| Invitation {
+            agent: agent(name),
+            qos: Qos::AtLeastOnce,
+            durable: false,
+            reputation: None,
+        });
         call.pinned = Some(Arc::new(Pinned {
             policy: Arc::clone(&policy),
             policy_digest: digest,

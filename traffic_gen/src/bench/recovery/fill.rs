@@ -105,7 +105,7 @@ fn pinned() -> Result<Pinned, BenchError> {
     policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
     let policy_digest = policy.digest().map_err(stuck)?;
     let invited = (0..CONTRACTORS)
-        .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false })
+        .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false, reputation: None })
         .collect();
     Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None })
 }

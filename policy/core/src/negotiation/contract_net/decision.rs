@@ -1,6 +1,8 @@
 //! DECIDING: the valid offers are ranked and paid, by the score or after the initiator's choice, and every decision is
 //! written down.
 
+use std::borrow::Cow;
+
 use schemas::delivery::{CloseReason, OfferNews};
 use schemas::ids::Position;
 use schemas::policy::{Payment, Policy, TieBreak};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
+use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
@@ -153,7 +156,7 @@ fn candidate(
 /// Sets what each offer is paid at its rank: winners against the best offer that wins nothing, runners-up against the next
 /// in rank.
 pub(super) fn set_payments(
-    policy: &Policy,
+    (policy, reputations): (&Policy, &PinnedReputations),
     sessions: &mut [ContractorSession],
     ranked: &[OfferCandidate],
     winners: usize,
@@ -166,6 +169,8 @@ pub(super) fn set_payments(
             Payment::FirstPrice => offer.price,
             Payment::SecondPrice => {
                 let terms = offer.terms();
+                let weighed = reputations.weighed(policy, candidate.session, &terms);
+                let terms = weighed.unwrap_or(Cow::Borrowed(&terms));
                 offer.price.map(|own| payment::payment(policy, &terms, own, losing))
             }
         };
@@ -200,7 +205,7 @@ pub(super) fn record(
         complete: close.complete,
         responded: close.responded,
         expected: close.expected,
-        offers: ranked.iter().filter_map(|candidate| ranked_offer(&net.sessions, candidate)).collect(),
+        offers: ranked.iter().filter_map(|candidate| ranked_offer(net, candidate)).collect(),
         awards,
         chain: net.header.chain,
         previous: close.decision,
@@ -208,8 +213,8 @@ pub(super) fn record(
     })
 }
 
-fn ranked_offer(sessions: &[ContractorSession], candidate: &OfferCandidate) -> Option<RankedOffer> {
-    let offer = sessions[candidate.session].offer.as_ref()?;
+fn ranked_offer(net: &ContractNet, candidate: &OfferCandidate) -> Option<RankedOffer> {
+    let offer = net.sessions[candidate.session].offer.as_ref()?;
     Some(RankedOffer {
         offer_id: offer.id,
         contractor: candidate.contractor.clone(),
@@ -219,6 +224,7 @@ fn ranked_offer(sessions: &[ContractorSession], candidate: &OfferCandidate) -> O
         payment: offer.payment,
         valid_until: (offer.valid_until != Timestamp::MAX).then_some(offer.valid_until),
         last_win: candidate.last_win,
+        reputation: net.reputations.get(candidate.session),
     })
 }
 

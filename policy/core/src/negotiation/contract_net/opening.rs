@@ -8,6 +8,7 @@ use schemas::payload::Cfp;
 use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX};
 use schemas::{AgentId, Timestamp, WireTime};
 
+use crate::acceptance::reputation::PinnedReputations;
 use crate::negotiation::InputContext;
 use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
@@ -111,6 +112,7 @@ impl Opening<'_> {
             offers: 0,
             finals: 0,
             task: None,
+            reputations: PinnedReputations::of(policy, self.invited().into_iter()),
         }
     }
 }

@@ -117,19 +117,25 @@ impl<'a> Rules<'a> {
         let valid_until = valid_until(payload, self.context.now);
         let (currency, documents) = (self.net.currency.as_deref(), self.net.documents.as_deref());
         let asked = CallGates { currency, documents };
-        let gates = gate::check(self.net.policy(), asked, payload, valid_until, self.context.now);
+        let policy = self.net.policy();
+        let weighed = self.net.reputations.weighed(policy, index, &payload.terms);
+        let gates = weighed.and_then(|terms| {
+            gate::check(policy, asked, (payload, &terms), valid_until, self.context.now)?;
+            Ok(score::score(policy, &terms))
+        });
         if self.net.phase != Phase::Collecting {
-            let score = gates.is_ok().then(|| score::score(self.net.policy(), &payload.terms));
-            return Ruling { score, ..Ruling::refused(Disposition::Late, FollowUp::Late) };
+            return Ruling { score: gates.ok(), ..Ruling::refused(Disposition::Late, FollowUp::Late) };
         }
         if !self.may_offer(index) {
             return self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn);
         }
-        if let Err(fault) = gates {
-            let refused = Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
-            return Ruling { action: ContractNetAction::GateFailed, ..refused };
-        }
-        let score = score::score(self.net.policy(), &payload.terms);
+        let score = match gates {
+            Ok(score) => score,
+            Err(fault) => {
+                let refused = Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
+                return Ruling { action: ContractNetAction::GateFailed, ..refused };
+            }
+        };
         let offer = CollectedOffer {
             id: OfferId(self.context.position),
             score,

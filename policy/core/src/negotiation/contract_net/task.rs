@@ -18,6 +18,7 @@ use super::decision::{CloseFacts, Deciding};
 use super::rules::canonical_terms;
 use super::session::{CallDelivery, CollectedOffer, ContractorSession};
 use crate::acceptance::decision::{AwardLoss, Cause};
+use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::score;
 use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
@@ -283,6 +284,7 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
         awards: Awards::default(),
         offers: 0,
         finals: 0,
+        reputations: PinnedReputations::default(),
         task: Some(Box::new(TaskRole {
             brief,
             perform_ms,

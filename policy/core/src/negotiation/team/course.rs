@@ -133,6 +133,7 @@ impl Team {
                 offer_id: candidate.offer_id,
                 payment: None,
                 price: None,
+                reputation: self.reputations.get(candidate.session.saturating_sub(1)),
                 score: candidate.score,
                 terms: Digest::of_bytes(&terms.flatten().unwrap_or_default()),
                 valid_until: None,

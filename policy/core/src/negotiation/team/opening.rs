@@ -15,6 +15,7 @@ use super::repetition::DistinctSays;
 use super::roster::{Called, Roster};
 use super::tasks::TaskList;
 use super::{POLICY_WORD, Team, call_ordinal};
+use crate::acceptance::reputation::PinnedReputations;
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;
@@ -98,6 +99,7 @@ fn new_team(
     Team {
         header: opening.header(deadlines.ends_by, context.now),
         policy: Arc::clone(&opening.policy),
+        reputations: PinnedReputations::of(&opening.policy.policy, opening.invited().into_iter()),
         task_policy,
         rules: Box::new(rules.clone()),
         is_ranked: opening.cfp.policy.is_some(),

@@ -128,7 +128,7 @@ impl Judge<'_> {
         let may_join = matches!(standing, MemberStanding::Invited | MemberStanding::Undelivered);
         match (&incoming.payload, standing) {
             (Payload::End(_) | Payload::Cancel(_), _) if speaker == 0 => Ok(TeamAction::Cancel),
-            (Payload::Join(join), _) if may_join => self.judge_join(join, incoming, context),
+            (Payload::Join(join), _) if may_join => self.judge_join(speaker, join, incoming, context),
             (Payload::Refuse(_) | Payload::NotUnderstood(_), _) if may_join => Ok(TeamAction::Decline),
             (Payload::End(_), MemberStanding::Invited | MemberStanding::Undelivered | MemberStanding::Joined) => {
                 Ok(TeamAction::Decline)
@@ -138,16 +138,16 @@ impl Judge<'_> {
     }
 
     /// JOIN (docs/spec/team.md#tm-15): a policy that is named gates and scores what it offers.
-    fn judge_join(&self, join: &Join, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+    fn judge_join(&self, speaker: usize, join: &Join, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
         let policy = &self.policy.policy;
         let mut offered = JoinOffer { position: context.position, score: 0, terms: join.terms.clone() };
         if self.is_ranked {
             let offer = Offer { terms: join.terms.clone(), ..Offer::default() };
             let asked = CallGates { currency: None, documents: None };
-            if let Err(fault) = gate::check(policy, asked, &offer, Timestamp::MAX, context.now) {
-                return Err(Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault)));
-            }
-            offered.score = score(policy, &join.terms);
+            let refused = |fault| Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
+            let weighed = self.reputations.weighed(policy, speaker.saturating_sub(1), &join.terms).map_err(refused)?;
+            gate::check(policy, asked, (&offer, &weighed), Timestamp::MAX, context.now).map_err(refused)?;
+            offered.score = score(policy, &weighed);
         }
         Ok(TeamAction::Join(offered, incoming.capabilities.clone()))
     }

@@ -48,10 +48,12 @@ impl Ledger {
             return counts.hold(Check::OnlyValidOffersWin, false, || format!("no such `ok` offer: {ranked:?}"));
         };
         let (currency, documents) = (self.currency.as_deref(), self.documents.as_ref());
-        let gates =
-            scoring::gate_failed(self.policy(), currency, &offer.body, documents, offer.valid_until(), offer.at);
+        let Some(weighed) = scoring::with_reputation(self.policy(), ranked.reputation, &offer.body) else {
+            return counts.hold(Check::OnlyValidOffersWin, false, || format!("claims a reputation: {ranked:?}"));
+        };
+        let gates = scoring::gate_failed(self.policy(), currency, &weighed, documents, offer.valid_until(), offer.at);
         let is_refused = self.refused.contains(&ranked.offer_id) || gates.is_some() || offer.finals > 0;
-        let score = scoring::score(self.policy(), &offer.body.terms);
+        let score = scoring::score(self.policy(), &weighed.terms);
         let is_same = ranked.score == score
             && ranked.contractor == offer.contractor
             && Some(ranked.terms) == Digest::of(&offer.body.terms).ok();

@@ -201,7 +201,12 @@ impl Making {
 
 fn pinned() -> Pinned {
     let policy = preset("high").expect("a preset");
-    let invited = ["bob", "carl"].map(|name| Invitation { agent: agent(name), qos: Qos::AtLeastOnce, durable: false });
+    let invited = ["bob", "carl"].map(|name| Invitation {
+        agent: agent(name),
+        qos: Qos::AtLeastOnce,
+        durable: false,
+        reputation: None,
+    });
     Pinned {
         policy_digest: policy.digest().expect("integers and texts"),
         policy: Arc::new(policy),
