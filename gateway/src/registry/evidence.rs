@@ -61,10 +61,10 @@ impl EvidenceTable {
     }
 
     /// The entries of each lane that stand where `place` says equal.
-    fn entries_of<'s>(
-        &'s self,
+    fn entries_of(
+        &self,
         place: impl Fn(&EvidenceSubject) -> std::cmp::Ordering,
-    ) -> impl Iterator<Item = &'s EvidenceEntry> {
+    ) -> impl Iterator<Item = &EvidenceEntry> {
         self.lanes.values().flat_map(move |evidence| {
             let entries = &evidence.entries;
             let begin = entries.partition_point(|entry| place(&entry.subject).is_lt());
