@@ -18,9 +18,12 @@ use schemas::delivery::{
 };
 use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker, Usage};
+use schemas::payload::Cfp;
+use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{AgentId, Digest, NegotiationId, Position, RegisterKey, Timestamp, WireTime};
 
 use self::reviewing::{Review, ReviewSaid};
+use crate::alternating_offers::opening::NotUnderstood;
 use crate::contract_net::{Party, count};
 use crate::{Moment, fact};
 
@@ -159,6 +162,17 @@ fn hash(parts: &[&[u8]]) -> Digest {
 }
 
 impl Panel {
+    /// The panel of a call, or what its initiator is told.
+    pub(crate) fn open(
+        message: &AdmittedMessage,
+        decoded: &Message,
+        cfp: &Cfp,
+        pinned: &Pinned,
+        moment: Moment,
+    ) -> Result<Self, NotUnderstood> {
+        opening::open(message, decoded, cfp, pinned, moment)
+    }
+
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
         self.people.contains_key(agent)
     }

@@ -55,12 +55,12 @@ fn leading(panel: &Panel, round: &Round, is_selection: bool) -> Vec<AgentId> {
 }
 
 /// What a layer's members have.
-type Shares = BTreeMap<AgentId, Share>;
+type LayerShares = BTreeMap<AgentId, Share>;
 
 /// The shares of the rounds up to the deciding one, and of the reviews between them.
-fn layers(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> (Vec<Shares>, Vec<Shares>) {
+fn layers(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> (Vec<LayerShares>, Vec<LayerShares>) {
     let mut rounds =
-        vec![supporters.iter().map(|agent| (agent.clone(), Share::of(1, supporters.len()))).collect::<Shares>()];
+        vec![supporters.iter().map(|agent| (agent.clone(), Share::of(1, supporters.len()))).collect::<LayerShares>()];
     let mut reviews = Vec::new();
     for number in (1..=deciding).rev() {
         let (earlier, later) = (&panel.rounds[number - 1], &panel.rounds[number]);
@@ -68,11 +68,11 @@ fn layers(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> (Vec<Shares
             rounds.insert(0, before(earlier, later, &rounds[0]));
             continue;
         };
-        let mut of_reviewers = Shares::new();
+        let mut of_reviewers = LayerShares::new();
         for (agent, reply) in &later.replies {
             divide(&mut of_reviewers, rounds[0].get(agent), &reply.shown, reply.ratings.as_deref());
         }
-        let mut of_seats = Shares::new();
+        let mut of_seats = LayerShares::new();
         for (agent, said) in &review.replies {
             divide(&mut of_seats, of_reviewers.get(agent), &said.shown, said.ratings.as_deref());
         }
@@ -83,7 +83,7 @@ fn layers(panel: &Panel, deciding: usize, supporters: &[AgentId]) -> (Vec<Shares
 }
 
 /// Gives what somebody has to those it rated, in proportion.
-fn divide(found: &mut Shares, share: Option<&Share>, rated: &[AgentId], ratings: Option<&[u32]>) {
+fn divide(found: &mut LayerShares, share: Option<&Share>, rated: &[AgentId], ratings: Option<&[u32]>) {
     let Some(share) = share else { return };
     let rating = |place: usize| ratings.map_or(1, |ratings| usize::try_from(ratings[place]).expect("5"));
     let sum: usize = (0..rated.len()).map(rating).sum();
@@ -94,11 +94,11 @@ fn divide(found: &mut Shares, share: Option<&Share>, rated: &[AgentId], ratings:
     }
 }
 
-fn total(layers: &[Shares], agent: &AgentId) -> Share {
+fn total(layers: &[LayerShares], agent: &AgentId) -> Share {
     layers.iter().filter_map(|layer| layer.get(agent)).fold(Share::of(0, 1), |total, share| total.plus(share))
 }
 
-fn panelists(panel: &Panel, deciding: usize, supporters: &[AgentId], layers: &[Shares]) -> Vec<PanelistReport> {
+fn panelists(panel: &Panel, deciding: usize, supporters: &[AgentId], layers: &[LayerShares]) -> Vec<PanelistReport> {
     let report = |agent: &AgentId| {
         let total = total(layers, agent);
         let answer = panel.rounds[deciding].replies.get(agent).and_then(|reply| reply.answer.as_ref());
@@ -114,7 +114,7 @@ fn panelists(panel: &Panel, deciding: usize, supporters: &[AgentId], layers: &[S
     panel.seats.iter().map(report).collect()
 }
 
-fn reviewers(panel: &Panel, layers: &[Shares]) -> Vec<ReviewerReport> {
+fn reviewers(panel: &Panel, layers: &[LayerShares]) -> Vec<ReviewerReport> {
     let report = |agent: &AgentId| {
         let total = total(layers, agent);
         let relative = total.times(&Share::of(panel.reviewers().len(), layers.len().max(1)));

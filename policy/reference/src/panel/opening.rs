@@ -18,78 +18,76 @@ use crate::fact;
 /// The longest panel there is.
 const DAY_MS: u64 = 86_400_000;
 
-impl Panel {
-    /// The panel of a call, or what its initiator is told.
-    pub(crate) fn open(
-        message: &AdmittedMessage,
-        decoded: &Message,
-        cfp: &Cfp,
-        pinned: &Pinned,
-        moment: Moment,
-    ) -> Result<Self, NotUnderstood> {
-        let mut rules = (**cfp.panel.as_ref().expect("a call to a panel")).clone();
-        if cfp.round.is_some_and(|round| round != 1) {
-            return Err("bad_round".into());
-        }
-        if let Some(pointer) = contradiction(cfp, &rules) {
-            return Err(NotUnderstood { reason: "invalid_panel", pointer: Some(pointer) });
-        }
-        let mut seats: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
-        seats.retain(|agent| *agent != message.from);
-        seats.sort();
-        seats.dedup();
-        if count(seats.len()) < rules.min_seats {
-            return Err("no_recipient".into());
-        }
-        if seats.len() > rules.seats_max() {
-            return Err("too_many_parties".into());
-        }
-        let ranker = ranker(&rules, message, pinned, &seats)?;
-        let reviewers = reviewers(&rules, message, pinned, &seats)?;
-        let ends_by = ends_by(&rules, seats.len(), cfp, decoded, moment.now)
-            .filter(|ends_by| *ends_by > moment.now && *ends_by <= moment.now.plus_ms(DAY_MS))
-            .ok_or("bad_deadline")?;
-        rules.domain.get_or_insert(domain(&decoded.envelope.to));
-        let people = std::iter::once(&message.from).chain(&seats).chain(&ranker).chain(&reviewers);
-        let mut panel = Self {
-            id: message.negotiation.clone(),
-            rules_digest: Digest::of(&rules).expect("integers and texts"),
-            rules,
-            task: cfp.task.as_deref().map(Into::into),
-            called_at: moment.position,
-            initiator: message.from.clone(),
-            people: people.map(|agent| (agent.clone(), Panelist::default())).collect::<BTreeMap<_, _>>(),
-            is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
-            ends_by,
-            rounds: Vec::new(),
-            ranking: None,
-            selection: None,
-            reviews: Vec::new(),
-            calls: PanelCalls::default(),
-            usage: Usage::default(),
-            reported_by: 0,
-            outcome: None,
-            detail: None,
-            facts: Vec::new(),
-            shown: Vec::new(),
-            seats,
-        };
-        panel.acknowledge(message, decoded);
-        panel.begin_round(panel.seats.clone(), panel.seats.len(), moment);
-        Ok(panel)
+/// The panel of a call, or what its initiator is told.
+pub(super) fn open(
+    message: &AdmittedMessage,
+    decoded: &Message,
+    cfp: &Cfp,
+    pinned: &Pinned,
+    moment: Moment,
+) -> Result<Panel, NotUnderstood> {
+    let mut rules = (**cfp.panel.as_ref().expect("a call to a panel")).clone();
+    if cfp.round.is_some_and(|round| round != 1) {
+        return Err("bad_round".into());
     }
+    if let Some(pointer) = contradiction(cfp, &rules) {
+        return Err(NotUnderstood { reason: "invalid_panel", pointer: Some(pointer) });
+    }
+    let mut seats: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
+    seats.retain(|agent| *agent != message.from);
+    seats.sort();
+    seats.dedup();
+    if count(seats.len()) < rules.min_seats {
+        return Err("no_recipient".into());
+    }
+    if seats.len() > rules.seats_max() {
+        return Err("too_many_parties".into());
+    }
+    let ranker = ranker(&rules, message, pinned, &seats)?;
+    let reviewers = reviewers(&rules, message, pinned, &seats)?;
+    let ends_by = ends_by(&rules, seats.len(), cfp, decoded, moment.now)
+        .filter(|ends_by| *ends_by > moment.now && *ends_by <= moment.now.plus_ms(DAY_MS))
+        .ok_or("bad_deadline")?;
+    rules.domain.get_or_insert(domain(&decoded.envelope.to));
+    let people = std::iter::once(&message.from).chain(&seats).chain(&ranker).chain(&reviewers);
+    let mut panel = Panel {
+        id: message.negotiation.clone(),
+        rules_digest: Digest::of(&rules).expect("integers and texts"),
+        rules,
+        task: cfp.task.as_deref().map(Into::into),
+        called_at: moment.position,
+        initiator: message.from.clone(),
+        people: people.map(|agent| (agent.clone(), Panelist::default())).collect::<BTreeMap<_, _>>(),
+        is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
+        ends_by,
+        rounds: Vec::new(),
+        ranking: None,
+        selection: None,
+        reviews: Vec::new(),
+        calls: PanelCalls::default(),
+        usage: Usage::default(),
+        reported_by: 0,
+        outcome: None,
+        detail: None,
+        facts: Vec::new(),
+        shown: Vec::new(),
+        seats,
+    };
+    acknowledge(&mut panel, message, decoded);
+    panel.begin_round(panel.seats.clone(), panel.seats.len(), moment);
+    Ok(panel)
+}
 
-    fn acknowledge(&mut self, message: &AdmittedMessage, decoded: &Message) {
-        let msg_id = decoded.envelope.msg_id.clone();
-        let receipt = Receipt::new(msg_id.clone(), Disposition::Ok);
-        self.facts.push(fact::ack(&self.id, &self.initiator, &receipt));
-        if self.is_public {
-            self.facts.push(fact::notice_called(&self.id));
-        }
-        let party = &mut self.people.get_mut(&message.from).expect("the initiator").party;
-        party.last_seq = decoded.envelope.seq;
-        party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+fn acknowledge(panel: &mut Panel, message: &AdmittedMessage, decoded: &Message) {
+    let msg_id = decoded.envelope.msg_id.clone();
+    let receipt = Receipt::new(msg_id.clone(), Disposition::Ok);
+    panel.facts.push(fact::ack(&panel.id, &panel.initiator, &receipt));
+    if panel.is_public {
+        panel.facts.push(fact::notice_called(&panel.id));
     }
+    let party = &mut panel.people.get_mut(&message.from).expect("the initiator").party;
+    party.last_seq = decoded.envelope.seq;
+    party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
 }
 
 /// Where the rules contradict themselves, or what stands beside them.
