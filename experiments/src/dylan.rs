@@ -5,47 +5,44 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`play`] | what does one panel come to? |
+//! | [`crowd`] | how do scripted agents behave, and what do their panels show about them? |
 //! | [`theory`] | how often do independent agents agree, and what does that cost? |
 //! | [`shapley`] | does importance order agents as their Shapley values do? |
+//! | [`planted`] | does importance find the best and the worst? |
+//! | [`choose`] | does evidence find the agents worth asking? |
+//! | [`gaming`] | what does rating to one's own advantage bring? |
 //! | [`replay`] | what would the published runs have cost under these rules? |
 
+pub mod choose;
+pub mod crowd;
+pub mod gaming;
+pub mod planted;
 pub mod play;
 pub mod replay;
 pub mod shapley;
 pub mod theory;
 
 use std::fmt;
-use std::str::FromStr;
+use std::io::Write;
 
 use serde::Serialize;
 
 /// A part of the experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum DylanPart {
     /// [`theory`]
     Theory,
     /// [`shapley`]
     Shapley,
+    /// [`planted`]
+    Planted,
+    /// [`choose`]
+    Choose,
+    /// [`gaming`]
+    Gaming,
     /// [`replay`]
     Replay,
-}
-
-impl DylanPart {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Theory, Self::Shapley, Self::Replay];
-}
-
-impl FromStr for DylanPart {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "theory" => Ok(Self::Theory),
-            "shapley" => Ok(Self::Shapley),
-            "replay" => Ok(Self::Replay),
-            _ => Err("`theory`, `shapley` or `replay` is expected".to_owned()),
-        }
-    }
 }
 
 /// What is asked of a run.
@@ -55,8 +52,8 @@ pub struct DylanPlan {
     pub parts: Vec<DylanPart>,
     /// The first seed.
     pub seed: u64,
-    /// Seeds of [`shapley`].
-    pub seeds: u64,
+    /// Seeds of each part that has several; without it, as many as the part is judged by.
+    pub seeds: Option<u64>,
     /// Panels of each cell of [`theory`].
     pub panels: u64,
 }
@@ -93,6 +90,15 @@ pub struct DylanReport {
     /// Importance beside Shapley values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shapley: Option<shapley::ShapleyReport>,
+    /// The best and the worst.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planted: Option<planted::PlantedReport>,
+    /// Agents chosen by evidence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choose: Option<choose::ChooseReport>,
+    /// Agents that rate to their own advantage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gaming: Option<gaming::GamingReport>,
     /// What the published runs cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Vec<replay::ReplayRow>>,
@@ -104,16 +110,35 @@ pub struct DylanReport {
 #[must_use]
 pub fn run(plan: &DylanPlan) -> DylanReport {
     let has = |part| plan.parts.contains(&part);
-    let theory = has(DylanPart::Theory).then(|| theory::run(plan.seed, plan.panels));
-    let shapley = has(DylanPart::Shapley).then(|| shapley::run(plan.seed, plan.seeds));
-    let replay = has(DylanPart::Replay).then(|| replay::run(plan.seed));
+    let (seed, seeds) = (plan.seed, |default: u64| plan.seeds.unwrap_or(default));
+    let theory = has(DylanPart::Theory).then(|| theory::run(seed, plan.panels));
+    let shapley = has(DylanPart::Shapley).then(|| shapley::run(seed, seeds(shapley::SEEDS)));
+    let planted = has(DylanPart::Planted).then(|| planted::run(seed, seeds(planted::SEEDS)));
+    let choose = has(DylanPart::Choose).then(|| choose::run(seed, seeds(choose::SEEDS)));
+    let gaming = has(DylanPart::Gaming).then(|| gaming::run(seed, seeds(gaming::SEEDS)));
+    let replay = has(DylanPart::Replay).then(|| replay::run(seed));
     let verdicts = [
         theory.as_ref().map(theory::TheoryReport::verdicts),
         shapley.as_ref().map(shapley::ShapleyReport::verdicts),
+        planted.as_ref().map(planted::PlantedReport::verdicts),
+        choose.as_ref().map(choose::ChooseReport::verdicts),
+        gaming.as_ref().map(gaming::GamingReport::verdicts),
         replay.as_deref().map(replay::verdicts),
     ];
     let verdicts = verdicts.into_iter().flatten().flatten().collect();
-    DylanReport { label: "stub", seed: plan.seed, theory, shapley, replay, verdicts }
+    DylanReport { label: "stub", seed, theory, shapley, planted, choose, gaming, replay, verdicts }
+}
+
+impl DylanReport {
+    /// Writes the verdicts as CSV: `id,value,bound,holds`.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_verdicts(&self, out: impl Write) -> csv::Result<()> {
+        let mut rows = csv::Writer::from_writer(out);
+        self.verdicts.iter().try_for_each(|verdict| rows.serialize(verdict))?;
+        Ok(rows.flush()?)
+    }
 }
 
 impl fmt::Display for DylanReport {
@@ -124,6 +149,14 @@ impl fmt::Display for DylanReport {
         }
         if let Some(shapley) = &self.shapley {
             write!(f, "\n{shapley}")?;
+        }
+        let parts = [
+            self.planted.as_ref().map(ToString::to_string),
+            self.choose.as_ref().map(ToString::to_string),
+            self.gaming.as_ref().map(ToString::to_string),
+        ];
+        for part in parts.into_iter().flatten() {
+            write!(f, "\n{part}")?;
         }
         if let Some(rows) = &self.replay {
             write!(f, "\n{}", replay::table(rows))?;

@@ -1,14 +1,13 @@
 //! `llmx experiment`: a plan of cells, run one after another into a folder, each once.
 
+mod dylan;
 mod formation;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use experiments::dylan::{DylanPart, DylanPlan};
 #[cfg(feature = "llm")]
 use experiments::model::gullible::GullibleTally;
 use experiments::plan::{Asked, PRESETS, Plan, preset, read};
@@ -22,7 +21,7 @@ use crate::arguments::default_folder;
 use crate::arguments::{EXPERIMENTS_FOLDER, read_text};
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json, table};
+use crate::output::{Failure, Outcome, Progress, print, print_json, table};
 
 /// Most bytes of a plan.
 const PLAN_BYTES_MAX: u64 = 1024 * 1024;
@@ -96,10 +95,10 @@ enum ExperimentCommand {
     /// Panels of scripted agents, beside theory and what the DyLAN paper published
     #[command(
         after_help = "Examples:\n  llmx experiment dylan\n  llmx experiment dylan --only theory,replay --json\n  \
-        llmx experiment dylan --only shapley --seeds 10 --out run/dylan\n\n\
+        llmx experiment dylan --only choose,gaming --out run/dylan\n\n\
         The same seed gives the same figures. Fails (1) when a verdict does not hold. docs/panels.md"
     )]
-    Dylan(DylanRunArgs),
+    Dylan(dylan::DylanRunArgs),
     /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
     #[cfg(feature = "llm")]
     #[command(
@@ -111,29 +110,6 @@ enum ExperimentCommand {
         Fails (1) when an agreement is outside a mandate, or an award is not the offer that was chosen."
     )]
     Model(ModelRunArgs),
-}
-
-/// Arguments of `llmx experiment dylan`.
-#[derive(Debug, clap::Args)]
-struct DylanRunArgs {
-    /// Only these parts: theory, shapley, replay
-    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
-    only: Vec<DylanPart>,
-    /// The first seed
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// How many seeds of agents whose importance is compared with their Shapley values
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: u64,
-    /// Panels of each cell of independent agents
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
-    panels: u64,
-    /// Keep what came out in this folder: dylan.json and dylan.txt
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print it as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// Arguments of `llmx experiment model`.
@@ -216,35 +192,12 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
         ExperimentCommand::Paper(args) => experiment(PAPER, known(PAPER)?, args).await,
         ExperimentCommand::Ioa(args) => formation::run(args).await,
         ExperimentCommand::Agora(args) => agora::experiment(args, AGORA_SEEDS).await,
-        ExperimentCommand::Dylan(args) => dylan(args).await,
+        ExperimentCommand::Dylan(args) => dylan::run(args).await,
         #[cfg(feature = "llm")]
         ExperimentCommand::Model(args) => match args.gullible {
             Some(bargains) => gullible(bargains, &args).await,
             None => model(args).await,
         },
-    }
-}
-
-/// Panels of scripted agents; a verdict that does not hold fails.
-async fn dylan(args: DylanRunArgs) -> Outcome {
-    let mut parts = args.only;
-    if parts.is_empty() {
-        parts.extend(DylanPart::ALL);
-    }
-    let plan = DylanPlan { parts, seed: args.seed, seeds: args.seeds, panels: args.panels };
-    let report = tokio::task::spawn_blocking(move || experiments::dylan::run(&plan)).await?;
-    if let Some(folder) = &args.out {
-        create(&folder.join("dylan.json"))?.write_all(serde_json::to_string_pretty(&report)?.as_bytes())?;
-        create(&folder.join("dylan.txt"))?.write_all(report.to_string().as_bytes())?;
-    }
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&report);
-    }
-    match report.verdicts.iter().filter(|verdict| !verdict.holds).count() {
-        0 => Ok(()),
-        failed => Err(Failure::failed(anyhow::anyhow!("{failed} of {} verdicts fail", report.verdicts.len()))),
     }
 }
 

@@ -185,3 +185,21 @@ fn an_interrupted_run_keeps_its_rounds_and_says_so() {
     let record = fs::read_to_string(folder.path().join("kept/cells/low-n3-s1/cell.json")).unwrap();
     assert!(serde_json::from_str::<Value>(&record).unwrap()["is_interrupted"] == true);
 }
+
+#[test]
+fn panels_of_scripted_agents_give_the_same_bytes_for_the_same_seed_and_their_verdicts_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["experiment", "dylan", "--only", "replay,planted,gaming", "--seeds", "2", "--json", "--out", "dylan"];
+    let [one, other] = [(); 2].map(|()| llmx(&args, folder.path()));
+    assert!(one.stdout == other.stdout && !one.stdout.is_empty(), "{}", stderr(&one));
+    let report: serde_json::Value = serde_json::from_slice(&one.stdout).unwrap();
+    let verdicts = report["verdicts"].as_array().unwrap();
+    let failed = verdicts.iter().filter(|verdict| verdict["holds"] == false).count();
+    assert_eq!(one.status.code(), Some(i32::from(failed > 0)), "{}", stderr(&one));
+    assert_eq!((report["theory"].is_null(), &report["replay"][2]["calls"]), (true, &serde_json::json!(12_312)));
+    let kept = std::fs::read_to_string(folder.path().join("dylan/verdicts.csv")).unwrap();
+    assert_eq!((kept.lines().count(), kept.lines().next()), (verdicts.len() + 1, Some("id,value,bound,holds")));
+    let refused = llmx(&["experiment", "dylan", "--only", "everything"], folder.path());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("theory, shapley, planted, choose, gaming, replay"), "{}", stderr(&refused));
+}

@@ -3,9 +3,12 @@
 
 use policy_core::panel::count::{consensus, quorum};
 use policy_core::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
+use policy_core::panel::ranker::{Candidate, completed, rank, received};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use schemas::Digest;
+use schemas::panel::Ranker;
 
 /// Rounds at most.
 pub const ROUNDS: usize = 3;
@@ -17,12 +20,34 @@ const KEEP: usize = 2;
 const ALL_IF_AT_MOST: usize = 3;
 
 /// Who keeps seats after the second round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum StubRanker {
-    /// An agent that draws whom to keep: one call.
-    Agent,
-    /// How many agree with a seat, ties drawn.
+    /// An agent that is shown the answers: one call. What it leaves out is filled by support.
+    Agent(fn(&[u32], &mut ChaCha8Rng) -> Vec<usize>),
+    /// How many agree with a seat, then the ratings it received.
     Support,
+    /// The ratings a seat received, then how many agree with it.
+    Rating,
+}
+
+impl StubRanker {
+    /// An agent that draws whom to keep.
+    pub const DRAWN: Self = Self::Agent(|answers, random| {
+        let mut places: Vec<usize> = (0..answers.len()).collect();
+        places.shuffle(random);
+        places
+    });
+}
+
+/// Under which rules a panel is played.
+#[derive(Debug, Clone, Copy)]
+pub struct PlayRules {
+    /// Seats.
+    pub seats: usize,
+    /// Who keeps seats.
+    pub ranker: StubRanker,
+    /// Whether a consensus of those that are kept ends the panel.
+    pub recheck: bool,
 }
 
 /// What a seat is shown.
@@ -38,19 +63,29 @@ pub struct SeatView<'a> {
     pub peers: &'a [(usize, u32)],
 }
 
-/// What a seat says: an answer, and a rating for each peer.
+/// What a seat says: an answer, and ratings from 1 to 5.
 #[derive(Debug)]
 pub struct SeatAnswer {
     /// A number that stands for the answer.
     pub answer: u32,
-    /// 1 to 5; none: all alike.
+    /// Of each peer; none: all alike.
     pub ratings: Option<Vec<u32>>,
+    /// Of its own answer of the round before. It counts in [`PlayedRounds::counted`] only.
+    pub own_rating: u32,
+}
+
+impl SeatAnswer {
+    /// An answer without ratings.
+    #[must_use]
+    pub fn unrated(answer: u32) -> Self {
+        Self { answer, ratings: None, own_rating: 1 }
+    }
 }
 
 /// What one panel came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PlayedRounds {
-    /// The answer that more than two thirds gave, else that most gave in the last round, ties drawn.
+    /// The answer that more than two thirds gave, else that most gave in the last round.
     pub answer: u32,
     /// Whether it was a consensus, and of which round.
     pub consensus_in: Option<usize>,
@@ -60,21 +95,52 @@ pub struct PlayedRounds {
     pub asked_first: u64,
     /// What each seat contributed.
     pub importance: Option<Importance>,
+    /// The rounds, as importance sees them.
+    layers: Vec<Layer>,
+    /// The ratings that seats gave their own answers: by round and node.
+    own_ratings: Vec<Vec<u32>>,
+    /// Who supports the answer.
+    supporters: Vec<usize>,
 }
 
-/// Plays a panel of `seats` seats.
+impl PlayedRounds {
+    /// What each seat would have contributed, had its rating of its own answer counted like those of others.
+    #[must_use]
+    pub fn counted(&self) -> Option<Importance> {
+        let layer = |(layer, own_ratings): (&Layer, &Vec<u32>)| {
+            let node = |(node, rating): (&LayerNode, &u32)| {
+                let own = node.own.map(|member| Shown { member, rating: *rating });
+                LayerNode { member: node.member, own: None, shown: node.shown.iter().copied().chain(own).collect() }
+            };
+            Layer { members: layer.members, nodes: layer.nodes.iter().zip(own_ratings).map(node).collect() }
+        };
+        let layers: Vec<Layer> = self.layers.iter().zip(&self.own_ratings).map(layer).collect();
+        importance(&layers, &self.supporters)
+    }
+
+    fn end(&mut self, answer: u32, supporters: impl Iterator<Item = usize>) {
+        self.answer = answer;
+        self.supporters = supporters.collect();
+        self.importance = importance(&self.layers, &self.supporters);
+    }
+}
+
+/// Plays a panel.
 pub fn play(
-    seats: usize,
-    ranker: StubRanker,
+    rules: PlayRules,
     random: &mut ChaCha8Rng,
     mut says: impl FnMut(usize, &SeatView<'_>, &mut ChaCha8Rng) -> SeatAnswer,
 ) -> PlayedRounds {
-    let (mut members, mut before): (Vec<usize>, Vec<(usize, u32)>) = ((0..seats).collect(), Vec::new());
-    let (mut layers, mut calls, mut asked_first) = (Vec::new(), 0, 0);
+    let (mut members, mut before): (Vec<usize>, Vec<(usize, u32)>) = ((0..rules.seats).collect(), Vec::new());
+    let mut played = PlayedRounds::default();
+    let mut is_ranked = false;
     for round in 1..=ROUNDS {
-        members.shuffle(random);
+        // Those that a selection kept stand in its order; whom it asks first changes nothing.
+        if !is_ranked {
+            members.shuffle(random);
+        }
         let mut answers: Vec<(usize, u32)> = Vec::new();
-        let mut layer = Layer { members: seats, nodes: Vec::new() };
+        let (mut layer, mut own_ratings) = (Layer { members: rules.seats, nodes: Vec::new() }, Vec::new());
         while answers.len() < members.len() && !consensus(most(&answers).1, members.len()) {
             let lacking = quorum(members.len()).saturating_sub(most(&answers).1).max(1);
             let asked: Vec<usize> = members.iter().skip(answers.len()).take(lacking).copied().collect();
@@ -86,49 +152,87 @@ pub fn play(
                 let shown =
                     peers.iter().enumerate().map(|(place, (peer, _))| Shown { member: *peer, rating: rating(place) });
                 layer.nodes.push(LayerNode { member: seat, own: own.map(|_| seat), shown: shown.collect() });
+                own_ratings.push(said.own_rating);
                 answers.push((seat, said.answer));
             }
         }
-        layers.push(layer);
-        calls += answers.len() as u64;
+        played.layers.push(layer);
+        played.own_ratings.push(own_ratings);
+        played.calls += answers.len() as u64;
         if round == 1 {
-            asked_first = calls;
+            played.asked_first = played.calls;
         }
         let (leading, count) = most(&answers);
         let is_over = consensus(count, members.len());
         if is_over || round == ROUNDS {
-            let answer = if is_over { leading } else { drawn_leader(&answers, count, random) };
-            let supporters = answers.iter().filter(|(_, other)| *other == answer).map(|(seat, _)| *seat);
-            let importance = importance(&layers, &supporters.collect::<Vec<_>>());
-            return PlayedRounds { answer, consensus_in: is_over.then_some(round), calls, asked_first, importance };
+            played.consensus_in = is_over.then_some(round);
+            let answer = if is_over { leading } else { leader(&answers, is_ranked, random) };
+            played.end(answer, supporters(&answers, answer));
+            return played;
         }
-        if round == SELECT_AFTER && seats > ALL_IF_AT_MOST {
-            calls += u64::from(ranker == StubRanker::Agent);
-            answers.shuffle(random);
-            if ranker == StubRanker::Support {
-                let support = |answer: u32| answers.iter().filter(|(_, other)| *other == answer).count();
-                let mut ranked = answers.clone();
-                ranked.sort_by_key(|(_, answer)| std::cmp::Reverse(support(*answer)));
-                answers = ranked;
+        if round == SELECT_AFTER && rules.seats > ALL_IF_AT_MOST {
+            played.calls += u64::from(matches!(rules.ranker, StubRanker::Agent(_)));
+            answers = kept(&answers, played.layers.last(), rules.ranker, random);
+            (members, is_ranked) = (answers.iter().map(|(seat, _)| *seat).collect(), true);
+            let (leading, count) = most(&answers);
+            if rules.recheck && consensus(count, members.len()) {
+                played.consensus_in = Some(round);
+                played.end(leading, supporters(&answers, leading));
+                return played;
             }
-            answers.truncate(KEEP);
-            members = answers.iter().map(|(seat, _)| *seat).collect();
         }
         before = answers;
     }
-    PlayedRounds { answer: 0, consensus_in: None, calls, asked_first, importance: None }
+    played
+}
+
+/// Those that go on, the best first.
+fn kept(
+    answers: &[(usize, u32)],
+    layer: Option<&Layer>,
+    ranker: StubRanker,
+    random: &mut ChaCha8Rng,
+) -> Vec<(usize, u32)> {
+    let ratings_of = |seat: usize| -> Vec<u32> {
+        let shown = layer.into_iter().flat_map(|layer| &layer.nodes).flat_map(|node| &node.shown);
+        shown.filter(|shown| shown.member == seat).map(|shown| shown.rating).collect()
+    };
+    let candidate = |(seat, answer): &(usize, u32)| Candidate {
+        support: supporters(answers, *answer).count(),
+        received: received(&ratings_of(*seat)),
+        hash: Digest(random.random()),
+    };
+    let candidates: Vec<Candidate> = answers.iter().map(candidate).collect();
+    let ranked = match ranker {
+        StubRanker::Support => rank(&Ranker::Support, &candidates),
+        StubRanker::Rating => rank(&Ranker::Rating, &candidates),
+        StubRanker::Agent(order) => {
+            let shown: Vec<u32> = answers.iter().map(|(_, answer)| *answer).collect();
+            completed(&order(&shown, random), &rank(&Ranker::Support, &candidates))
+        }
+    };
+    ranked.into_iter().take(KEEP).filter_map(|place| answers.get(place).copied()).collect()
+}
+
+/// The seats that gave an answer.
+fn supporters(answers: &[(usize, u32)], answer: u32) -> impl Iterator<Item = usize> {
+    answers.iter().filter(move |(_, other)| *other == answer).map(|(seat, _)| *seat)
 }
 
 /// An answer that stands most often, and how often.
 fn most(answers: &[(usize, u32)]) -> (u32, usize) {
-    let count = |answer: u32| answers.iter().filter(|(_, other)| *other == answer).count();
+    let count = |answer: u32| supporters(answers, answer).count();
     answers.iter().map(|(_, answer)| (*answer, count(*answer))).max_by_key(|(_, count)| *count).unwrap_or((0, 0))
 }
 
-fn drawn_leader(answers: &[(usize, u32)], most: usize, random: &mut ChaCha8Rng) -> u32 {
-    let count = |answer: u32| answers.iter().filter(|(_, other)| *other == answer).count();
-    let mut leaders: Vec<u32> =
-        answers.iter().map(|(_, answer)| *answer).filter(|answer| count(*answer) == most).collect();
+/// The answer that stands most often: of several that of who was ranked highest, without a ranking any of them.
+fn leader(answers: &[(usize, u32)], is_ranked: bool, random: &mut ChaCha8Rng) -> u32 {
+    let (_, most) = most(answers);
+    let is_leading = |answer: &u32| supporters(answers, *answer).count() == most;
+    let mut leaders: Vec<u32> = answers.iter().map(|(_, answer)| *answer).filter(is_leading).collect();
+    if is_ranked {
+        return leaders.first().copied().unwrap_or(0);
+    }
     leaders.sort_unstable();
     leaders.dedup();
     let drawn = random.random_range(0..leaders.len().max(1));
@@ -145,9 +249,8 @@ mod tests {
     fn unanimous_panels_ask_a_quorum_and_those_that_never_agree_ask_everybody() {
         let calls = |seats: usize, answer: fn(usize) -> u32| {
             let mut random = ChaCha8Rng::seed_from_u64(1);
-            let said =
-                |_, seen: &SeatView<'_>, _: &mut ChaCha8Rng| SeatAnswer { answer: answer(seen.place), ratings: None };
-            play(seats, StubRanker::Agent, &mut random, said).calls
+            let said = |_, seen: &SeatView<'_>, _: &mut ChaCha8Rng| SeatAnswer::unrated(answer(seen.place));
+            play(PlayRules { seats, ranker: StubRanker::DRAWN, recheck: false }, &mut random, said).calls
         };
         assert_eq!([4, 7, 12].map(|seats| calls(seats, |_| 1)), [3, 5, 9]);
         assert_eq!([3, 4, 7, 12].map(|seats| calls(seats, |place| place as u32)), [9, 11, 17, 27]);
@@ -159,9 +262,10 @@ mod tests {
         // Seats 1 and 3 agree; nobody else does.
         let said = |seat, seen: &SeatView<'_>, _: &mut ChaCha8Rng| {
             assert!(seen.round < 3 || [1, 3].contains(&seat), "seat {seat} goes on");
-            SeatAnswer { answer: if [1, 3].contains(&seat) { 9 } else { seat as u32 }, ratings: None }
+            SeatAnswer::unrated(if [1, 3].contains(&seat) { 9 } else { seat as u32 })
         };
-        let played = play(5, StubRanker::Support, &mut random, said);
+        let rules = PlayRules { seats: 5, ranker: StubRanker::Support, recheck: false };
+        let played = play(rules, &mut random, said);
         assert_eq!((played.answer, played.consensus_in, played.calls), (9, Some(3), 12));
         let importance = played.importance.unwrap();
         assert_eq!((importance.layers(), importance.share(2, 1).to_string()), (3, "1/2".to_owned()));

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{SeatAnswer, SeatView, StubRanker, play};
+use super::play::{PlayRules, SeatAnswer, SeatView, StubRanker, play};
 
 /// Questions of each row.
 const QUESTIONS: u64 = 2_809;
@@ -67,9 +67,10 @@ pub fn run(seed: u64) -> Vec<ReplayRow> {
             for _ in 0..*runs {
                 let says = |_, seen: &SeatView<'_>, _: &mut ChaCha8Rng| {
                     let round = answers.get(seen.round - 1).and_then(|round| round.get(seen.place));
-                    SeatAnswer { answer: round.copied().unwrap_or(0), ratings: None }
+                    SeatAnswer::unrated(round.copied().unwrap_or(0))
                 };
-                calls += play(n, StubRanker::Agent, &mut random, says).calls;
+                let rules = PlayRules { seats: n, ranker: StubRanker::DRAWN, recheck: false };
+                calls += play(rules, &mut random, says).calls;
                 questions += 1;
             }
         }

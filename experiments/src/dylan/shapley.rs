@@ -4,21 +4,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use schemas::evidence::EvidenceCounts;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{SeatAnswer, SeatView, StubRanker, play};
+use super::crowd::{Crowd, StubAgent, add_all, relative};
+use super::play::StubRanker;
+
+/// Seeds unless others are asked for.
+pub const SEEDS: u64 = 40;
 
 const AGENTS: usize = 7;
 const ACCURACIES: [f64; AGENTS] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3];
 /// Wrong options beside the right one, which is number 0.
-const WRONG: usize = 3;
+const WRONG: usize = super::crowd::WRONG as usize;
 /// How often an agent takes another's answer for what it is.
 const DISCERNMENT: f64 = 0.75;
-/// How often an agent keeps its answer.
-const HOLDS: f64 = 0.5;
 /// After how many panels importance is compared; the third is judged.
 const PANELS: [usize; 4] = [28, 100, 281, 1000];
 const JUDGED: usize = 281;
@@ -101,67 +102,31 @@ pub fn exact() -> [(f64, f64); AGENTS] {
     })
 }
 
-/// An honest agent that debates: it rates what it sees, and keeps its answer or takes one by its ratings.
-fn debates(seat: usize, seen: &SeatView<'_>, random: &mut ChaCha8Rng) -> SeatAnswer {
-    let accuracy = ACCURACIES.get(seat).copied().unwrap_or(0.0);
-    let draw = |random: &mut ChaCha8Rng| {
-        if random.random_bool(accuracy) { 0 } else { random.random_range(1..=WRONG as u32) }
-    };
-    if seen.round == 1 {
-        return SeatAnswer { answer: draw(random), ratings: None };
-    }
-    let mut rate = |answer: u32| {
-        let is_taken_for_right = (answer == 0) == random.random_bool(DISCERNMENT);
-        if is_taken_for_right { random.random_range(4..=5) } else { random.random_range(1..=2_u32) }
-    };
-    let ratings: Vec<u32> = seen.peers.iter().map(|(_, answer)| rate(*answer)).collect();
-    let holds = random.random_bool(HOLDS);
-    let answer = match seen.own.filter(|_| holds || seen.peers.is_empty()) {
-        Some(own) => own,
-        None => {
-            let mut drawn = random.random_range(0..ratings.iter().sum::<u32>().max(1));
-            let taken = seen.peers.iter().zip(&ratings).find(|(_, rating)| {
-                let is_it = drawn < **rating;
-                drawn = drawn.saturating_sub(**rating);
-                is_it
-            });
-            taken.map_or_else(|| draw(random), |((_, answer), _)| *answer)
-        }
-    };
-    SeatAnswer { answer, ratings: Some(ratings) }
-}
-
 /// Computes what is exact, and plays so many seeds from the first on.
 #[must_use]
 pub fn run(seed: u64, seeds: u64) -> ShapleyReport {
     let exact = exact();
     let values = exact.map(|(shapley, _)| shapley);
     let mut correlations: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    let mut all = [0.0; AGENTS];
+    let (mut all, everybody) = ([0.0; AGENTS], (0..AGENTS).collect::<Vec<_>>());
     for seed in (0..seeds).map(|number| seed.wrapping_add(number)) {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut sums = [0.0; AGENTS];
+        let agents = ACCURACIES.map(|accuracy| StubAgent::honest(accuracy, DISCERNMENT)).to_vec();
+        let crowd = Crowd { agents, ranker: StubRanker::Support, seed };
+        let mut shown = [EvidenceCounts::default(); AGENTS];
         for panel in 1..=PANELS[PANELS.len() - 1] {
-            let played = play(AGENTS, StubRanker::Support, &mut random, debates);
-            if let Some(importance) = played.importance {
-                let layers = importance.layers();
-                for (agent, sum) in sums.iter_mut().enumerate() {
-                    let relative = importance.total(0..layers, agent).scaled(AGENTS as u64, layers as u64);
-                    *sum += relative.ppm() as f64 / 1e6;
-                }
-            }
+            add_all(&mut shown, crowd.play(panel as u64, &everybody).importance.as_ref());
             if PANELS.contains(&panel) {
-                correlations.entry(panel).or_default().push(spearman(&sums, &values));
+                let relative = shown.map(|counts| relative(&counts));
+                correlations.entry(panel).or_default().push(spearman(&relative, &values));
             }
         }
-        all.iter_mut().zip(sums).for_each(|(all, sum)| *all += sum);
+        all.iter_mut().zip(shown).for_each(|(all, shown)| *all += relative(&shown));
     }
-    let panels = (seeds as usize * PANELS[PANELS.len() - 1]) as f64;
     let row = |agent: usize| ShapleyRow {
         accuracy: ACCURACIES[agent],
         shapley: exact[agent].0,
         plain: exact[agent].1,
-        relative: all[agent] / panels,
+        relative: all[agent] / seeds as f64,
     };
     ShapleyReport { agents: (0..AGENTS).map(row).collect(), correlations }
 }

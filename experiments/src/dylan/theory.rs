@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::play::{SeatAnswer, SeatView, StubRanker, play};
+use super::play::{PlayRules, SeatAnswer, SeatView, StubRanker, play};
 
 /// Wrong options beside the right one.
 const WRONG: u32 = 3;
@@ -103,6 +103,10 @@ pub fn expected_of_liars((n, f, p): (usize, usize, f64)) -> f64 {
     at_least(honest, wrong, q - f) + f64::from(WRONG - 1) * at_least(honest, wrong, q)
 }
 
+fn rules(seats: usize) -> PlayRules {
+    PlayRules { seats, ranker: StubRanker::DRAWN, recheck: false }
+}
+
 fn answer(p: f64, random: &mut ChaCha8Rng) -> u32 {
     if random.random_bool(p) { 0 } else { random.random_range(1..=WRONG) }
 }
@@ -116,9 +120,8 @@ pub fn run(seed: u64, panels: u64) -> TheoryReport {
         let mut random = random(cell);
         let (mut agreed, mut asked, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..panels {
-            let says =
-                |_, _: &SeatView<'_>, random: &mut ChaCha8Rng| SeatAnswer { answer: answer(p, random), ratings: None };
-            let played = play(n, StubRanker::Agent, &mut random, says);
+            let says = |_, _: &SeatView<'_>, random: &mut ChaCha8Rng| SeatAnswer::unrated(answer(p, random));
+            let played = play(rules(n), &mut random, says);
             agreed.push(f64::from(u8::from(played.consensus_in == Some(1))));
             asked.push(played.asked_first as f64);
             calls.push(played.calls as f64);
@@ -136,11 +139,10 @@ pub fn run(seed: u64, panels: u64) -> TheoryReport {
     let (n, f, p) = LIARS;
     let mut random = random(cells.len());
     let lie = |_| {
-        let says = |seat: usize, _: &SeatView<'_>, random: &mut ChaCha8Rng| SeatAnswer {
-            answer: if seat < f { WRONG } else { answer(p, random) },
-            ratings: None,
+        let says = |seat: usize, _: &SeatView<'_>, random: &mut ChaCha8Rng| {
+            SeatAnswer::unrated(if seat < f { WRONG } else { answer(p, random) })
         };
-        let played = play(n, StubRanker::Agent, &mut random, says);
+        let played = play(rules(n), &mut random, says);
         f64::from(u8::from(played.consensus_in == Some(1) && played.answer != 0))
     };
     let liars = TheoryComparison::of(expected_of_liars(LIARS), &(0..panels).map(lie).collect::<Vec<_>>());
