@@ -51,6 +51,8 @@ def main():
             called, found = exchange.send(f"panel-{time.time_ns()}", call, **to)["negotiation"], False
         for delivery in exchange.inbox():
             told, panel = delivery["payload"], delivery["envelope"]["negotiation"]
+            if told["act"] == "not_understood":  # what was sent does not count; until `answer_by` it may be sent again
+                print(f"{panel}: not understood: {told['reason']} {told.get('pointer', '')}", flush=True)
             if not given.others:
                 if payload := answer(told, given.answer):
                     exchange.reply(delivery, payload)

@@ -86,7 +86,7 @@ fn a_played_panel_is_told_in_words() {
     let told = text(&llmx(&["panel", "play", &file("unanimous_4")]).stdout);
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines[0], "unanimous 4: 4 seats, at most 3 rounds, seed 1, memory");
-    assert!(lines[1].ends_with("~play-1-0: consensus (answers) after 3 asks in 1 rounds"), "{told}");
+    assert!(lines[1].ends_with("~play-1-0: consensus (answers) after 3 asks in 1 round"), "{told}");
     assert_eq!(lines[3], "result  42, which is right: 3 of 4 agree in round 1; stopped by answers");
     assert_eq!(
         (lines.len(), lines.iter().filter(|line| line.ends_with("yes   0.333333   1.33")).count()),

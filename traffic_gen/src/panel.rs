@@ -102,7 +102,8 @@ impl fmt::Display for PlayedPanel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AsksCounted { answers, ranks, reviews, rounds, .. } = self.asks;
         let detail = self.detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        writeln!(f, "{}: {}{detail} after {} asks in {rounds} rounds", self.panel, self.outcome, self.asks.total())?;
+        let (asks, plural) = (self.asks.total(), if rounds == 1 { "" } else { "s" });
+        writeln!(f, "{}: {}{detail} after {asks} asks in {rounds} round{plural}", self.panel, self.outcome)?;
         writeln!(f, "asked   {answers} answers, {ranks} orders, {reviews} reviews")?;
         let Some(finding) = &self.finding else { return write!(f, "result  none") };
         let right = match self.is_right {
