@@ -57,6 +57,7 @@ fn random(rng: &mut ChaCha8Rng) -> Policy {
         timers_ms: Timers::default(),
         max_strikes: rng.random_range(1..4),
         bargain: None,
+        reputation: None,
     }
 }
 
