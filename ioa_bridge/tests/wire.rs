@@ -349,20 +349,21 @@ struct Directory {
 }
 
 impl Directory {
-    fn ask<T: Send + 'static, F: Future<Output = Result<T, ControlError>> + Send>(
+    fn ask<T: Send + 'static, F: Future<Output = Result<T, ControlError>> + Send + 'static>(
         &self,
         agent: &AgentId,
         ask: impl FnOnce(ControlClient, String) -> F + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, Refusal>>
-    where
-        F: 'static,
-    {
+    ) -> BoxFuture<'static, Result<T, Refusal>> {
         let asking = ask(self.control.clone(), self.names.identity(agent).unwrap().token.current());
         asking
             .map(|asked| {
                 asked.map_err(|error| match error {
                     ControlError::Refused(refusal) => refusal,
-                    other => Refusal::new(Code::Unavailable, other.to_string()),
+                    other @ (ControlError::Unexpected { .. }
+                    | ControlError::Redirected { .. }
+                    | ControlError::Unreadable { .. }
+                    | ControlError::Unusable(_)
+                    | ControlError::Unreachable(_)) => Refusal::new(Code::Unavailable, other.to_string()),
                 })
             })
             .boxed()

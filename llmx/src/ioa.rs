@@ -157,7 +157,11 @@ impl GatewayDirectory {
 fn refusal(error: ControlError) -> Refusal {
     match error {
         ControlError::Refused(refusal) => refusal,
-        other => Refusal::new(Code::Unavailable, other.to_string()),
+        other @ (ControlError::Unexpected { .. }
+        | ControlError::Redirected { .. }
+        | ControlError::Unreadable { .. }
+        | ControlError::Unusable(_)
+        | ControlError::Unreachable(_)) => Refusal::new(Code::Unavailable, other.to_string()),
     }
 }
 
