@@ -86,7 +86,7 @@ export function fill(node, share) {
 
 /** How an outcome is coloured. */
 export function tone(outcome) {
-  if (outcome === "completed" || outcome === "agreement") return "good";
+  if (["completed", "agreement", "concluded", "consensus"].includes(outcome)) return "good";
   return outcome === "aborted" || outcome === "timeout" ? "bad" : "fair";
 }
 

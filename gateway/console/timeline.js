@@ -3,6 +3,7 @@
 import { legend, overTurns } from "/console/charts.js";
 import { amount, bar, byId, count, duration, el, facts, fill, link, plural, problem, say, termsText, tone, words } from "/console/dom.js";
 import { Plane } from "/console/plane.js";
+import { TeamPanel, drawConcluded, drawFloor, isToldByStep, parentOf } from "/console/team.js";
 import { offersOf, partiesOf, rulesOf } from "/console/utility.js";
 
 const REFRESH_MS = 1000;
@@ -32,6 +33,7 @@ export class Timeline {
   #request;
   #charts = [];
   #plane = new Plane();
+  #team = new TeamPanel();
 
   /** `request(path)` fetches with the token. */
   constructor(request) {
@@ -60,6 +62,7 @@ export class Timeline {
     byId("timeline-ranking").replaceChildren();
     byId("bargain-panel").hidden = true;
     this.#plane.close();
+    this.#team.close();
     byId("ranking-panel").hidden = true;
   }
 
@@ -117,6 +120,7 @@ export class Timeline {
       this.#drawRanking(journal);
       this.#drawTurns(journal);
       this.#plane.draw(journal);
+      this.#team.draw(journal);
     }
     facts(byId("timeline-facts"), factsOf(journal, about));
     return !about.isOver;
@@ -207,8 +211,10 @@ function factsOf(journal, about) {
   const reported = entries.findLast((entry) => entry.what === "reported");
   const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
   const initiator = journal.negotiation.split("~")[0];
+  const parent = parentOf(journal.negotiation);
   return [
     ["State", ended ? words(ended.outcome) : "open"], ["Initiator", link(initiator, "agents", initiator)],
+    ["Part of", parent && link(parent, "negotiations", parent)],
     ["Protocol", called && words(called.protocol)], ["Policy", called && called.policy !== called.protocol ? called.policy : ""],
     ["Called", called && `${plural(called.invited, "agent")}${called.left_out ? `, ${count(called.left_out)} left out` : ""}`],
     ["Offers that counted", journal.left_out ? `at least ${count(valid)}` : count(valid)], ["Binding with", won && link(won.contractor, "agents", won.contractor)],
@@ -252,11 +258,13 @@ function steps({ entries, gap, left_out: missing }) {
   const latest = new Map();
   // Of a bargain's offer the entry with its terms says all.
   const isBargain = entries.some((entry) => entry.what === "proposed");
+  const isTeam = entries.some((entry) => entry.what === "floor");
   for (const [index, entry] of entries.entries()) {
     if (gap?.from === index) found.push({ after: entry.at - began, entry: { what: "left_out", missing, between: gap.to - gap.from } });
     const isAnswer = entry.what === "acknowledged" || entry.what === "given_up";
     if (isAnswer && paired.has(entry.delivery)) continue;
     if (isBargain && entry.what === "message" && entry.act === "offer" && entry.disposition === "ok") continue;
+    if (isTeam && isToldByStep(entry)) continue;
     if (entry.what !== "sent") {
       found.push({ after: entry.at - began, entry });
       continue;
@@ -342,6 +350,10 @@ function drawEntry(entry) {
       const pinned = entry.documents?.length ? [quiet(", under "), code(entry.documents.join(", "))] : [];
       return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}:`, ...winners, quiet(` of ${plural(entry.ranked.length, "valid offer")}`), ...pinned];
     }
+    case "floor":
+      return drawFloor(entry);
+    case "concluded":
+      return drawConcluded(entry);
     case "proposed":
       return ["proposed", "", strong("Offer"), " of ", code(entry.by), quiet(` round ${entry.round}, turn ${entry.step}: `), termsText(entry.terms)];
     case "registered":

@@ -10,6 +10,7 @@ use crate::bargain::Issue;
 use crate::document::{DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lot, NegotiationId};
 use crate::payload::Terms;
+use crate::team::{Conclusion, Floor};
 use crate::time::Timestamp;
 
 /// Most things a journal holds of one negotiation: the first and the last; what is left out between them is counted.
@@ -23,6 +24,9 @@ pub const ISSUE_TEXT_SHOWN_MAX: usize = 1024;
 
 /// Most characters of a report's result that a journal holds.
 pub const RESULT_SHOWN_MAX: usize = 256;
+
+/// Most characters of a say, of a task's result and of a conclusion that a journal holds.
+pub const SAID_SHOWN_MAX: usize = 256;
 
 /// Asks for a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +131,10 @@ pub enum Happened {
         /// Its terms, at most [`ISSUES_SHOWN_MAX`] of them.
         terms: Terms,
     },
+    /// A step of a team, as its members are told; of each text the first [`SAID_SHOWN_MAX`] characters.
+    Floor(Box<Floor>),
+    /// What a team concluded, as its members are told; the first [`SAID_SHOWN_MAX`] characters of its text.
+    Concluded(Box<Conclusion>),
     /// The state changed.
     Moved {
         /// From.
@@ -259,6 +267,19 @@ pub struct Ranked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::WireTime;
+
+    #[test]
+    fn a_step_of_a_team_stands_in_its_entry_and_comes_back_as_it_was() {
+        let told = r#"{"step": 2, "turn": 2, "turns_left": 6, "state": "discussing", "speaker": "bob", "by": "alice",
+            "ends_by": "2026-11-20T22:10:00.000Z", "said": {"text": "well"}}"#;
+        let floor: Floor = serde_json::from_str(told).unwrap();
+        assert_eq!(floor.ends_by, WireTime(Timestamp::from_ms(1_795_212_600_000)));
+        let entry = JournalEntry { at: Timestamp(7), what: Happened::Floor(Box::new(floor)) };
+        let text = serde_json::to_string(&entry).unwrap();
+        assert!(text.starts_with(r#"{"at":7,"what":"floor","step":2,"#), "{text}");
+        assert_eq!(serde_json::from_str::<JournalEntry>(&text).unwrap(), entry);
+    }
 
     #[test]
     fn an_entry_is_one_flat_document() {

@@ -33,7 +33,7 @@ macro_rules! assets {
 }
 
 /// Everything there is; the first is the page.
-static ASSETS: [Asset; 15] = assets![
+static ASSETS: [Asset; 16] = assets![
     "" "index.html" => "text/html; charset=utf-8",
     "" "console.css" => "text/css; charset=utf-8",
     "" "console.js" => "text/javascript; charset=utf-8",
@@ -44,6 +44,7 @@ static ASSETS: [Asset; 15] = assets![
     "" "agents.js" => "text/javascript; charset=utf-8",
     "" "plane.js" => "text/javascript; charset=utf-8",
     "" "utility.js" => "text/javascript; charset=utf-8",
+    "" "team.js" => "text/javascript; charset=utf-8",
     "" "timeline.js" => "text/javascript; charset=utf-8",
     "" "icon.svg" => "image/svg+xml",
     "vendor/" "uplot.js" => "text/javascript; charset=utf-8",

@@ -248,6 +248,8 @@ fn line(what: &Happened) -> String {
         Happened::Proposed { by, step, .. } => format!("proposed {by} {step}"),
         Happened::Rules { parties, issues } => format!("rules {} {}", parties.len(), issues.len()),
         Happened::Agreed { by, step, .. } => format!("agreed {by} {step}"),
+        Happened::Floor(floor) => format!("floor {} {}", floor.step, <&str>::from(floor.state)),
+        Happened::Concluded(conclusion) => format!("concluded {}", conclusion.by),
         Happened::Moved { from, to } => format!("moved {from} {to}"),
         Happened::Closed { reason, .. } => format!("closed {reason}"),
         Happened::Decided { cause, .. } => format!("decided {cause}"),

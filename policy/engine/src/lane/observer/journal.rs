@@ -11,9 +11,10 @@ use schemas::delivery::{Agreement, BargainCall, CloseReason, ContractorReport, D
 use schemas::document::RoutineReport;
 use schemas::ids::AttrName;
 use schemas::journal::{
-    Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, RESULT_SHOWN_MAX, Ranked,
+    Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, RESULT_SHOWN_MAX, Ranked, SAID_SHOWN_MAX,
 };
 use schemas::payload::{AttrValue, Terms};
+use schemas::team::{Conclusion, Floor, Spoken, TeamTask};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, DocumentHash, Lot, NegotiationId, RegisterKey};
 use serde::Serialize;
 
@@ -43,6 +44,8 @@ enum Fact {
     Rules(Box<Rules>),
     Proposed(Box<Proposal>),
     Agreed(Box<Proposal>),
+    Floor(Box<Floor>),
+    Concluded(Box<Conclusion>),
     Moved {
         from: Phase,
         to: Phase,
@@ -151,6 +154,24 @@ impl Fact {
         Self::Agreed(Box::new(Proposal::new(by, *round, *step, terms)))
     }
 
+    /// A step of a team, with as much of what was said as a journal holds.
+    fn floor(floor: &Floor) -> Self {
+        let mut floor = Box::new(floor.clone());
+        if let Some(Spoken::Text { text }) = &mut floor.said {
+            cut(text);
+        }
+        floor.tasks.iter_mut().filter_map(|task| task.result.as_mut()).for_each(cut);
+        floor.conclusion.iter_mut().for_each(|conclusion| cut(&mut conclusion.text));
+        Self::Floor(floor)
+    }
+
+    /// What a team concluded, as much of it as a journal holds.
+    fn concluded(conclusion: &Conclusion) -> Self {
+        let mut conclusion = Box::new(conclusion.clone());
+        cut(&mut conclusion.text);
+        Self::Concluded(conclusion)
+    }
+
     /// The rules of a bargain, as many of its issues as a journal holds: the same that it holds of terms.
     fn rules(bargain: &BargainCall) -> Self {
         let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
@@ -214,11 +235,16 @@ impl Fact {
     /// Whether it may be left out of a long journal in favour of what matters more.
     const fn is_routine(&self) -> bool {
         match self {
-            Self::Message { .. } | Self::Proposed(_) | Self::Sent { .. } | Self::Acknowledged { .. } => true,
+            Self::Message { .. }
+            | Self::Proposed(_)
+            | Self::Floor(_)
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. } => true,
             Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
             Self::Called { .. }
             | Self::Rules(_)
             | Self::Agreed(_)
+            | Self::Concluded(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -239,6 +265,8 @@ impl Fact {
             | Self::Rules(_)
             | Self::Proposed(_)
             | Self::Agreed(_)
+            | Self::Floor(_)
+            | Self::Concluded(_)
             | Self::Registered { .. }
             | Self::Sent { .. }
             | Self::Acknowledged { .. }
@@ -278,6 +306,8 @@ impl Fact {
             Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
             Self::Rules(rules) => rules.weight(),
             Self::Reported(report) => report.weight(),
+            Self::Floor(floor) => floor_weight(floor),
+            Self::Concluded(conclusion) => 1 + (size_of::<Conclusion>() + conclusion.text.len()).div_ceil(64),
             Self::Called { .. }
             | Self::Message { .. }
             | Self::Moved { .. }
@@ -311,6 +341,8 @@ impl Fact {
                 let Proposal { by, round, step, terms } = *proposal;
                 Happened::Agreed { by, round, step, terms }
             }
+            Self::Floor(floor) => Happened::Floor(floor),
+            Self::Concluded(conclusion) => Happened::Concluded(conclusion),
             Self::Rules(rules) => {
                 let Rules { parties, issues } = *rules;
                 Happened::Rules { parties, issues }
@@ -344,6 +376,26 @@ impl Fact {
             Self::Ended { outcome, elapsed_us } => Happened::Ended { outcome: outcome.as_str().to_owned(), elapsed_us },
         }
     }
+}
+
+/// As much of a text as a journal holds.
+fn cut(text: &mut String) {
+    if let Some((end, _)) = text.char_indices().nth(SAID_SHOWN_MAX) {
+        text.truncate(end);
+        text.shrink_to_fit();
+    }
+}
+
+/// As [`Fact::weight`].
+fn floor_weight(floor: &Floor) -> usize {
+    let said = if let Some(Spoken::Text { text }) = &floor.said { text.len() } else { 0 };
+    let of_task = |task: &TeamTask| {
+        size_of::<TeamTask>() + [&task.title, &task.result].into_iter().flatten().map(String::len).sum::<usize>()
+    };
+    let tasks: usize = floor.tasks.iter().map(of_task).sum();
+    let names = size_of_val(floor.members.as_slice()) + size_of_val(floor.muted.as_slice());
+    let conclusion = floor.conclusion.as_ref().map_or(0, |conclusion| conclusion.text.len());
+    1 + (size_of::<Floor>() + said + tasks + names + size_of_val(floor.waits.as_slice()) + conclusion).div_ceil(64)
 }
 
 /// An issue with its values, where they are not too many.

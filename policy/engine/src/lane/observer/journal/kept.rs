@@ -3,8 +3,8 @@
 //!
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
-//! The rules of a bargain and the terms of its offers are here, as every party is told them, and so is the beginning of a
-//! report's result.
+//! The rules of a bargain and the terms of its offers are here, as every party is told them, and so are the steps of a team
+//! with the beginning of what was said, and the beginning of a report's result.
 //!
 //! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, [`HAPPENED_MAX`] facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use policy_core::{Event, LaneState, Phase, Protocol};
-use schemas::delivery::{Notification, ProgressReport};
+use schemas::delivery::{Closing, Notification, ProgressReport};
 use schemas::journal::{Gap, HAPPENED_MAX, Journal, JournalEntry};
 use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, RegisterKey, Timestamp};
@@ -53,6 +53,7 @@ struct Remembered {
     about: About,
     offers: u32,
     bargain: NotedBargain,
+    team: NotedTeam,
     is_ended: bool,
     facts: FactLog,
 }
@@ -64,6 +65,14 @@ struct NotedBargain {
     /// The offer that was noted last as the one that stands.
     proposed: Option<OfferId>,
     agreement: bool,
+}
+
+/// What has been noted of a team: every member is told the same steps.
+#[derive(Default)]
+struct NotedTeam {
+    /// The step that was noted last.
+    step: u32,
+    conclusion: bool,
 }
 
 /// What is known of a negotiation from its beginning.
@@ -119,11 +128,11 @@ impl Journals {
         self.note(&event.negotiation, at, Fact::of_delivery_event(event));
     }
 
-    /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), and of what an
-    /// initiator is told of an award that is done.
+    /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), of what every
+    /// member of a team is told (each step, the conclusion), and of what an initiator is told of an award that is done.
     fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
         let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        let noted = &mut remembered.bargain;
+        let (noted, team) = (&mut remembered.bargain, &mut remembered.team);
         let fact = match told {
             Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
                 noted.rules = true;
@@ -133,10 +142,18 @@ impl Journals {
                 let is_new = noted.proposed.replace(standing.offer_id) != Some(standing.offer_id);
                 is_new.then(|| Fact::proposed(turn, standing))
             }),
-            Notification::Closed(closing) if !noted.agreement => closing.agreement.as_deref().map(|agreement| {
+            Notification::Closed(Closing { agreement: Some(agreement), .. }) if !noted.agreement => {
                 noted.agreement = true;
-                Fact::agreed(agreement)
-            }),
+                Some(Fact::agreed(agreement))
+            }
+            Notification::Closed(Closing { conclusion: Some(conclusion), .. }) if !team.conclusion => {
+                team.conclusion = true;
+                Some(Fact::concluded(conclusion))
+            }
+            Notification::Floor(floor) if floor.step > team.step => {
+                team.step = floor.step;
+                Some(Fact::floor(floor))
+            }
             Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) => {
                 Some(Fact::reported(report))
             }
@@ -227,6 +244,7 @@ impl Journals {
             about,
             offers: 0,
             bargain: NotedBargain::default(),
+            team: NotedTeam::default(),
             is_ended: false,
             facts: FactLog::default(),
         };

@@ -13,6 +13,7 @@ use schemas::ids::AttrName;
 use schemas::journal::{Gap, HAPPENED_MAX, Happened};
 use schemas::payload::AttrValue;
 use schemas::statistics::NAMED_MAX;
+use schemas::team::{Conclusion, Spoken};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Position, Timestamp, WireTime};
 
 use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
@@ -176,6 +177,42 @@ fn a_report_is_in_the_journal_with_its_routine_and_the_beginning_of_its_result()
     assert_eq!(reported, Some(("bob", Some(routine), Some(256))));
     assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
     assert!(memory.weight > 8, "512 bytes of text count");
+}
+
+#[test]
+fn the_steps_and_the_conclusion_of_a_team_are_in_its_journal_once_each_and_with_the_beginning_of_each_text() {
+    let mut memory = Journals::default();
+    started(&mut memory, 1);
+    for (number, step) in [1, 1, 2, 1, 2, 3].into_iter().enumerate() {
+        let text = "\u{e9}".repeat(4096);
+        let told = serde_json::json!({"step": step, "turn": step, "turns_left": 5, "state": "discussing", "speaker": "bob",
+            "ends_by": "2026-11-20T22:10:00.000Z", "by": "alice", "said": {"text": text}});
+        let floor = Notification::Floor(Box::new(serde_json::from_value(told).unwrap()));
+        memory.note_delivery(&first_sent(number as u128, floor), Timestamp(1));
+    }
+    for number in 7..9 {
+        let (text, by) = ("\u{e9}".repeat(4096), AgentId::try_new("bob").unwrap());
+        let (offer_id, digest) = (OfferId(Position { seq: 7, index: 0 }), Digest::of_bytes(text.as_bytes()));
+        let conclusion = Some(Box::new(Conclusion { by, offer_id, text, digest, turn: 3, votes: None }));
+        let closing = Closing { conclusion, ..Closing::new(Outcome::Concluded, digest) };
+        memory.note_delivery(&first_sent(number, Notification::Closed(closing)), Timestamp(2));
+    }
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let texts: Vec<(u32, usize)> = journal
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.what {
+            Happened::Floor(floor) => {
+                let Some(Spoken::Text { text }) = &floor.said else { panic!("said") };
+                Some((floor.step, text.chars().count()))
+            }
+            Happened::Concluded(conclusion) => Some((0, conclusion.text.chars().count())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts, [(1, 256), (2, 256), (3, 256), (0, 256)]);
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert!(memory.weight > 4 * 8, "512 bytes of each text count");
 }
 
 #[test]
