@@ -67,7 +67,8 @@ fn a_team_without_a_conclusion_exits_1_and_says_how_it_ended() {
     let output = llmx(&["team", "play", text(&file)]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("not_formed"), "{}", stderr(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("not_formed"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("bob declined") && printed.contains("not_formed"), "{printed}");
 }
 
 #[test]

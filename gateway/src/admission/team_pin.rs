@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use schemas::payload::Cfp;
-use schemas::policy::Decider;
+use schemas::policy::{Decider, TIMER_MS_MAX};
 use schemas::record::{Pinned, TaskPolicy};
-use schemas::team::TeamSpec;
+use schemas::team::{SPEAK_TIMES_MIN, TeamSpec};
 use schemas::{Code, Envelope, Policy, Refusal};
 
 use crate::registry::{PinnedPolicy, PolicyTable, unknown};
@@ -15,6 +15,7 @@ use crate::registry::{PinnedPolicy, PolicyTable, unknown};
 pub(super) fn task_policy(policies: &PolicyTable, cfp: &Cfp) -> Result<Option<TaskPolicy>, Refusal> {
     let Some(spec) = &cfp.team else { return Ok(None) };
     check_seats(spec)?;
+    check_end(spec, cfp.reply_within_ms)?;
     let pointer = "/payload/team/task_policy";
     let PinnedPolicy { policy, digest } = policy_of_tasks(policies, &spec.rules.task_policy, pointer)?;
     Ok(Some(TaskPolicy { policy: Arc::clone(policy), digest: *digest }))
@@ -46,6 +47,19 @@ fn check_seats(spec: &TeamSpec) -> Result<(), Refusal> {
     Err(Refusal::new(Code::OutOfRange, "a team cannot need more members than it has seats")
         .at("/payload/team/members/min")
         .expecting(format!("at most members.max, which is {}", seats.max)))
+}
+
+/// The hard end leaves time to reply, and to speak a few times behind that; it is at most a day away. Where the call names an
+/// instant to reply by, only the fold knows the rest.
+fn check_end(spec: &TeamSpec, reply_within_ms: Option<u64>) -> Result<(), Refusal> {
+    let rules = &spec.rules;
+    let least = rules.speak_ms.saturating_mul(SPEAK_TIMES_MIN).saturating_add(reply_within_ms.unwrap_or(0));
+    if (least..=TIMER_MS_MAX).contains(&rules.ends_within_ms) {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::OutOfRange, "a team cannot end then")
+        .at("/payload/team/ends_within_ms")
+        .expecting(format!("{least} (time to reply, and {SPEAK_TIMES_MIN} times speak_ms) to {TIMER_MS_MAX}")))
 }
 
 fn policy_of_tasks<'t>(policies: &'t PolicyTable, name: &str, pointer: &str) -> Result<&'t PinnedPolicy, Refusal> {

@@ -41,6 +41,8 @@ pub struct TeamStory {
     pub team: String,
     /// The members in the order of their seats.
     pub members: Vec<AgentId>,
+    /// Who was invited and declined, by name.
+    pub declined: Vec<AgentId>,
     /// What was done, in the order of steps.
     pub acts: Vec<TeamAct>,
     /// Its tasks by number.
@@ -187,6 +189,8 @@ impl TeamStory {
 struct TeamHeard {
     floors: BTreeMap<u32, Floor>,
     closing: Option<Closing>,
+    /// Who refused something, whether the call or a conclusion.
+    refused: BTreeSet<AgentId>,
 }
 
 impl TeamHeard {
@@ -204,6 +208,8 @@ impl TeamHeard {
                 story.tasks.insert(task.task, TeamTask { title, ..task.clone() });
             }
         }
+        let is_seated = |agent: &AgentId| self.floors.values().any(|floor| floor.members.contains(agent));
+        story.declined = self.refused.iter().filter(|agent| !is_seated(agent)).cloned().collect();
         if let Some(closing) = &self.closing {
             story.outcome = Some(closing.outcome);
             story.detail.clone_from(&closing.detail);
@@ -289,6 +295,12 @@ impl Observer for TranscriptKeeper {
                     kept.refused.insert(sent.negotiation.clone(), refusal.to_string());
                 }
             }
+            Observed::Settled { sent, .. } if sent.act == schemas::Act::Refuse => {
+                let is_in = matches!(sent.outcome, agents::strategy::SendOutcome::Accepted { .. });
+                if is_in && !matches!(sent.negotiation.place(), FamilyPlace::Task(_)) {
+                    kept.refused_by(&sent.negotiation, agent);
+                }
+            }
             Observed::Connected
             | Observed::Disconnected
             | Observed::Transmitted { .. }
@@ -303,6 +315,17 @@ impl Observer for TranscriptKeeper {
 }
 
 impl HeardTeams {
+    /// Whether somebody was told a step or the end of it.
+    fn has_begun(&self, id: &NegotiationId) -> bool {
+        self.teams.get(id).is_some_and(|heard| !heard.floors.is_empty() || heard.closing.is_some())
+    }
+
+    fn refused_by(&mut self, id: &NegotiationId, agent: &AgentId) {
+        if self.teams.len() < TEAMS_MAX || self.teams.contains_key(id) {
+            self.teams.entry(id.clone()).or_default().refused.insert(agent.clone());
+        }
+    }
+
     fn told(&mut self, id: &NegotiationId, agent: &AgentId, told: &Notification) {
         let has_room = self.teams.len() < TEAMS_MAX;
         match told {
@@ -324,7 +347,7 @@ impl HeardTeams {
                     self.over.insert(id.clone());
                 }
             }
-            Notification::NotUnderstood(why) if !self.teams.contains_key(id) && id.initiator() == agent.as_str() => {
+            Notification::NotUnderstood(why) if !self.has_begun(id) && id.initiator() == agent.as_str() => {
                 let at = why.pointer.as_deref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
                 self.refused.insert(id.clone(), format!("{}{at}", why.reason));
             }

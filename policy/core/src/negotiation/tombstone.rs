@@ -114,6 +114,11 @@ pub(crate) struct TeamEnd {
 }
 
 impl TeamEnd {
+    /// Whether a party may see how it ended: of a team that has formed its members, of another everybody invited.
+    pub(crate) fn concerns(&self, party: u16) -> bool {
+        self.members.is_empty() || self.is_member(party)
+    }
+
     /// Whether a party was a member at the end: nobody else is told what was concluded.
     pub(crate) fn is_member(&self, party: u16) -> bool {
         self.members.binary_search(&party).is_ok()

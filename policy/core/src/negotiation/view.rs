@@ -209,9 +209,14 @@ pub struct AwardView {
 }
 
 impl NegotiationView {
-    /// Of an ended negotiation; absent when the viewer took no part.
+    /// Of an ended negotiation; absent when the viewer took no part, or no part to the end in a team that formed.
     pub(crate) fn of_ended(tombstone: &Tombstone, viewer: &AgentId) -> Option<Self> {
         let party = tombstone.party_of(viewer)?;
+        if let ProtocolEnd::Team(end) = &tombstone.end
+            && !end.concerns(party)
+        {
+            return None;
+        }
         let awards = tombstone
             .awards_of(party)
             .filter_map(|award| {

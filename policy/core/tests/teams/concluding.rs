@@ -6,7 +6,7 @@ use schemas::delivery::Outcome;
 use schemas::team::{TeamState, VoteCount};
 use serde_json::{Value, json};
 
-use crate::gathering::Gathering;
+use crate::gathering::{BEGIN_MS, Gathering};
 use crate::script::agent;
 
 const FOUR: [&str; 4] = ["alice", "bob", "carol", "dan"];
@@ -135,6 +135,31 @@ fn members_see_how_their_team_stands_and_nobody_else_does() {
     gathering.conclude(21, "bob");
     let ended = view(&gathering, "alice").expect("a member").team.expect("a team");
     assert_eq!(ended.conclusion.expect("a conclusion").text, "so");
+}
+
+#[test]
+fn whoever_left_or_has_no_seat_sees_nothing_of_how_a_team_ended_and_of_one_that_never_formed_everybody_does() {
+    let sees = |gathering: &Gathering, who: &str| {
+        gathering.script.lane_state.view(&gathering.script.negotiation, &agent(who)).is_some()
+    };
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol", "dan", "erin"], json!({"members": {"max": 4}}), json!({}));
+    for who in ["bob", "carol", "dan"] {
+        gathering.say(BEGIN_MS, who, Act::Join, json!({}));
+    }
+    gathering.say(11, "dan", Act::End, json!({}));
+    gathering.conclude(12, "alice");
+    assert_eq!(
+        ["alice", "bob", "dan", "erin", "mallory"].map(|who| sees(&gathering, who)),
+        [true, true, false, false, false]
+    );
+
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol"], json!({}), json!({}));
+    gathering.say(BEGIN_MS, "bob", Act::Refuse, json!({}));
+    gathering.say(BEGIN_MS, "carol", Act::Refuse, json!({}));
+    assert_eq!(gathering.script.lane_state.open_count(), 0, "it has not formed");
+    assert_eq!(["alice", "bob", "mallory"].map(|who| sees(&gathering, who)), [true, true, false]);
 }
 
 impl Gathering {

@@ -24,6 +24,9 @@ impl fmt::Display for TeamStory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.members.iter().map(AgentId::as_str).collect();
         writeln!(f, "team {}: {}", self.team, names.join(", "))?;
+        for agent in &self.declined {
+            writeln!(f, "       {agent} declined")?;
+        }
         for TeamAct { turn, by, what, .. } in &self.acts {
             let by = by.as_ref().map_or("", |by| by.as_str());
             match what {
