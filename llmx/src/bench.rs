@@ -55,6 +55,8 @@ enum PartArg {
     Agora,
     /// Searches for agents, among few and among many
     Search,
+    /// Says of teams in the fold, among few and many, in small and large ones; what teams keep in memory
+    Teams,
 }
 
 impl From<PartArg> for Part {
@@ -71,6 +73,7 @@ impl From<PartArg> for Part {
             PartArg::Telemetry => Self::Telemetry,
             PartArg::Agora => Self::Agora,
             PartArg::Search => Self::Search,
+            PartArg::Teams => Self::Teams,
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | [`overhead`] | what metrics and traces cost |
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
+//! | [`teams`] | a say through the core, among few and many open teams, in small and large ones; memory |
 //! | [`mod@search`] | searches for agents, among few and among many |
 //! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
 
@@ -28,6 +29,7 @@ pub mod rounds;
 pub mod search;
 pub mod steps;
 pub mod suite;
+pub mod teams;
 pub mod usage;
 
 use serde::Serialize;

@@ -122,7 +122,8 @@ impl FoldBench {
             reply_within_ms: Some(schemas::policy::TIMER_MS_MAX / 2),
             ..Cfp::default()
         };
-        record(&initiator_name(), number, "call", Payload::Cfp(cfp), Some(Arc::new(self.pinned.clone())))
+        let (from, pinned) = (&initiator_name(), Some(Arc::new(self.pinned.clone())));
+        record(FoldedMessage { from, number, msg_id: "call", seq: Some(1), payload: Payload::Cfp(cfp), pinned })
     }
 
     /// The record of a contractor's offer in it.
@@ -135,18 +136,25 @@ impl FoldBench {
         let terms =
             [(attr("price"), AttrValue::Int(price)), (attr("delivery_ms"), AttrValue::Int(1500))].into_iter().collect();
         let offer = Offer { terms, ..Offer::default() };
-        record(&contractor_name(contractor), number, "offer", Payload::Offer(offer), None)
+        let (from, payload) = (&contractor_name(contractor), Payload::Offer(offer));
+        record(FoldedMessage { from, number, msg_id: "offer", seq: Some(1), payload, pinned: None })
     }
 }
 
+/// What a record is made of.
+pub(super) struct FoldedMessage<'a> {
+    pub(super) from: &'a AgentId,
+    /// Which negotiation it is to.
+    pub(super) number: usize,
+    pub(super) msg_id: &'a str,
+    pub(super) seq: Option<u64>,
+    pub(super) payload: Payload,
+    pub(super) pinned: Option<Arc<Pinned>>,
+}
+
 /// A record as a reader of the log gets it: written and read back.
-fn record(
-    from: &AgentId,
-    number: usize,
-    msg_id: &str,
-    payload: Payload,
-    pinned: Option<Arc<Pinned>>,
-) -> Result<Record, BenchError> {
+pub(super) fn record(message: FoldedMessage<'_>) -> Result<Record, BenchError> {
+    let FoldedMessage { from, number, msg_id, seq, payload, pinned } = message;
     let negotiation = negotiation_id(number)?;
     let act: Act = payload.act();
     let envelope = Envelope {
@@ -157,7 +165,7 @@ fn record(
         capabilities: Vec::new(),
         scope: None,
         negotiation: Some(negotiation.to_string()),
-        seq: Some(1),
+        seq,
         in_reply_to: None,
         traceparent: None,
         receipt: false,

@@ -13,7 +13,7 @@ use super::durability::{self, LogPlace};
 #[cfg(feature = "wasm")]
 use super::processes;
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, agora, budget, fold, overhead, recovery, search, steps};
+use super::{Row, admission, agora, budget, fold, overhead, recovery, search, steps, teams};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -52,6 +52,8 @@ pub enum Part {
     Agora,
     /// Searches for agents, among few and among many.
     Search,
+    /// Says of teams in the fold.
+    Teams,
 }
 
 impl Part {
@@ -153,6 +155,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
                 isolated(plan, &mut add).await?;
             }
             Part::Search => searched(plan, &mut add).await?,
+            Part::Teams => of_teams(plan, &mut add).await?,
         }
     }
     Ok(rows)
@@ -272,6 +275,32 @@ async fn searched(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Benc
             add(row("bytes_per_agent", cost.bytes_per_agent, "bytes").under(1024.0).aiming_at("<= 1024 bytes"));
         }
     }
+    Ok(())
+}
+
+/// Teams open at once at most.
+const TEAMS: usize = 100_000;
+/// Teams of which the memory is measured by how large they are.
+const TEAMS_WEIGHED: usize = 10_000;
+
+/// Says among few and many open teams, in small and large ones, and what teams keep in memory.
+async fn of_teams(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let of = |open, members| computed(move || teams::measure(open, members));
+    let base = of(100, 5).await?;
+    add(Row::new("teams.say.open_100", base.us_per_say, "us/message"));
+    let open = TEAMS.min(plan.open_max);
+    let many = of(open, 5).await?;
+    let row = Row::new(format!("teams.say.open_{open}"), many.us_per_say, "us/message");
+    add(row.under(base.us_per_say).aiming_at("<= 1.5"));
+    let row = Row::new("teams.bytes_per_team", many.bytes_per_team, "bytes");
+    add(row.under(8192.0).aiming_at("<= 8192 bytes"));
+    let (small, large) = (of(TEAMS_WEIGHED, 5).await?, of(TEAMS_WEIGHED, 15).await?);
+    let row = Row::new("teams.bytes_per_member", (large.bytes_per_team - small.bytes_per_team) / 10.0, "bytes");
+    add(row.under(512.0).aiming_at("<= 512 bytes"));
+    let (small, large) = (of(1_000, 5).await?, of(1_000, 50).await?);
+    add(Row::new("teams.delivery.members_5", small.us_per_delivery, "us/delivery"));
+    let row = Row::new("teams.delivery.members_50", large.us_per_delivery, "us/delivery");
+    add(row.under(small.us_per_delivery).aiming_at("<= 1.3"));
     Ok(())
 }
 
