@@ -94,7 +94,8 @@ impl TeamBench {
         let digest_of = |policy: &Policy| policy.digest().map_err(|error| BenchError::Stuck(error.to_string()));
         let (policy, tasks) = (preset("team-seats")?, preset("team-task")?);
         let (policy_digest, task_digest) = (digest_of(&policy)?, digest_of(&tasks)?);
-        let invitation = |seat| Invitation { agent: agent(seat), qos: Qos::AtLeastOnce, durable: false };
+        let invitation =
+            |seat| Invitation { agent: agent(seat), qos: Qos::AtLeastOnce, durable: false, reputation: None };
         let pinned = Arc::new(Pinned {
             policy: Arc::new(policy),
             policy_digest,
