@@ -100,10 +100,10 @@ fn every_behaviour_of_the_stub_comes_to_a_move_or_to_none() {
 
 /// A pause without numbers waits for every open task.
 fn filled(next: TeamMove) -> TeamMove {
-    match next {
-        TeamMove::Pause { triggers: None, text } => TeamMove::Pause { triggers: Some(vec![1]), text },
-        other => other,
+    if let TeamMove::Pause { triggers: None, text } = next {
+        return TeamMove::Pause { triggers: Some(vec![1]), text };
     }
+    next
 }
 
 fn agent(name: &str) -> AgentId {

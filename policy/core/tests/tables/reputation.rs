@@ -132,7 +132,8 @@ fn a_net_replayed_after_the_evidence_has_changed_decides_as_before() {
 /// A panel in which a, b and c agree at once.
 fn panel(script: &mut Script, number: u32) {
     let own = script.negotiation.clone();
-    script.negotiation = schemas::NegotiationId::try_new(&format!("alice~panel-{number}")).unwrap();
+    script.negotiation =
+        schemas::NegotiationId::try_new(&format!("alice~panel-{number}")).expect("an agent and a name are an id");
     let mut call = script.message("alice", Act::Cfp, json!({"panel": {"domain": "algebra"}}), json!({}));
     call.pinned = Some(Arc::new(pinned(policy(|_| {}), &["a", "b", "c"])));
     script.fold(0, vec![schemas::record::Entry::Message(call)]);
@@ -145,7 +146,7 @@ fn panel(script: &mut Script, number: u32) {
 /// Three tenths of the score are reputation, from half the average to one and a half.
 fn weighing(change: impl FnOnce(&mut Policy)) -> Policy {
     policy(|policy| {
-        policy.reputation = serde_json::from_value(json!({"domain": "algebra"})).unwrap();
+        policy.reputation = serde_json::from_value(json!({"domain": "algebra"})).expect("a domain is enough");
         let dir = Direction::Higher;
         policy.weights[1] = Weight { attr: attr("reputation"), dir, lo: 500_000, hi: 1_500_000, w: 300 };
         change(policy);
@@ -176,5 +177,5 @@ fn decision(script: &Script) -> Decision {
 }
 
 fn attr(name: &str) -> schemas::ids::AttrName {
-    schemas::ids::AttrName::try_new(name).unwrap()
+    schemas::ids::AttrName::try_new(name).expect("letters are a name")
 }

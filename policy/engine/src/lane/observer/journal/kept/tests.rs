@@ -201,13 +201,13 @@ fn the_steps_and_the_conclusion_of_a_team_are_in_its_journal_once_each_and_with_
     let texts: Vec<(u32, usize)> = journal
         .entries
         .iter()
-        .filter_map(|entry| match &entry.what {
-            Happened::Floor(floor) => {
-                let Some(Spoken::Text { text }) = &floor.said else { panic!("said") };
-                Some((floor.step, text.chars().count()))
+        .filter_map(|entry| {
+            if let Happened::Concluded(conclusion) = &entry.what {
+                return Some((0, conclusion.text.chars().count()));
             }
-            Happened::Concluded(conclusion) => Some((0, conclusion.text.chars().count())),
-            _ => None,
+            let Happened::Floor(floor) = &entry.what else { return None };
+            let Some(Spoken::Text { text }) = &floor.said else { panic!("said") };
+            Some((floor.step, text.chars().count()))
         })
         .collect();
     assert_eq!(texts, [(1, 256), (2, 256), (3, 256), (0, 256)]);
