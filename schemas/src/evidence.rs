@@ -1,9 +1,14 @@
-//! Evidence: what panels have shown about agents, by domain (docs/spec/panel.md#evidence). Counts and sums only.
+//! Evidence: what panels have shown about agents, by domain (docs/spec/panel.md#evidence). Counts and sums only; and whose
+//! panels count where it is used.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, DomainName};
-use crate::panel::Usage;
+
+/// Most initiators whose panels [`EvidenceSource::Agents`] names.
+pub const EVIDENCE_AGENTS_MAX: usize = 64;
+/// Most panels that `min_runs` asks for.
+pub const RUNS_MAX: u32 = 1_000_000;
 
 /// As what an agent took part in a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -27,6 +32,21 @@ pub struct EvidenceSubject {
     pub role: EvidenceRole,
     /// Who called the panels.
     pub initiator: AgentId,
+}
+
+/// What answers cost, as their senders say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// Calls of a model.
+    #[serde(default)]
+    pub calls: u64,
+    /// Tokens read by a model.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Tokens written by a model.
+    #[serde(default)]
+    pub completion_tokens: u64,
 }
 
 /// What panels have shown. Sums stop at the largest number there is.
@@ -70,6 +90,19 @@ impl EvidenceCounts {
             *sum = sum.saturating_add(*more);
         }
     }
+}
+
+/// Whose panels count as evidence.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvidenceSource {
+    /// The initiator's own.
+    #[default]
+    Own,
+    /// Everybody's: the lower median over initiators.
+    All,
+    /// Those of 1 to [`EVIDENCE_AGENTS_MAX`] initiators, added up.
+    Agents(Vec<AgentId>),
 }
 
 /// One entry of the evidence.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::evidence::{EvidenceSource, RUNS_MAX, Usage};
 use crate::ids::{AgentId, DomainName};
 use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
 
@@ -32,10 +33,6 @@ pub const ANSWER_BYTES_MAX: usize = 8192;
 pub const RATING_MIN: u32 = 1;
 /// Highest rating of a peer.
 pub const RATING_MAX: u32 = 5;
-/// Most initiators whose panels [`EvidenceSource::Agents`] names.
-pub const EVIDENCE_AGENTS_MAX: usize = 64;
-/// Most panels that `min_runs` asks for.
-pub const RUNS_MAX: u32 = 1_000_000;
 
 /// The rules of one panel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,19 +212,6 @@ pub struct ChooseSpec {
     pub newcomers: u32,
 }
 
-/// Whose panels count as evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceSource {
-    /// The initiator's own.
-    #[default]
-    Own,
-    /// Everybody's: the lower median over initiators.
-    All,
-    /// Those of 1 to [`EVIDENCE_AGENTS_MAX`] initiators, added up.
-    Agents(Vec<AgentId>),
-}
-
 /// What a seat, the ranker or a reviewer answers to an ask: exactly one of `answer`, `order` and `reviews`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PanelAnswer {
@@ -251,21 +235,6 @@ pub struct PanelAnswer {
     /// What the answer cost its sender, as it says. Decides nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-}
-
-/// What answers cost, as their senders say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Usage {
-    /// Calls of a model.
-    #[serde(default)]
-    pub calls: u64,
-    /// Tokens read by a model.
-    #[serde(default)]
-    pub prompt_tokens: u64,
-    /// Tokens written by a model.
-    #[serde(default)]
-    pub completion_tokens: u64,
 }
 
 /// What is wrong with the rules of a panel.

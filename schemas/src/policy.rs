@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{CanonicalError, Digest};
+use crate::evidence::EvidenceSource;
 use crate::ids::{AttrName, DomainName};
-use crate::panel::EvidenceSource;
 use crate::terms::TERMS_MAX;
 
 /// Parts a weight is counted in: the weights of a policy add up to this.
@@ -115,10 +115,10 @@ pub struct ReputationRule {
     /// Who called them.
     #[serde(default)]
     pub from: EvidenceSource,
-    /// Panels it takes to have a reputation, 1 to [`crate::panel::RUNS_MAX`]; whoever has fewer counts as average.
+    /// Panels it takes to have a reputation, 1 to [`crate::evidence::RUNS_MAX`]; whoever has fewer counts as average.
     #[serde(default = "ten_runs")]
     pub min_runs: u32,
-    /// Panels of average importance that count beside them, 0 to [`crate::panel::RUNS_MAX`].
+    /// Panels of average importance that count beside them, 0 to [`crate::evidence::RUNS_MAX`].
     #[serde(default = "ten_runs")]
     pub prior_runs: u32,
 }

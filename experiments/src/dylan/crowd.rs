@@ -7,8 +7,7 @@ use policy_core::panel::importance::Importance;
 use policy_core::panel::reputation::{PRIOR_RUNS, ReputationBasis, choose, reputation};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::evidence::EvidenceCounts;
-use schemas::panel::EvidenceSource;
+use schemas::evidence::{EvidenceCounts, EvidenceSource};
 use schemas::{AgentId, NegotiationId};
 
 use super::play::{PlayRules, PlayedRounds, SeatAnswer, SeatView, StubRanker, play};

@@ -7,8 +7,7 @@ use policy_core::panel::reputation::{PRIOR_RUNS, REPUTATION_AVERAGE_PPM, Reputat
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use schemas::AgentId;
-use schemas::evidence::EvidenceCounts;
-use schemas::panel::EvidenceSource;
+use schemas::evidence::{EvidenceCounts, EvidenceSource};
 use serde::Serialize;
 
 use super::DylanVerdict;

@@ -142,7 +142,7 @@ impl EvidenceFollower {
 
 #[cfg(test)]
 mod tests {
-    use schemas::panel::EvidenceSource;
+    use schemas::evidence::EvidenceSource;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schemas::Digest;
 use schemas::bargain::{PPM, ROUNDS_MAX};
 use schemas::digest::canonical;
-use schemas::panel::{EVIDENCE_AGENTS_MAX, EvidenceSource, RUNS_MAX};
+use schemas::evidence::{EVIDENCE_AGENTS_MAX, EvidenceSource, RUNS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
     BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, ReputationRule, SCORE_MAX, TIMER_MS_MAX, Threshold,

@@ -16,8 +16,9 @@ use policy_core::panel::key::{AnswerKey, agrees};
 use schemas::delivery::{
     Ask, Disposition, Finding, Notification, Outcome, PanelCalls, RankAsk, Rated, ShownAnswer, Stopped,
 };
+use schemas::evidence::Usage;
 use schemas::evidence::{EvidenceCounts, EvidenceSubject};
-use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker, Usage};
+use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker};
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{AgentId, Digest, NegotiationId, Position, RegisterKey, Timestamp, WireTime};

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Outcome;
 use crate::digest::Digest;
+use crate::evidence::Usage;
 use crate::ids::AgentId;
-use crate::panel::{AnswerKind, Usage};
+use crate::panel::AnswerKind;
 use crate::time::WireTime;
 
 /// A seat is to answer, the ranker to rank, or a reviewer to review.

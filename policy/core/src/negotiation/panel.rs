@@ -29,7 +29,8 @@ pub(crate) mod view;
 use std::sync::Arc;
 
 use schemas::delivery::{Disposition, Notification, Outcome, PanelCalls, ProgressReport, Stopped};
-use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, Usage, check_panel};
+use schemas::evidence::Usage;
+use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, check_panel};
 use schemas::record::Qos;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};

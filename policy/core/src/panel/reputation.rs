@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 
-use schemas::evidence::EvidenceCounts;
-use schemas::panel::EvidenceSource;
+use schemas::evidence::{EvidenceCounts, EvidenceSource};
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, Digest, NegotiationId};
 

@@ -1,8 +1,8 @@
 //! What panels leave in the ledger (docs/spec/panel.md#evidence).
 
 use policy_core::{LaneState, Limits};
+use schemas::evidence::Usage;
 use schemas::evidence::{EvidenceCounts, EvidenceRole};
-use schemas::panel::Usage;
 use schemas::record::EngineEvent;
 use schemas::{Act, Lane};
 use serde_json::json;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use schemas::delivery::{Disposition, PanelCalls, Receipt};
+use schemas::evidence::Usage;
 use schemas::ids::DomainName;
-use schemas::panel::{Asking, PanelSpec, Ranker, Usage, check_panel};
+use schemas::panel::{Asking, PanelSpec, Ranker, check_panel};
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{Address, AgentId, Digest, Timestamp};

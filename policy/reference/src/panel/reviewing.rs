@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Ask, Rated, ShownAnswer};
-use schemas::panel::{PanelAnswer, Usage};
+use schemas::evidence::Usage;
+use schemas::panel::PanelAnswer;
 use schemas::{AgentId, Timestamp};
 
 use super::{Panel, PanelVerdict, Then, shown};

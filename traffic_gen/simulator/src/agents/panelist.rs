@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use schemas::delivery::{Ask, Closing, Delivery, Disposition, Finding, Outcome, Rated, Receipt, Stopped};
-use schemas::panel::{AnswerKind, PanelAnswer, RATING_MAX, RATING_MIN, Usage};
+use schemas::evidence::Usage;
+use schemas::panel::{AnswerKind, PanelAnswer, RATING_MAX, RATING_MIN};
 use schemas::payload::{Confirm, Reasoned};
 use schemas::{AwardNo, NegotiationId, Payload};
 

@@ -2,7 +2,8 @@
 //! asked (docs/spec/panel.md#states).
 
 use schemas::delivery::{Outcome, Stopped};
-use schemas::panel::{Ranker, Usage};
+use schemas::evidence::Usage;
+use schemas::panel::Ranker;
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, DeliveryId};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use schemas::delivery::PanelCalls;
+use schemas::evidence::Usage;
 use schemas::ids::DomainName;
-use schemas::panel::{Asking, PanelSpec, Ranker, Usage, check_panel};
+use schemas::panel::{Asking, PanelSpec, Ranker, check_panel};
 use schemas::policy::TIMER_MS_MAX;
 use schemas::record::{Invitation, PinnedPanel};
 use schemas::{Address, AgentId, Digest, Timestamp};

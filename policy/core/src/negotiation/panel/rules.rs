@@ -1,7 +1,8 @@
 //! What becomes of a message in an open panel (docs/spec/panel.md#what-is-legal). Judging changes nothing.
 
 use schemas::delivery::Disposition;
-use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN, Usage};
+use schemas::evidence::Usage;
+use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN};
 use schemas::{Act, Payload};
 
 use super::asks::SeenBySeat;
