@@ -147,6 +147,24 @@ impl fmt::Display for Position {
     }
 }
 
+/// A position with its members in the order of their names, for `serialize_with` in what [`crate::Digest::of_ordered`] takes.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn ordered_position<P, S>(position: &P, serializer: S) -> Result<S::Ok, S::Error>
+where
+    P: Copy + Into<Option<Position>>,
+    S: serde::Serializer,
+{
+    #[derive(Serialize)]
+    struct Ordered {
+        index: u32,
+        seq: u64,
+    }
+    let position: Option<Position> = (*position).into();
+    position.map(|Position { seq, index }| Ordered { index, seq }).serialize(serializer)
+}
+
 /// An offer's id, given by the exchange from the position of its record: `o<seq>-<index>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferId(pub Position);

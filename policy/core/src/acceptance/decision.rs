@@ -2,9 +2,9 @@
 //! makes; it is recomputed from the log, byte for byte (docs/spec/messages.md#ms-48).
 
 use schemas::delivery::CloseReason;
-use schemas::ids::Position;
+use schemas::ids::{Position, ordered_position};
 use schemas::{AgentId, AwardNo, Digest, DocumentHash, Lot, NegotiationId, OfferId, Timestamp};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// One decision: integers and texts only. Members stand in the order of their names, here and in what it contains, so that
 /// compact JSON is the canonical form.
@@ -31,7 +31,7 @@ pub struct Decision {
     /// Digest of the policy it runs under.
     pub policy: Digest,
     /// Position of the input that caused it; at a close this is the closing position that breaks ties.
-    #[serde(serialize_with = "in_order")]
+    #[serde(serialize_with = "ordered_position")]
     pub position: Position,
     /// After a lost award: digest of the decision before.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct RankedOffer {
     /// Its contractor.
     pub contractor: AgentId,
     /// Its contractor's last win in this lane, under `tie_break: least_recent_winner`.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "ordered_position")]
     pub last_win: Option<Position>,
     /// The offer.
     pub offer_id: OfferId,
@@ -125,21 +125,6 @@ pub struct Placement {
     pub lot: Lot,
     /// The offer.
     pub offer_id: OfferId,
-}
-
-/// A position with its members in the order of their names.
-pub(crate) fn in_order<P, S>(position: &P, serializer: S) -> Result<S::Ok, S::Error>
-where
-    P: Copy + Into<Option<Position>>,
-    S: Serializer,
-{
-    #[derive(Serialize)]
-    struct Ordered {
-        index: u32,
-        seq: u64,
-    }
-    let position: Option<Position> = (*position).into();
-    position.map(|Position { seq, index }| Ordered { index, seq }).serialize(serializer)
 }
 
 impl Decision {

@@ -1,11 +1,9 @@
 //! The decision record of a panel (docs/spec/panel.md#pn-28).
 
 use schemas::delivery::{Outcome, Stopped};
-use schemas::ids::Position;
+use schemas::ids::{Position, ordered_position};
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
-
-use crate::acceptance::decision::in_order;
 
 /// The decision record of a panel: integers and texts only. Members stand in the order of their names, here and in what it
 /// contains, so that compact JSON is the canonical form. Its digest stands in the register.
@@ -32,7 +30,7 @@ pub struct PanelDecision {
     /// What each seat contributed, in the order of ids.
     pub panelists: Vec<PanelistRecord>,
     /// Position of the input that ended it.
-    #[serde(serialize_with = "in_order")]
+    #[serde(serialize_with = "ordered_position")]
     pub position: Position,
     /// What each reviewer contributed, in the order of the call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,7 +68,7 @@ pub struct RoundRecord {
     /// Who was asked, in that order.
     pub asked: Vec<AgentId>,
     /// Position of the input that ended it.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_order")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "ordered_position")]
     pub closed: Option<Position>,
     /// How many count as all.
     pub of: usize,
