@@ -9,25 +9,13 @@ use schemas::digest::canonical;
 use schemas::evidence::{EVIDENCE_AGENTS_MAX, EvidenceSource, RUNS_MAX};
 use schemas::payload::INTEGER_MAX;
 use schemas::policy::{
-    BargainRule, Decider, Gate, OnIncomplete, Payment, Policy, ReputationRule, SCORE_MAX, TIMER_MS_MAX, Threshold,
-    TieBreak, WEIGHT_SUM, Weight,
+    BargainRule, Decider, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, Gate, OnIncomplete, Payment, Policy, ReputationRule,
+    SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX, Threshold, TieBreak, WEIGHT_SUM, WEIGHTS_MAX, Weight,
 };
 use serde::{Serialize, Serializer};
 
 /// The attribute that money stands in.
 pub(crate) const PRICE: &str = "price";
-/// Most gates in a policy; every offer is checked against each.
-pub const GATES_MAX: usize = 64;
-/// Most weights in a policy; every offer is scored by each.
-pub const WEIGHTS_MAX: usize = 32;
-/// Most texts a gate may allow.
-pub const GATE_TEXTS_MAX: usize = 64;
-/// Most lots, standbys, awards per lot, rounds and extensions.
-pub const COUNT_MAX: u32 = 64;
-/// Most strikes before exclusion.
-pub const STRIKES_MAX: u32 = 100;
-/// Largest exponent of a falling threshold.
-pub const EXPONENT_MAX: u32 = 8;
 
 /// What the negotiation runs under; shared between all that run under the same document.
 #[derive(Debug)]
@@ -129,10 +117,10 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
     if policy.payment == Payment::SecondPrice && !policy.weights.iter().any(|weight| weight.attr.as_str() == PRICE) {
         return fault("/payment", "second_price needs a weight on `price`: without one no price equals a score");
     }
-    in_range("/awards", u64::from(policy.awards), 1, u64::from(COUNT_MAX))?;
-    in_range("/standby", u64::from(policy.standby), 0, u64::from(COUNT_MAX))?;
-    in_range("/max_awards", u64::from(policy.max_awards), 1, u64::from(COUNT_MAX))?;
-    in_range("/max_rounds", u64::from(policy.max_rounds), 1, u64::from(COUNT_MAX))?;
+    in_range("/awards", u64::from(policy.awards), 1, u64::from(STEPS_MAX))?;
+    in_range("/standby", u64::from(policy.standby), 0, u64::from(STEPS_MAX))?;
+    in_range("/max_awards", u64::from(policy.max_awards), 1, u64::from(STEPS_MAX))?;
+    in_range("/max_rounds", u64::from(policy.max_rounds), 1, u64::from(STEPS_MAX))?;
     if policy.decider == Decider::Initiator && policy.awards != 1 {
         return fault("/awards", "must be 1 under `decider: initiator`, whose ACCEPT names one offer");
     }
@@ -204,7 +192,7 @@ fn check_incomplete(on_incomplete: OnIncomplete) -> Result<(), PolicyFault> {
         OnIncomplete::Decide | OnIncomplete::Fail => Ok(()),
         OnIncomplete::Extend { ms, max } => {
             in_range("/on_incomplete/extend/ms", ms, 1, TIMER_MS_MAX)?;
-            in_range("/on_incomplete/extend/max", u64::from(max), 1, u64::from(COUNT_MAX))
+            in_range("/on_incomplete/extend/max", u64::from(max), 1, u64::from(STEPS_MAX))
         }
     }
 }

@@ -22,7 +22,7 @@ use schemas::delivery::{
     Call, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
 };
 use schemas::document::CallDocuments;
-use schemas::policy::{Decider, OnIncomplete};
+use schemas::policy::{Decider, OnIncomplete, STEPS_MAX};
 use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ use crate::negotiation::phase::{ContractNetTimer, Timer, TimerKind, is_numbered}
 use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, NegotiationEnd};
 use crate::negotiation::{InputContext, Ruling};
-use crate::policy::{COUNT_MAX, PinnedPolicy};
+use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol, SessionState};
 
 use awarding::said;
@@ -537,7 +537,7 @@ impl ContractNet {
             Err("the answers do not add up")
         } else {
             self.parties().chain(self.leads()).try_for_each(Party::check)?;
-            self.awards.check(self.sessions.len(), usize::try_from(COUNT_MAX).unwrap_or(usize::MAX))
+            self.awards.check(self.sessions.len(), usize::try_from(STEPS_MAX).unwrap_or(usize::MAX))
         }
     }
 }

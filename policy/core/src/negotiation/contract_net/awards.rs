@@ -343,7 +343,7 @@ pub(super) fn end_key(header: &Header, lot: usize, award_no: AwardNo) -> Registe
     RegisterKey::AwardEnd(header.id.clone(), lot_number(lot), award_no)
 }
 
-/// The number of a lot. Policies have at most [`crate::policy::COUNT_MAX`] of them.
+/// The number of a lot. Policies have at most [`schemas::policy::STEPS_MAX`] of them.
 pub(super) fn lot_number(index: usize) -> Lot {
     Lot(u32::try_from(index).expect("a policy has few lots"))
 }
