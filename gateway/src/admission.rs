@@ -8,7 +8,6 @@ mod invite;
 mod log;
 mod panel_pin;
 mod policy_pin;
-mod reputation_pin;
 mod spans;
 mod team_pin;
 

@@ -18,7 +18,6 @@ mod agents;
 mod consent;
 mod console;
 mod documents;
-mod evidence;
 mod groups;
 mod health;
 mod messages;
@@ -201,7 +200,6 @@ fn routes() -> Vec<RouteSpec> {
         consent::routes(),
         groups::routes(),
         policies::routes(),
-        evidence::routes(),
         protocol_documents::routes(),
         transactions::routes(),
         negotiations::routes(),

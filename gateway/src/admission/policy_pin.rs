@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use policy_core::panel::reputation::{REPUTATION_AVERAGE_PPM, ReputationBasis};
 use schemas::bargain::mandate;
 use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
@@ -10,17 +11,16 @@ use schemas::control::CallProtocol;
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
-use schemas::policy::Gate;
-use schemas::record::Pinned;
+use schemas::policy::{Gate, ReputationRule};
+use schemas::record::{Invitation, Pinned};
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
 
 use super::invite::{self, Resolved};
 use super::panel_pin;
-use super::reputation_pin;
 use super::team_pin;
 use crate::metrics::GatewayMetrics;
-use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, scores_offers, unknown};
+use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, Tables, scores_offers, unknown};
 
 /// Agents invited to one call: what a record of the log holds beside the message.
 const INVITED_MAX: usize = RECIPIENTS_MAX;
@@ -39,7 +39,7 @@ pub(super) fn pin(
         let task_policy = team_pin::task_policy(&registry.read().policies, cfp)?;
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
         let (mut invited, left_out) = resolved.settle(agent, notes, metrics)?;
-        reputation_pin::pin(&registry.read(), agent, &policy, &mut invited);
+        pin_reputations(&registry.read(), agent, &policy, &mut invited);
         let panel = cfp.panel.as_deref().map(|rules| {
             panel_pin::check_seats(rules, invited.len())?;
             panel_pin::pin(&registry.read(), agent, rules, &invited).map(Box::new)
@@ -114,6 +114,18 @@ fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t Pinned
         .expecting("a policy with `weights`"));
     }
     Ok(named)
+}
+
+/// Pins what evidence says of each of the invited to a call of `from`, under a policy that weighs it
+/// (docs/spec/panel.md#pn-39): whatever becomes of the evidence, the fold sees what held here.
+fn pin_reputations(tables: &Tables, from: &AgentId, policy: &Policy, invited: &mut [Invitation]) {
+    let Some(rule) = &policy.reputation else { return };
+    let ReputationRule { domain, from: source, min_runs, prior_runs } = rule;
+    let basis = ReputationBasis { from: source, own: from, min_runs: *min_runs, prior_runs: *prior_runs };
+    for invitation in invited {
+        let reputation = tables.evidence.reputation(domain, &invitation.agent, basis);
+        invitation.reputation = Some(reputation.unwrap_or(REPUTATION_AVERAGE_PPM));
+    }
 }
 
 /// A policy with the gates a call adds. It keeps the id it is stored under; its digest is that of the document pinned, so

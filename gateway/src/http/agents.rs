@@ -1,4 +1,4 @@
-//! `/v1/agents`: registration and discovery.
+//! `/v1/agents`: registration and discovery; `/v1/domains/{domain}/evidence`: what panels have shown about agents.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bus::Bucket;
 use schemas::control::{AgentKind, Registration, Tag};
-use schemas::ids::Capability;
+use schemas::evidence::{EvidenceEntry, EvidenceSubject};
+use schemas::ids::{Capability, DomainName};
 use schemas::validate::check_registration;
 use schemas::{AgentId, Code, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub(super) fn routes() -> Vec<RouteSpec> {
         ("/v1/whoami", &["get"], get(whoami)),
         ("/v1/agents", &["get"], get(list)),
         ("/v1/agents/{id}", &["get", "put", "delete"], get(show).put(register).delete(remove)),
+        ("/v1/domains/{domain}/evidence", &["get"], get(evidence)),
     ]
 }
 
@@ -32,6 +34,8 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 const PAGE_MAX: usize = 200;
 /// Visible agents looked at for one page; a page may therefore be short, or empty, and still name a next one.
 const SCANNED_MAX: usize = 10_000;
+/// Entries of evidence in one answer: some two megabytes.
+const EVIDENCE_ENTRIES_MAX: usize = 8192;
 
 /// What others see of an agent: everything but its consent rules.
 #[derive(Serialize)]
@@ -167,6 +171,25 @@ async fn remove(
     let is_gone = |tables: &crate::registry::Tables| tables.agents.registration(&agent).is_none();
     registry.delete(Bucket::Agents, agent.to_string(), is_gone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What panels have shown (docs/spec/panel.md#pn-38): to administrators everything; to others what is about them, and what
+/// their own panels have shown. Nobody can write it.
+async fn evidence(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    path: Result<Path<String>, PathRejection>,
+) -> HttpResult {
+    let domain = identifier(path, DomainName::try_new)?;
+    let is_admin = caller.is_admin(&site);
+    let me = &caller.0.agent;
+    let is_visible = |subject: &EvidenceSubject| is_admin || subject.agent == *me || subject.initiator == *me;
+    let tables = site.registry.read();
+    let found = tables.evidence.of_domain(&domain, is_visible);
+    let is_complete = found.len() <= EVIDENCE_ENTRIES_MAX;
+    let entry = |(subject, counts): (&EvidenceSubject, _)| EvidenceEntry { subject: subject.clone(), counts };
+    let entries: Vec<EvidenceEntry> = found.into_iter().take(EVIDENCE_ENTRIES_MAX).map(entry).collect();
+    document(&json!({ "domain": domain, "entries": entries, "complete": is_complete }))
 }
 
 pub(super) fn not_registered() -> Refusal {
