@@ -81,6 +81,53 @@ async fn a_flat_team_of_two_clients_and_a_native_member_talks_and_concludes_as_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_assign_tasks_wait_for_them_and_pause_as_the_golden_file_says() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    site.register("Weather Man", "").await;
+    let (mut planner, mut weather) = (site.connect("Trip Planner").await, site.connect("Weather Man").await);
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["Weather Man", "carol"], "team_name": "weekend"});
+    let comm_id = site.ask("/teamup", &wish).await.1["comm_id"].clone();
+    let frame = |sender: &str, kind: u8, content: &str, next: Value| {
+        json!({"content": content, "sender": sender, "comm_id": comm_id, "next_speaker": next, "state": 1, "type": kind,
+            "goal": "a trip to the sea", "team_members": [{"name": "Weather Man"}, {"name": "carol"}]})
+    };
+    let report = |kind: u8, task_id: &str, next: &str| {
+        let mut frame = frame("Weather Man", kind, "About the weather.", json!(next));
+        frame["task_id"] = json!(task_id);
+        frame["task_conclusion"] = json!(if kind == 7 { "Sun on Saturday." } else { "" });
+        frame
+    };
+    let mut pause = frame("Trip Planner", 9, "I wait for the weather.", json!(""));
+    pause["triggers"] = json!(["w2"]);
+    let both = json!(["Weather Man", "carol"]);
+    let script = [
+        // What all are told behind the assignment is that carol, who is no client, is done.
+        (0, frame("Trip Planner", 5, "find out\nweather and trains", both), 2),
+        (1, report(7, "w1", "Trip Planner"), 1),
+        (0, frame("Trip Planner", 6, "look again", json!(["Weather Man"])), 1),
+        (1, report(8, "w2", "Trip Planner"), 1),
+        (0, pause, 1),
+        (1, report(7, "w2", ""), 1),
+        (0, frame("Trip Planner", 11, "To the sea on Saturday.", json!("")), 1),
+    ];
+    let mut golden = Golden::default();
+    for (speaker, frame, told) in script {
+        let speaking = if speaker == 0 { &mut planner } else { &mut weather };
+        speaking.say(&frame).await;
+        for _ in 0..told {
+            let frame = planner.next().await;
+            assert_eq!(weather.next().await, frame);
+            golden.frame("both", frame);
+        }
+    }
+    golden.compare(include_str!("data/tasks.jsonl"));
+    let dropped = site.bridge.hub().dropped();
+    assert!(dropped.values().all(|count| *count == 0), "{dropped:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_turn_a_silent_member_has_let_lapse_is_told_so() {
     let site = Site::with(BridgeOptions { speak_ms: 300, ..Site::options() }, json!({})).await;
     site.register("Trip Planner", "").await;

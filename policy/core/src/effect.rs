@@ -148,6 +148,8 @@ pub enum Event {
         negotiation: NegotiationId,
         /// Its protocol.
         protocol: Protocol,
+        /// The state it begins in: the protocol's first, but for a task whose owner is named.
+        phase: Phase,
         /// Policy id; of a bargain the name of the protocol, because its policies belong to sealed mandates.
         policy: Arc<str>,
         /// Agents called.

@@ -92,7 +92,7 @@ impl Header {
     /// Tells the topics and groups of the call that it is out, and everyone who measures that it began.
     fn announce(
         &self,
-        protocol: Protocol,
+        (protocol, phase): (Protocol, Phase),
         policy: &Arc<str>,
         invited: usize,
         reply_by: Timestamp,
@@ -106,6 +106,7 @@ impl Header {
         context.event(Event::Started {
             negotiation: self.id.clone(),
             protocol,
+            phase,
             policy: Arc::clone(policy),
             invited,
             left_out: self.left_out,

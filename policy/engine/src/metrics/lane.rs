@@ -61,7 +61,7 @@ impl LaneGauges {
             self.metrics.awards.handle(event, at);
         }
         match event {
-            Event::Started { protocol, .. } => self.add(protocol.phases()[0], 1),
+            Event::Started { phase, .. } => self.add(*phase, 1),
             Event::Transition { from, to, .. } => {
                 self.add(*from, -1);
                 self.add(*to, 1);
@@ -192,8 +192,8 @@ impl Turns {
     /// Follows a fact that was folded at `at`; tells what is to be counted.
     fn follow(&mut self, event: &Event, at: Timestamp) -> Option<Noticed> {
         match event {
-            Event::Started { negotiation, protocol, policy, .. } => {
-                self.begin(negotiation, *protocol, protocol.phases()[0], at);
+            Event::Started { negotiation, protocol, phase, policy, .. } => {
+                self.begin(negotiation, *protocol, *phase, at);
                 if let Some(turn) = self.0.get_mut(negotiation) {
                     turn.policy = policy_index(policy);
                 }

@@ -48,6 +48,24 @@ fn a_decision_counts_under_its_policy_and_population_and_as_other_where_the_call
 }
 
 #[test]
+fn a_task_whose_owner_is_named_is_open_in_the_state_it_begins_in() {
+    let (registry, at) = (Registry::new(), Timestamp::from_ms(1_000));
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let mut lane = metrics.lane(Lane(0));
+    lane.set(0, 1, true);
+    let mut event = started("job", "team-task@1");
+    let Event::Started { phase, .. } = &mut event else { panic!("{event:?}") };
+    *phase = Phase::Awarding;
+    lane.follow(&event, at, true);
+    let open = |phase| metrics.negotiations.open.of(Protocol::ContractNet, phase).get();
+    assert_eq!((open(Phase::Collecting), open(Phase::Awarding)), (0, 1));
+    for (from, to) in [(Phase::Awarding, Phase::Performing), (Phase::Performing, Phase::Ended)] {
+        lane.follow(&Event::Transition { negotiation: id("job"), from, to }, at, true);
+    }
+    assert_eq!([Phase::Collecting, Phase::Awarding, Phase::Performing].map(open), [0; 3]);
+}
+
+#[test]
 fn shares_of_awards_are_shown_without_a_name() {
     let (registry, at) = (Registry::new(), Timestamp::from_ms(60_000));
     let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
@@ -124,7 +142,8 @@ fn counted(registry: &Registry, name: &str) -> Vec<String> {
 
 fn started(own: &str, policy: &str) -> Event {
     let (negotiation, protocol, invited, left_out, at) = (id(own), Protocol::ContractNet, 12, 0, Timestamp(1));
-    Event::Started { negotiation, protocol, policy: policy.into(), invited, left_out, at }
+    let phase = protocol.phases()[0];
+    Event::Started { negotiation, protocol, phase, policy: policy.into(), invited, left_out, at }
 }
 
 fn closed(own: &str, expected: u32) -> Event {

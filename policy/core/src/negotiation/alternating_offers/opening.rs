@@ -73,7 +73,8 @@ impl Opening<'_> {
         bargain.header.link(&self.digest.0, context);
         self.call_parties(&bargain, &invited, context);
         bargain.acknowledge_call(0, self.envelope, self.digest, context);
-        bargain.header.announce(Protocol::AlternatingOffers, &Arc::from(POLICY_WORD), invited.len(), join_by, context);
+        let begins = (Protocol::AlternatingOffers, bargain.phase);
+        bargain.header.announce(begins, &Arc::from(POLICY_WORD), invited.len(), join_by, context);
         Ok(bargain)
     }
 

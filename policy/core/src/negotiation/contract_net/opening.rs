@@ -54,7 +54,8 @@ impl Opening<'_> {
         negotiation.deliver_call(&call, &everyone, context);
         negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, context);
         let (invited, reply_by) = (negotiation.sessions.len(), deadlines.reply_by);
-        negotiation.header.announce(Protocol::ContractNet, &self.policy.id, invited, reply_by, context);
+        let begins = (Protocol::ContractNet, negotiation.phase);
+        negotiation.header.announce(begins, &self.policy.id, invited, reply_by, context);
         Ok(negotiation)
     }
 

@@ -57,7 +57,8 @@ pub(crate) fn open_task(opening: TaskOpening, input: &[u8], context: &mut InputC
     let mut task = new_task(opening, &call, context);
     task.header.link(input, context);
     let (invited, reply_by) = (task.sessions.len(), task.collection.reply_by());
-    task.header.announce(Protocol::ContractNet, &task.pinned.id, invited, reply_by, context);
+    let begins = (Protocol::ContractNet, task.phase);
+    task.header.announce(begins, &task.pinned.id, invited, reply_by, context);
     if is_direct {
         award_directly(&mut task, context);
     } else {

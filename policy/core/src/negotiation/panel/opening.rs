@@ -66,7 +66,8 @@ pub(crate) fn open(
     panel.header.link(&opening.digest.0, context);
     panel.acknowledge_call(0, opening.envelope, opening.digest, context);
     let seats: Vec<_> = panel.seats().collect();
-    panel.header.announce(Protocol::Panel, &Arc::from(POLICY_WORD), seats.len(), ends_by, context);
+    let begins = (Protocol::Panel, panel.phase);
+    panel.header.announce(begins, &Arc::from(POLICY_WORD), seats.len(), ends_by, context);
     let of = seats.len();
     panel.begin_round(seats, of, context);
     Ok(panel)

@@ -73,7 +73,8 @@ pub(crate) fn open_team(
     call_members(opening, &team, &invited, context);
     team.acknowledge_call(0, opening.envelope, opening.digest, context);
     let policy = team.policy_id();
-    team.header.announce(Protocol::Team, &policy, invited.len(), deadlines.join_by, context);
+    let begins = (Protocol::Team, team.phase);
+    team.header.announce(begins, &policy, invited.len(), deadlines.join_by, context);
     Ok(team)
 }
 

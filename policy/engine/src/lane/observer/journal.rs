@@ -183,7 +183,7 @@ impl Fact {
     /// What a fact of the core is here, and of which negotiation; some are nothing.
     fn of(event: &Event) -> Option<(&NegotiationId, Self)> {
         Some(match event {
-            Event::Started { negotiation, protocol, policy, invited, left_out, at: _ } => {
+            Event::Started { negotiation, protocol, phase: _, policy, invited, left_out, at: _ } => {
                 let policy = Arc::clone(policy);
                 (negotiation, Self::Called { protocol: *protocol, policy, invited: *invited, left_out: *left_out })
             }

@@ -117,8 +117,8 @@ fn a_negotiation_stands_still_after_two_minutes_without_a_move_and_what_is_follo
 }
 
 fn started(protocol: Protocol) -> Event {
-    let (invited, left_out, at) = (2, 0, Timestamp(1));
-    Event::Started { negotiation: id("job"), protocol, policy: "low@1".into(), invited, left_out, at }
+    let (phase, invited, left_out, at) = (protocol.phases()[0], 2, 0, Timestamp(1));
+    Event::Started { negotiation: id("job"), protocol, phase, policy: "low@1".into(), invited, left_out, at }
 }
 
 fn message(from: &str, act: Act, disposition: Disposition) -> Event {

@@ -304,6 +304,7 @@ fn started(memory: &mut Journals, number: usize) {
         &Event::Started {
             negotiation: negotiation(number),
             protocol: Protocol::ContractNet,
+            phase: Phase::Collecting,
             policy: "low".into(),
             invited: 1,
             left_out: 0,
