@@ -98,15 +98,15 @@ fn a_run_leaves_its_cells_and_report_and_goes_on_where_it_was_but_not_with_anoth
 fn a_full_disk_fails_with_the_name_of_the_file_and_keeps_what_was_measured() {
     let folder = tempfile::tempdir().unwrap();
     plan(folder.path(), PLAN);
-    let cell = folder.path().join("kept/cells/high-n3-s1");
+    let cell = folder.path().join("kept/cells/low-n3-s2");
     fs::create_dir_all(&cell).unwrap();
     std::os::unix::fs::symlink("/dev/full", cell.join("rounds.csv")).unwrap();
     let run = llmx(&["experiment", "run", "plan.toml", "--out", "kept"], folder.path());
     let said = stderr(&run);
     assert_eq!(run.status.code(), Some(1), "{said}");
-    assert!(said.contains("cell high-n3-s1: cannot write") && said.contains("rounds.csv"), "{said}");
+    assert!(said.contains("cell low-n3-s2: cannot write") && said.contains("rounds.csv"), "{said}");
     assert!(said.contains("what was measured until then is kept"), "{said}");
-    assert!(folder.path().join("kept/cells/low-n3-s2/cell.json").exists(), "cells before it are complete");
+    assert!(folder.path().join("kept/cells/high-n3-s1/cell.json").exists(), "cells before it are complete");
     assert!(fs::read_to_string(cell.join("rounds.jsonl")).unwrap().lines().count() > 0);
 }
 
