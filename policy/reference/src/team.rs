@@ -229,7 +229,7 @@ impl Team {
     }
 
     /// Seats are given, or there are too few to fill them.
-    pub(super) fn form(&mut self, moment: Moment) {
+    fn form(&mut self, moment: Moment) {
         if count(self.joined().len()) + 1 < self.rules.members.min {
             return self.end(Outcome::NotFormed, None, moment);
         }

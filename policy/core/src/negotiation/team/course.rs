@@ -175,7 +175,7 @@ impl Team {
     }
 
     /// Discusses with the floor at `next`, unless turns or time are used up (docs/spec/team.md#tm-24).
-    pub(super) fn discuss(&mut self, next: Option<usize>, change: &TeamChange, context: &mut InputContext<'_>) {
+    fn discuss(&mut self, next: Option<usize>, change: &TeamChange, context: &mut InputContext<'_>) {
         let Some(next) = next.and_then(|next| self.roster.due(next)) else {
             return self.end(Outcome::Unconcluded, Some(SILENCE), None, context);
         };
@@ -193,7 +193,7 @@ impl Team {
     }
 
     /// Only a conclusion is taken from now on, from the lead first (docs/spec/team.md#tm-41).
-    pub(super) fn wrap_up(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
+    fn wrap_up(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
         let Some(lead) = self.roster.lead() else {
             return self.end(Outcome::Unconcluded, Some(SILENCE), None, context);
         };
@@ -207,7 +207,7 @@ impl Team {
 
     /// While concluding: the next seat that has not been asked gets the floor, or nobody concludes
     /// (docs/spec/team.md#tm-42).
-    pub(super) fn ask_next(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
+    fn ask_next(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
         let next =
             self.roster.seated().find(|index| self.roster.member(*index).is_active() && !self.asked.contains(index));
         match next {
