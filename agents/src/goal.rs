@@ -8,7 +8,7 @@
 
 pub mod contacts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::BoxFuture;
 use schemas::AgentId;
@@ -130,19 +130,28 @@ impl Candidates {
     }
 }
 
-/// A lead without a model: it says the goal, lets every member speak once in the order of their seats, and concludes with what
-/// they said.
+/// A lead without a model: it says the goal, asks in the order of their seats every member that has not spoken, once each, and
+/// concludes with what they said.
 #[derive(Debug, Clone, Default)]
 pub struct GoalSpeaker {
     has_opened: bool,
+    /// At most the members of a team.
+    asked: BTreeSet<AgentId>,
 }
 
 impl GoalSpeaker {
     fn conclusion(view: &TeamView) -> String {
         let mut lines = Vec::new();
         for remark in view.recap.values().filter(|remark| remark.by != view.me) {
-            if let Spoken::Text { text } = &remark.said {
-                lines.push(format!("{}: {text}", remark.by));
+            let said = match &remark.said {
+                Spoken::Repeats { repeats } => view.recap.get(repeats).map(|earlier| &earlier.said),
+                said @ Spoken::Text { .. } => Some(said),
+            };
+            if let Some(Spoken::Text { text }) = said {
+                let line = format!("{}: {text}", remark.by);
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
             }
         }
         if lines.is_empty() { "nobody had anything to say".to_owned() } else { lines.join("\n") }
@@ -151,11 +160,22 @@ impl GoalSpeaker {
 
 impl Speaker for GoalSpeaker {
     fn speak(&mut self, view: &TeamView) -> TeamMove {
-        if view.state == TeamState::Concluding || self.has_opened {
-            return TeamMove::Conclude { text: Self::conclusion(view) };
+        let conclude = || TeamMove::Conclude { text: Self::conclusion(view) };
+        if view.state == TeamState::Concluding {
+            return conclude();
         }
-        self.has_opened = true;
-        TeamMove::say(format!("{}\nEach of you in turn: what do you know of it, or do for it?", view.goal))
+        let has_spoken = |member: &AgentId| view.recap.values().any(|remark| remark.by == *member);
+        let is_left = |member: &&AgentId| {
+            **member != view.me && !view.muted.contains(member) && !has_spoken(member) && !self.asked.contains(*member)
+        };
+        let next = view.members.iter().find(is_left).cloned();
+        self.asked.extend(next.clone());
+        if !std::mem::replace(&mut self.has_opened, true) {
+            let text = format!("{}\nEach of you in turn: what do you know of it, or do for it?", view.goal);
+            return TeamMove::Say { text, next };
+        }
+        let Some(next) = next else { return conclude() };
+        TeamMove::Say { text: format!("{next}, what do you know of it, or do for it?"), next: Some(next) }
     }
 }
 

@@ -59,12 +59,26 @@ fn a_lead_without_a_model_opens_listens_and_concludes_with_what_was_said() {
     let team = NegotiationId::try_new("alice~goal").unwrap();
     let mut view = TeamView::new(team, agent("alice"), "a trip".to_owned(), agent("alice"), TeamRules::default());
     let mut lead = GoalSpeaker::default();
-    let TeamMove::Say { text, next: None } = lead.speak(&view) else { panic!("it opens") };
+    view.members = ["alice", "bob", "carol", "dave"].map(agent).to_vec();
+    view.muted = vec![agent("dave")];
+    let TeamMove::Say { text, next: Some(first) } = lead.speak(&view) else { panic!("it opens") };
+    assert_eq!(first, agent("bob"));
     assert!(text.starts_with("a trip\n"));
     for (step, (by, said)) in [("alice", "a trip"), ("bob", "a train"), ("carol", "the sea")].into_iter().enumerate() {
         view.note_said(step as u32, agent(by), Spoken::Text { text: said.to_owned() });
     }
     assert_eq!(lead.speak(&view), TeamMove::Conclude { text: "bob: a train\ncarol: the sea".to_owned() });
+    // Who says nearly what another has said is shown with its words, and who repeats itself is shown once.
+    view.note_said(2, agent("carol"), Spoken::Repeats { repeats: 1 });
+    view.note_said(3, agent("bob"), Spoken::Repeats { repeats: 1 });
+    assert_eq!(lead.speak(&view), TeamMove::Conclude { text: "bob: a train\ncarol: a train".to_owned() });
+    // Bob hands the floor back: carol is asked. Carol says nothing, and is not asked again.
+    view.recap.retain(|_, remark| remark.by == agent("alice"));
+    let mut lead = GoalSpeaker::default();
+    lead.speak(&view);
+    view.note_said(1, agent("bob"), Spoken::Text { text: "a train".to_owned() });
+    assert!(matches!(lead.speak(&view), TeamMove::Say { next: Some(next), .. } if next == agent("carol")));
+    assert_eq!(lead.speak(&view), TeamMove::Conclude { text: "bob: a train".to_owned() });
     // It must conclude, and nobody has spoken.
     view.recap.clear();
     view.state = TeamState::Concluding;

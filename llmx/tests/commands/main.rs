@@ -15,4 +15,5 @@ mod policy;
 mod rig;
 mod routines;
 mod search;
+mod team;
 mod top;

@@ -38,6 +38,9 @@ use crate::team::transcript::TranscriptKeeper;
 /// Longest that forming with a model may take, in milliseconds.
 #[cfg(feature = "llm")]
 const FORMING_MS: u64 = 120_000;
+/// How often a model is asked to carry out a goal for which nobody is called, each time with its repairs.
+#[cfg(feature = "llm")]
+const ALONE_TRIES: u64 = 3;
 
 /// Somebody's goal.
 pub struct GoalRequest {
@@ -252,23 +255,29 @@ async fn alone(request: &GoalRequest, help: &GoalHelp<'_>, team: &NegotiationId)
         title: String::new(),
         text: request.goal.clone(),
     };
-    let worker = request.worker.clone();
+    let mut tries: Vec<WorkRunner> = request.worker.iter().cloned().collect();
     #[cfg(feature = "llm")]
-    let worker = worker.or_else(|| help.model.as_ref().map(GoalModel::worker));
+    if let Some(model) = help.model.as_ref().filter(|_| tries.is_empty()) {
+        tries.extend((0..ALONE_TRIES).map(|number| model.worker(number)));
+    }
     #[cfg(not(feature = "llm"))]
     let _ = help;
-    let Some(worker) = worker else { return GoalEnd::Alone { result: None } };
-    match worker.run(work).await {
-        Ok(result) => GoalEnd::Alone { result: Some(result) },
-        Err(fault) => GoalEnd::Failed { reason: fault.to_string() },
+    let mut end = GoalEnd::Alone { result: None };
+    for worker in tries {
+        match worker.run(work.clone()).await {
+            Ok(result) => return GoalEnd::Alone { result: Some(result) },
+            Err(fault) => end = GoalEnd::Failed { reason: fault.to_string() },
+        }
     }
+    end
 }
 
 #[cfg(feature = "llm")]
 impl GoalModel {
-    fn worker(&self) -> WorkRunner {
-        let instructions = &self.config.team.instructions;
-        WorkRunner::new(ModelWorker::new(Arc::clone(&self.consultant), instructions, self.marker_seed))
+    /// Each try marks the goal differently, so that it is another question.
+    fn worker(&self, number: u64) -> WorkRunner {
+        let (instructions, marker_seed) = (&self.config.team.instructions, self.marker_seed.wrapping_add(number));
+        WorkRunner::new(ModelWorker::new(Arc::clone(&self.consultant), instructions, marker_seed))
     }
 }
 
