@@ -196,7 +196,7 @@ fn a_say_that_repeats_another_is_told_by_reference_and_takes_its_turn() {
     let mut gathering = Gathering::of(&THREE, json!({"on_repeat": "reference"}));
     gathering.say(20, "alice", Act::Say, json!({"text": "Who draws the first figure?"}));
     gathering.say(21, "bob", Act::Say, json!({"text": "I write the related work."}));
-    gathering.say(22, "carol", Act::Say, json!({"text": "who draws, the FIRST figure"}));
+    gathering.say(22, "carol", Act::Say, json!({"text": "who DRAWS the FIRST  figure ?"}));
     let floor = gathering.floor("bob");
     assert_eq!((floor.said, floor.turn), (Some(Spoken::Repeats { repeats: 2 }), 4));
     gathering.say(23, "alice", Act::Say, json!({"text": "Who draws the first figure?"}));
@@ -218,4 +218,14 @@ fn a_say_that_repeats_another_is_refused_where_the_rules_say_so_or_told_whole() 
     passing.say(20, "alice", Act::Say, text.clone());
     passing.say(21, "bob", Act::Say, text);
     assert!(matches!(passing.floor("carol").said, Some(Spoken::Text { .. })));
+}
+
+#[test]
+fn a_sign_that_changes_what_a_text_means_makes_it_another() {
+    for (one, other) in [("pay 5", "pay -5"), ("yes!", "yes?"), ("is a < b", "is a > b"), ("x = 1.5", "x = 1,5")] {
+        let mut gathering = Gathering::of(&THREE, json!({"on_repeat": "reference"}));
+        gathering.say(20, "alice", Act::Say, json!({"text": one}));
+        gathering.say(21, "bob", Act::Say, json!({"text": other}));
+        assert_eq!(gathering.floor("carol").said, Some(Spoken::Text { text: other.to_owned() }));
+    }
 }

@@ -220,7 +220,7 @@ fn outlived() -> Gathering {
 fn repeated(on_repeat: &str) -> Gathering {
     let mut gathering = Gathering::of(&THREE, json!({"on_repeat": on_repeat}));
     let texts =
-        ["Who draws figure 1?", "I do, and write the survey.", "who DRAWS figure 1", "図表 and übersicht", "!", "?"];
+        ["Who draws figure 1?", "I do, and write the survey.", "who DRAWS figure 1 ?", "図表 and übersicht", "!", "?"];
     let speakers = ["alice", "bob", "carol", "carol", "alice", "bob"];
     for (at_ms, (who, text)) in (20..).zip(speakers.into_iter().zip(texts)) {
         gathering.say(at_ms, who, Act::Say, json!({"text": text, "next": who}));

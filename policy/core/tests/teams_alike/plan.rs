@@ -269,7 +269,7 @@ fn say() -> impl Strategy<Value = SayPlan> {
     let word = select(vec!["we", "read", "the", "papers", "and", "write", "Figure", "2", "übersicht", "図表", "--"]);
     let text = prop_oneof![
         4 => vec(word, 1..14).prop_map(|words| words.join(" ")),
-        1 => select(vec!["I take the related work, you draw.", "I TAKE the related work; you draw", "!"]).prop_map(str::to_owned),
+        1 => select(vec!["I take the related work, you draw.", "I TAKE the related work ,you draw.", "pay 5", "pay -5", "!", "?"]).prop_map(str::to_owned),
     ];
     (turn(), text, option::weighted(0.5, 0_usize..7)).prop_map(|(turn, text, next)| SayPlan { turn, text, next })
 }

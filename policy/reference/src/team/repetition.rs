@@ -1,11 +1,11 @@
-//! When a say repeats an earlier one (docs/spec/team.md#tm-25): shingles of three words, compared by brute force.
+//! When a say repeats an earlier one (docs/spec/team.md#tm-52): shingles of three tokens, compared by brute force.
 
 use std::collections::BTreeSet;
 
 use schemas::digest::{FNV_START, fnv};
 
-/// Words of a shingle.
-const SHINGLE_WORDS: usize = 3;
+/// Tokens of a shingle.
+const SHINGLE_TOKENS: usize = 3;
 /// Shingles that are compared: the smallest of both texts together.
 const SKETCH_LEN: usize = 128;
 /// Earlier says a text is compared with.
@@ -26,28 +26,31 @@ fn similarity_ppm(one: &str, other: &str) -> u32 {
     u32::try_from(shared * 1_000_000 / smallest.len()).expect("at most a million")
 }
 
-/// The hashes of all runs of three words; of fewer words, of all of them.
+/// The hashes of all runs of three tokens; of fewer tokens, of all of them; of none, of the text.
 fn shingles(text: &str) -> BTreeSet<u64> {
-    let words = words(text);
+    let tokens = tokens(text);
     let hash = |run: &[String]| fnv(FNV_START, run.join(" ").as_bytes());
-    if words.len() < SHINGLE_WORDS {
-        return BTreeSet::from([hash(&words)]);
+    if tokens.is_empty() {
+        return BTreeSet::from([hash(&[text.to_owned()])]);
     }
-    words.windows(SHINGLE_WORDS).map(hash).collect()
+    if tokens.len() < SHINGLE_TOKENS {
+        return BTreeSet::from([hash(&tokens)]);
+    }
+    tokens.windows(SHINGLE_TOKENS).map(hash).collect()
 }
 
-/// Runs of ASCII letters and digits in lower case; every character that is not ASCII is one by itself.
-fn words(text: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+/// Runs of ASCII letters and digits in lower case; every other character but white space of ASCII is one by itself.
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens = vec![String::new()];
     for character in text.chars() {
         if character.is_ascii_alphanumeric() {
-            words.last_mut().expect("at least one").push(character.to_ascii_lowercase());
-        } else if character.is_ascii() {
-            words.push(String::new());
+            tokens.last_mut().expect("at least one").push(character.to_ascii_lowercase());
+        } else if character.is_ascii_whitespace() {
+            tokens.push(String::new());
         } else {
-            words.extend([character.to_string(), String::new()]);
+            tokens.extend([character.to_string(), String::new()]);
         }
     }
-    words.retain(|word| !word.is_empty());
-    words
+    tokens.retain(|token| !token.is_empty());
+    tokens
 }

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use schemas::digest::{FNV_START, fnv};
 use serde::{Deserialize, Serialize};
 
-/// Consecutive words that are compared as one.
-const SHINGLE_WORDS: usize = 3;
+/// Consecutive tokens that are compared as one.
+const SHINGLE_TOKENS: usize = 3;
 /// Shingles of a text that are kept: the smallest.
 const SKETCH_LEN: usize = 128;
 /// Says that a text is compared with: the latest that repeat no other.
@@ -26,11 +26,12 @@ pub(super) struct DistinctSays(VecDeque<(u32, Sketch)>);
 impl Sketch {
     pub(super) fn of(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
-        let words = words(&text);
+        let tokens = tokens(&text);
         let hash = |run: &[&str]| fnv(FNV_START, run.join(" ").as_bytes());
-        let mut shingles: Vec<u64> = match words.len() {
-            0..SHINGLE_WORDS => vec![hash(&words)],
-            _ => words.windows(SHINGLE_WORDS).map(hash).collect(),
+        let mut shingles: Vec<u64> = match tokens.len() {
+            0 => vec![hash(&[&text])],
+            1..SHINGLE_TOKENS => vec![hash(&tokens)],
+            _ => tokens.windows(SHINGLE_TOKENS).map(hash).collect(),
         };
         shingles.sort_unstable();
         shingles.dedup();
@@ -80,9 +81,9 @@ impl DistinctSays {
     }
 }
 
-/// Runs of ASCII letters and digits; every character that is not ASCII is one by itself.
-fn words(text: &str) -> Vec<&str> {
-    let mut words = Vec::new();
+/// Runs of ASCII letters and digits; every other character but white space of ASCII is one by itself.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let length = if first.is_ascii_alphanumeric() {
@@ -90,17 +91,19 @@ fn words(text: &str) -> Vec<&str> {
         } else {
             first.len_utf8()
         };
-        let (word, behind) = rest.split_at(length);
-        if first.is_ascii_alphanumeric() || !first.is_ascii() {
-            words.push(word);
+        let (token, behind) = rest.split_at(length);
+        if !first.is_ascii_whitespace() {
+            tokens.push(token);
         }
         rest = behind;
     }
-    words
+    tokens
 }
 
 #[cfg(test)]
 mod tests {
+    use schemas::team::REPEAT_PPM_MIN;
+
     use super::*;
 
     fn similarity(one: &str, other: &str) -> u32 {
@@ -108,18 +111,33 @@ mod tests {
     }
 
     #[test]
-    fn words_are_runs_of_ascii_and_single_characters_of_all_else() {
-        assert_eq!(words("we draw2, figure--2"), ["we", "draw2", "figure", "2"]);
-        assert_eq!(words("an übersicht 図表"), ["an", "ü", "bersicht", "図", "表"]);
-        assert_eq!(words(" !-"), [""; 0]);
+    fn tokens_are_words_of_ascii_and_single_characters_of_all_else_but_white_space() {
+        assert_eq!(tokens("we draw2, figure--2"), ["we", "draw2", ",", "figure", "-", "-", "2"]);
+        assert_eq!(tokens("an übersicht 図表"), ["an", "ü", "bersicht", "図", "表"]);
+        assert_eq!(tokens(" \t!-\n"), ["!", "-"]);
     }
 
     #[test]
-    fn case_and_punctuation_do_not_count_and_words_do() {
-        assert_eq!(similarity("I take the related work.", "i TAKE the, related -- work"), 1_000_000);
+    fn case_and_white_space_do_not_count_and_words_do() {
+        assert_eq!(similarity("I take the related work.", " i TAKE the\n related  work ."), 1_000_000);
         assert_eq!(similarity("a b c d", "a b c e"), 333_333, "one of three shingles is in both");
-        assert_eq!(similarity("we draw", "we write"), 0, "fewer than three words are one shingle");
-        assert_eq!(similarity("?", "!"), 1_000_000, "and no words at all are one too");
+        assert_eq!(similarity("we draw", "we write"), 0, "fewer than three tokens are one shingle");
+    }
+
+    #[test]
+    fn signs_that_change_what_a_text_means_make_it_another() {
+        let pairs = [("pay 5", "pay -5"), ("yes!", "yes?"), ("is a < b", "is a > b"), ("x = 1.5", "x = 1,5")];
+        for (one, other) in pairs.into_iter().chain([("!!!", "???"), ("???", "..."), ("a", "a!")]) {
+            assert!(similarity(one, other) < REPEAT_PPM_MIN, "{one} and {other}");
+            assert_eq!(similarity(one, one), 1_000_000);
+        }
+    }
+
+    #[test]
+    fn texts_of_white_space_alone_repeat_only_equal_ones() {
+        assert_eq!(similarity(" ", "\n"), 0);
+        assert_eq!(similarity(" ", "  "), 0);
+        assert_eq!(similarity(" ", " "), 1_000_000);
     }
 
     #[test]
