@@ -8,7 +8,7 @@ It ends with its bargain; exit code 0: agreed.
 """
 import sys, time
 
-from exchange import Exchange, arguments
+from exchange import Exchange, agent_id, arguments
 
 UNIT = 1_000_000  # prices are in micro-units
 RULES = {"issues": [{"name": "price", "min": 80 * UNIT, "max": 200 * UNIT}], "rounds": 10, "step_ms": 10_000}
@@ -44,15 +44,15 @@ class Party:
 
 
 def main():
-    given = arguments(__doc__, role={"choices": PLANS}, other={"nargs": "?", "metavar": "OTHER", "help": "whom to call"})
+    other = {"nargs": "?", "type": agent_id, "metavar": "OTHER", "help": "whom to call"}
+    given = arguments(__doc__, role={"choices": PLANS}, other=other)
     party, called = Party(given.agent, given.role), None
     with Exchange(given.url, given.agent, given.token) as exchange:
         exchange.register()
         print(f"{given.agent} is registered", flush=True)
         if given.other:
             call = {"act": "cfp", "task": "a bicycle", "currency": "EUR", "reply_within_ms": 10_000, "bargain": RULES}
-            to = {"to": [f"agent://{given.other}"], "scope": {"consent": "opt-in"}}
-            called = exchange.send(f"bike-{time.time_ns()}", call, **to)["negotiation"]
+            called = exchange.call(f"bike-{time.time_ns()}", call, [given.other])
         for delivery in exchange.inbox():
             told = delivery["payload"]
             if called and delivery["envelope"]["negotiation"] != called:

@@ -2,9 +2,9 @@
 
 Copy it beside your agent. `Exchange` is one agent's access to a gateway: `with Exchange(url, agent, token) as exchange`.
 """
-import argparse, json, queue, signal, sys, threading, time, uuid
+import argparse, json, queue, re, signal, sys, threading, time, uuid
 from datetime import datetime, timezone
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 START_WAIT_S = 5  # for the gateway, when an agent starts
 ANSWER_WAIT_S = 60  # for the answer to a request, repeated meanwhile
 PAUSE_MAX_S = 5  # between two attempts
+NOBODY_WAIT_S = 10  # for those that are called and not registered yet
 ACKS_MAX = 256  # of one request
 REMEMBERED_MAX = 100_000  # delivery ids: a delivery may come more than once
 
@@ -20,7 +21,7 @@ def arguments(doc, **further):
     """Who the agent is and which gateway it uses, and what else its story takes; usage and exit code 2 where one is wrong."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", type=gateway_url, metavar="URL", help="the gateway's, for example http://127.0.0.1:8080")
-    parser.add_argument("agent", metavar="AGENT", help="the agent's id")
+    parser.add_argument("agent", type=agent_id, metavar="AGENT", help="the agent's id")
     parser.add_argument("token", type=token_text, metavar="TOKEN", help='of that agent: "$(llmx token AGENT)"')
     for name, options in further.items():
         parser.add_argument(name, **options)
@@ -28,9 +29,15 @@ def arguments(doc, **further):
 
 
 def gateway_url(text):
-    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).netloc:
+    if re.search(r"\s", text) or urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).netloc:
         raise argparse.ArgumentTypeError(f"{text!r} is no address of a gateway: give http://HOST:PORT")
     return text.rstrip("/")
+
+
+def agent_id(text):
+    if not re.fullmatch("[A-Za-z0-9_-]{1,64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no agent's id: give 1 to 64 characters of A-Z a-z 0-9 _ -")
+    return text
 
 
 def token_text(text):
@@ -43,9 +50,11 @@ class Refused(SystemExit):
     """The exchange said no, and would again. Whoever does not catch it ends with what it said."""
 
     def __init__(self, what, error):
+        self.problem = None  # the code of the problem document
         text = error.read().decode(errors="replace")
         try:
             problem = json.loads(text)
+            self.problem = problem["code"]
             text = f"{problem['code']}: {problem['detail']}"
             text += f" (at {problem['pointer']})" if "pointer" in problem else ""
             text += f"; expected: {problem['expected']}" if "expected" in problem else ""
@@ -87,6 +96,8 @@ class Exchange:
                 return urlopen(self.url + "/healthz", timeout=START_WAIT_S).close()  # without the token: who may this be?
             except HTTPError as error:
                 raise Refused(f"GET {self.url}/healthz", error) from None
+            except InvalidURL as error:
+                sys.exit(f"{self.url} is no address: {error}")
             except (OSError, HTTPException) as error:
                 if time.monotonic() > deadline:
                     sys.exit(f"no gateway answers at {self.url} ({reason(error)}): name another address, or start one: "
@@ -110,6 +121,8 @@ class Exchange:
                 if error.code < 500 and error.code != 429:
                     raise Refused(f"{method} {path}", error) from None
                 fault = f"HTTP {error.code}"
+            except InvalidURL as error:
+                sys.exit(f"{method} {path} cannot be asked for: {error}")
             except (OSError, HTTPException) as error:
                 fault = reason(error)
             self._note(fault)
@@ -137,6 +150,21 @@ class Exchange:
                     "from": f"agent://{self.agent}", "negotiation": negotiation, "seq": self.seq, **envelope}
         with self.request("POST", "/v1/messages", {"envelope": envelope, "payload": payload}) as answer:
             return json.load(answer)
+
+    def call(self, negotiation, payload, others):
+        """Calls these agents. While none of them is registered the call is repeated, for ten seconds."""
+        deadline, is_said = time.monotonic() + NOBODY_WAIT_S, False
+        while True:
+            try:
+                to = [f"agent://{other}" for other in others]
+                return self.send(negotiation, payload, to=to, scope={"consent": "opt-in"})["negotiation"]
+            except Refused as refused:
+                if refused.problem != "no_recipient" or time.monotonic() > deadline:
+                    raise
+                if not is_said:
+                    print(f"{refused}: trying again for {NOBODY_WAIT_S} s", file=sys.stderr, flush=True)
+                    is_said = True
+            time.sleep(0.2)
 
     def reply(self, delivery, payload):
         """Answers a delivery. What is refused is dropped, and the agent goes on; whether it was sent."""

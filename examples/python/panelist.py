@@ -9,7 +9,7 @@ A panelist goes on until it is asked to end. Who asks ends with the panel; exit 
 import sys, time
 from collections import Counter
 
-from exchange import Exchange, arguments
+from exchange import Exchange, agent_id, arguments
 
 TASK = "What is 17 + 25?"
 RULES = {"domain": "arithmetic", "answer": {"kind": "number"}, "rounds": 3, "answer_ms": 5_000}
@@ -41,14 +41,14 @@ def review(told, opinion):
 
 
 def main():
-    given = arguments(__doc__, answer={"metavar": "ANSWER"}, others={"nargs": "*", "metavar": "OTHER", "help": "whom to ask"})
+    others = {"nargs": "*", "type": agent_id, "metavar": "OTHER", "help": "whom to ask"}
+    given = arguments(__doc__, answer={"metavar": "ANSWER"}, others=others)
     with Exchange(given.url, given.agent, given.token) as exchange:
         exchange.register()
         print(f"{given.agent} is registered", flush=True)
         if given.others:
             call = {"act": "cfp", "task": TASK, "panel": RULES}
-            to = {"to": [f"agent://{other}" for other in given.others], "scope": {"consent": "opt-in"}}
-            called, found = exchange.send(f"panel-{time.time_ns()}", call, **to)["negotiation"], False
+            called, found = exchange.call(f"panel-{time.time_ns()}", call, given.others), False
         for delivery in exchange.inbox():
             told, panel = delivery["payload"], delivery["envelope"]["negotiation"]
             if told["act"] == "not_understood":  # what was sent does not count; until `answer_by` it may be sent again

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""A member of teams: joins whoever calls it, counts the words of what the lead asks when it holds the floor, and votes.
+"""A member of teams: joins whoever calls it, counts the words of what the lead asks, writes in capitals what a task says, and votes.
 
     python3 teammate.py http://127.0.0.1:8080 carol "$(llmx token carol)" [TEAMS]
 
 It goes on until it is asked to end, or until so many teams it joined have ended. `lead.py` calls it.
 """
 from exchange import Exchange, arguments
+
+TERMS = {"fit": 700_000, "delivery_ms": 1_000}  # how well it can do a task, in millionths, and in what time
 
 
 class Team:
@@ -20,21 +22,29 @@ class Member:
     def __init__(self, name):
         self.name = name
         self.teams = {}
+        self.tasks = {}  # what is to be done, by the task's negotiation
 
     def answer(self, negotiation, told):
         """What a delivery is answered with; None: nothing."""
         if told["act"] == "cfp" and "team" in told:
             self.teams[negotiation] = Team(told["team"]["lead"])
             return {"act": "join"}
+        if told["act"] == "cfp" and "brief" in told:  # a task that goes by award
+            return {"act": "offer", "terms": TERMS, "round": told["round"]}
         if told["act"] == "cfp":
             return {"act": "refuse", "reason": "works in teams only"}
+        if told["act"] == "accept" and "brief" in told:
+            self.tasks[negotiation] = told["brief"]["text"]
+            return {"act": "confirm", "award_no": told["award_no"]}
+        if told["act"] == "ack" and told["disposition"] == "committed" and negotiation in self.tasks:  # bound: work may begin
+            return {"act": "inform", "kind": "done", "result": behind_colon(self.tasks.pop(negotiation)).upper()}
         if told["act"] == "floor" and negotiation in self.teams:
             return self.speak(self.teams[negotiation], told)
         return None
 
     def speak(self, team, floor):
         if "said" in floor and floor["by"] == team.lead and floor["step"] > team.asked[0]:
-            team.asked = (floor["step"], floor["said"].get("text", ""))
+            team.asked = (floor["step"], floor["said"].get("text", team.asked[1]))  # no text: it said so before
         if floor["step"] <= team.step:  # one may overtake another
             return None
         team.step = floor["step"]
@@ -58,8 +68,12 @@ class Member:
 
 
 def words(text):
-    """The number of words behind the first colon, if there is one."""
-    return f"{len(text.partition(':')[2].split() or text.split())} words"
+    """The number of words of what is asked about."""
+    return f"{len(behind_colon(text).split())} words"
+
+
+def behind_colon(text):
+    return text.partition(":")[2].strip() or text
 
 
 def main():
@@ -72,8 +86,10 @@ def main():
             negotiation, told = delivery["envelope"]["negotiation"], delivery["payload"]
             payload = member.answer(negotiation, told)
             if payload is not None and exchange.reply(delivery, payload):
-                said = payload.get("text", payload.get("reason", ""))
+                said = payload.get("text", payload.get("result", payload.get("reason", "")))
                 print(f"{negotiation}: {told['act']}: {payload['act']} {said}".rstrip(), flush=True)
+            if told["act"] == "closed":
+                member.tasks.pop(negotiation, None)  # a task that was lost
             if told["act"] == "closed" and member.teams.pop(negotiation, None):
                 given.teams -= 1
                 if given.teams == 0:

@@ -1,7 +1,7 @@
 //! A member of teams: `cargo run -p agents --example teammate -- http://127.0.0.1:8080 bob "$(llmx token bob)"`.
 //!
-//! It joins every team that it is called to, counts the words of what the lead asks when it holds the floor, and votes against a
-//! conclusion without its number. `examples/python/lead.py` calls it.
+//! It joins every team that it is called to, counts the words of what the lead asks when it holds the floor, writes in capitals
+//! what a task says, and votes against a conclusion without its number. `examples/python/lead.py` calls it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use agents::team::{
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{AgentOptions, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
-use schemas::payload::Terms;
+use schemas::ids::AttrName;
+use schemas::payload::{AttrValue, Terms};
 use schemas::team::{Brief, Spoken, TeamCall};
 use schemas::{AgentId, NegotiationId};
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,11 +43,14 @@ impl Speaker for Counter {
 
 /// The number of words behind the first colon, if there is one.
 fn words(text: &str) -> String {
-    let behind = text.split_once(':').map_or(text, |(_, behind)| behind);
-    format!("{} words", behind.split_whitespace().count())
+    format!("{} words", behind_colon(text).split_whitespace().count())
 }
 
-/// Joins every team. Tasks are not in force yet.
+fn behind_colon(text: &str) -> &str {
+    text.split_once(':').map_or(text, |(_, behind)| behind.trim())
+}
+
+/// Joins every team, and takes every task.
 struct Willing;
 
 impl TeamPlanner for Willing {
@@ -56,11 +60,15 @@ impl TeamPlanner for Willing {
     }
 
     fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
-        Err("takes no tasks".to_owned())
+        // How well it can do a task, in millionths, and in what time: what the policy of tasks weighs.
+        let offered = [("fit", 700_000), ("delivery_ms", 1_000)];
+        let terms = offered.map(|(name, value)| AttrName::try_new(name).map(|name| (name, AttrValue::Int(value))));
+        terms.into_iter().collect::<Result<Terms, _>>().map_err(|error| error.to_string())
     }
 
-    fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
-        Err("takes no tasks".to_owned())
+    fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String> {
+        show(&format!("task {:?}: {:?}", brief.title, brief.text));
+        Ok(TaskPlan::Alone)
     }
 }
 
@@ -82,7 +90,8 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let description = Some("counts words".to_owned());
     let control = HttpTransport::try_new(&url)?;
     control.register(&identity, &Registration { consent, description, ..Registration::default() }).await?;
-    let hands = TeamHands::new(WorkRunner::new(FunctionWorker::new(|_| Err("takes no tasks".to_owned()))));
+    let hands =
+        TeamHands::new(WorkRunner::new(FunctionWorker::new(|task| Ok(behind_colon(&task.text).to_uppercase()))));
     let way = (Arc::new(WebSocketTransport::new(&url)) as _, identity.clone(), AgentOptions::default());
     let running = TeamAgent::spawn(Willing, hands, way, CancellationToken::new());
     running.connected().await?;
