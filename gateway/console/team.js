@@ -20,13 +20,16 @@ export function parentOf(id) {
 /** Whether a message is told in full by the step it led to. */
 export const isToldByStep = (entry) => entry.what === "message" && entry.disposition === "ok" && TOLD.has(entry.act);
 
+/** A text; empty where only administrators are shown it. */
+const quoted = (text) => (text ? el("q", {}, text) : "");
+
 /** Kind, tone and content of a step. */
 export function drawFloor(floor) {
   const { step, turn, state, speaker, by, said, tasks = [], members = [], muted = [], waits = [], conclusion } = floor;
   const parts = [];
-  if (said?.text !== undefined) parts.push(strong("Say"), by ? " of " : "", by ? code(by) : "", " ", el("q", {}, said.text));
+  if (said?.text !== undefined) parts.push(strong("Say"), by ? " of " : "", by ? code(by) : "", " ", quoted(said.text));
   if (said?.repeats !== undefined) parts.push(strong("Say"), " of ", code(by), quiet(` repeats step ${count(said.repeats)}`));
-  if (conclusion) parts.push(strong("Vote"), " on what ", code(conclusion.by), " concludes ", el("q", {}, conclusion.text));
+  if (conclusion) parts.push(strong("Vote"), " on what ", code(conclusion.by), " concludes ", quoted(conclusion.text));
   if (members.length) parts.push(strong("Members"), " ", code(members.join(", ")));
   if (muted.length) parts.push(strong("Muted"), " ", code(muted.join(", ")));
   for (const task of tasks) parts.push(strong(`Task ${count(task.task)}`), ` ${words(task.status)} `, task.owner ? code(task.owner) : "", " ");
@@ -38,7 +41,7 @@ export function drawFloor(floor) {
 /** Kind, tone and content of what was concluded. */
 export function drawConcluded({ by, text, turn, votes }) {
   const counted = votes ? `, ${count(votes.yes)} for it and ${count(votes.no)} against` : "";
-  return ["concluded", "good", strong("Conclusion"), " of ", code(by), " ", el("q", {}, text), quiet(` in turn ${count(turn)}${counted}`)];
+  return ["concluded", "good", strong("Conclusion"), " of ", code(by), " ", quoted(text), quiet(` in turn ${count(turn)}${counted}`)];
 }
 
 /** Members and tasks beside the steps; hidden where there was no step of a team. */

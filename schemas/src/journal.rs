@@ -1,8 +1,8 @@
 //! The journal of one negotiation, for people who look: not part of the protocol, never the ground of a decision, lost without
 //! a loss.
 //!
-//! An engine answers with it on [`crate::subject::journal`]; gateways pass it on to administrators only, because it holds
-//! every offer.
+//! An engine answers with it on [`crate::subject::journal`]; gateways pass it on to administrators, because it holds
+//! every offer, and where their console is open to everybody else without what agents wrote ([`Journal::withhold_texts`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::bargain::Issue;
 use crate::document::{DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lot, NegotiationId};
 use crate::payload::Terms;
-use crate::team::{Conclusion, Floor};
+use crate::team::{Conclusion, Floor, Spoken};
 use crate::time::Timestamp;
 
 /// Most things a journal holds of one negotiation: the first and the last; what is left out between them is counted.
@@ -53,6 +53,14 @@ pub struct Journal {
     /// Deliveries that this engine sent and that wait for an acknowledgement, whether the journal names them or not.
     #[serde(default)]
     pub unacknowledged: u64,
+}
+
+impl Journal {
+    /// Withholds what agents wrote for each other: results of tasks, codes of tasks that failed, titles, says and conclusions.
+    /// Of a say and a conclusion an empty text is left, because that there was one is no secret.
+    pub fn withhold_texts(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.what.withhold_texts());
+    }
 }
 
 /// Where entries were left out: nothing is missing among those before `from`, nor among those from `to` on.
@@ -248,6 +256,40 @@ pub enum Happened {
         /// Since the call.
         elapsed_us: u64,
     },
+}
+
+impl Happened {
+    /// As [`Journal::withhold_texts`].
+    fn withhold_texts(&mut self) {
+        match self {
+            Self::Reported { result, .. } => *result = None,
+            Self::Concluded(conclusion) => conclusion.text.clear(),
+            Self::Floor(floor) => {
+                if let Some(Spoken::Text { text }) = &mut floor.said {
+                    text.clear();
+                }
+                for task in &mut floor.tasks {
+                    (task.title, task.result, task.code) = (None, None, None);
+                }
+                floor.conclusion.iter_mut().for_each(|conclusion| conclusion.text.clear());
+            }
+            Self::Called { .. }
+            | Self::Message { .. }
+            | Self::Rules { .. }
+            | Self::Proposed { .. }
+            | Self::Agreed { .. }
+            | Self::Moved { .. }
+            | Self::Closed { .. }
+            | Self::Decided { .. }
+            | Self::Registered { .. }
+            | Self::Sent { .. }
+            | Self::Acknowledged { .. }
+            | Self::GivenUp { .. }
+            | Self::Committed { .. }
+            | Self::AwardLost { .. }
+            | Self::Ended { .. } => {}
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

@@ -109,7 +109,7 @@ struct JournalAnswer {
     found: Option<Journal>,
 }
 
-/// What the engine of its lane remembers of one negotiation.
+/// What the engine of its lane remembers of one negotiation; what agents wrote for each other only for administrators.
 async fn journal(
     State(site): State<Arc<Site>>,
     visitor: Visitor,
@@ -125,10 +125,13 @@ async fn journal(
     let answer = asked.map_err(|error| no_answer(&error))?;
     let told: JournalAnswer = serde_json::from_slice(&answer)
         .map_err(|_| Refusal::new(Code::Internal, "the engine's answer is not readable"))?;
-    let journal = told.found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
+    let mut journal = told.found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
         Refusal::new(Code::NotFound, "no engine remembers this negotiation")
             .expecting("one that an engine has served since it owns the lane; older ones stand in the log")
     })?;
+    if !visitor.is_admin {
+        journal.withhold_texts();
+    }
     let mut response = document(&journal)?;
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)

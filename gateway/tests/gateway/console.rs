@@ -147,6 +147,33 @@ async fn a_journal_is_for_administrators_and_is_what_the_engine_of_the_lane_tell
 }
 
 #[tokio::test]
+async fn an_open_console_shows_what_agents_wrote_to_administrators_only() {
+    let rig = heard(ConsoleAccess::Open).await;
+    answer_journals(&rig).await;
+    let path = "/v1/console/negotiations/alice~team";
+    let (_, whole) = rig.call("GET", path, Some(&rig.admin_token()), None).await;
+    let texts = ["RESCAN", "TITLE", "LEAKED", "WELL", "PROPOSED", "CONCLUDED"];
+    for text in texts {
+        assert!(whole.to_string().contains(text), "{text} in {whole}");
+    }
+    for token in [None, Some(rig.token("alice"))] {
+        let (status, shown) = rig.call("GET", path, token.as_deref(), None).await;
+        assert_eq!(status, 200, "{shown}");
+        for text in texts {
+            assert!(!shown.to_string().contains(text), "{text} in {shown}");
+        }
+        let entries = shown["entries"].as_array().unwrap();
+        let kinds: Vec<_> = entries.iter().map(|entry| entry["what"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["reported", "floor", "concluded"]);
+        let (said, task) = (&entries[1]["said"], &entries[1]["tasks"][0]);
+        assert_eq!(
+            (&entries[0]["contractor"], said, &task["status"]),
+            (&json!("bob"), &json!({ "text": "" }), &json!("failed"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_journal_nobody_tells_in_time_is_refused_and_the_number_asked_for_at_once_is_bounded() {
     let rig = heard(ConsoleAccess::Open).await;
     let mut silent = Vec::new();
@@ -302,10 +329,27 @@ async fn answer_journals(rig: &Rig) {
             let journal = json!({ "negotiation": "alice~1", "engine": "engine-1", "entries": [called], "left_out": 0 });
             let answer = match asked["negotiation"].as_str().unwrap() {
                 "alice~1" | "alice~other" => json!({ "found": journal }).to_string(),
+                "alice~team" => json!({ "found": journal_of_a_team() }).to_string(),
                 "alice~garbled" => r#"{"found":{"negotiation":"<img>"}}"#.to_owned(),
                 _ => r#"{"not_found":true}"#.to_owned(),
             };
             pub_sub.publish(question.reply.unwrap(), Bytes::from(answer)).await.unwrap();
         }
     });
+}
+
+/// A report, a step and a conclusion, each with what agents wrote.
+fn journal_of_a_team() -> Value {
+    let digest = "5c".repeat(32);
+    let concluded = json!({
+        "at": 3, "what": "concluded", "by": "bob", "offer_id": "o7-0", "text": "CONCLUDED", "digest": digest, "turn": 1,
+    });
+    let floor = json!({
+        "at": 2, "what": "floor", "step": 1, "turn": 1, "turns_left": 5, "state": "voting",
+        "ends_by": "2026-11-20T22:10:00.000Z", "by": "alice", "said": { "text": "WELL" },
+        "tasks": [{ "task": 1, "status": "failed", "owner": "bob", "title": "TITLE", "result": "RESCAN", "code": "LEAKED" }],
+        "conclusion": { "offer_id": "o7-0", "by": "bob", "text": "PROPOSED", "terms_digest": digest },
+    });
+    let reported = json!({ "at": 1, "what": "reported", "contractor": "bob", "award_no": 1, "result": "RESCAN" });
+    json!({ "negotiation": "alice~team", "engine": "engine-1", "entries": [reported, floor, concluded], "left_out": 0 })
 }
