@@ -98,7 +98,7 @@ impl AgentStreams {
     /// Opens a stream: it hears everything from here on, and engines send at once what is unacknowledged.
     ///
     /// # Errors
-    /// [`Code::Overloaded`] when the agent has as many as it may; [`Code::Unavailable`] when the bus does not answer.
+    /// [`Code::RateLimited`] when the agent has as many as it may; [`Code::Unavailable`] when the bus does not answer.
     pub async fn open(&self, agent: &AgentId) -> Result<AgentStream, Refusal> {
         let table = &self.0;
         table.registry.note_presence(agent, PresenceSignal::Here);
@@ -147,7 +147,7 @@ impl AgentStreams {
         let number = streams.opened;
         let open = streams.open_by_agent.entry(agent.clone()).or_default();
         if open.queues.len() >= self.0.per_agent_max {
-            return Err(Refusal::new(Code::Overloaded, "this agent has too many streams open")
+            return Err(Refusal::new(Code::RateLimited, "this agent has too many streams open")
                 .expecting(format!("at most {}; close one first", self.0.per_agent_max))
                 .retry_after_ms(1000));
         }

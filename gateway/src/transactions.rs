@@ -136,7 +136,7 @@ impl Transactions {
     /// Watches a negotiation that is about to begin. When this returns, its caller's deliveries are heard.
     ///
     /// # Errors
-    /// [`Code::Overloaded`] when as many are watched as may be, or the caller has too many streams open;
+    /// [`Code::Overloaded`] when as many are watched as may be; [`Code::RateLimited`] when the caller has too many streams open;
     /// [`Code::Unavailable`] when the bus does not answer.
     pub(crate) async fn watch(&self, caller: &AgentId, call: WatchedCall) -> Result<AwaitedEnd, Refusal> {
         let (waiting, end) = oneshot::channel();

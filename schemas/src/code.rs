@@ -36,7 +36,7 @@ pub enum Code {
     NoRecipient,
     /// Everybody who could be invited has too many deliveries it has not acknowledged.
     Unresponsive,
-    /// The agent's rate is used up; `retry_after_ms` says when to come back.
+    /// The agent's rate is used up, or it has as many streams open as it may; `retry_after_ms` says when to come back.
     RateLimited,
     /// The body is larger than the gateway reads.
     TooLarge,

@@ -21,7 +21,9 @@ async fn what_is_turned_away_for_want_of_room_is_counted_by_what_was_full() {
     let (status, body) = rig.call("PUT", "/v1/agents/dave", Some(&rig.token("dave")), Some(&open_registration())).await;
     assert_eq!((status, code(&body)), (503, "overloaded"));
     let _socket = opened(&rig, "bob").await;
-    assert_eq!(rig.call("GET", "/v1/inbox", Some(&rig.token("bob")), None).await.0, 503);
+    let (status, body) = rig.call("GET", "/v1/inbox", Some(&rig.token("bob")), None).await;
+    assert_eq!((status, code(&body)), (429, "rate_limited"));
+    assert!(body["retry_after_ms"].as_u64().unwrap() > 0, "{body}");
     assert_eq!(rig.call("GET", "/v1/whoami", Some(&rig.token("carol")), None).await.0, 503);
     for (reason, count) in [("agents", 1.0), ("streams", 1.0), ("senders", 1.0), ("queue", 0.0), ("store", 0.0)] {
         assert_eq!(rig.metric("exchange_admission_shed_total", &[("reason", reason)]), count, "{reason}");

@@ -150,7 +150,7 @@ async fn an_agent_has_only_so_many_streams_and_gets_the_place_of_a_closed_one() 
     let rig = Rig::with(|config| config.limits.streams_per_agent_max = 1).await;
     let mut first = opened(&rig, "bob").await;
     match connect(&rig, &rig.token("bob")).await {
-        Err(Error::Http(response)) => assert_eq!(response.status(), 503),
+        Err(Error::Http(response)) => assert_eq!(response.status(), 429),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("a second stream was opened"),
     }
