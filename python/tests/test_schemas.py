@@ -46,7 +46,7 @@ PAIRS: list[tuple[type, str, tuple[str, ...]]] = [
 ]
 
 # Members of schemas that the types leave out: the paper's spellings, what the package writes itself, and teams and panels,
-# which it neither opens nor joins.
+# which it neither opens nor joins, with the reputation that panels give.
 LEFT_OUT: Mapping[str, frozenset[str]] = {
     "cfp.json": frozenset({"$schema", "deadline", "panel", "team"}),
     "offer.json": frozenset({"$schema", "value", "timestamp"}),
@@ -54,6 +54,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "delivery.json": frozenset({"team", "brief"}),
     "closed.json": frozenset({"conclusion", "tasks"}),
     "ack.json": frozenset({"step", "tasks", "turn"}),
+    "policy.json": frozenset({"reputation"}),
 }
 # A required member that a schema asks for in another way: an offer has `terms`, or the paper's `value`.
 REQUIRED_HERE = frozenset({"terms"})
