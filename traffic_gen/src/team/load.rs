@@ -1,8 +1,7 @@
 //! Many teams on a running exchange: agents that are called to, and call others to, teams, open-loop. What [`crate::live`] is for
 //! the contract net.
 //!
-//! Whom a lead calls, what each says and how each votes is drawn from the seed and the team alone. Tasks are not in force, so
-//! none is assigned (docs/spec/team.md#tm-26).
+//! Whom a lead calls, what each says and how each votes is drawn from the seed and the team alone. No team assigns a task.
 
 mod ledger;
 mod summary;

@@ -29,7 +29,7 @@ impl RoundMetrics {
 }
 
 /// The policies that come with the exchange and contract nets may name, and whatever else: policies of its administrators,
-/// and calls from before the engine started. Those of teams (`team-`) close no collection, since tasks are not in force.
+/// and calls from before the engine started. Those of teams (`team-`) are among the others.
 const POLICIES: [&str; 10] = [
     "low",
     "medium",
