@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use traffic_gen::control::{ListedAgent, Wanted};
 
 use crate::access::AccessArgs;
-use crate::output::{Outcome, print, print_json, table};
+use crate::output::{Outcome, agents, print, print_json, table};
 
 /// Most agents listed unless more are asked for.
 const LISTED: usize = 1000;
@@ -102,7 +102,7 @@ async fn list(args: ListArgs) -> Outcome {
     rows.extend(found.agents.iter().map(row));
     print(table(&rows));
     let cut = if found.is_cut { "; there are more (--limit)" } else { "" };
-    print(format_args!("{} agents{cut}", found.agents.len()));
+    print(format_args!("{}{cut}", agents(found.agents.len())));
     Ok(())
 }
 

@@ -176,6 +176,12 @@ pub fn print_json_line(document: &impl Serialize) -> Outcome {
     Ok(())
 }
 
+/// So many agents, in words.
+#[must_use]
+pub fn agents(count: usize) -> String {
+    if count == 1 { "1 agent".to_owned() } else { format!("{count} agents") }
+}
+
 /// Rows in columns, two spaces apart; every column but the last is as wide as its widest cell. A cell stays on its line.
 pub fn table(rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();

@@ -76,7 +76,8 @@ fn each_line(
             each(number, line.trim_ascii()).err().unwrap_or_default()
         };
         for fault in &faults {
-            note(format_args!("{}:{number}: {}: {}", file.display(), fault.pointer, fault.detail));
+            let at = if fault.pointer.is_empty() { String::new() } else { format!("{}: ", fault.pointer) };
+            note(format_args!("{}:{number}: {at}{}", file.display(), fault.detail));
         }
         faulty += u64::from(!faults.is_empty());
         // Who reads may have gone.

@@ -11,6 +11,9 @@ use experiments::{agora, ioa};
 
 use crate::output::{Failure, Outcome, print, print_json, table};
 
+/// What `llmx experiment dylan --out` leaves, beside `dylan.txt` and `verdicts.csv`.
+const DYLAN_REPORT: &str = "dylan.json";
+
 /// Arguments of `llmx report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx report run/paper\n  llmx report run/after --compare run/before\n  \
@@ -43,6 +46,15 @@ fn report(args: &ReportArgs) -> Outcome {
     }
     if ioa::report::plan(&args.folder).is_some() {
         return report_of_formations(args);
+    }
+    for folder in std::iter::once(&args.folder).chain(&args.compare) {
+        if folder.join(DYLAN_REPORT).is_file() {
+            return Err(Failure::configuration(format_args!(
+                "{}: `llmx experiment dylan` left it, and its report is there already ({DYLAN_REPORT}, dylan.txt); \
+                 this command reads folders of `llmx experiment run`, `llmx experiment ioa` and `llmx agora demo`",
+                folder.display()
+            )));
+        }
     }
     let own = computed(&args.folder)?;
     let other = args.compare.as_deref().map(computed).transpose()?;

@@ -6,7 +6,7 @@ use schemas::search::{HITS_DEFAULT, HITS_MAX, SearchHit, SearchRequest};
 use schemas::{AgentId, TopicName};
 
 use crate::access::AccessArgs;
-use crate::output::{Outcome, print, print_json, table};
+use crate::output::{Outcome, agents, print, print_json, table};
 
 /// Arguments of `llmx search`.
 #[derive(Debug, clap::Args)]
@@ -93,7 +93,7 @@ pub async fn run(args: SearchArgs) -> Outcome {
     let heading = ["TEXT", "AGENT", "SCORE", "PRESENT", "REACHABLE", "DESCRIPTION"].map(str::to_owned).to_vec();
     print(table(&std::iter::once(heading).chain(found.hits.iter().map(row)).collect::<Vec<_>>()));
     let next = found.next.map(|next| format!("; --cursor {next} for more")).unwrap_or_default();
-    print(format_args!("{} agents{next}", found.hits.len()));
+    print(format_args!("{}{next}", agents(found.hits.len())));
     Ok(())
 }
 

@@ -25,7 +25,7 @@ async fn agents_are_listed_by_topic_and_capability_over_all_pages() {
     let lines: Vec<Vec<&str>> = bob.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["AGENT", "PRESENT", "CAPABILITIES", "TOPICS", "DESCRIPTION"]);
     assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("bob", "bicycle", "courier"));
-    assert_eq!(bob.stdout.lines().last(), Some("1 agents"));
+    assert_eq!(bob.stdout.lines().last(), Some("1 agent"));
     let nobody = rig.run(&["agent", "list", "--topic", "nothing"]).await;
     assert_eq!((nobody.code, nobody.stdout.lines().last()), (Some(0), Some("0 agents")));
 }
