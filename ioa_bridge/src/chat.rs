@@ -13,22 +13,23 @@
 //! | a turn has lapsed, and a client holds the floor | type 4 to that client alone |
 //! | the end | type 11 |
 
+mod accepting;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use agents::team::{AssignMove, TeamMove};
 use schemas::delivery::{Closing, Receipt};
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::team::{
-    ASSIGNED_MAX, Assign, AssignedTask, Conclude, Floor, Pause, Say, Spoken, TITLE_LEN_MAX, TaskMode, TaskStatus,
-    TeamRules, TeamState, TeamTask,
+    Assign, AssignedTask, Conclude, Floor, Pause, Say, Spoken, TaskMode, TaskStatus, TeamRules, TeamState, TeamTask,
 };
 use schemas::{AgentId, Digest, NegotiationId};
 use serde::Deserialize;
 use serde_json::json;
 
+pub use self::accepting::AcceptedFrame;
 use crate::names::NameBook;
-use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameFault, FrameKind, OneOrMany, STATE_DISCUSSION};
+use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameKind, OneOrMany, STATE_DISCUSSION};
 
 /// Who says what no member says.
 pub const EXCHANGE_NAME: &str = "exchange";
@@ -57,22 +58,6 @@ pub struct ToldFrame {
     pub audience: Audience,
     /// The frame.
     pub frame: ChatFrame,
-}
-
-/// What a client's frame comes to.
-#[derive(Debug, Clone, PartialEq)]
-pub enum AcceptedFrame {
-    /// An act of the team.
-    Move(TeamMove),
-    /// The result of a task.
-    Result {
-        /// Its number.
-        task: u32,
-        /// The result.
-        text: String,
-    },
-    /// Words that the exchange is not told: sent on as they are.
-    Relayed(Vec<ToldFrame>),
 }
 
 /// An act of a member that holds the floor, as it was sent.
@@ -307,42 +292,6 @@ impl Chat {
         told
     }
 
-    /// Takes a frame of a client that plays `agent`.
-    ///
-    /// # Errors
-    /// [`FrameFault`]: it is dropped, and nothing has changed.
-    pub fn accept(&mut self, agent: &AgentId, kind: FrameKind, frame: ChatFrame) -> Result<AcceptedFrame, FrameFault> {
-        if frame.sender != self.names.name(agent) {
-            return Err(FrameFault::Name);
-        }
-        if !self.members.contains(agent) {
-            return Err(FrameFault::Chat);
-        }
-        match kind {
-            FrameKind::TaskProgress | FrameKind::TaskResult => return self.accept_report(agent, kind, frame),
-            FrameKind::Concluding => {
-                if self.floor.as_ref() != Some(agent) || self.concluding.as_ref() == Some(agent) {
-                    return Err(FrameFault::Turn);
-                }
-                self.concluding = Some(agent.clone());
-                self.note_template(&frame);
-                return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
-            }
-            FrameKind::Discussion
-            | FrameKind::SyncAssignment
-            | FrameKind::AsyncAssignment
-            | FrameKind::Pause
-            | FrameKind::Conclusion => {}
-        }
-        if self.floor.as_ref() != Some(agent) || self.frames.contains_key(agent) {
-            return Err(FrameFault::Turn);
-        }
-        let next = self.as_move(agent, kind, &frame);
-        self.note_template(&frame);
-        self.frames.insert(agent.clone(), (kind, frame));
-        Ok(AcceptedFrame::Move(next))
-    }
-
     /// A task of a client has begun. Whoever was not told by a client's assignment is told now.
     pub fn handle_work(&mut self, agent: &AgentId, number: u32, (title, text): (&str, &str)) -> Vec<ToldFrame> {
         let task = self.tasks.entry(number).or_default();
@@ -366,68 +315,6 @@ impl Chat {
     #[must_use]
     pub fn early_result(&self, number: u32) -> Option<String> {
         self.tasks.get(&number)?.result.as_ref().map(result_text)
-    }
-
-    fn accept_report(
-        &mut self,
-        agent: &AgentId,
-        kind: FrameKind,
-        frame: ChatFrame,
-    ) -> Result<AcceptedFrame, FrameFault> {
-        let is_of = |task: &ChatTask| task.owner.as_ref() == Some(agent) && !task.is_over;
-        let known = self.tasks.iter().find(|(_, task)| task.task_id.as_deref() == Some(&frame.task_id));
-        let oldest = || self.tasks.iter().find(|(_, task)| is_of(task) && task.task_id.is_none());
-        let is_first = known.is_none();
-        let (number, task) = known.or_else(oldest).filter(|(_, task)| is_of(task)).ok_or(FrameFault::Task)?;
-        let (number, is_repeat) = (*number, task.result.is_some());
-        if frame.task_id.is_empty() || is_repeat || (kind == FrameKind::TaskProgress && !is_first) {
-            return Err(FrameFault::Task);
-        }
-        let Some(task) = self.tasks.get_mut(&number) else { return Err(FrameFault::Task) };
-        task.task_id = Some(frame.task_id.clone());
-        if kind == FrameKind::TaskProgress {
-            return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
-        }
-        let text = result_text(&frame);
-        task.result = Some(frame);
-        Ok(AcceptedFrame::Result { task: number, text })
-    }
-
-    fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> TeamMove {
-        let named: Vec<AgentId> = frame.next_speaker.iter().filter_map(|name| self.names.agent(name)).collect();
-        let mut members: Vec<AgentId> = Vec::new();
-        for member in named.into_iter().filter(|member| self.members.contains(member)) {
-            if !members.contains(&member) && members.len() < ASSIGNED_MAX {
-                members.push(member);
-            }
-        }
-        let text = frame.content.clone();
-        let is_to_nobody = frame.next_speaker.iter().next().is_none();
-        let said = |next: Option<AgentId>| TeamMove::Say { text: text.clone(), next };
-        match kind {
-            FrameKind::SyncAssignment | FrameKind::AsyncAssignment if !members.is_empty() => {
-                let mode = if kind == FrameKind::SyncAssignment { TaskMode::Sync } else { TaskMode::Async };
-                let tasks = members.into_iter().map(|owner| assigned(&text, owner)).collect();
-                TeamMove::Assign(AssignMove { mode, policy: None, tasks })
-            }
-            FrameKind::Pause => {
-                let by_id = |id: &String| self.tasks.iter().find(|(_, task)| task.task_id.as_ref() == Some(id));
-                let triggers: BTreeSet<u32> =
-                    frame.triggers.iter().filter_map(by_id).map(|(number, _)| *number).collect();
-                TeamMove::Pause {
-                    triggers: Some(triggers.into_iter().collect()),
-                    text: Some(text).filter(|text| !text.is_empty()),
-                }
-            }
-            FrameKind::Conclusion => TeamMove::Conclude { text },
-            FrameKind::Discussion if is_to_nobody => said(None),
-            FrameKind::Discussion
-            | FrameKind::SyncAssignment
-            | FrameKind::AsyncAssignment
-            | FrameKind::TaskResult
-            | FrameKind::TaskProgress
-            | FrameKind::Concluding => said(Some(members.into_iter().next().unwrap_or_else(|| agent.clone()))),
-        }
     }
 
     fn handle_step(&mut self, step: u32, news: StepNews) -> Vec<ToldFrame> {
@@ -632,20 +519,6 @@ fn cut(text: &str, len_max: usize) -> String {
 fn result_text(frame: &ChatFrame) -> String {
     let text = if frame.task_conclusion.is_empty() { &frame.content } else { &frame.task_conclusion };
     cut(text, TEXT_LEN_MAX)
-}
-
-/// One task of an assignment in prose: its title is the first line.
-fn assigned(content: &str, owner: AgentId) -> AssignedTask {
-    let or_task = |text: String| if text.is_empty() { "task".to_owned() } else { text };
-    let title = content.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    AssignedTask {
-        title: or_task(cut(title, TITLE_LEN_MAX)),
-        text: or_task(cut(content, TEXT_LEN_MAX)),
-        owner: Some(owner),
-        requires: Vec::new(),
-        reply_within_ms: None,
-        perform_ms: None,
-    }
 }
 
 fn opened(task: u32, assigned: &AssignedTask) -> TeamTask {

@@ -1,4 +1,5 @@
 use agents::Identity;
+use agents::team::TeamMove;
 use schemas::delivery::Disposition;
 use schemas::{MsgId, Timestamp, WireTime};
 use serde_json::{Value, json};
