@@ -5,6 +5,7 @@ use schemas::{MsgId, Timestamp, WireTime};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::wire::FrameFault;
 
 #[test]
 fn steps_are_told_once_each_and_in_their_order_whoever_heard_them_first() {
