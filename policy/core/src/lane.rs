@@ -1,5 +1,6 @@
 //! All negotiations of one lane: the fold's only entry.
 
+mod family;
 mod inbound;
 pub(crate) mod negotiation;
 mod shared;
@@ -16,17 +17,16 @@ use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
 
 use crate::acceptance::tie_break::Winners;
 use crate::effect::Effect;
-use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
 use crate::negotiation::ChainLink;
 use crate::negotiation::InputContext;
-use crate::negotiation::contract_net;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, FamilyOrders};
+use crate::negotiation::family::FamilyOrders;
 use crate::negotiation::view::NegotiationView;
 use crate::panel::evidence::EvidenceLedger;
 use crate::protocol::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
+use family::carry_out;
 use shared::Names;
 use table::{Key, NegotiationTable, TableEntry};
 
@@ -232,6 +232,9 @@ impl LaneState {
     /// What `viewer` may see of a negotiation; absent for unknown senders and unknown negotiations alike.
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
+        if self.has_left_above(negotiation, viewer) {
+            return None;
+        }
         match self.table.entry(Key::of(negotiation))? {
             TableEntry::Open(open, _) => open.view(viewer, self.context.now),
             TableEntry::Ended(tombstone) => NegotiationView::of_ended(tombstone, viewer),
@@ -352,32 +355,6 @@ impl LaneContext {
             causes.pop_front();
         }
         Some((cause, effect))
-    }
-}
-
-/// Carries out what an input leads to in the family, until nothing is left to do (docs/spec/team.md#tm-2). What has ended obeys no
-/// more.
-fn carry_out(table: &mut NegotiationTable, context: &mut InputContext<'_>) {
-    while let Some(order) = context.orders.take_next() {
-        let key = Key::of(&order.to);
-        if let FamilyOrder { deed: FamilyDeed::OpenTask(_), .. } = &order {
-            open_task(table, key, order, context);
-        } else {
-            table.with_entry(key, |entry| {
-                if let TableEntry::Open(open, _) = entry {
-                    open.obey(order, context);
-                }
-            });
-        }
-    }
-}
-
-/// The id is the next of its team, so that nothing stands under it.
-fn open_task(table: &mut NegotiationTable, key: Key, order: FamilyOrder, context: &mut InputContext<'_>) {
-    let input = order.input();
-    if let FamilyDeed::OpenTask(opening) = order.deed {
-        let task = contract_net::task::open_task(*opening, &input, context);
-        table.add(key, Negotiation::ContractNet(Box::new(task)));
     }
 }
 

@@ -254,6 +254,13 @@ impl Reference {
         }
     }
 
+    /// Whoever has left a team is a stranger to its tasks (docs/spec/team.md#tm-63).
+    fn has_left_above(&self, message: &AdmittedMessage) -> bool {
+        let FamilyPlace::Task(_) = message.negotiation.place() else { return false };
+        let above = message.negotiation.parent().and_then(|above| self.negotiations.get(&self::key(&above)));
+        matches!(above, Some(Negotiation::Team(team)) if team.has_left(&message.from))
+    }
+
     /// Nobody asked for the receipt of this message: if it says no more than `ok`, it waits.
     fn hold_receipt(&mut self, key: [u8; 16], message: &AdmittedMessage, id: &MsgId) {
         let one = self.negotiations.get_mut(&key).expect("it had an input");
@@ -287,8 +294,9 @@ impl Reference {
         let key = key(&message.negotiation);
         let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
         self.admit_lead(key, message);
+        let has_left = self.has_left_above(message);
         match self.negotiations.get_mut(&key) {
-            Some(one) if one.is_party(&message.from) => {
+            Some(one) if one.is_party(&message.from) && !has_left => {
                 let is_asked = message.receipts_all || decoded.envelope.receipt;
                 one.hear(message, decoded, moment, &mut self.wins, &self.limits);
                 if !is_asked && !one.answered_at_once() {

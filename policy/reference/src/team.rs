@@ -336,6 +336,11 @@ impl Team {
         fact::team_closed(&self.id, &self.people[who].agent, outcome, self.detail, conclusion, &tasks)
     }
 
+    /// Whether an agent was a member, and has left.
+    pub(crate) fn has_left(&self, agent: &AgentId) -> bool {
+        self.people.iter().any(|person| person.agent == *agent && person.has_left)
+    }
+
     /// The agent that leads, whom its tasks obey.
     pub(crate) fn leader(&self) -> Option<AgentId> {
         self.lead().map(|lead| self.people[lead].agent.clone())

@@ -89,6 +89,9 @@ impl LaneState {
         admitted: &AdmittedMessage,
         message: Message,
     ) -> Result<(), UnknownSender> {
+        if self.has_left_above(&admitted.negotiation, &admitted.from) {
+            return Err(UnknownSender::Unauthorized);
+        }
         // A repeated call pins a policy too, but only the first one counts.
         let pinned = admitted.pinned.as_deref().filter(|_| matches!(admitted.act, Act::Join | Act::Assign));
         let incoming = Incoming {
@@ -108,16 +111,6 @@ impl LaneState {
             TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
         });
         if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
-    }
-
-    /// Whether an agent leads the team whose task this is, or did to its end.
-    fn leads_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
-        let team = negotiation.parent().filter(|_| matches!(negotiation.place(), FamilyPlace::Task(_)));
-        match team.and_then(|team| self.table.entry(Key::of(&team))) {
-            Some(TableEntry::Open(open, _)) => open.is_led_by(agent),
-            Some(TableEntry::Ended(tombstone)) => tombstone.was_led_by(agent),
-            None => false,
-        }
     }
 
     /// A call (docs/spec/contract-net.md#cn-1). The first record's pinned policy and invitations count, whatever later

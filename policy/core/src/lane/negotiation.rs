@@ -92,6 +92,14 @@ impl Negotiation {
         }
     }
 
+    /// Whether it is a team that this agent has left.
+    pub(crate) fn was_left_by(&self, agent: &AgentId) -> bool {
+        match self {
+            Self::Team(team) => team.has_left(agent),
+            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
+        }
+    }
+
     /// Does what another of its family orders.
     pub(crate) fn obey(&mut self, order: FamilyOrder, context: &mut InputContext<'_>) {
         self.header_mut().link(&order.input(), context);

@@ -249,6 +249,12 @@ impl Team {
         self.roster.lead().map(|lead| self.roster.agent(lead))
     }
 
+    /// Whether an agent was a member, and has left.
+    pub(crate) fn has_left(&self, agent: &AgentId) -> bool {
+        let left = |index| self.roster.member(index).standing == MemberStanding::Left;
+        self.roster.index_of(agent).is_some_and(left)
+    }
+
     /// The policies it shares with others.
     pub(crate) fn policies(&self) -> [&Arc<PinnedPolicy>; 2] {
         [&self.policy, &self.task_policy]

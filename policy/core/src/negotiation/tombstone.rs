@@ -203,6 +203,12 @@ impl Tombstone {
         lead.and_then(|lead| self.party(lead)).is_some_and(|lead| lead.agent == *agent)
     }
 
+    /// Whether it was a team of which this agent was no member at the end.
+    pub(crate) fn was_left_by(&self, agent: &AgentId) -> bool {
+        let ProtocolEnd::Team(end) = &self.end else { return false };
+        self.party_of(agent).is_some_and(|party| !end.concerns(party))
+    }
+
     fn party(&self, index: u16) -> Option<&PastParty> {
         self.parties.iter().chain(&self.leads).nth(usize::from(index))
     }

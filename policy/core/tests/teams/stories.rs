@@ -182,15 +182,25 @@ fn waited() -> Gathering {
 fn left_with_tasks() -> Gathering {
     let mut gathering = Gathering::of(&["alice", "bob", "carol", "dan"], json!({}));
     gathering.speak(20, "alice");
-    gathering.assign(21, "bob", "sync", &[direct("bob"), direct("carol"), open()]);
+    gathering.assign(21, "bob", "async", &[direct("bob"), direct("carol"), open()]);
     gathering.confirm(22, 1, "bob");
-    gathering.say(23, "bob", Act::End, json!({}));
+    gathering.in_task(23, 2, "alice", Act::Cancel, json!({}));
     gathering.in_task(24, 2, "alice", Act::Cancel, json!({}));
-    gathering.in_task(25, 2, "alice", Act::Cancel, json!({}));
-    gathering.in_task(26, 2, "dan", Act::Cancel, json!({}));
-    gathering.in_task(27, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
-    gathering.script.tick(15_000);
-    gathering.conclude(15_001, "alice");
+    gathering.in_task(25, 2, "dan", Act::Cancel, json!({}));
+    gathering.say(26, "bob", Act::Say, json!({"text": "you go on", "next": "alice"}));
+    gathering.assign(27, "alice", "sync", &[direct("bob"), open()]);
+    gathering.confirm(28, 4, "bob");
+    gathering.offer(29, 5, "bob", 900_000);
+    gathering.say(30, "bob", Act::End, json!({}));
+    gathering.result(31, 1, "bob");
+    gathering.in_task(32, 3, "bob", Act::Cancel, json!({}));
+    gathering.offer(33, 5, "bob", 900_000);
+    gathering.offer(34, 5, "dan", 100_000);
+    gathering.in_task(35, 5, "carol", Act::Refuse, json!({}));
+    gathering.confirm(36, 5, "dan");
+    gathering.result(37, 5, "dan");
+    gathering.conclude(38, "alice");
+    gathering.result(39, 4, "bob");
     gathering
 }
 

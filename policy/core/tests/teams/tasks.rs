@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use policy_core::view::TeamView;
 use policy_core::{Cause, Effect, preset};
 use schemas::delivery::{Notification, Outcome, ProgressReport};
 use schemas::ids::Capability;
@@ -28,6 +29,12 @@ impl Gathering {
         let texts = self.say(at_ms, who, act, payload);
         self.script.negotiation = team;
         texts
+    }
+
+    /// The team as a member sees it.
+    pub(crate) fn team_view(&self, who: &str) -> TeamView {
+        let view = self.script.lane_state.view(&self.script.negotiation, &crate::script::agent(who));
+        *view.expect("a member's").team.expect("a team")
     }
 
     pub(crate) fn offer(&mut self, at_ms: u64, number: u32, who: &str, fit: i64) -> Vec<String> {
@@ -287,7 +294,68 @@ fn whoever_leaves_loses_its_tasks() {
     let floor = gathering.floor("carol");
     assert_eq!((floor.step, floor.tasks[0].task, floor.tasks[0].code.as_deref()), (5, 2, Some("left")));
     assert_eq!(gathering.script.lane_state.open_count(), 2, "the third goes on");
-    assert_eq!(gathering.result(23, 1, "bob")[0], "bob<ack:closed");
+}
+
+#[test]
+fn whoever_leaves_a_team_ends_what_it_assigned_and_is_out_of_the_running_for_the_rest() {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol", "dan"], json!({}));
+    gathering.speak(20, "alice");
+    gathering.assign(21, "bob", "async", &[direct("carol"), direct("dan")]);
+    gathering.confirm(22, 1, "carol");
+    gathering.in_task(23, 2, "bob", Act::Cancel, json!({}));
+    gathering.say(24, "bob", Act::Say, json!({"text": "go on", "next": "alice"}));
+    gathering.assign(25, "alice", "async", &[open()]);
+    gathering.offer(26, 3, "bob", 900_000);
+    let told = gathering.say(27, "bob", Act::End, json!({}));
+    for wanted in
+        ["carol<cancel:1:cancelled@award.0.1.end", "bob<reject:withdrawn", "carol<closed:cancelled:left@closed"]
+    {
+        assert!(told.contains(&wanted.to_owned()), "{wanted} in {told:?}");
+    }
+    assert!(!told.contains(&"dan<cancel:1:cancelled@award.0.1.end".to_owned()), "dan was told before");
+    let codes: Vec<_> = gathering.team_view("carol").tasks.into_iter().map(|task| task.code).collect();
+    assert_eq!(codes, [Some("left".to_owned()), Some("left".to_owned()), None]);
+    gathering.offer(28, 3, "dan", 100_000);
+    let told = gathering.in_task(29, 3, "carol", Act::Refuse, json!({}));
+    assert!(told.contains(&"dan<accept:1@award.0.1".to_owned()), "bob is not waited for, nor chosen: {told:?}");
+}
+
+#[test]
+fn whoever_has_left_is_a_stranger_to_the_tasks_of_its_team() {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol", "dan"], json!({"at_conclusion": "leave"}));
+    gathering.assign(20, "alice", "async", &[direct("carol"), open()]);
+    gathering.confirm(21, 1, "carol");
+    gathering.say(22, "alice", Act::End, json!({}));
+    for (number, concludes) in [(1, false), (2, false), (1, true), (2, true)] {
+        if concludes {
+            gathering.conclude(23, "bob");
+        }
+        let task = gathering.script.negotiation.task(number).expect("a task");
+        assert_eq!(gathering.script.lane_state.view(&task, &crate::script::agent("alice")), None, "task {number}");
+        for act in [Act::Cancel, Act::NotUnderstood] {
+            let told = gathering.in_task(24, number, "alice", act, json!({}));
+            assert_eq!(told, ["alice<ack:unauthorized"], "task {number}: {act}");
+        }
+        assert!(gathering.script.lane_state.view(&task, &crate::script::agent("carol")).is_some());
+    }
+}
+
+#[test]
+fn a_task_that_is_called_off_keeps_its_standing_until_its_owner_has_answered() {
+    let mut gathering = Gathering::of(&THREE, json!({}));
+    gathering.assign(20, "alice", "async", &[direct("bob"), direct("carol")]);
+    gathering.confirm(21, 1, "bob");
+    gathering.in_task(22, 1, "alice", Act::Cancel, json!({}));
+    gathering.in_task(22, 2, "alice", Act::Cancel, json!({}));
+    let tasks = gathering.team_view("carol").tasks;
+    assert_eq!((tasks[0].status, tasks[1].status), (TaskStatus::Running, TaskStatus::Open));
+    assert_eq!(tasks[0].owner.as_ref().map(|owner| owner.as_str()), Some("bob"));
+    for (number, owner) in [(1, "bob"), (2, "carol")] {
+        let task = gathering.script.negotiation.task(number).expect("a task");
+        let view = gathering.script.lane_state.view(&task, &crate::script::agent("alice")).expect("the assigner's");
+        let awards: Vec<_> = view.awards.iter().map(|award| (award.contractor.as_str(), award.state)).collect();
+        assert_eq!(awards, [(owner, "cancel_pending")]);
+    }
 }
 
 #[test]

@@ -53,17 +53,24 @@ impl ContractNet {
         self.evaluate(moment, wins);
     }
 
-    /// Strikes out (docs/spec/contract-net.md#cn-17). Who is bound, or was, stays.
+    /// Strikes out (docs/spec/contract-net.md#cn-17).
     pub(crate) fn strike(&mut self, contractor: &AgentId, moment: Moment, wins: &mut Wins) {
-        use SessionState as S;
         let max = self.policy.max_strikes;
         let session = self.session(contractor);
         session.strikes += 1;
+        if session.strikes >= max {
+            self.exclude(contractor, moment, wins);
+        }
+    }
+
+    /// Out of the running. Who is bound, or was, stays.
+    pub(crate) fn exclude(&mut self, contractor: &AgentId, moment: Moment, wins: &mut Wins) {
+        use SessionState as S;
         let has_award_behind = matches!(
-            session.state,
+            self.state(contractor),
             S::Awarded | S::Committed | S::Done | S::Failed | S::Lapsed | S::CancelPending | S::Cancelled | S::Excluded
         );
-        if session.strikes < max || has_award_behind {
+        if has_award_behind {
             return;
         }
         self.standby.retain(|held| held != contractor);

@@ -33,6 +33,8 @@ pub(crate) struct TaskPart {
     pub(super) lead: Option<AgentId>,
     /// Why the last award was lost.
     pub(super) lost: Option<String>,
+    /// Whether it fails because its assigner has left.
+    is_forsaken: bool,
     pub(super) result: Option<String>,
     /// Who led the team when it concluded without the task.
     pub(super) heir: Option<AgentId>,
@@ -56,7 +58,7 @@ pub(crate) fn of_task(call: TaskCall, moment: Moment, wins: &mut Wins) -> Contra
     }
     let opened = Opened { id, policy, initiator: assigner, invited: contractors.clone(), reply_by, ends_by };
     let mut one = opening::opened(opened, moment);
-    one.task = Some(TaskPart { brief, lead: None, lost: None, result: None, heir: None });
+    one.task = Some(TaskPart { brief, lead: None, lost: None, is_forsaken: false, result: None, heir: None });
     if is_direct {
         enter_at_awarding(&mut one, &contractors[0], moment, wins);
     } else {
@@ -83,9 +85,20 @@ fn enter_at_awarding(net: &mut ContractNet, owner: &AgentId, moment: Moment, win
     net.decide(None, Cause::Direct, moment, wins);
 }
 
-/// A member has left the team: its live award is lost as by FAILURE{decommit}.
+/// A member has left the team: what it assigned ends, its live award is lost as by FAILURE{decommit}, its offer is none.
 pub(crate) fn forsaken_by(net: &mut ContractNet, agent: &AgentId, moment: Moment, wins: &mut Wins) {
-    let Some(lot) = net.lot_of(agent).filter(|_| net.outcome.is_none()) else { return };
+    if net.outcome.is_some() {
+        return;
+    }
+    if net.initiator == *agent {
+        net.task.as_mut().expect("a task").is_forsaken = true;
+        net.take_all_back(AwardLoss::Cancelled);
+        return net.end(Outcome::Cancelled, moment);
+    }
+    if !net.sessions.contains_key(agent) {
+        return;
+    }
+    let Some(lot) = net.lot_of(agent) else { return net.exclude(agent, moment, wins) };
     let stage = net.lots[lot].award.as_ref().expect("live").stage;
     net.note_loss_code(Some("left".to_owned()));
     match stage {
@@ -106,14 +119,21 @@ pub(crate) fn standing(net: &ContractNet) -> TaskStanding {
     let result = net.task.as_ref().and_then(|task| task.result.clone());
     let status = |status, owner| TaskStanding { has_ended: false, status, owner, result: None, code: None };
     let code = match net.outcome {
-        None if net.has_stage(Stage::Committed) => {
-            return status(TaskStatus::Running, bound(SessionState::Committed));
+        None => {
+            let was_bound = |award: &&super::Award| match award.stage {
+                Stage::Committed => true,
+                Stage::CancelPending => !net.past.contains(&(award.no, award.contractor.clone())),
+                Stage::Awarded | Stage::Done => false,
+            };
+            let owner = net.lots.iter().filter_map(|lot| lot.award.as_ref()).find(was_bound);
+            let is = if owner.is_some() { TaskStatus::Running } else { TaskStatus::Open };
+            return status(is, owner.map(|award| award.contractor.clone()));
         }
-        None => return status(TaskStatus::Open, None),
         Some(Outcome::Completed) => {
             let done = status(TaskStatus::Done, bound(SessionState::Done));
             return TaskStanding { has_ended: true, result, ..done };
         }
+        Some(_) if net.task.as_ref().is_some_and(|task| task.is_forsaken) => "left".to_owned(),
         Some(Outcome::NoOffers | Outcome::Incomplete) => "no_offers".to_owned(),
         Some(Outcome::Cancelled) => "cancelled".to_owned(),
         Some(Outcome::Timeout) => "timeout".to_owned(),

@@ -129,6 +129,16 @@ impl Awards {
         awards.into_iter().find(|award| award.stage == stage).map(|award| award.session)
     }
 
+    /// The session that an award binds: one that is committed, or was when it was called off.
+    pub(super) fn bound_session(&self) -> Option<usize> {
+        let is_bound = |award: &&LiveAward| match award.stage {
+            AwardStage::Committed => true,
+            AwardStage::CancelPending => !self.is_revoked(award.award_no, award.session),
+            AwardStage::Awarded | AwardStage::Done => false,
+        };
+        self.lots.iter().filter_map(|lot| lot.award.as_ref()).find(is_bound).map(|award| award.session)
+    }
+
     pub(super) fn has_stage(&self, stage: AwardStage) -> bool {
         self.lots.iter().any(|lot| lot.award.as_ref().is_some_and(|award| award.stage == stage))
     }
@@ -246,7 +256,10 @@ impl Awards {
         if award.stage == AwardStage::Awarded && loss != AwardLoss::Aborted {
             self.register_end(lot, award.award_no, AwardEnd::Revoked, header, context);
         }
-        self.revoked.push(RevokedAward { award_no: award.award_no, session: award.session, lot });
+        // One that was called off before it bound is taken back already.
+        if !self.is_revoked(award.award_no, award.session) {
+            self.revoked.push(RevokedAward { award_no: award.award_no, session: award.session, lot });
+        }
         Some(award)
     }
 
@@ -279,9 +292,12 @@ impl Awards {
         self.last_key.take()
     }
 
-    /// Every award.
+    /// Every award, once: one that was called off stands with those that are live until its contractor has answered.
     pub(super) fn shown(&self) -> Vec<ShownAward> {
-        let past = self.revoked.iter().map(|past| ShownAward {
+        let is_over = |past: &&RevokedAward| {
+            self.of_session(past.session).is_none_or(|(_, award)| award.award_no != past.award_no)
+        };
+        let past = self.revoked.iter().filter(is_over).map(|past| ShownAward {
             award_no: past.award_no,
             lot: lot_number(past.lot),
             session: past.session,

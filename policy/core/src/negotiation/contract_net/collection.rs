@@ -209,12 +209,19 @@ impl ContractNet {
         self.evaluate(context);
     }
 
-    /// Strikes out (docs/spec/contract-net.md#cn-17): the session is excluded and its offer leaves the running. Who is
-    /// bound, or has been, stays: a commitment does not end by a mistake.
+    /// Strikes out (docs/spec/contract-net.md#cn-17).
     pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
         let session = &mut self.sessions[index];
         session.strikes += 1;
-        if session.strikes < self.pinned.policy.max_strikes || !session.state.is_excludable() {
+        if session.strikes >= self.pinned.policy.max_strikes {
+            self.exclude(index, context);
+        }
+    }
+
+    /// The session is excluded and its offer leaves the running. Who is bound, or has been, stays: a commitment does not end
+    /// by a mistake.
+    pub(super) fn exclude(&mut self, index: usize, context: &mut InputContext<'_>) {
+        if !self.sessions[index].state.is_excludable() {
             return;
         }
         self.deciding.drop_runner_up(index);

@@ -26,7 +26,7 @@ use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgr
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
 use crate::protocol::{Phase, Protocol, SessionState};
 
-/// An award lost because its contractor has left the team.
+/// An award lost because its contractor has left the team, and a task ended because its assigner has.
 const LEFT: &str = "left";
 
 /// What makes a contract net a task.
@@ -44,6 +44,8 @@ pub(super) struct TaskRole {
     heir: Option<AgentId>,
     /// Why the last award was lost, where its contractor or the time said so.
     lost: Option<Box<str>>,
+    /// With what code it fails, where its outcome does not say it.
+    failure: Option<Box<str>>,
     /// Its result, between the report and the end, which are one input.
     result: Option<Box<str>>,
     /// Where the team believes it stands, and whose it is.
@@ -111,9 +113,18 @@ pub(crate) fn handle_call_off(task: &mut ContractNet, context: &mut InputContext
     }
 }
 
-/// A member has left the team: its award is lost as by FAILURE{decommit} (docs/spec/team.md#tm-51).
+/// A member has left the team (docs/spec/team.md#tm-51): a task that it assigned ends, its award is lost as by
+/// FAILURE{decommit}, and without one it is out of the running.
 pub(crate) fn handle_member_left(task: &mut ContractNet, agent: &AgentId, context: &mut InputContext<'_>) {
-    let Some((lot, award)) = task.session_of(agent).and_then(|index| task.awards.of_session(index)) else { return };
+    if task.initiator.agent == *agent {
+        if let Some(role) = task.task.as_mut() {
+            role.failure = Some(Box::from(LEFT));
+        }
+        task.take_all_back(AwardLoss::Cancelled, context);
+        return task.end(Outcome::Cancelled, Some(LEFT), context);
+    }
+    let Some(index) = task.session_of(agent) else { return };
+    let Some((lot, award)) = task.awards.of_session(index) else { return task.exclude(index, context) };
     let failure = Failure { phase: FailurePhase::Decommit, code: LEFT.to_owned(), retryable: false, penalty: None };
     match award.stage {
         AwardStage::Awarded => task.lose_award(lot, AwardLoss::Failed, failure, context),
@@ -135,7 +146,7 @@ pub(crate) fn outlive_team(task: &mut ContractNet, lead: AgentId) {
 pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<'_>) {
     let Some(role) = net.task.as_mut() else { return };
     let (status, owner) = match net.header.outcome {
-        None => match net.awards.session_at(AwardStage::Committed) {
+        None => match net.awards.bound_session() {
             Some(session) => (TaskStatus::Running, Some(session)),
             None => (TaskStatus::Open, None),
         },
@@ -212,6 +223,9 @@ impl TaskRole {
 
     /// Why it has failed.
     fn failure_code(&self, outcome: Outcome) -> Box<str> {
+        if let Some(code) = &self.failure {
+            return code.clone();
+        }
         match outcome {
             Outcome::NoOffers | Outcome::Incomplete => Box::from("no_offers"),
             Outcome::Cancelled => Box::from("cancelled"),
@@ -293,6 +307,7 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
             leads: Vec::new(),
             heir: None,
             lost: None,
+            failure: None,
             result: None,
             reported: (TaskStatus::Open, None),
         })),

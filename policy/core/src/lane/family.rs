@@ -1,0 +1,64 @@
+//! Families of teams and tasks in a lane (docs/spec/team.md#family): what one negotiation does to others of its family, and what
+//! an agent is to the team above a task.
+
+use schemas::ids::FamilyPlace;
+use schemas::{AgentId, NegotiationId};
+
+use super::LaneState;
+use super::table::{Key, NegotiationTable, TableEntry};
+use crate::lane::negotiation::Negotiation;
+use crate::negotiation::InputContext;
+use crate::negotiation::contract_net;
+use crate::negotiation::family::{FamilyDeed, FamilyOrder};
+
+impl LaneState {
+    /// Whether an agent leads the team whose task this is, or did to its end.
+    pub(super) fn leads_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
+        match self.team_above(negotiation) {
+            Some(TableEntry::Open(open, _)) => open.is_led_by(agent),
+            Some(TableEntry::Ended(tombstone)) => tombstone.was_led_by(agent),
+            None => false,
+        }
+    }
+
+    /// Whether an agent has left the team whose task this is (docs/spec/team.md#tm-63).
+    pub(super) fn has_left_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
+        match self.team_above(negotiation) {
+            Some(TableEntry::Open(open, _)) => open.was_left_by(agent),
+            Some(TableEntry::Ended(tombstone)) => tombstone.was_left_by(agent),
+            None => false,
+        }
+    }
+
+    /// The team whose task this is, if it is one.
+    fn team_above(&self, negotiation: &NegotiationId) -> Option<&TableEntry> {
+        let FamilyPlace::Task(_) = negotiation.place() else { return None };
+        self.table.entry(Key::of(&negotiation.parent()?))
+    }
+}
+
+/// Carries out what an input leads to in the family, until nothing is left to do (docs/spec/team.md#tm-2). What has ended obeys no
+/// more.
+pub(super) fn carry_out(table: &mut NegotiationTable, context: &mut InputContext<'_>) {
+    while let Some(order) = context.orders.take_next() {
+        let key = Key::of(&order.to);
+        if let FamilyOrder { deed: FamilyDeed::OpenTask(_), .. } = &order {
+            open_task(table, key, order, context);
+        } else {
+            table.with_entry(key, |entry| {
+                if let TableEntry::Open(open, _) = entry {
+                    open.obey(order, context);
+                }
+            });
+        }
+    }
+}
+
+/// The id is the next of its team, so that nothing stands under it.
+fn open_task(table: &mut NegotiationTable, key: Key, order: FamilyOrder, context: &mut InputContext<'_>) {
+    let input = order.input();
+    if let FamilyDeed::OpenTask(opening) = order.deed {
+        let task = contract_net::task::open_task(*opening, &input, context);
+        table.add(key, Negotiation::ContractNet(Box::new(task)));
+    }
+}
