@@ -67,8 +67,11 @@ pub enum Invariant {
     Quorum,
     /// Nothing of a panel's running round is shown to who is asked in it, and its finding to its initiator alone.
     RoundSealed,
-    /// Who is asked is shown answers of the round before, its own apart, and of each what reviewers said of it; and no others.
+    /// Who is asked is shown answers of the round before, its own apart, and of each what reviewers said of it; and no others. An
+    /// answer that came late counts nowhere.
     NoStaleAnswer,
+    /// Who goes on after a selection is settled: as many as the rules keep, and nobody else is asked, shown or counted.
+    SelectionFinal,
     /// A panel asks no more than its rules allow, and as often as it says.
     CallsBounded,
     /// The importance of a panel's seats sums to 1 in every round, and that of its reviewers in every review.
@@ -111,6 +114,7 @@ impl Invariant {
                 | Self::Quorum
                 | Self::RoundSealed
                 | Self::NoStaleAnswer
+                | Self::SelectionFinal
                 | Self::CallsBounded
                 | Self::ImportanceConserved
         )

@@ -265,7 +265,8 @@ impl NegotiationSeen {
             Notification::Floor(floor) => self.team.told_floor(agent, floor),
             Notification::Inform(ProgressReport::Finding(finding)) => self.panel.told_finding(agent, finding),
             Notification::Ask(ask) => self.panel.told_ask(agent, ask),
-            Notification::Ack(_) | Notification::Failure(_) | Notification::NotUnderstood(_) => {}
+            Notification::Ack(receipt) => self.panel.told_at_once(agent, receipt, at),
+            Notification::Failure(_) | Notification::NotUnderstood(_) => {}
         }
     }
 

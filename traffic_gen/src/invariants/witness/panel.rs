@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::panel::key::{agrees, key};
-use schemas::delivery::{Ask, Closing, Disposition, Finding, Outcome, Receipt, ShownAnswer};
-use schemas::panel::{AnswerKind, PanelAnswer, PanelSpec, Ranker};
-use schemas::{AgentId, MsgId, NegotiationId};
+use schemas::delivery::{Ask, Closing, Disposition, Finding, Outcome, PanelistReport, Receipt, ShownAnswer, Stopped};
+use schemas::panel::{AnswerKind, PanelAnswer, PanelSelection, PanelSpec, Ranker};
+use schemas::{AgentId, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
 use super::When;
@@ -39,6 +39,8 @@ pub(super) struct PanelSeen {
     answers: BTreeMap<(AgentId, MsgId), Vec<PanelAnswer>>,
     /// What the exchange said of messages.
     dispositions: BTreeMap<(AgentId, MsgId), Disposition>,
+    /// When messages were judged, where their senders were told so at once.
+    judged_at: BTreeMap<(AgentId, MsgId), Timestamp>,
     asks: Vec<(AgentId, Ask)>,
     findings: Vec<(AgentId, Finding)>,
     ends: Vec<(AgentId, Closing)>,
@@ -87,6 +89,13 @@ impl PanelSeen {
         self.dispositions.entry((agent.clone(), receipt.ack_of.clone())).or_insert(disposition);
     }
 
+    /// A receipt that does not come along with something else says when the message was judged.
+    pub(super) fn told_at_once(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
+        if receipt.first.is_none() {
+            self.judged_at.entry((agent.clone(), receipt.ack_of.clone())).or_insert(at);
+        }
+    }
+
     pub(super) fn told_ask(&mut self, agent: &AgentId, ask: &Ask) {
         self.asks.push((agent.clone(), ask.clone()));
     }
@@ -116,10 +125,13 @@ impl PanelSeen {
             return;
         }
         self.judge_asks(id, rules, verdict);
+        self.judge_times(id, verdict);
+        let is_all_known = when == When::AtRest && unreached.is_empty();
+        self.judge_selection(id, rules, is_all_known, verdict);
         for (_, finding) in &self.findings {
             self.judge_quorum(id, rules, finding, verdict);
             judge_importance(id, finding, verdict);
-            if when == When::AtRest && unreached.is_empty() {
+            if is_all_known {
                 self.judge_calls(id, finding, verdict);
             }
         }
@@ -186,6 +198,92 @@ impl PanelSeen {
                 )
             });
         }
+    }
+
+    /// What is taken was said before the answer was due.
+    fn judge_times(&self, id: &NegotiationId, verdict: &mut Verdict) {
+        for (message @ (agent, msg_id), at) in &self.judged_at {
+            let is_taken = self.dispositions.get(message) == Some(&Disposition::Ok);
+            let Some([said]) = self.answers.get(message).filter(|_| is_taken).map(Vec::as_slice) else { continue };
+            let mut asked = self.asks.iter().filter(|(whom, ask)| whom == agent && ask.round == said.round);
+            let Some((_, ask)) = asked.next() else { continue };
+            let due = ask.answer_by.0;
+            verdict.check(Invariant::NoStaleAnswer, *at <= due, || {
+                format!("{agent}'s {msg_id} in {id}, due by {due:?}, was taken at {at:?}")
+            });
+        }
+    }
+
+    /// After a selection as many go on as the rules keep: nobody else is asked any more, shown to anybody, or has a part in the
+    /// result; and whom the ranker put first goes on.
+    fn judge_selection(&self, id: &NegotiationId, rules: &PanelSpec, is_all_known: bool, verdict: &mut Verdict) {
+        let is_selecting = |select: &&PanelSelection| {
+            let is_asked = self.asks.iter().any(|(_, ask)| ask.rank.is_some());
+            is_asked || (is_all_known && self.has_dropped(rules, select))
+        };
+        let Some(select) = rules.select.as_ref().filter(is_selecting) else { return };
+        let keep = select.keep as usize;
+        let is_of_seat = |ask: &Ask| ask.rank.is_none() && !ask.review;
+        let after = || self.asks.iter().filter(|(_, ask)| is_of_seat(ask) && ask.round > select.after_round);
+        let asked: BTreeSet<&AgentId> = after().map(|(agent, _)| agent).collect();
+        verdict.check(Invariant::SelectionFinal, asked.len() <= keep, || {
+            format!("{keep} go on in {id} after round {}, and {asked:?} were asked", select.after_round)
+        });
+        let chosen = self.chosen();
+        let reviews = self.asks.iter().filter(|(_, ask)| ask.review && ask.round >= select.after_round);
+        for (agent, ask) in after().chain(reviews) {
+            let shown: Vec<&ShownAnswer> = ask.own.iter().chain(ask.peers.iter().flatten()).collect();
+            let is_next = is_of_seat(ask) && ask.round == select.after_round + 1;
+            let is_there =
+                |one: &&ShownAnswer| shown.iter().any(|shown| (&shown.answer, &shown.text) == (&one.answer, &one.text));
+            let are_there = !is_next || chosen.iter().all(is_there);
+            verdict.check(Invariant::SelectionFinal, shown.len() <= keep && are_there, || {
+                format!("{agent} was shown in {id}, of whom {keep} go on, {chosen:?} first: {ask:?}")
+            });
+        }
+        for (_, finding) in &self.findings {
+            if finding.round <= select.after_round && finding.stopped != Stopped::Selection {
+                continue;
+            }
+            let since = select.after_round.saturating_sub(1) as usize;
+            let has_part = |seat: &&PanelistReport| seat.importance_e12.iter().skip(since).any(|share| *share > 0);
+            let with_part = finding.panelists.iter().filter(has_part).count();
+            verdict.check(Invariant::SelectionFinal, with_part <= keep && finding.of as usize == keep, || {
+                format!("{keep} go on in {id} after round {}, and found {finding:?}", select.after_round)
+            });
+        }
+    }
+
+    /// Whether seats are dropped for certain, if the panel goes on after the round: more gave an opinion than are kept. Who strikes
+    /// out takes its answer along.
+    fn has_dropped(&self, rules: &PanelSpec, select: &PanelSelection) -> bool {
+        let strikes = |of: &AgentId| {
+            let own = self.dispositions.iter().filter(|((agent, _), _)| agent == of);
+            own.filter(|(_, disposition)| **disposition == Disposition::OutOfTurn).count()
+        };
+        let is_opinion = |said: &PanelAnswer| said.round == select.after_round && matches!(said.answer, Some(Some(_)));
+        let has_answered = |(message, bodies): &(&(AgentId, MsgId), &Vec<PanelAnswer>)| {
+            self.dispositions.get(*message) == Some(&Disposition::Ok) && bodies.iter().all(is_opinion)
+        };
+        let certain: BTreeSet<&AgentId> =
+            self.answers.iter().filter(has_answered).map(|((agent, _), _)| agent).collect();
+        let count = certain.into_iter().filter(|agent| strikes(agent) < rules.max_strikes as usize).count();
+        count > select.keep as usize && self.seats.is_some_and(|seats| seats > select.if_more_than)
+    }
+
+    /// What a ranking agent put first, as it was shown it; nothing where it is not certain that its order was taken.
+    fn chosen(&self) -> Vec<&ShownAnswer> {
+        let Some((ranker, ask)) = self.asks.iter().find(|(_, ask)| ask.rank.is_some()) else { return Vec::new() };
+        let of_ranker = |((agent, _), bodies): &(&(AgentId, MsgId), &Vec<PanelAnswer>)| {
+            agent == ranker && bodies.iter().any(|said| said.order.is_some())
+        };
+        let is_taken = |message: &(AgentId, MsgId)| self.dispositions.get(message) == Some(&Disposition::Ok);
+        let mut orders = self.answers.iter().filter(of_ranker).filter(|(message, _)| is_taken(message));
+        let Some([PanelAnswer { order: Some(order), .. }]) = orders.next().map(|(_, bodies)| bodies.as_slice()) else {
+            return Vec::new();
+        };
+        let peers = ask.peers.as_deref().unwrap_or_default();
+        order.iter().filter_map(|place| peers.get(place.checked_sub(1)? as usize)).collect()
     }
 
     /// Whether each text that stands with an answer is what a reviewer said of that answer.

@@ -6,7 +6,8 @@ use crate::invariants::{Invariant, Verdict, Witness};
 
 #[test]
 fn a_panel_that_asks_in_rounds_and_finds_a_consensus_violates_nothing() {
-    let verdict = judged(&story());
+    let mut verdict = judged(&story());
+    verdict.absorb(judged(&selection_story()));
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
     for invariant in Invariant::ALL.iter().filter(|invariant| invariant.is_of_panels()) {
         assert!(
@@ -64,11 +65,45 @@ fn each_fault_of_a_panel_trips_its_invariant() {
             changed(FINDING, "/reviewers/0/total_e12", json!(500_000_000_000_u64)),
             Invariant::ImportanceConserved,
         ),
+        ("an answer after its time", changed(FIRST_ASK, "/answer_by", json!(TOO_EARLY)), Invariant::NoStaleAnswer),
         ("more asks than happened", changed(FINDING, "/calls/answers", json!(9)), Invariant::CallsBounded),
     ] {
         let verdict = judged(&story);
         assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
     }
+}
+
+#[test]
+fn each_fault_of_a_selection_trips_its_invariant() {
+    let shown = |own: &str, peers: Value| ask(2, json!({"own": {"answer": own}, "peers": peers}));
+    let also_dan = shown("C", json!([{"answer": "B"}]));
+    let all_of_them = shown("A", json!([{"answer": "B"}, {"answer": "C"}]));
+    let without_first = shown("B", json!([{"answer": "C"}]));
+    let part_of_dan = json!([333_333_333_333_u64, 0]);
+    for (name, place, payload) in [
+        ("who was dropped is asked", selection_story().len(), also_dan),
+        ("who was dropped is shown", SELECTED_ASK, all_of_them),
+        ("whom the ranker put first is not shown", SELECTED_ASK, without_first),
+        ("all count as before", SELECTED_FINDING, with(selected_finding(), json!({"of": 3}))),
+        ("who was dropped has a part", SELECTED_FINDING, {
+            let mut finding = selected_finding();
+            finding["panelists"][2]["importance_e12"] = part_of_dan;
+            finding
+        }),
+    ] {
+        let mut story = selection_story();
+        if place == story.len() {
+            story.push(told("dan", payload));
+        } else {
+            story[place].payload = payload;
+        }
+        let verdict = judged(&story);
+        let tally = verdict.by_name.get(&Invariant::SelectionFinal);
+        assert!(tally.is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
+    }
+    let unranked: Vec<Seen> = selection_story().into_iter().filter(|seen| seen.agent != "rex").collect();
+    let verdict = judged(&unranked);
+    assert!(verdict.by_name[&Invariant::SelectionFinal].checked > 0, "three opinions are told, of whom two are kept");
 }
 
 #[test]
@@ -101,6 +136,10 @@ fn answered(agent: &'static str, round: u32, answer: &str) -> Seen {
     sent(agent, round, json!({"act": "answer", "round": round, "answer": answer}))
 }
 
+fn taken(agent: &'static str, round: u32) -> Seen {
+    told(agent, json!({"act": "ack", "ack_of": format!("{agent}{round}"), "disposition": "ok"}))
+}
+
 fn with(mut document: Value, more: Value) -> Value {
     document.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     document
@@ -122,12 +161,17 @@ fn finding(more: Value) -> Value {
     with(finding, more)
 }
 
+/// Before anything is told.
+const TOO_EARLY: &str = "2026-11-19T00:00:00Z";
+
 const FIRST_ASK: usize = 2;
-const REVIEW_ASK: usize = 8;
-const SECOND_ASK: usize = 10;
-const LAST_ANSWER: usize = 15;
-const FINDING: usize = 16;
-const END: usize = 17;
+const REVIEW_ASK: usize = 9;
+const SECOND_ASK: usize = 11;
+const LAST_ANSWER: usize = 16;
+const FINDING: usize = 17;
+const END: usize = 18;
+const SELECTED_ASK: usize = 13;
+const SELECTED_FINDING: usize = 17;
 
 fn reviewed(answer: &str, review: &str) -> Value {
     json!({"answer": answer, "reviews": [review]})
@@ -148,6 +192,7 @@ fn story() -> Vec<Seen> {
         told("carol", ask(1, json!({}))),
         told("dan", ask(1, json!({}))),
         answered("bob", 1, "A"),
+        taken("bob", 1),
         answered("carol", 1, "B"),
         answered("dan", 1, "C"),
         told("rex", ask(1, json!({"review": true, "peers": [{"answer": "A"}, {"answer": "C"}, {"answer": "B"}]}))),
@@ -162,6 +207,44 @@ fn story() -> Vec<Seen> {
         closed("alice"),
         closed("bob"),
     ]
+}
+
+/// alice asks bob, carol and dan: A, B and C, of which rex ranks A first. Bob and carol go on, and say B.
+fn selection_story() -> Vec<Seen> {
+    let select = json!({"after_round": 1, "keep": 2, "if_more_than": 2, "ranker": {"kind": "agent", "agent": "rex", "rank_ms": 1000}});
+    let peers = json!([{"answer": "A"}, {"answer": "B"}, {"answer": "C"}]);
+    let second =
+        |own: &str, peer: &str| ask(2, json!({"own": {"answer": own}, "peers": [{"answer": peer}], "rate": "peers"}));
+    vec![
+        sent("alice", 0, json!({"act": "cfp", "panel": {"rounds": 3, "select": select}})),
+        told("alice", json!({"act": "ack", "ack_of": "alice0", "disposition": "ok", "invited": 3})),
+        told("bob", ask(1, json!({}))),
+        told("carol", ask(1, json!({}))),
+        told("dan", ask(1, json!({}))),
+        answered("bob", 1, "A"),
+        taken("bob", 1),
+        answered("carol", 1, "B"),
+        taken("carol", 1),
+        answered("dan", 1, "C"),
+        taken("dan", 1),
+        told("rex", ask(1, json!({"rank": {"keep": 2}, "peers": peers}))),
+        sent("rex", 1, json!({"act": "answer", "round": 1, "order": [1]})),
+        told("bob", second("A", "B")),
+        told("carol", second("B", "A")),
+        answered("bob", 2, "B"),
+        answered("carol", 2, "B"),
+        told("alice", selected_finding()),
+        told("alice", json!({"act": "closed", "outcome": "consensus", "digest": "0".repeat(64)})),
+        taken("rex", 1),
+    ]
+}
+
+fn selected_finding() -> Value {
+    let half = 500_000_000_000_u64;
+    let seat = |agent: &str, share: u64| json!({"agent": agent, "agreed": share > 0, "importance_e12": [share, share], "total_e12": 2 * share, "relative_ppm": 1_000_000});
+    let panelists = json!([seat("bob", half), seat("carol", half), seat("dan", 0)]);
+    let calls = json!({"answers": 5, "ranks": 1, "reviews": 0, "answered": 6});
+    finding(json!({"agreed": 2, "of": 2, "calls": calls, "reviewers": [], "panelists": panelists}))
 }
 
 fn without_finding() -> Vec<Seen> {
