@@ -76,6 +76,14 @@ pub enum Invariant {
     CallsBounded,
     /// The importance of a panel's seats sums to 1 in every round, and that of its reviewers in every review.
     ImportanceConserved,
+    /// No rating moves its author's own importance in the round it rates.
+    OwnRatingInert,
+    /// In what order the answers of a wave come changes nothing a panel asks or finds.
+    OrderFree,
+    /// Every panel counts in the evidence once, whoever owns its lane and however often it is replayed.
+    LedgerOnce,
+    /// A call pins the reputation of those it invites as evidence is then, and nothing later alters it.
+    ReputationPinned,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -97,6 +105,13 @@ impl Invariant {
         matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
             || self.is_of_teams()
             || self.is_of_panels()
+            || self.needs_log()
+    }
+
+    /// Whether it shows only where the log is folded again, or what engines stored is known.
+    #[must_use]
+    pub const fn needs_log(self) -> bool {
+        matches!(self, Self::OwnRatingInert | Self::OrderFree | Self::LedgerOnce | Self::ReputationPinned)
     }
 
     /// Whether only teams can show it.

@@ -22,8 +22,14 @@
 //! | invited | a logged call to a topic or group invites whoever had been heard by its gateway within the lease, is durable or was asked for; and nobody else |
 //! | acknowledged | whatever a gateway was told is acknowledged it passes on soon, under the agent's name, and nothing else; no engine sends again what it has heard acknowledged |
 //! | bounded | queues within their limits; records within theirs |
+//! | round_sealed | with another answer of a seat, everybody else is told the same until its round is over |
+//! | own_rating_inert | with other ratings of a seat, its own importance in the round it rates is the same |
+//! | order_free | with two answers of a wave in each other's place, a panel asks the same and finds the same |
+//! | ledger_once | every ledger, the fold's and those that engines stored, is the sum of the findings told until then |
+//! | reputation_pinned | what a call pins was said by ledgers stored before it; decisions weigh that; no contractor is told |
 //!
-//! The invariants of teams and panels, `one_floor` to `importance_conserved`, are checked by the witness alone, in inboxes and in the log.
+//! The other invariants of teams and panels, `one_floor` to `importance_conserved`, are checked by the witness alone, in inboxes and
+//! in the log.
 //!
 //! Panics are no invariant's; [`report`](super::report) counts each as a violation of its own.
 //!
@@ -31,9 +37,12 @@
 
 mod acknowledged;
 mod admitted;
+mod altered;
 mod awarded;
+mod evidence;
 mod in_lane;
 mod mandated;
+mod panels;
 mod received;
 mod registered;
 mod sealed;
@@ -48,11 +57,14 @@ use std::sync::Arc;
 
 use bus::LogRecord;
 use policy_core::{Decision, Deliver, Limits, RegisterWrite};
-use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
+use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE, Finding, Notification, ProgressReport};
 use schemas::document::CallDocuments;
+use schemas::evidence::LaneEvidence;
+use schemas::panel::PanelSpec;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
 use schemas::{
-    AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Policy, Position, RegisterKey, Timestamp, WireTime,
+    Act, AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, Position, RegisterKey, Timestamp,
+    WireTime,
 };
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -74,6 +86,8 @@ pub fn check(trace: &Trace) -> Verdict {
     awarded::check(trace, &folded, &mut verdict);
     sealed::check(trace, &folded, &mut verdict);
     mandated::check(trace, &folded, &mut verdict);
+    panels::check(trace, &folded, &mut verdict);
+    evidence::check(trace, &folded, &mut verdict);
     check_invited(trace, &mut verdict);
     acknowledged::check(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);
@@ -186,6 +200,8 @@ struct FoldedLog {
     acknowledged: BTreeSet<DeliveryId>,
     /// State digests after the records for which engines announced one.
     digests: BTreeMap<(Lane, u64), Digest>,
+    /// What panels have shown, when the whole log of a lane has been folded.
+    ledgers: BTreeMap<Lane, LaneEvidence>,
 }
 
 impl FoldedLog {
@@ -215,6 +231,7 @@ impl FoldedLog {
                 }
             }
             viewed.finish(verdict);
+            folded.ledgers.insert(lane, in_lane.evidence());
             in_lane.finish(trace.is_liveness, &folded, verdict);
         }
         folded.note_refused(trace);
@@ -278,6 +295,30 @@ impl FoldedLog {
             self.history(negotiation).and_then(|history| history.ended_by).is_some_and(|end| end < caused.seq);
         let said = |logged: &&Logged| logged.message.from == *agent && logged.message.negotiation == *negotiation;
         !has_ended || self.messages.values().filter(said).count() <= limits.messages_per_party_max
+    }
+
+    /// The findings of panels, with the record that ends each.
+    fn findings(&self) -> impl Iterator<Item = (u64, &NegotiationId, &Finding)> {
+        self.deliveries.values().filter_map(|Caused { seq, deliver }| {
+            let Notification::Inform(ProgressReport::Finding(finding)) = &*deliver.told else { return None };
+            Some((*seq, &deliver.negotiation, &**finding))
+        })
+    }
+
+    /// The rules of the panels that were called.
+    fn panel_rules(&self) -> BTreeMap<&NegotiationId, PanelSpec> {
+        let calls = self.messages.values().filter(|logged| logged.message.act == Act::Cfp);
+        let rules = calls.filter_map(|logged| {
+            let Payload::Cfp(call) = logged.message.message().ok()?.payload else { return None };
+            Some((&logged.message.negotiation, *call.panel?))
+        });
+        rules.collect()
+    }
+
+    /// What a record tells in a negotiation.
+    fn told(&self, seq: u64, negotiation: &NegotiationId) -> impl Iterator<Item = &Deliver> {
+        let here = self.deliveries.values().filter(move |caused| caused.seq == seq).map(|caused| &caused.deliver);
+        here.filter(move |deliver| deliver.negotiation == *negotiation)
     }
 
     /// The history of a negotiation that is known.

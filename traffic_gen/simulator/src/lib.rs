@@ -52,7 +52,9 @@ use self::world::World;
 
 pub use check::check;
 pub use points::Point;
-pub use trace::{AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Noted, QueueLoad, Trace};
+pub use trace::{
+    AnnouncedDigest, Answer, AnsweredView, Happening, Invited, JournalEntry, Noted, QueueLoad, StoredLedger, Trace,
+};
 
 /// After the faults everything must have ended within this time, in milliseconds: the longest negotiation there is, its
 /// grace, and every repetition of a delivery, one wave after another where few may be under way and many to the unreachable are.

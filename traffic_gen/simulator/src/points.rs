@@ -249,6 +249,12 @@ pub enum Point {
     AnswerLate,
     /// An answer named an earlier round.
     AnswerStale,
+    /// An engine stored what panels have shown.
+    LedgerStored,
+    /// A call to a contract net pinned a reputation other than the average.
+    ReputationPinned,
+    /// A call to a team did.
+    ReputationPinnedForSeats,
 }
 
 impl Point {

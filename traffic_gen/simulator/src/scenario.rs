@@ -5,6 +5,7 @@ mod bargains;
 mod leases;
 mod panels;
 mod policies;
+mod reputations;
 mod teams;
 mod upgraded;
 pub(super) mod usurped;
@@ -16,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::control::{Consent, ConsentEffect, Group, ReceiptPreference, Registration};
 use schemas::document::CallDocuments;
-use schemas::ids::{AttrName, Capability};
+use schemas::ids::{AttrName, Capability, DomainName};
 use schemas::record::Qos;
 use schemas::{Address, AgentId, DocumentHash, GroupId, NegotiationId, Policy, TopicName};
 
@@ -79,6 +80,7 @@ impl Scenario {
         scenario.name_documents(rng.random());
         panels::add(&mut scenario, rng.random());
         teams::add(&mut scenario, rng.random());
+        reputations::add(&mut scenario, rng.random());
         scenario
     }
 
@@ -228,6 +230,11 @@ pub(super) fn agent(name: &str) -> AgentId {
 
 pub(super) fn topic() -> TopicName {
     TopicName::try_new(TOPIC).expect("a topic's name")
+}
+
+/// The domain of panels that name none and whose call is addressed to agents.
+pub(super) fn general_domain() -> DomainName {
+    DomainName::try_new("general").expect("a domain's name")
 }
 
 fn group() -> GroupId {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use policy_core::Limits;
 use schemas::acknowledgement::AgentAcks;
 use schemas::delivery::Delivery;
+use schemas::evidence::LaneEvidence;
 use schemas::{Act, AgentId, Code, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
 
 /// One run of the simulator.
@@ -36,6 +37,8 @@ pub struct Trace {
     pub registered_at: BTreeMap<RegisterKey, Timestamp>,
     /// Entries of the register that were removed, in the order they went.
     pub expired: Vec<ExpiredEntry>,
+    /// What engines stored of what panels have shown, in the order they stored it.
+    pub ledgers: Vec<StoredLedger>,
     /// What each agent did and saw, in the order it did and saw it.
     pub journals: BTreeMap<AgentId, Vec<JournalEntry>>,
     /// Views that were asked for and answered, in the order of the answers.
@@ -69,6 +72,17 @@ pub struct ExpiredEntry {
     pub archived: u64,
     /// The position of its lane's checkpoint then.
     pub checkpoint: u64,
+}
+
+/// What panels of a lane have shown, as an engine stored it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredLedger {
+    /// The lane.
+    pub lane: Lane,
+    /// The last record of the log then, of whatever lane.
+    pub last_seq: u64,
+    /// The ledger.
+    pub evidence: LaneEvidence,
 }
 
 /// A line of an agent's journal.

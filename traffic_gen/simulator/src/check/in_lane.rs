@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, NegotiationView};
 use policy_reference::{Reference, fact};
 use schemas::delivery::{Call, Disposition, Notification};
+use schemas::evidence::LaneEvidence;
 use schemas::record::{AdmittedMessage, Entry, Qos, Record};
 use schemas::{Act, AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 
@@ -42,6 +43,11 @@ impl InLane {
 
     pub(super) fn digest(&self) -> Digest {
         self.lane_state.digest()
+    }
+
+    /// What panels have shown so far.
+    pub(super) fn evidence(&self) -> LaneEvidence {
+        self.lane_state.evidence().published(u64::MAX)
     }
 
     pub(super) fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {

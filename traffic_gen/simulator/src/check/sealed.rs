@@ -1,13 +1,15 @@
 //! Before the close nothing leaves that depends on another contractor's offer.
 
-use policy_core::{Deliver, Effect, Event, LaneState};
-use schemas::delivery::{Notification, RejectReason};
-use schemas::digest::canonical;
-use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
-use schemas::{Act, AgentId, Digest, NegotiationId, Position};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
+use policy_core::{Deliver, Effect, Event};
+use schemas::delivery::{Notification, RejectReason};
+use schemas::record::AdmittedMessage;
+use schemas::{Act, AgentId, NegotiationId, Position};
+use serde_json::json;
+
+use super::altered::{AlteredLog, altered};
 use super::{Caused, FoldedLog, NegotiationHistory};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
@@ -69,40 +71,30 @@ fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let Some((position, changed)) = changed_offer(trace, folded) else { return };
     let negotiation = &changed.negotiation;
     let Some(history) = folded.history(negotiation) else { return };
-    let lane = negotiation.lane(trace.lanes);
-    let mut lane_state = LaneState::new(lane, trace.limits.clone());
-    for found in trace.records.iter().filter(|record| record.lane == lane) {
-        let Ok(mut record) = Record::decode(&found.bytes) else { continue };
-        if found.seq == position.seq
-            && let Some(entry) = usize::try_from(position.index).ok().and_then(|index| record.entries.get_mut(index))
+    let replaced = BTreeMap::from([(position, changed.clone())]);
+    AlteredLog { trace, negotiation, replaced }.fold(|altered| {
+        if altered.seq < position.seq {
+            return ControlFlow::Continue(());
+        }
+        if !history.is_collecting(altered.seq)
+            || altered.effects.iter().any(|effect| closes(effect, negotiation))
+            || altered.fails()
         {
-            *entry = Entry::Message(changed.clone());
+            return ControlFlow::Break(());
         }
-        lane_state.handle_record(found.seq, found.time, &record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| lane_state.poll_effect()).collect();
-        if found.seq < position.seq {
-            continue;
-        }
-        // A delivery is given up by its id, which depends on how many timers fired: the other log need not know it.
-        if !history.is_collecting(found.seq)
-            || effects.iter().any(|effect| closes(effect, negotiation))
-            || fails(&record)
-        {
-            return;
-        }
-        let told = |deliver: &&Deliver| deliver.negotiation == *negotiation && deliver.to != changed.from;
-        let mut one: Vec<String> = effects.iter().filter_map(delivered).filter(told).map(wording).collect();
-        let here = folded.deliveries.values().filter(|caused| caused.seq == found.seq);
-        let mut other: Vec<String> = here.map(|caused| &caused.deliver).filter(told).map(wording).collect();
+        let is_others = |deliver: &&Deliver| deliver.to != changed.from;
+        let mut one: Vec<String> = altered.told(negotiation).filter(is_others).map(wording).collect();
+        let mut other: Vec<String> = folded.told(altered.seq, negotiation).filter(is_others).map(wording).collect();
         one.sort();
         other.sort();
         verdict.check(Invariant::Sealed, one == other, || {
             format!(
                 "record {}: another price at {position} changes what is told to others: {other:?}, {one:?}",
-                found.seq
+                altered.seq
             )
         });
-    }
+        ControlFlow::Continue(())
+    });
 }
 
 /// One applied offer of the log, drawn by the seed, with another price.
@@ -117,20 +109,12 @@ fn changed_offer(trace: &Trace, folded: &FoldedLog) -> Option<(Position, Admitte
         .collect();
     let which = usize::try_from(trace.seed % u64::try_from(offers.len()).ok()?.max(1)).ok()?;
     let (position, logged) = offers.get(which)?;
-    let mut document: Value = serde_json::from_str(logged.message.body.get()).ok()?;
-    let price = document.get_mut("payload")?.get_mut("terms")?.get_mut("price")?;
-    *price = json!(price.as_i64()? + if trace.seed.is_multiple_of(2) { 1 } else { -1 });
-    let body = String::from_utf8(canonical(&document).ok()?).ok()?;
-    let digest = Digest::of_bytes(body.as_bytes());
-    let body = RawValue::from_string(body).ok()?.into();
-    Some((**position, AdmittedMessage { digest, body, ..logged.message.clone() }))
-}
-
-fn delivered(effect: &Effect) -> Option<&Deliver> {
-    match effect {
-        Effect::Deliver(deliver) => Some(deliver),
-        Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,
-    }
+    let changed = altered(&logged.message, |payload| {
+        let price = payload.get_mut("terms")?.get_mut("price")?;
+        *price = json!(price.as_i64()? + if trace.seed.is_multiple_of(2) { 1 } else { -1 });
+        Some(())
+    });
+    Some((**position, changed?))
 }
 
 /// What is told, but for the delivery id: it is a hash of a position.
@@ -143,11 +127,4 @@ fn closes(effect: &Effect, of: &NegotiationId) -> bool {
         Effect::Event(Event::Closed { negotiation, .. } | Event::Ended { negotiation, .. }) => negotiation == of,
         Effect::Event(_) | Effect::Deliver(_) | Effect::Register(_) | Effect::Notice(_) => false,
     }
-}
-
-fn fails(record: &Record) -> bool {
-    record.entries.iter().any(|entry| match entry {
-        Entry::Engine { event: EngineEvent::DeliveryFailed { .. }, .. } => true,
-        Entry::Engine { .. } | Entry::Message(_) | Entry::Tick => false,
-    })
 }

@@ -2,6 +2,7 @@
 
 mod bargained;
 mod fixture;
+mod panelled;
 
 use std::sync::Arc;
 

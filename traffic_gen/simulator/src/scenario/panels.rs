@@ -3,6 +3,7 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::ids::DomainName;
 use schemas::panel::{AnswerKind, Asking, ElementKind, PanelSelection, PanelSpec, Ranker, ReviewSpec};
 use schemas::{Address, AgentId, NegotiationId};
 
@@ -62,7 +63,7 @@ fn rules(rng: &mut ChaCha8Rng, initiator: &AgentId, others: &[AgentId]) -> Panel
         review_ms: rng.random_range(150..1000),
     });
     PanelSpec {
-        domain: None,
+        domain: (rng.random_range(0..4) == 0).then(|| DomainName::try_new("parcels").expect("a domain's name")),
         answer: answers(rng),
         rounds,
         answer_ms: rng.random_range(150..1200),

@@ -30,6 +30,10 @@ impl Trace {
             text.bytes(expired.key.to_string().as_bytes());
             text.numbers(&[expired.archived, expired.checkpoint]);
         }
+        for ledger in &self.ledgers {
+            text.numbers(&[u64::from(ledger.lane.0), ledger.last_seq, ledger.evidence.position]);
+            text.bytes(&serde_json::to_vec(&ledger.evidence).unwrap_or_default());
+        }
         for at in self.registered_at.values() {
             text.number(at.0);
         }

@@ -9,13 +9,13 @@ use ::bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
 use bytes::Bytes;
 use rand::RngExt;
 use schemas::record::{EngineEvent, Entry, RECORD_BYTES_MAX, Record};
-use schemas::{Lane, RegisterKey, Timestamp};
+use schemas::{Lane, RegisterKey, Timestamp, subject};
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{LinkId, ProcessRole, WorldState};
 use crate::points::Point;
-use crate::trace::{AckEventKind, ExpiredEntry, Trace};
+use crate::trace::{AckEventKind, ExpiredEntry, StoredLedger, Trace};
 
 /// A record is stamped ahead of true time when it is by more than this.
 const AHEAD_US: u64 = 1_000_000;
@@ -39,6 +39,8 @@ pub(super) struct Broker {
     expired: Vec<ExpiredEntry>,
     buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
     blobs: BTreeMap<String, (u64, Bytes)>,
+    /// What engines stored of what panels have shown.
+    ledgers: Vec<StoredLedger>,
     subscriptions: Vec<Subscription>,
     log_feeds: Vec<LogFeed>,
     watch_feeds: Vec<WatchFeed>,
@@ -104,6 +106,7 @@ impl Broker {
             expired: Vec::new(),
             buckets: Default::default(),
             blobs: BTreeMap::new(),
+            ledgers: Vec::new(),
             subscriptions: Vec::new(),
             log_feeds: Vec::new(),
             watch_feeds: Vec::new(),
@@ -241,6 +244,17 @@ impl Broker {
         }
     }
 
+    /// Stores a document; whether it says what panels have shown.
+    fn store_blob(&mut self, name: String, version: u64, value: Bytes) -> bool {
+        let lane = (0..).map(Lane).take(self.lanes.len()).find(|lane| subject::evidence_document(*lane) == name);
+        let is_ledger = lane.is_some();
+        if let (Some(lane), Ok(evidence)) = (lane, serde_json::from_slice(&value)) {
+            self.ledgers.push(StoredLedger { lane, last_seq: self.last_seq, evidence });
+        }
+        self.blobs.insert(name, (version, value));
+        is_ledger
+    }
+
     /// Says what is stored at the end of a run.
     pub(super) fn fill(&self, trace: &mut Trace) {
         trace.records = self.lanes.iter().flat_map(|lane| lane.records.iter().cloned()).collect();
@@ -250,6 +264,7 @@ impl Broker {
         trace.foreign.clone_from(&self.foreign);
         trace.registered_at.clone_from(&self.registered_at);
         trace.expired.clone_from(&self.expired);
+        trace.ledgers.clone_from(&self.ledgers);
     }
 }
 

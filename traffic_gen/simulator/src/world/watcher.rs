@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{LogRecord, Received};
+use policy_core::panel::reputation::REPUTATION_AVERAGE_PPM;
 use schemas::acknowledgement::{AgentAcks, decode_collected};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Record};
-use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, subject};
+use schemas::{Act, AgentId, DeliveryId, Digest, Lane, NegotiationId, Payload, subject};
 use serde::Deserialize;
 
 use super::broker::{Broker, matches};
@@ -163,6 +164,12 @@ impl Watcher {
     }
 
     fn handle_message(&mut self, message: &AdmittedMessage, by: &str, points: &mut Points) {
+        if let Some(pinned) = &message.pinned
+            && pinned.invited.iter().filter_map(|one| one.reputation).any(|ppm| ppm != REPUTATION_AVERAGE_PPM)
+        {
+            let is_team = matches!(message.message().map(|message| message.payload), Ok(Payload::Cfp(call)) if call.team.is_some());
+            points.reached(if is_team { Point::ReputationPinnedForSeats } else { Point::ReputationPinned });
+        }
         let key = (message.from.clone(), message.negotiation.clone(), message.digest);
         match self.logged.get(&key) {
             Some(first) => {

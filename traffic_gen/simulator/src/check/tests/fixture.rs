@@ -8,15 +8,17 @@ use bytes::Bytes;
 use policy_core::{Deliver, Effect, LaneState, Limits, preset};
 use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE};
 use schemas::digest::canonical;
-use schemas::ids::AttrName;
+use schemas::evidence::EvidenceSource;
+use schemas::ids::{AttrName, DomainName};
 use schemas::payload::{AttrValue, Terms};
+use schemas::policy::ReputationRule;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, Qos, Record};
-use schemas::{Act, AgentId, Digest, DocumentHash, Lane, NegotiationId, Timestamp, WireTime};
+use schemas::{Act, AgentId, Digest, DocumentHash, Lane, NegotiationId, Policy, Timestamp, WireTime};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::msg_id;
-use crate::trace::{AnnouncedDigest, Answer, JournalEntry, Noted, QueueLoad, Trace};
+use crate::trace::{AnnouncedDigest, Answer, JournalEntry, Noted, QueueLoad, StoredLedger, Trace};
 
 const BEGIN: Timestamp = Timestamp(1_000_000_000);
 
@@ -40,7 +42,7 @@ pub(super) fn bargain() -> Trace {
     let offered = Terms::from([(AttrName::try_new("price").expect("a name"), AttrValue::Int(5))]);
     let terms_digest = Digest::of(&offered).expect("terms");
     let accept = json!({"act": "accept", "offer_id": "o5-0", "terms_digest": terms_digest});
-    let mut making = Making::new();
+    let mut making = Making::new(pinned(&["bob", "carl"], |_| ()));
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
     making.say(1, &agent("alice"), Act::Cfp, call);
     making.say(2, &agent("bob"), Act::Join, json!({"act": "join", "mandate": {"limits": [limit]}}));
@@ -50,6 +52,38 @@ pub(super) fn bargain() -> Trace {
     making.say(6, &agent("carl"), Act::Accept, accept);
     making.append(Entry::Tick);
     making.trace
+}
+
+/// Alice asks bob, carl and dora, who answer A, B and C, then B alike, and rate each other.
+pub(super) fn panel() -> Trace {
+    let choice = json!({"kind": "choice", "options": ["A", "B", "C"]});
+    let rules = json!({"rounds": 2, "asking": "all", "answer": choice});
+    let mut making = Making::new(pinned(&["bob", "carl", "dora"], |_| ()));
+    making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
+    making.say(1, &agent("alice"), Act::Cfp, json!({"act": "cfp", "task": "which?", "panel": rules}));
+    let first = [("bob", "A"), ("carl", "B"), ("dora", "C")];
+    for (number, (name, answer)) in (2..).zip(first) {
+        making.say(number, &agent(name), Act::Answer, json!({"act": "answer", "round": 1, "answer": answer}));
+    }
+    for (number, (name, ratings)) in (5..).zip([("bob", [5, 1]), ("carl", [2, 4]), ("dora", [1, 3])]) {
+        let answer = json!({"act": "answer", "round": 2, "answer": "B", "ratings": ratings});
+        making.say(number, &agent(name), Act::Answer, answer);
+    }
+    making.append(Entry::Tick);
+    let evidence = making.lane_state.evidence().published(making.seq);
+    making.trace.ledgers.push(StoredLedger { lane: Lane(0), last_seq: making.seq, evidence });
+    making.trace
+}
+
+/// The round under a policy that weighs reputation; the call pins this one of both.
+pub(super) fn reputed_round(ppm: u64) -> Trace {
+    let pinned = pinned(&["bob", "carl"], |policy| {
+        let domain = DomainName::try_new("general").expect("a name");
+        let rule = ReputationRule { domain, from: EvidenceSource::Own, min_runs: 1, prior_runs: 0 };
+        policy.reputation = Some(rule);
+    });
+    let invited = pinned.invited.into_iter().map(|one| Invitation { reputation: Some(ppm), ..one }).collect();
+    run_under(7, Pinned { invited, ..pinned })
 }
 
 pub(super) fn agent(name: &str) -> AgentId {
@@ -64,6 +98,10 @@ pub(super) fn receipt(at: Timestamp, delivery: Delivery) -> JournalEntry {
 
 /// The first `length` records of the round, a tick at its end, and what they lead to.
 fn run(length: usize) -> Trace {
+    run_under(length, pinned(&["bob", "carl"], |_| ()))
+}
+
+fn run_under(length: usize, pinned: Pinned) -> Trace {
     let [first, second] = ["first", "second"].map(|name| DocumentHash::of_bytes(name.as_bytes()));
     let offer =
         |price: i64| json!({"act": "offer", "terms": {"price": price, "delivery_ms": 0}, "documents": [second, first]});
@@ -77,7 +115,7 @@ fn run(length: usize) -> Trace {
         ("carl", Act::Confirm, json!({"act": "confirm", "award_no": 1})),
         ("carl", Act::Inform, done),
     ];
-    let mut making = Making::new();
+    let mut making = Making::new(pinned);
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
     for (number, (from, act, payload)) in (1..).zip(script).take(length - 1) {
         making.say(number, &agent(from), act, payload);
@@ -90,19 +128,22 @@ struct Making {
     trace: Trace,
     lane_state: LaneState,
     seq: u64,
+    /// What a call is pinned to.
+    pinned: Arc<Pinned>,
 }
 
 impl Making {
-    fn new() -> Self {
-        let journals = ["alice", "bob", "carl"].map(|name| {
+    fn new(pinned: Pinned) -> Self {
+        let invited = pinned.invited.iter().map(|one| one.agent.clone());
+        let journals = std::iter::once(agent("alice")).chain(invited).map(|agent| {
             let connected = JournalEntry { at: BEGIN, kind: Noted::Connected };
-            (agent(name), vec![connected])
+            (agent, vec![connected])
         });
         let trace = Trace {
             seed: 1,
             is_liveness: true,
             lanes: 1,
-            journals: journals.into_iter().collect(),
+            journals: journals.collect(),
             loads: BTreeMap::from([(
                 "engine-1 outbox".to_owned(),
                 QueueLoad { seen_max: 3, limit: 10, is_asked_between_records: false },
@@ -110,7 +151,8 @@ impl Making {
             ended_at: BEGIN.plus_ms(10_000),
             ..Trace::default()
         };
-        Self { trace, lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0 }
+        let lane_state = LaneState::new(Lane(0), Limits::default());
+        Self { trace, lane_state, seq: 0, pinned: Arc::new(pinned) }
     }
 
     /// A message is sent, logged, answered 202.
@@ -134,7 +176,7 @@ impl Making {
             },
         );
         let body = RawValue::from_string(String::from_utf8(body).expect("JSON")).expect("JSON");
-        let pinned = (act == Act::Cfp).then(|| Arc::new(pinned()));
+        let pinned = (act == Act::Cfp).then(|| Arc::clone(&self.pinned));
         let message = AdmittedMessage {
             from: from.clone(),
             negotiation: negotiation.clone(),
@@ -199,9 +241,10 @@ impl Making {
     }
 }
 
-fn pinned() -> Pinned {
-    let policy = preset("high").expect("a preset");
-    let invited = ["bob", "carl"].map(|name| Invitation {
+fn pinned(invited: &[&str], change: impl FnOnce(&mut Policy)) -> Pinned {
+    let mut policy = preset("high").expect("a preset");
+    change(&mut policy);
+    let invited = invited.iter().map(|name| Invitation {
         agent: agent(name),
         qos: Qos::AtLeastOnce,
         durable: false,
@@ -210,7 +253,7 @@ fn pinned() -> Pinned {
     Pinned {
         policy_digest: policy.digest().expect("integers and texts"),
         policy: Arc::new(policy),
-        invited: invited.to_vec(),
+        invited: invited.collect(),
         left_out: 0,
         task_policy: None,
         panel: None,

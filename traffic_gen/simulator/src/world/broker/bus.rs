@@ -255,7 +255,9 @@ impl Blobs for Handle {
             if name.starts_with(CHECKPOINT) {
                 state.reached(Point::CheckpointStored);
             }
-            state.broker.blobs.insert(name, (version, value));
+            if state.broker.store_blob(name, version, value) {
+                state.reached(Point::LedgerStored);
+            }
             Ok(true)
         })
     }
