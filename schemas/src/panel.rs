@@ -265,6 +265,7 @@ pub fn check_panel(spec: &PanelSpec) -> Result<(), PanelFault> {
         }
     }
     if let Some(review) = &spec.review {
+        within(spec.rounds > 1, "/review", "at least 2 rounds: the last is not reviewed")?;
         within((1..=REVIEWERS_MAX).contains(&review.by.len()), "/review/by", "1 to 8 reviewers")?;
         for (index, reviewer) in review.by.iter().enumerate() {
             let is_first = !review.by.iter().take(index).any(|other| other == reviewer);
@@ -395,6 +396,7 @@ mod tests {
     fn rules_that_contradict_themselves_are_faulted_where_they_do() {
         let faulted = |rules: serde_json::Value| check_panel(&serde_json::from_value(rules).unwrap()).err();
         assert_eq!(faulted(json!({})), None);
+        assert_eq!(faulted(json!({"rounds": 2, "review": {"by": ["ann"]}})), None);
         assert_eq!(faulted(json!({"select": {"after_round": 2, "keep": 2}, "consensus_from": 3})), None);
         for (rules, pointer) in [
             (json!({"select": {"after_round": 3, "keep": 2}}), "/select/after_round"),
@@ -404,6 +406,7 @@ mod tests {
             (json!({"answer": {"kind": "bleu", "at_least_permille": 849}}), "/answer/at_least_permille"),
             (json!({"answer": {"kind": "set", "of": "exact", "separator": ""}}), "/answer/separator"),
             (json!({"review": {"by": ["ann", "bob", "ann"]}}), "/review/by/2"),
+            (json!({"rounds": 1, "review": {"by": ["ann"]}}), "/review"),
             (json!({"rounds": 9}), "/rounds"),
             (json!({"min_seats": 33}), "/min_seats"),
             (json!({"max_strikes": 0}), "/max_strikes"),

@@ -96,6 +96,8 @@ fn reviewed_calls() -> Vec<Row> {
     let row = |name: &'static str, rules: Value, status: u16, code: &'static str, pointer: &'static str| {
         (name, call(rules), status, code, pointer)
     };
+    let mut once = reviewed_by(&["rex"]);
+    once["rounds"] = json!(1);
     vec![
         row("9 a reviewer with a seat", reviewed_by(&["rex", "bob"]), 422, "not_allowed", REVIEWERS[1]),
         row("9 a reviewer that calls", reviewed_by(&["alice"]), 422, "not_allowed", REVIEWERS[0]),
@@ -103,6 +105,7 @@ fn reviewed_calls() -> Vec<Row> {
         row("9 a reviewer named twice", reviewed_by(&["rex", "rex"]), 422, "not_allowed", REVIEWERS[1]),
         row("9 an unknown reviewer", reviewed_by(&["nobody"]), 422, "no_recipient", REVIEWERS[0]),
         row("9 a reviewer without consent", reviewed_by(&["deaf"]), 403, "no_consent", REVIEWERS[0]),
+        row("9 nothing to review", once, 422, "not_allowed", "/payload/panel/review"),
         row("9 nobody reviews", reviewed_by(&[]), 422, "out_of_range", "/payload/panel/review/by"),
     ]
 }

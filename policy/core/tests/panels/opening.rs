@@ -30,7 +30,7 @@ fn calls_that_cannot_be_followed_open_nothing_and_say_where_it_lies() {
     let bleu = json!({"answer": {"kind": "bleu"}});
     let agent =
         |name: &str| json!({"select": {"after_round": 1, "keep": 2, "ranker": {"kind": "agent", "agent": name}}});
-    let rows: [(&[&str], Value, Value, &str); 14] = [
+    let rows: [(&[&str], Value, Value, &str); 15] = [
         (&SEATS[..4], json!({"rounds": 9}), json!({}), "invalid_panel:/payload/panel/rounds"),
         (&SEATS[..4], json!({"consensus_from": 4}), json!({}), "invalid_panel:/payload/panel/consensus_from"),
         (
@@ -49,6 +49,12 @@ fn calls_that_cannot_be_followed_open_nothing_and_say_where_it_lies() {
         (&SEATS[..4], agent("rex"), json!({}), "no_recipient:/payload/panel/select/ranker/agent"),
         (&SEATS[..4], json!({"answer_ms": 86_400_000}), json!({}), "bad_deadline"),
         (&SEATS[..4], json!({}), json!({"reply_by": "1970-01-01T00:16:40Z"}), "bad_deadline"),
+        (
+            &SEATS[..4],
+            json!({"rounds": 1, "review": {"by": ["rex"]}}),
+            json!({}),
+            "invalid_panel:/payload/panel/review",
+        ),
         (&SEATS[..4], json!({"review": {"by": ["rex", "rex"]}}), json!({}), "invalid_panel:/payload/panel/review/by/1"),
     ];
     for (seats, change, payload, reason) in rows {

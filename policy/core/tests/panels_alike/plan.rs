@@ -153,7 +153,7 @@ fn rules() -> impl Strategy<Value = Value> {
             if min_seats > 1 {
                 rules["evidence"] = json!(rounds % 2 == 0);
             }
-            review.into_iter().for_each(|review| rules["review"] = review);
+            review.into_iter().filter(|_| rounds > 1).for_each(|review| rules["review"] = review);
             if is_faulty {
                 rules["consensus_from"] = json!(rounds + 1);
             }
