@@ -10,13 +10,17 @@ mod table;
 
 use std::collections::BTreeSet;
 
+use policy_core::panel::evidence::EvidenceLedger;
+use policy_reference::evidence::EvidenceList;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
+use schemas::evidence::{EvidenceCounts, EvidenceRole, EvidenceSubject};
+use schemas::ids::DomainName;
 use serde_json::json;
 
 use plan::{AnswerPlan, Case, Deed, Move, RatingsPlan, Time, Who, any_case};
 
-use table::Table;
+use table::{Table, agent};
 
 /// Seed, unless the environment names another.
 const SEED: u64 = 20_261_123;
@@ -49,6 +53,30 @@ fn the_panels_come_to_every_end_and_every_refusal() {
     }
     let missing: Vec<&str> = WANTED.into_iter().filter(|wanted| !words.contains(*wanted)).collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// Few of everything, so that shares and the whole are full most of the time.
+#[test]
+fn the_ledger_holds_and_forgets_what_the_naive_list_does() {
+    let names = |count: usize| (0..count).prop_map(|number| agent(&format!("p{number}")));
+    let subject = (names(6), names(5), proptest::bool::ANY, 0_u64..5);
+    let additions = proptest::collection::vec(subject, 0..120);
+    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
+    let explored = runner.run(&(additions, 3_usize..16, 1_usize..6), |(additions, entries_max, share_max)| {
+        let (mut ledger, mut list) =
+            (EvidenceLedger::new(entries_max, share_max), EvidenceList::new(entries_max, share_max));
+        for (agent, initiator, reviews, total_e12) in additions {
+            let domain = DomainName::try_new("algebra").expect("a name");
+            let role = if reviews { EvidenceRole::Reviewer } else { EvidenceRole::Panelist };
+            let subject = EvidenceSubject { domain, agent, role, initiator };
+            let counts = EvidenceCounts { runs: 1, total_e12, ..EvidenceCounts::default() };
+            ledger.add(subject.clone(), &counts);
+            list.add(subject, &counts);
+            proptest::prop_assert_eq!(ledger.entries().collect::<Vec<_>>(), list.sorted());
+        }
+        Ok(())
+    });
+    explored.expect("alike");
 }
 
 /// Nobody is waited for, so no timer is armed but the last one.

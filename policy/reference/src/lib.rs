@@ -2,7 +2,7 @@
 //! written from docs/spec alone. For tests and the simulator; never part of a running exchange.
 //!
 //! [`Reference`] takes the records of a lane and tells, for each, every [fact] the lane's state should have produced;
-//! [`scoring`] answers what an offer is worth. Of the real core only the names of things are used (effects, events,
+//! [`scoring`] answers what an offer is worth, [`evidence`] what panels have shown. Of the real core only the names of things are used (effects, events,
 //! phases): nothing here calls code that decides. One exception: keys of a panel's answers, and whether those agree, are the core's;
 //! they are held against the programs they follow instead.
 //!
@@ -11,6 +11,7 @@
 
 mod alternating_offers;
 mod contract_net;
+pub mod evidence;
 pub mod fact;
 mod negotiation;
 mod panel;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use policy_core::panel::evidence::{EVIDENCE_ENTRIES_MAX, EVIDENCE_SHARE_MAX};
 use policy_core::{Deliver, Effect, Limits};
 use schemas::delivery::{Disposition, Notification, Receipt};
 use schemas::evidence::{EvidenceCounts, EvidenceSubject};
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use crate::alternating_offers::opening::NotUnderstood;
 use crate::contract_net::task;
+use crate::evidence::EvidenceList;
 use crate::fact;
 use crate::negotiation::{AnyTimer, Negotiation};
 use crate::team::tasks::TaskOrder;
@@ -44,7 +46,7 @@ pub struct Reference {
     /// Those that have been, and are no longer recognised.
     forgotten: BTreeSet<[u8; 16]>,
     wins: Wins,
-    evidence: BTreeMap<EvidenceSubject, EvidenceCounts>,
+    evidence: EvidenceList,
     waiting: BTreeMap<[u8; 16], UntoldReceipts>,
     /// The calls, ACCEPTs and asks the lane's state delivered: their failure is logged by delivery id.
     deliveries: BTreeMap<DeliveryId, Deliver>,
@@ -62,7 +64,7 @@ impl Reference {
             negotiations: BTreeMap::new(),
             forgotten: BTreeSet::new(),
             wins: BTreeMap::new(),
-            evidence: BTreeMap::new(),
+            evidence: EvidenceList::new(EVIDENCE_ENTRIES_MAX, EVIDENCE_SHARE_MAX),
             waiting: BTreeMap::new(),
             deliveries: BTreeMap::new(),
         }
@@ -117,8 +119,9 @@ impl Reference {
     }
 
     /// What panels have shown, in the order of the subjects.
-    pub fn evidence(&self) -> impl Iterator<Item = (&EvidenceSubject, &EvidenceCounts)> {
-        self.evidence.iter()
+    #[must_use]
+    pub fn evidence(&self) -> Vec<(&EvidenceSubject, &EvidenceCounts)> {
+        self.evidence.sorted()
     }
 
     fn next_timer(&self) -> Option<(Timestamp, AnyTimer, [u8; 16])> {
@@ -184,7 +187,7 @@ impl Reference {
         let one = self.negotiations.get_mut(&key).expect("it had an input");
         if let Negotiation::Panel(panel) = one {
             for (subject, shown) in panel.take_shown() {
-                self.evidence.entry(subject).or_default().add(&shown);
+                self.evidence.add(subject, &shown);
             }
         }
         let waiting = self.waiting.get_mut(&key).expect("it was opened");

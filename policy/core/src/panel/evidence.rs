@@ -1,22 +1,29 @@
 //! The ledger: what ended panels have shown about their members, by domain, agent, role and initiator
 //! (docs/spec/panel.md#evidence). Part of the fold's state, so every panel counts once, however many engines there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use schemas::AgentId;
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceSubject, LaneEvidence};
 use serde::{Deserialize, Serialize};
 
 /// Most entries of a ledger. At some 250 bytes each, 2^16 are 16 MiB.
 pub const EVIDENCE_ENTRIES_MAX: usize = 1 << 16;
+/// Most entries about the panels of one initiator: it takes sixteen of them to push out what the panels of others have shown.
+pub const EVIDENCE_SHARE_MAX: usize = EVIDENCE_ENTRIES_MAX / 16;
 
-/// The evidence of one lane. Beyond the most entries it holds, the one that was added to longest ago is forgotten.
+/// The evidence of one lane. Beyond the most entries of one initiator, that one's which was added to longest ago is forgotten;
+/// beyond the most entries of all, whichever was.
 #[derive(Debug, Clone)]
 pub struct EvidenceLedger {
     entries_max: usize,
+    share_max: usize,
     entries: BTreeMap<Arc<EvidenceSubject>, Held>,
     /// By when they were added to last, the longest ago first.
     order: BTreeMap<u64, Arc<EvidenceSubject>>,
+    /// The keys of `order` by initiator; no set is empty.
+    shares: BTreeMap<AgentId, BTreeSet<u64>>,
     /// Times anything was added.
     additions: u64,
 }
@@ -38,31 +45,51 @@ pub(crate) struct StoredEvidence {
 
 impl Default for EvidenceLedger {
     fn default() -> Self {
-        Self::new(EVIDENCE_ENTRIES_MAX)
+        Self::new(EVIDENCE_ENTRIES_MAX, EVIDENCE_SHARE_MAX)
     }
 }
 
 impl EvidenceLedger {
-    /// An empty ledger of `entries_max` entries at most.
+    /// An empty ledger of `entries_max` entries at most, and `share_max` of one initiator.
     #[must_use]
-    pub fn new(entries_max: usize) -> Self {
-        Self { entries_max, entries: BTreeMap::new(), order: BTreeMap::new(), additions: 0 }
+    pub fn new(entries_max: usize, share_max: usize) -> Self {
+        let (entries, order, shares) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { entries_max, share_max, entries, order, shares, additions: 0 }
     }
 
     /// Adds what a panel has shown.
     pub fn add(&mut self, subject: EvidenceSubject, shown: &EvidenceCounts) {
         self.additions = self.additions.saturating_add(1);
-        let subject = Arc::new(subject);
-        let held =
-            self.entries.entry(Arc::clone(&subject)).or_insert(Held { counts: EvidenceCounts::default(), added: 0 });
-        held.counts.add(shown);
-        let subject = self.order.remove(&held.added).unwrap_or(subject);
-        held.added = self.additions;
-        self.order.insert(self.additions, subject);
-        while self.entries.len() > self.entries_max
-            && let Some((_, forgotten)) = self.order.pop_first()
-        {
-            self.entries.remove(&forgotten);
+        let mut counts = EvidenceCounts::default();
+        if let Some(held) = self.entries.get(&subject) {
+            counts = held.counts;
+            self.forget(held.added);
+        }
+        counts.add(shown);
+        self.hold(Arc::new(subject), Held { counts, added: self.additions });
+    }
+
+    /// Holds an entry, and forgets what is too much then.
+    fn hold(&mut self, subject: Arc<EvidenceSubject>, held: Held) {
+        let share = self.shares.entry(subject.initiator.clone()).or_default();
+        share.insert(held.added);
+        let over_share = share.first().copied().filter(|_| share.len() > self.share_max);
+        self.order.insert(held.added, Arc::clone(&subject));
+        self.entries.insert(subject, held);
+        over_share.into_iter().for_each(|added| self.forget(added));
+        let oldest = self.order.first_key_value().map(|(added, _)| *added);
+        oldest.filter(|_| self.entries.len() > self.entries_max).into_iter().for_each(|added| self.forget(added));
+    }
+
+    /// Forgets the entry that was added to last by the addition of this number.
+    fn forget(&mut self, added: u64) {
+        let Some(subject) = self.order.remove(&added) else { return };
+        self.entries.remove(&subject);
+        if let Some(share) = self.shares.get_mut(&subject.initiator) {
+            share.remove(&added);
+            if share.is_empty() {
+                self.shares.remove(&subject.initiator);
+            }
         }
     }
 
@@ -120,12 +147,15 @@ impl EvidenceLedger {
         if !stored.is_sorted_by(|one, next| one.subject < next.subject) {
             return Err("evidence is not in its order");
         }
+        let held = stored.len();
         for StoredEvidence { subject, counts, added } in stored {
-            let subject = Arc::new(subject);
-            if !(1..=additions).contains(&added) || ledger.order.insert(added, Arc::clone(&subject)).is_some() {
+            if !(1..=additions).contains(&added) || ledger.order.contains_key(&added) {
                 return Err("evidence was added at the same time, or later than it can be");
             }
-            ledger.entries.insert(subject, Held { counts, added });
+            ledger.hold(Arc::new(subject), Held { counts, added });
+        }
+        if ledger.len() != held {
+            return Err("the ledger holds too much evidence of one initiator");
         }
         Ok(ledger)
     }
@@ -133,7 +163,6 @@ impl EvidenceLedger {
 
 #[cfg(test)]
 mod tests {
-    use schemas::AgentId;
     use schemas::evidence::EvidenceRole;
     use schemas::ids::DomainName;
 
@@ -141,24 +170,47 @@ mod tests {
 
     #[test]
     fn what_was_added_to_longest_ago_is_forgotten_first() {
-        let mut ledger = EvidenceLedger::new(2);
+        let mut ledger = EvidenceLedger::new(2, 2);
         for agent in ["ann", "bob", "ann", "cyd"] {
-            ledger.add(subject(agent), &one());
+            ledger.add(subject(agent, "alice"), &one());
         }
         assert_eq!(names(&ledger), [("ann", 2), ("cyd", 1)]);
-        ledger.add(subject("bob"), &one());
+        ledger.add(subject("bob", "alice"), &one());
         assert_eq!(names(&ledger), [("bob", 1), ("cyd", 1)], "what was forgotten begins anew");
         assert_eq!((ledger.len(), ledger.additions()), (2, 5));
     }
 
     #[test]
+    fn an_initiator_with_too_many_entries_loses_its_own_and_nobody_elses() {
+        let mut ledger = EvidenceLedger::new(8, 3);
+        for (agent, initiator) in [("ann", "alice"), ("bob", "alice"), ("ann", "dora"), ("ann", "alice")] {
+            ledger.add(subject(agent, initiator), &one());
+        }
+        for number in 0..100 {
+            ledger.add(subject(&format!("seat-{number}"), "mallory"), &one());
+        }
+        let shown: Vec<_> =
+            ledger.entries().map(|(subject, _)| (subject.agent.as_str(), subject.initiator.as_str())).collect();
+        let mallorys = ["seat-97", "seat-98", "seat-99"].map(|agent| (agent, "mallory"));
+        assert_eq!(shown, [&[("ann", "alice"), ("ann", "dora"), ("bob", "alice")], &mallorys[..]].concat());
+        // With three more of two others the ledger is full: bob's was added to longest ago.
+        for initiator in ["erin", "fred", "gwen"] {
+            ledger.add(subject("cyd", initiator), &one());
+        }
+        let initiators: Vec<_> = ledger.entries().map(|(subject, _)| subject.initiator.as_str()).collect();
+        assert_eq!(initiators, ["alice", "dora", "erin", "fred", "gwen", "mallory", "mallory", "mallory"]);
+    }
+
+    #[test]
     fn a_restored_ledger_forgets_in_the_same_order_and_a_contradiction_is_refused() {
         let mut ledger = EvidenceLedger::default();
-        ["cyd", "ann", "bob", "cyd"].into_iter().for_each(|agent| ledger.add(subject(agent), &one()));
-        let mut restored = EvidenceLedger::restored(4, ledger.stored().collect()).unwrap();
-        restored.entries_max = 3;
-        restored.add(subject("dan"), &one());
-        assert_eq!(names(&restored), [("bob", 1), ("cyd", 2), ("dan", 1)]);
+        ["cyd", "ann", "bob", "cyd"].into_iter().for_each(|agent| ledger.add(subject(agent, "alice"), &one()));
+        for share_max in [3, 4] {
+            let mut restored = EvidenceLedger::restored(4, ledger.stored().collect()).unwrap();
+            (restored.entries_max, restored.share_max) = (3, share_max);
+            restored.add(subject("dan", "alice"), &one());
+            assert_eq!(names(&restored), [("bob", 1), ("cyd", 2), ("dan", 1)]);
+        }
 
         let with = |change: fn(&mut Vec<StoredEvidence>)| {
             let mut stored = ledger.stored().collect();
@@ -176,6 +228,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_restored_ledger_with_too_much_of_one_initiator_is_refused() {
+        let stored = |entries: u64| -> Vec<StoredEvidence> {
+            let of =
+                |added| StoredEvidence { subject: subject(&format!("s{added:05}"), "alice"), counts: one(), added };
+            (1..=entries).map(of).collect()
+        };
+        let share = EVIDENCE_SHARE_MAX as u64;
+        assert_eq!(EvidenceLedger::restored(share, stored(share)).map(|ledger| ledger.len()), Ok(EVIDENCE_SHARE_MAX));
+        let refused = EvidenceLedger::restored(share + 1, stored(share + 1)).err();
+        assert_eq!(refused, Some("the ledger holds too much evidence of one initiator"));
+    }
+
     fn names(ledger: &EvidenceLedger) -> Vec<(&str, u64)> {
         ledger.entries().map(|(subject, counts)| (subject.agent.as_str(), counts.runs)).collect()
     }
@@ -184,12 +249,12 @@ mod tests {
         EvidenceCounts { runs: 1, ..EvidenceCounts::default() }
     }
 
-    fn subject(agent: &str) -> EvidenceSubject {
+    fn subject(agent: &str, initiator: &str) -> EvidenceSubject {
         EvidenceSubject {
             domain: DomainName::try_new("algebra").unwrap(),
             agent: AgentId::try_new(agent).unwrap(),
             role: EvidenceRole::Panelist,
-            initiator: AgentId::try_new("alice").unwrap(),
+            initiator: AgentId::try_new(initiator).unwrap(),
         }
     }
 }

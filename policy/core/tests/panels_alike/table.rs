@@ -116,8 +116,8 @@ impl<'a> Table<'a> {
         if state != wanted {
             return Err(TestCaseError::fail(format!("record {seq}: {state:?}, should be {wanted:?}")));
         }
-        let (shown, expected) = (self.lane_state.evidence().entries(), self.reference.evidence());
-        let (shown, expected): (Vec<_>, Vec<_>) = (shown.collect(), expected.collect());
+        let (shown, expected): (Vec<_>, _) =
+            (self.lane_state.evidence().entries().collect(), self.reference.evidence());
         if shown != expected {
             return Err(TestCaseError::fail(format!("record {seq}: shown {shown:#?}, should be {expected:#?}")));
         }
@@ -288,7 +288,7 @@ fn seat_named(seat: usize) -> AgentId {
     agent(&format!("p{seat}"))
 }
 
-fn agent(name: &str) -> AgentId {
+pub(crate) fn agent(name: &str) -> AgentId {
     AgentId::try_new(name).expect("a name")
 }
 
