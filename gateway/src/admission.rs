@@ -228,7 +228,7 @@ impl Admission {
 
         let negotiation = check_envelope(&agent, &checked)?;
         context.belongs_to(&negotiation);
-        let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, &agent, &checked)?;
+        let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, (&agent, &negotiation), &checked)?;
         context.passed(metrics, Stage::Policy);
 
         let policy = pinned.as_ref().filter(|_| is_call_for_offers(&checked)).map(|pinned| pinned.policy.id.clone());

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::envelope::Address;
 use crate::evidence::{EvidenceSource, RUNS_MAX, Usage};
 use crate::ids::{AgentId, DomainName};
 use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
@@ -19,6 +20,10 @@ pub const KEEP_MAX: u32 = 16;
 pub const REVIEWERS_MAX: usize = 8;
 /// Most options of a choice; fewest are two.
 pub const OPTIONS_MAX: usize = 64;
+/// Most agents among whom seats are chosen: who they are, and what evidence said of them, stays with the panel.
+pub const CANDIDATES_MAX: usize = 256;
+/// Evidence of panels whose call names no domain, and is not addressed to one topic alone.
+pub const DOMAIN_GENERAL: &str = "general";
 /// Longest option, in characters.
 pub const OPTION_LEN_MAX: usize = 256;
 /// Longest separator of a set's elements, in characters.
@@ -212,6 +217,16 @@ pub struct ChooseSpec {
     pub newcomers: u32,
 }
 
+/// What `choose` came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeatChoice {
+    /// The best by evidence, and newcomers.
+    Chosen,
+    /// Everybody: too few have a reputation yet.
+    Trial,
+}
+
 /// What a seat, the ranker or a reviewer answers to an ask: exactly one of `answer`, `order` and `reviews`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PanelAnswer {
@@ -315,6 +330,14 @@ fn within(holds: bool, pointer: &str, expected: &'static str) -> Result<(), Pane
 }
 
 impl PanelSpec {
+    /// Under which name evidence of a panel of these rules is kept, whose call is addressed to these.
+    #[must_use]
+    pub fn domain_of(&self, to: &[Address]) -> DomainName {
+        let of_topic = if let [Address::Topic(topic)] = to { DomainName::try_new(topic.as_str()).ok() } else { None };
+        let general = || DomainName::try_new(DOMAIN_GENERAL).expect("a name");
+        self.domain.clone().or(of_topic).unwrap_or_else(general)
+    }
+
     /// Most seats a panel of these rules has.
     #[must_use]
     pub const fn seats_max(&self) -> usize {

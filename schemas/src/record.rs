@@ -186,6 +186,7 @@ pub struct Invitation {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub durable: bool,
     /// Under a policy that weighs reputation: the agent's, in parts per million, as evidence was when the call was admitted.
+    /// In a call to a panel that chooses its seats: likewise, and none of an agent without enough evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reputation: Option<u64>,
 }

@@ -8,6 +8,7 @@ use policy_core::panel::reputation::{PRIOR_RUNS, ReputationBasis, choose, reputa
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::evidence::{EvidenceCounts, EvidenceSource};
+use schemas::panel::ChooseSpec;
 use schemas::{AgentId, NegotiationId};
 
 use super::play::{PlayRules, PlayedRounds, SeatAnswer, SeatView, StubRanker, play};
@@ -197,7 +198,9 @@ pub fn best(evidence: &[EvidenceCounts], count: usize, panel: u64) -> Vec<usize>
     let known = |counts: &EvidenceCounts| reputation([(&caller, *counts)].into_iter(), basis);
     let candidates: Vec<(AgentId, Option<u64>)> =
         evidence.iter().enumerate().map(|(agent, counts)| (name(agent), known(counts))).collect();
-    let chosen = choose(&negotiation, count, 0, &candidates).seats;
+    let keep = u32::try_from(count).unwrap_or(u32::MAX);
+    let rule = ChooseSpec { keep, from: EvidenceSource::Own, min_runs: MIN_RUNS, newcomers: 0 };
+    let chosen = choose(&negotiation, &rule, &candidates).seats;
     (0..evidence.len()).filter(|agent| chosen.contains(&name(*agent))).collect()
 }
 

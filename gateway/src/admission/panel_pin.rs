@@ -1,10 +1,11 @@
 //! What a call to a panel must satisfy before it is pinned, and who takes part beside its seats
 //! (docs/spec/panel.md#pn-5).
 
+use policy_core::panel::reputation::{PRIOR_RUNS, ReputationBasis, choose};
 use schemas::control::{CallProtocol, ConsentEffect};
-use schemas::panel::{ANSWER_BYTES_MAX, PanelAnswer, PanelSpec, Ranker, check_panel};
+use schemas::panel::{ANSWER_BYTES_MAX, CANDIDATES_MAX, ChooseSpec, PanelAnswer, PanelSpec, Ranker, check_panel};
 use schemas::record::{Invitation, PinnedPanel, Qos};
-use schemas::{AgentId, Code, Refusal};
+use schemas::{AgentId, Code, Envelope, NegotiationId, Refusal};
 
 use crate::registry::Tables;
 
@@ -17,17 +18,46 @@ pub(super) fn check(rules: &PanelSpec) -> Result<(), Refusal> {
         Refusal::new(Code::NotAllowed, "the rules of the panel contradict themselves")
             .at(format!("/payload/panel{}", fault.pointer))
             .expecting(fault.expected)
-    })?;
-    if rules.choose.is_some() {
-        return Err(Refusal::new(Code::NotAllowed, "the exchange does not do this yet")
-            .at("/payload/panel/choose")
-            .expecting("a panel without it"));
-    }
-    Ok(())
+    })
 }
 
-/// Fewer seats than the call asks for open nothing.
-pub(super) fn check_seats(rules: &PanelSpec, seats: usize) -> Result<(), Refusal> {
+/// Most agents that a call to a panel invites, or chooses among.
+pub(super) fn invited_max(rules: &PanelSpec) -> usize {
+    if rules.choose.is_some() { CANDIDATES_MAX } else { rules.seats_max() }
+}
+
+/// Pins what evidence says of each of those among whom the seats are chosen (docs/spec/panel.md#pn-42): whatever becomes of the
+/// evidence, the fold chooses by what held here.
+pub(super) fn pin_reputations(
+    tables: &Tables,
+    from: &AgentId,
+    envelope: &Envelope,
+    rules: &PanelSpec,
+    invited: &mut [Invitation],
+) {
+    let Some(ChooseSpec { from: source, min_runs, .. }) = &rules.choose else { return };
+    let domain = rules.domain_of(&envelope.to);
+    let basis = ReputationBasis { from: source, own: from, min_runs: *min_runs, prior_runs: PRIOR_RUNS };
+    for invitation in invited {
+        invitation.reputation = tables.evidence.reputation(&domain, &invitation.agent, basis);
+    }
+}
+
+/// Fewer seats than the call asks for open nothing, nor do more than a panel has.
+pub(super) fn check_seats(
+    rules: &PanelSpec,
+    negotiation: &NegotiationId,
+    invited: &[Invitation],
+) -> Result<(), Refusal> {
+    let candidates = || invited.iter().map(|one| (one.agent.clone(), one.reputation)).collect::<Vec<_>>();
+    let chosen = rules.choose.as_ref().map(|rule| choose(negotiation, rule, &candidates()));
+    let seats = chosen.as_ref().map_or(invited.len(), |chosen| chosen.seats.len());
+    if seats > rules.seats_max() {
+        let detail = format!("the panel would have {seats} seats");
+        return Err(Refusal::new(Code::OutOfRange, detail)
+            .at("/envelope/to")
+            .expecting(format!("at most {} seats", rules.seats_max())));
+    }
     if seats >= usize::try_from(rules.min_seats).unwrap_or(usize::MAX) {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use schemas::payload::Cfp;
 use schemas::policy::{Gate, ReputationRule};
 use schemas::record::{Invitation, Pinned};
 use schemas::validate::Checked;
-use schemas::{AgentId, Code, Envelope, Payload, Policy, Refusal};
+use schemas::{AgentId, Code, Envelope, NegotiationId, Payload, Policy, Refusal};
 
 use super::invite::{self, Resolved};
 use super::panel_pin;
@@ -32,19 +32,22 @@ pub(super) fn pin(
     registry: &Registry,
     notes: &RequestNotes,
     metrics: &GatewayMetrics,
-    agent: &AgentId,
+    (agent, negotiation): (&AgentId, &NegotiationId),
     checked: &Checked,
 ) -> Result<Option<Arc<Pinned>>, Refusal> {
     if let Payload::Cfp(cfp) = &checked.message.payload {
         let task_policy = team_pin::task_policy(&registry.read().policies, cfp)?;
         let (PinnedPolicy { policy, digest }, resolved) = resolve(registry, agent, &checked.message.envelope, cfp)?;
         let (mut invited, left_out) = resolved.settle(agent, notes, metrics)?;
-        pin_reputations(&registry.read(), agent, &policy, &mut invited);
-        let panel = cfp.panel.as_deref().map(|rules| {
-            panel_pin::check_seats(rules, invited.len())?;
-            panel_pin::pin(&registry.read(), agent, rules, &invited).map(Box::new)
-        });
-        let panel = panel.transpose()?;
+        let tables = registry.read();
+        let panel = if let Some(rules) = cfp.panel.as_deref() {
+            panel_pin::pin_reputations(&tables, agent, &checked.message.envelope, rules, &mut invited);
+            panel_pin::check_seats(rules, negotiation, &invited)?;
+            Some(Box::new(panel_pin::pin(&tables, agent, rules, &invited)?))
+        } else {
+            pin_reputations(&tables, agent, &policy, &mut invited);
+            None
+        };
         Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy, panel })))
     } else if let Payload::Join(join) = &checked.message.payload {
         pin_mandate(registry, join.mandate.as_deref())
@@ -73,7 +76,7 @@ fn resolve(
     } else if cfp.team.is_some() {
         (CallProtocol::Team, schemas::team::INVITED_MAX)
     } else if let Some(rules) = &cfp.panel {
-        (CallProtocol::Panel, rules.seats_max())
+        (CallProtocol::Panel, panel_pin::invited_max(rules))
     } else {
         (CallProtocol::ContractNet, INVITED_MAX)
     };

@@ -15,7 +15,9 @@ const REVIEWERS: [&str; 2] = ["/payload/panel/review/by/0", "/payload/panel/revi
 #[tokio::test]
 async fn panels_that_cannot_be_are_refused_where_the_fault_is_and_never_logged() {
     let rig = start().await;
-    for (name, message, status, expected, pointer) in calls().into_iter().chain(reviewed_calls()) {
+    for (name, message, status, expected, pointer) in
+        calls().into_iter().chain(choosing_calls()).chain(reviewed_calls())
+    {
         let (found, body) = rig.send("alice", &message).await;
         assert_eq!((found, code(&body)), (status, expected), "{name}: {body}");
         assert_eq!(body["pointer"].as_str(), Some(pointer), "{name}: {body}");
@@ -88,7 +90,38 @@ fn calls() -> Vec<Row> {
         rules("8 no consent", ranker("deaf"), 403, "no_consent", RANKER),
         rules("8 a seat", ranker("bob"), 422, "not_allowed", RANKER),
         rules("10 a dot", json!({ "domain": "a.b" }), 422, "bad_format", "/payload/panel/domain"),
-        rules("not yet", json!({ "choose": { "keep": 2 } }), 422, "not_allowed", "/payload/panel/choose"),
+    ]
+}
+
+fn choosing_calls() -> Vec<Row> {
+    let row = |name: &'static str, rules: Value, status: u16, code: &'static str, pointer: &'static str| {
+        (name, call(rules), status, code, pointer)
+    };
+    vec![
+        row("nobody kept", json!({ "choose": { "keep": 0 } }), 422, "out_of_range", "/payload/panel/choose/keep"),
+        row("too many kept", json!({ "choose": { "keep": 33 } }), 422, "out_of_range", "/payload/panel/choose/keep"),
+        row(
+            "no panels needed",
+            json!({ "choose": { "keep": 2, "min_runs": 0 } }),
+            422,
+            "out_of_range",
+            "/payload/panel/choose/min_runs",
+        ),
+        row(
+            "nobody's panels",
+            json!({ "choose": { "keep": 2, "from": { "agents": [] } } }),
+            422,
+            "out_of_range",
+            "/payload/panel/choose/from/agents",
+        ),
+        row("none named", json!({ "choose": {} }), 422, "missing_field", "/payload/panel/choose/keep"),
+        row(
+            "5 a trial too small",
+            json!({ "choose": { "keep": 4 }, "min_seats": 3 }),
+            422,
+            "no_recipient",
+            "/envelope/to",
+        ),
     ]
 }
 
@@ -190,6 +223,26 @@ async fn a_call_to_a_panel_pins_its_seats_and_the_agents_that_rank_and_review() 
         assert_eq!(roles.ranker.as_ref().map(|one| one.agent.as_str()), pinned);
         let found: Vec<&str> = roles.reviewers.iter().map(|one| one.agent.as_str()).collect();
         assert_eq!(found, reviewers, "in the order of the call");
+    }
+}
+
+/// Nobody has a reputation, so everybody would have a seat.
+#[tokio::test]
+async fn a_trial_of_more_than_a_panel_seats_is_refused() {
+    let rig = start().await;
+    let names: Vec<String> = (0..=SEATS_MAX).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        rig.register(name).await;
+    }
+    let addresses: Vec<String> = names.iter().map(|name| format!("agent://{name}")).collect();
+    for (count, status) in [(SEATS_MAX + 1, 422), (SEATS_MAX, 202)] {
+        let mut message = call(json!({ "choose": { "keep": 1 } }));
+        message["envelope"]["to"] = json!(addresses[..count]);
+        let (found, body) = rig.send("alice", &message).await;
+        assert_eq!(found, status, "{count}: {body}");
+        if status == 422 {
+            assert_eq!((code(&body), body["pointer"].as_str()), ("out_of_range", Some("/envelope/to")));
+        }
     }
 }
 

@@ -75,6 +75,50 @@ async fn a_call_pins_the_reputation_of_each_of_the_invited_as_evidence_is_then()
 }
 
 #[tokio::test]
+async fn a_call_that_chooses_its_seats_pins_what_evidence_says_of_each_of_them_then() {
+    let rig = weighing().await;
+    let evidence = [entry("ann", "alice", 10, 20), entry("bob", "alice", 9, 90), entry("cyd", "dora", 99, 9)];
+    store(&rig, 0, 1, &evidence).await;
+    until(&rig, 3).await;
+    let call = |own: &str, rules: Value| {
+        let mut message = cfp("alice", own, &["agent://ann", "agent://bob", "agent://cyd"]);
+        message["payload"] = json!({ "act": "cfp", "task": "Which is prime?", "panel": rules });
+        message
+    };
+    for (own, rules) in [
+        ("own", json!({ "domain": "algebra", "choose": { "keep": 1 } })),
+        (
+            "doras",
+            json!({ "domain": "algebra", "choose": { "keep": 1, "from": { "agents": ["dora"] }, "min_runs": 99 } }),
+        ),
+        ("fewer", json!({ "domain": "algebra", "choose": { "keep": 1, "min_runs": 9 } })),
+        ("elsewhere", json!({ "domain": "zoology", "choose": { "keep": 1 } })),
+        ("general", json!({ "choose": { "keep": 1 } })),
+        ("all", json!({ "domain": "algebra" })),
+    ] {
+        let (status, body) = rig.send("alice", &call(own, rules)).await;
+        assert_eq!(status, 202, "{own}: {body}");
+    }
+    // One of them has a seat at most, so two are too many to ask for.
+    let picky = json!({ "domain": "algebra", "choose": { "keep": 1, "newcomers": 0 }, "min_seats": 2 });
+    let (status, body) = rig.send("alice", &call("picky", picky)).await;
+    assert_eq!((status, code(&body), body["pointer"].as_str()), (422, "no_recipient", Some("/envelope/to")), "{body}");
+
+    let logged = rig.logged().await;
+    let pinned = |own: &str| -> Vec<Option<u64>> {
+        let id = format!("alice~{own}");
+        let call = logged.iter().find(|message| message.negotiation.as_str() == id).expect("it is logged");
+        call.pinned.as_ref().unwrap().invited.iter().map(|invitation| invitation.reputation).collect()
+    };
+    assert_eq!(pinned("own"), [Some(1_500_000), None, None], "bob below min_runs, cyd in panels of others");
+    assert_eq!(pinned("doras"), [None, None, Some(174_311)], "(9 · 99 + 10 · 99) / (99 · 109)");
+    assert_eq!(pinned("fewer"), [Some(1_500_000), Some(5_263_157), None]);
+    for own in ["elsewhere", "general", "all"] {
+        assert_eq!(pinned(own), [None, None, None], "{own}");
+    }
+}
+
+#[tokio::test]
 async fn policies_that_weigh_reputation_are_whole_and_decide_no_tasks() {
     let rig = weighing().await;
     let faulty = [

@@ -8,6 +8,8 @@ mod script;
 
 #[path = "panels/board.rs"]
 mod board;
+#[path = "panels/choosing.rs"]
+mod choosing;
 #[path = "panels/course.rs"]
 mod course;
 #[path = "panels/evidence.rs"]

@@ -89,12 +89,21 @@ fn a_ranking_that_keeps_only_those_who_have_left_ends_the_panel_at_once() {
     let answers = [Who::Seat(0), Who::Seat(1)].map(|who| says(who, Deed::Answer(plan.clone())));
     let leaves = [Who::Seat(0), Who::Seat(1)].map(|who| says(who, Deed::Refuse));
     let moves = [&answers[..], &leaves, &[says(Who::Ranker, Deed::Order(vec![1]))]].concat();
-    let words = Table::play(&Case { seats: 2, rules, is_pinned: true, reply_ms: None, is_new: true, moves }).unwrap();
+    let words = Table::play(&Case {
+        seats: 2,
+        reputations: Vec::new(),
+        rules,
+        is_pinned: true,
+        reply_ms: None,
+        is_new: true,
+        moves,
+    })
+    .unwrap();
     assert!(words.contains("Plurality") && words.contains("silence"), "{words:?}");
 }
 
 /// Words of facts.
-const WANTED: [&str; 37] = [
+const WANTED: [&str; 39] = [
     "Consensus",
     "Plurality",
     "NoAnswer",
@@ -128,6 +137,8 @@ const WANTED: [&str; 37] = [
     "Malformed",
     "Unauthorized",
     "Ask",
+    "Chosen",
+    "Trial",
     "Finding",
     "found",
     "along",

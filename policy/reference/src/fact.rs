@@ -141,11 +141,12 @@ fn happened(event: &Event) -> Option<String> {
 
 /// A receipt. What a repeat is told beside its disposition depends on how much is remembered, and is left out.
 pub(crate) fn ack(negotiation: &NegotiationId, to: &AgentId, receipt: &Receipt) -> String {
-    let Receipt { ack_of, disposition, first, offer_id, award_no, step, turn, tasks, .. } = receipt;
+    let Receipt { ack_of, disposition, first, offer_id, seats, award_no, step, turn, tasks, .. } = receipt;
     match first {
         Some(first) => ack_again(negotiation, to, ack_of, *disposition, *first),
         None => {
             let told = format!("{negotiation} {to} ack {ack_of} {disposition:?} {offer_id:?} {award_no:?}");
+            let told = seats.iter().fold(told, |told, seats| format!("{told} seats {seats:?}"));
             step.iter().fold(told, |told, step| format!("{told} step {step} turn {turn:?} {tasks:?}"))
         }
     }

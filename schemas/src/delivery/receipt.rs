@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AwardNo, MsgId, OfferId};
+use crate::panel::SeatChoice;
 
 /// What became of a logged message (docs/spec/messages.md#dispositions).
 #[derive(
@@ -86,6 +87,9 @@ pub struct Receipt {
     /// For a call: how many were left out ([`crate::record::Pinned::left_out`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u32>,
+    /// For a call to a panel that chooses its seats: who they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seats: Option<SeatChoice>,
     /// For `committed` and `revoked`: the award.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub award_no: Option<AwardNo>,
@@ -111,6 +115,7 @@ impl Receipt {
             offer_id: None,
             invited: None,
             left_out: None,
+            seats: None,
             award_no: None,
             step: None,
             turn: None,
@@ -122,10 +127,11 @@ impl Receipt {
     /// the next delivery to its sender, unless the sender asked for it.
     #[must_use]
     pub fn is_bare(&self) -> bool {
-        let Self { ack_of: _, disposition, first, offer_id: _, invited, left_out, award_no, step, turn, tasks } = self;
+        let Self { ack_of: _, disposition, first, offer_id: _, invited, left_out, seats, award_no, step, turn, tasks } =
+            self;
         let numbers = [invited, left_out, step, turn];
         let has_numbers = numbers.into_iter().any(Option::is_some) || !tasks.is_empty();
-        let says_more = first.is_some() || award_no.is_some() || has_numbers;
+        let says_more = first.is_some() || seats.is_some() || award_no.is_some() || has_numbers;
         *disposition == Disposition::Ok && !says_more
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
 use schemas::envelope::Envelope;
 use schemas::ids::Capability;
+use schemas::panel::SeatChoice;
 use schemas::payload::{INTEGER_MAX, Offer};
 use schemas::record::Qos;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
@@ -87,6 +88,10 @@ pub(crate) trait ProtocolRules {
     }
     /// The change that was just made; absent where the negotiation is over.
     fn receipt_change(&self) -> Option<ReceiptChange> {
+        None
+    }
+    /// What choosing its seats came to, of a panel that does.
+    fn seat_choice(&self) -> Option<SeatChoice> {
         None
     }
     /// Does what follows.
@@ -193,6 +198,7 @@ pub(crate) trait ProtocolRules {
             offer_id: is_offer.then_some(OfferId(seen.position)),
             invited: is_call.then(|| u32::try_from(self.invited()).unwrap_or(u32::MAX)),
             left_out: is_call.then_some(self.header().left_out),
+            seats: self.seat_choice().filter(|_| is_call),
             award_no: seen.award_no,
             ..Receipt::new(seen.msg_id.clone(), disposition)
         }

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{Disposition, Notification, Outcome, PanelCalls, ProgressReport, Stopped};
 use schemas::evidence::Usage;
-use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, check_panel};
+use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, SeatChoice, check_panel};
 use schemas::record::Qos;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::phase::{PanelTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Ruling};
-use crate::panel::decision::SelectedBy;
+use crate::panel::decision::{ChoiceRecord, SelectedBy};
 use crate::protocol::{Phase, Protocol};
 
 use finding::Ending;
@@ -69,6 +69,8 @@ pub(crate) struct Panel {
     task: Option<Arc<str>>,
     /// Where the call stands.
     called_at: schemas::Position,
+    /// Under `choose`: among whom the seats were chosen.
+    choice: Option<Box<ChoiceRecord>>,
     /// The initiator, then everybody else in the order of their ids.
     members: Vec<PanelMember>,
     /// [`Phase::Asking`], [`Phase::Ranking`], [`Phase::Reviewing`] or [`Phase::Ended`].
@@ -210,6 +212,10 @@ impl ProtocolRules for Panel {
 
     fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
         None
+    }
+
+    fn seat_choice(&self) -> Option<SeatChoice> {
+        self.choice.as_ref().map(|choice| choice.seats)
     }
 
     fn follow(&mut self, speaker: MemberIndex, action: PanelAction, context: &mut InputContext<'_>) {
@@ -396,6 +402,10 @@ impl Panel {
         )?;
         ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
         members.iter().try_for_each(|one| one.party.check())?;
+        ensure(
+            self.choice.is_some() == self.rules.choose.is_some(),
+            "seats were chosen where the rules do not say so, or the reverse",
+        )?;
         check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
         let is_role = |place: MemberIndex, role| members.get(usize::from(place)).is_some_and(|one| one.role == role);
         let (is_seat, is_reviewer) =

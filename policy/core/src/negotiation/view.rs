@@ -1,6 +1,7 @@
 //! What a participant may see of a negotiation, filtered by role (docs/spec/messages.md#ms-43).
 
 use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
+use schemas::panel::SeatChoice;
 use schemas::payload::Terms;
 use schemas::team::{Conclusion, Floor, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, WireTime};
@@ -85,6 +86,9 @@ pub struct PanelView {
     /// Rounds of answers at most; 0 once it has ended.
     #[serde(skip_serializing_if = "is_zero")]
     pub rounds: u32,
+    /// Where its seats were chosen: what that came to; the initiator only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seats: Option<SeatChoice>,
     /// Seats asked in this round; the initiator only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u32>,
@@ -263,7 +267,7 @@ impl NegotiationView {
 impl PanelView {
     /// Of a panel that has ended.
     fn of_ended(end: &PanelEnd) -> Self {
-        Self { rounds: 0, asked: None, replied: None, detail: end.detail.as_deref().map(str::to_owned) }
+        Self { rounds: 0, seats: None, asked: None, replied: None, detail: end.detail.as_deref().map(str::to_owned) }
     }
 }
 

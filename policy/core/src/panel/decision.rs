@@ -2,6 +2,7 @@
 
 use schemas::delivery::{Outcome, Stopped};
 use schemas::ids::{Position, ordered_position};
+use schemas::panel::SeatChoice;
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,9 @@ pub struct PanelDecision {
     pub calls: PanelCallsRecord,
     /// Head of the hash chain over the negotiation's inputs.
     pub chain: Digest,
+    /// Under `choose`: among whom the seats were chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<ChoiceRecord>,
     /// The deciding round.
     pub decided: u32,
     /// Where evidence of it belongs.
@@ -47,6 +51,24 @@ pub struct PanelDecision {
     pub selection: Option<SelectionRecord>,
     /// What ended it.
     pub stopped: Stopped,
+}
+
+/// Among whom the seats of a panel were chosen (docs/spec/panel.md#pn-42).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoiceRecord {
+    /// Those that could be invited, in the order of their ids.
+    pub candidates: Vec<CandidateRecord>,
+    /// Whether the seats are the best of them, or all.
+    pub seats: SeatChoice,
+}
+
+/// One that could be invited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CandidateRecord {
+    /// Its agent.
+    pub agent: AgentId,
+    /// In parts per million, as the call pins it; none without enough evidence.
+    pub reputation: Option<u64>,
 }
 
 /// Asks sent, and answers to them.

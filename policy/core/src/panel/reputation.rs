@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use schemas::evidence::{EvidenceCounts, EvidenceSource};
+use schemas::panel::{ChooseSpec, SeatChoice};
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, Digest, NegotiationId};
 
@@ -70,8 +71,8 @@ fn smoothed(counts: &EvidenceCounts, prior_runs: u32) -> u64 {
 pub struct RecommendedSeats {
     /// In the order of their ids.
     pub seats: Vec<AgentId>,
-    /// Too few have shown enough: everybody is recommended, to learn about them.
-    pub is_trial: bool,
+    /// Everybody is recommended where too few have shown enough, to learn about them.
+    pub choice: SeatChoice,
 }
 
 /// The `keep` of highest reputation, and `newcomers` of those that have none, drawn by a hash of the negotiation. Everybody
@@ -79,26 +80,26 @@ pub struct RecommendedSeats {
 #[must_use]
 pub fn choose(
     negotiation: &NegotiationId,
-    keep: usize,
-    newcomers: usize,
+    rule: &ChooseSpec,
     candidates: &[(AgentId, Option<u64>)],
 ) -> RecommendedSeats {
     let hash = |agent: &AgentId| Digest::of_parts(&[negotiation.as_str().as_bytes(), agent.as_str().as_bytes()]);
     let known = candidates.iter().filter_map(|(agent, reputation)| Some((Reverse((*reputation)?), hash(agent), agent)));
     let mut known: Vec<_> = known.collect();
-    let is_trial = known.len() < keep;
-    let mut seats: Vec<AgentId> = if is_trial {
-        candidates.iter().map(|(agent, _)| agent.clone()).collect()
+    let [keep, newcomers] = [rule.keep, rule.newcomers].map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    let (choice, mut seats) = if known.len() < keep {
+        (SeatChoice::Trial, candidates.iter().map(|(agent, _)| agent.clone()).collect::<Vec<_>>())
     } else {
         known.sort_unstable();
         let new = candidates.iter().filter(|(_, reputation)| reputation.is_none());
         let mut new: Vec<_> = new.map(|(agent, _)| (hash(agent), agent)).collect();
         new.sort_unstable();
         let kept = known.into_iter().take(keep).map(|(_, _, agent)| agent);
-        kept.chain(new.into_iter().take(newcomers).map(|(_, agent)| agent)).cloned().collect()
+        let chosen = kept.chain(new.into_iter().take(newcomers).map(|(_, agent)| agent));
+        (SeatChoice::Chosen, chosen.cloned().collect())
     };
     seats.sort_unstable();
-    RecommendedSeats { seats, is_trial }
+    RecommendedSeats { seats, choice }
 }
 
 #[cfg(test)]
@@ -154,19 +155,19 @@ mod tests {
             [("ann", Some(2)), ("bob", None), ("cyd", Some(3)), ("dan", Some(1)), ("eve", None)]
                 .map(|(name, reputation)| (agent(name), reputation))
                 .into();
-        let chosen = choose(&negotiation, 2, 1, &candidates);
-        assert!(!chosen.is_trial);
+        let chosen = choose(&negotiation, &rule(2, 1), &candidates);
+        assert_eq!(chosen.choice, SeatChoice::Chosen);
         let known: Vec<&str> =
             chosen.seats.iter().map(AgentId::as_str).filter(|name| !["bob", "eve"].contains(name)).collect();
         assert_eq!((known, chosen.seats.len()), (vec!["ann", "cyd"], 3));
-        assert_eq!(choose(&negotiation, 3, 0, &candidates).seats, ["ann", "cyd", "dan"].map(agent));
-        let trial = choose(&negotiation, 4, 0, &candidates);
-        assert_eq!((trial.is_trial, trial.seats.len()), (true, 5));
+        assert_eq!(choose(&negotiation, &rule(3, 0), &candidates).seats, ["ann", "cyd", "dan"].map(agent));
+        let trial = choose(&negotiation, &rule(4, 0), &candidates);
+        assert_eq!((trial.choice, trial.seats.len()), (SeatChoice::Trial, 5));
 
         let drawn = |number: usize| {
             let negotiation = NegotiationId::try_new(&format!("alice~panel-{number}")).unwrap();
             let equal: Vec<_> = candidates.iter().map(|(name, _)| (name.clone(), Some(7))).collect();
-            (choose(&negotiation, 1, 0, &equal).seats, choose(&negotiation, 1, 1, &candidates).seats)
+            (choose(&negotiation, &rule(1, 0), &equal).seats, choose(&negotiation, &rule(1, 1), &candidates).seats)
         };
         let draws: Vec<_> = (0..64).map(drawn).collect();
         let distinct = |mut names: Vec<Vec<AgentId>>| {
@@ -176,6 +177,10 @@ mod tests {
         };
         assert_eq!(distinct(draws.iter().map(|(equal, _)| equal.clone()).collect()), 5, "ties are drawn");
         assert_eq!(distinct(draws.iter().map(|(_, new)| new.clone()).collect()), 2, "newcomers are drawn");
+    }
+
+    fn rule(keep: u32, newcomers: u32) -> ChooseSpec {
+        ChooseSpec { keep, from: EvidenceSource::Own, min_runs: 10, newcomers }
     }
 
     fn agent(name: &str) -> AgentId {

@@ -6,7 +6,7 @@ use policy_core::lane::RULES_VERSION;
 use policy_core::{Event, PanelDecision, preset};
 use schemas::Act;
 use schemas::delivery::{Ask, Finding, Notification, ProgressReport};
-use schemas::record::{EngineEvent, Entry, Invitation, PinnedPanel, Qos};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, PinnedPanel, Qos};
 use serde_json::{Value, json};
 
 use crate::script::{INITIATOR, Script, agent, pinned};
@@ -49,13 +49,35 @@ impl Board {
         envelope: Value,
         roles: Option<PinnedPanel>,
     ) -> Vec<String> {
+        let candidates: Vec<(&str, Option<u64>)> = seats.iter().map(|seat| (*seat, None)).collect();
+        let (message, pinned) = self.called(&candidates, change, payload, envelope, roles);
+        self.fold_call(message, pinned)
+    }
+
+    /// A call as a gateway admits it, with what evidence says of each of those addressed.
+    pub(crate) fn called(
+        &mut self,
+        candidates: &[(&str, Option<u64>)],
+        change: Value,
+        payload: Value,
+        envelope: Value,
+        roles: Option<PinnedPanel>,
+    ) -> (AdmittedMessage, Pinned) {
         let mut rules = json!({"asking": "all", "answer_ms": ANSWER_MS});
         merge(&mut rules, change);
         let mut call = json!({"panel": rules, "task": "Which is prime?"});
         merge(&mut call, payload);
-        let mut message = self.script.message(INITIATOR, Act::Cfp, call, envelope);
-        let mut pinned = pinned(preset("medium").expect("a preset"), seats);
+        let message = self.script.message(INITIATOR, Act::Cfp, call, envelope);
+        let names: Vec<&str> = candidates.iter().map(|(name, _)| *name).collect();
+        let mut pinned = pinned(preset("medium").expect("a preset"), &names);
+        for one in &mut pinned.invited {
+            one.reputation = candidates.iter().find(|(name, _)| *name == one.agent.as_str()).and_then(|found| found.1);
+        }
         pinned.panel = roles.map(Box::new);
+        (message, pinned)
+    }
+
+    pub(crate) fn fold_call(&mut self, mut message: AdmittedMessage, pinned: Pinned) -> Vec<String> {
         message.pinned = Some(Arc::new(pinned));
         self.script.fold(0, vec![Entry::Message(message)])
     }

@@ -11,6 +11,7 @@ use schemas::{Act, Lane};
 use serde_json::{Value, json};
 
 use crate::board::{ANSWER_MS, Board, SEATS, invitation};
+use crate::choosing::chosen_and_on_trial;
 use crate::golden::{self, GoldenLog, Logged};
 use crate::legality::{ROWS, choosing};
 use crate::restored::{played, played_with_reviews};
@@ -69,6 +70,7 @@ fn plays() -> Vec<Board> {
         board
     }));
     plays.push(played_with_reviews());
+    plays.extend(chosen_and_on_trial());
     plays
 }
 

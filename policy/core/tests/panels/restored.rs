@@ -6,10 +6,13 @@ use schemas::{Act, Lane};
 use serde_json::json;
 
 use crate::board::{Board, SEATS, invitation};
+use crate::choosing::chosen_and_on_trial;
 
 #[test]
 fn the_same_records_give_the_same_effects_from_any_snapshot_on() {
-    for board in [played(json!({"kind": "exact"})), played(json!({"kind": "bleu"})), played_with_reviews()] {
+    let [chosen, on_trial] = chosen_and_on_trial();
+    let played = [played(json!({"kind": "exact"})), played(json!({"kind": "bleu"})), played_with_reviews()];
+    for board in played.into_iter().chain([chosen, on_trial]) {
         let log = board.script.log();
         for cut in 0..=log.len() {
             let mut steady = LaneState::new(Lane(0), Limits::default());

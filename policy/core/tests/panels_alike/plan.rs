@@ -16,6 +16,8 @@ pub(crate) const REVIEWERS: [&str; 3] = ["v", "o", "w"];
 pub(crate) struct Case {
     /// Seats; too few in rare cases.
     pub(crate) seats: usize,
+    /// What evidence says of each seat.
+    pub(crate) reputations: Vec<Option<u64>>,
     /// The rules, as the call carries them.
     pub(crate) rules: Value,
     /// Whether a gateway has pinned the ranker and the reviewers.
@@ -98,14 +100,14 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     let seats = prop_oneof![1 => Just(0), 2 => 1..3_usize, 20 => 3..=SEATS_MAX];
     let reply_ms = option::weighted(0.15, prop_oneof![8 => 20_u64..600, 1 => Just(0_u64)]);
     let flags = (prop::bool::weighted(0.95), prop::bool::weighted(0.97));
-    (seats, rules(), flags, reply_ms, vec(any_move(), 5..70)).prop_map(
-        |(seats, rules, (is_pinned, is_new), reply_ms, moves)| Case {
-            seats,
-            rules,
-            is_pinned,
-            reply_ms,
-            is_new,
-            moves,
+    let reputation = option::weighted(0.7, prop_oneof![2 => Just(1_000_000), 3 => 0_u64..2_000_000]);
+    let choice = (vec(reputation, SEATS_MAX), option::weighted(0.2, (1_u32..6, 0_u32..3)));
+    (seats, rules(), flags, reply_ms, (vec(any_move(), 5..70), choice)).prop_map(
+        |(seats, mut rules, (is_pinned, is_new), reply_ms, (moves, (reputations, choose)))| {
+            if let Some((keep, newcomers)) = choose {
+                rules["choose"] = json!({"keep": keep, "newcomers": newcomers});
+            }
+            Case { seats, reputations, rules, is_pinned, reply_ms, is_new, moves }
         },
     )
 }

@@ -139,14 +139,16 @@ impl<'a> Table<'a> {
         let mut payload = json!({"task": "How many?", "panel": self.case.rules});
         self.case.reply_ms.into_iter().for_each(|ms| payload["reply_within_ms"] = json!(ms));
         let mut message = self.message(&agent("p0"), Act::Cfp, payload, false);
-        let invitation = |agent: AgentId, qos| Invitation { agent, qos, durable: false, reputation: None };
+        let invitation = |agent: AgentId, qos, reputation| Invitation { agent, qos, durable: false, reputation };
         // One seat is told everything once only.
         let qos = |seat: usize| if seat == 3 { Qos::BestEffort } else { Qos::AtLeastOnce };
-        let invited = (1..=self.case.seats).rev().map(|seat| invitation(seat_named(seat), qos(seat))).collect();
+        let reputation = |seat: usize| self.case.reputations.get(seat - 1).copied().flatten();
+        let invited = (1..=self.case.seats).rev();
+        let invited = invited.map(|seat| invitation(seat_named(seat), qos(seat), reputation(seat))).collect();
         let policy = preset("medium").expect("a preset");
         let reviewers = REVIEWERS.iter().filter(|_| self.case.is_pinned);
-        let reviewers = reviewers.map(|name| invitation(agent(name), Qos::AtLeastOnce)).collect();
-        let ranker = self.case.is_pinned.then(|| invitation(agent("q"), Qos::AtLeastOnce));
+        let reviewers = reviewers.map(|name| invitation(agent(name), Qos::AtLeastOnce, None)).collect();
+        let ranker = self.case.is_pinned.then(|| invitation(agent("q"), Qos::AtLeastOnce, None));
         message.pinned = Some(Arc::new(Pinned {
             policy_digest: policy.digest().expect("integers and texts"),
             policy: Arc::new(policy),

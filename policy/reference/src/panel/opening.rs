@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use schemas::delivery::{Disposition, PanelCalls, Receipt};
 use schemas::evidence::Usage;
 use schemas::ids::DomainName;
-use schemas::panel::{Asking, PanelSpec, Ranker, check_panel};
+use schemas::panel::{Asking, PanelSpec, Ranker, SeatChoice, check_panel};
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Message, Pinned};
-use schemas::{Address, AgentId, Digest, Timestamp};
+use schemas::{Address, AgentId, Digest, NegotiationId, Timestamp};
 
-use super::{Panel, Panelist};
+use super::{Panel, Panelist, hash};
 use crate::Moment;
 use crate::alternating_offers::opening::NotUnderstood;
 use crate::contract_net::{Said, count};
@@ -34,18 +34,23 @@ pub(super) fn open(
     if let Some(pointer) = contradiction(cfp, &rules) {
         return Err(NotUnderstood { reason: "invalid_panel", pointer: Some(pointer) });
     }
-    let mut seats: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
-    seats.retain(|agent| *agent != message.from);
-    seats.sort();
-    seats.dedup();
+    let mut candidates: Vec<(AgentId, Option<u64>)> =
+        pinned.invited.iter().map(|one| (one.agent.clone(), one.reputation)).collect();
+    candidates.retain(|(agent, _)| *agent != message.from);
+    candidates.sort();
+    candidates.dedup_by(|one, other| one.0 == other.0);
+    if rules.choose.is_some() && candidates.len() > 256 {
+        return Err("too_many_parties".into());
+    }
+    let (seats, choice) = seats(&rules, &message.negotiation, &candidates);
     if count(seats.len()) < rules.min_seats {
         return Err("no_recipient".into());
     }
     if seats.len() > rules.seats_max() {
         return Err("too_many_parties".into());
     }
-    let ranker = ranker(&rules, message, pinned, &seats)?;
-    let reviewers = reviewers(&rules, message, pinned, &seats)?;
+    let ranker = ranker(&rules, message, pinned, &candidates)?;
+    let reviewers = reviewers(&rules, message, pinned, &candidates)?;
     let ends_by = ends_by(&rules, seats.len(), cfp, decoded, moment.now)
         .filter(|ends_by| *ends_by > moment.now && *ends_by <= moment.now.plus_ms(DAY_MS))
         .ok_or("bad_deadline")?;
@@ -74,14 +79,14 @@ pub(super) fn open(
         shown: Vec::new(),
         seats,
     };
-    acknowledge(&mut panel, message, decoded);
+    acknowledge(&mut panel, message, decoded, choice);
     panel.begin_round(panel.seats.clone(), panel.seats.len(), moment);
     Ok(panel)
 }
 
-fn acknowledge(panel: &mut Panel, message: &AdmittedMessage, decoded: &Message) {
+fn acknowledge(panel: &mut Panel, message: &AdmittedMessage, decoded: &Message, seats: Option<SeatChoice>) {
     let msg_id = decoded.envelope.msg_id.clone();
-    let receipt = Receipt::new(msg_id.clone(), Disposition::Ok);
+    let receipt = Receipt { seats, ..Receipt::new(msg_id.clone(), Disposition::Ok) };
     panel.facts.push(fact::ack(&panel.id, &panel.initiator, &receipt));
     if panel.is_public {
         panel.facts.push(fact::notice_called(&panel.id));
@@ -103,9 +108,35 @@ fn contradiction(cfp: &Cfp, rules: &PanelSpec) -> Option<String> {
         (cfp.policy.is_some(), "/payload/policy"),
         (!cfp.gates.is_empty(), "/payload/gates"),
         (cfp.documents.is_some(), "/payload/documents"),
-        (rules.choose.is_some(), "/payload/panel/choose"),
     ];
     beside.into_iter().find(|(is_there, _)| *is_there).map(|(_, pointer)| pointer.to_owned())
+}
+
+/// Who has a seat: each candidate that fewer than so many others come before.
+fn seats(
+    rules: &PanelSpec,
+    negotiation: &NegotiationId,
+    candidates: &[(AgentId, Option<u64>)],
+) -> (Vec<AgentId>, Option<SeatChoice>) {
+    let all = || candidates.iter().map(|(agent, _)| agent.clone());
+    let Some(rule) = &rules.choose else { return (all().collect(), None) };
+    if count(candidates.iter().filter(|(_, reputation)| reputation.is_some()).count()) < rule.keep {
+        return (all().collect(), Some(SeatChoice::Trial));
+    }
+    let drawn = |agent: &AgentId| hash(&[negotiation.as_str().as_bytes(), agent.as_str().as_bytes()]);
+    let is_kept = |(agent, reputation): &&(AgentId, Option<u64>)| {
+        let comes_before = |(other, known): &&(AgentId, Option<u64>)| match (known, reputation) {
+            (Some(known), Some(reputation)) => {
+                known > reputation || (known == reputation && drawn(other) < drawn(agent))
+            }
+            (None, None) => drawn(other) < drawn(agent),
+            _ => false,
+        };
+        let before = count(candidates.iter().filter(comes_before).count());
+        before < if reputation.is_some() { rule.keep } else { rule.newcomers }
+    };
+    let kept = candidates.iter().filter(is_kept).map(|(agent, _)| agent.clone());
+    (kept.collect(), Some(SeatChoice::Chosen))
 }
 
 /// A ranking agent other than the initiator: pinned, and without a seat.
@@ -113,13 +144,13 @@ fn ranker(
     rules: &PanelSpec,
     message: &AdmittedMessage,
     pinned: &Pinned,
-    seats: &[AgentId],
+    candidates: &[(AgentId, Option<u64>)],
 ) -> Result<Option<AgentId>, NotUnderstood> {
     let Some(Ranker::Agent { agent, .. }) = rules.select.as_ref().map(|select| &select.ranker) else { return Ok(None) };
     let is_pinned = pinned.panel.iter().flat_map(|panel| &panel.ranker).any(|one| one.agent == *agent);
     if *agent == message.from {
         Ok(None)
-    } else if is_pinned && !seats.contains(agent) {
+    } else if is_pinned && candidates.iter().all(|(candidate, _)| candidate != agent) {
         Ok(Some(agent.clone()))
     } else {
         let pointer = Some("/payload/panel/select/ranker/agent".to_owned());
@@ -132,14 +163,15 @@ fn reviewers(
     rules: &PanelSpec,
     message: &AdmittedMessage,
     pinned: &Pinned,
-    seats: &[AgentId],
+    candidates: &[(AgentId, Option<u64>)],
 ) -> Result<Vec<AgentId>, NotUnderstood> {
     let by = rules.review.as_ref().map_or(&[][..], |review| &review.by);
     for (index, agent) in by.iter().enumerate() {
         let is_pinned = pinned.panel.iter().flat_map(|panel| &panel.reviewers).any(|one| one.agent == *agent);
         let ranks = matches!(rules.select.as_ref().map(|select| &select.ranker),
             Some(Ranker::Agent { agent: ranker, .. }) if ranker == agent);
-        if !is_pinned || ranks || *agent == message.from || seats.contains(agent) {
+        let is_candidate = candidates.iter().any(|(candidate, _)| candidate == agent);
+        if !is_pinned || ranks || *agent == message.from || is_candidate {
             let pointer = Some(format!("/payload/panel/review/by/{index}"));
             return Err(NotUnderstood { reason: "no_recipient", pointer });
         }

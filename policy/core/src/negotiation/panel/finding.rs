@@ -64,6 +64,7 @@ pub(super) fn ending(
         at: context.now,
         calls: PanelCallsRecord { answered, answers, ranks, reviews },
         chain: panel.header.chain,
+        choice: panel.choice.as_deref().cloned(),
         domain: panel.rules.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         decided: round.number,
         evidence: is_evidence,

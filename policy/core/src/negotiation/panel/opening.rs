@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use schemas::delivery::PanelCalls;
 use schemas::evidence::Usage;
-use schemas::ids::DomainName;
-use schemas::panel::{Asking, PanelSpec, Ranker, check_panel};
+use schemas::panel::{Asking, CANDIDATES_MAX, PanelSpec, Ranker, check_panel};
 use schemas::policy::TIMER_MS_MAX;
 use schemas::record::{Invitation, PinnedPanel};
-use schemas::{Address, AgentId, Digest, Timestamp};
+use schemas::{AgentId, Digest, Timestamp};
 
 use super::{MemberRole, POLICY_WORD, Panel, PanelMember};
 use crate::negotiation::alternating_offers::opening::Unfit;
@@ -16,10 +15,9 @@ use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, lifetime_ms, reply_by};
 use crate::panel::count::quorum;
+use crate::panel::decision::{CandidateRecord, ChoiceRecord};
+use crate::panel::reputation::{RecommendedSeats, choose};
 use crate::protocol::{Phase, Protocol};
-
-/// The domain of a call that names none, and is not addressed to one topic alone.
-const DOMAIN_GENERAL: &str = "general";
 
 /// Opens the panel and asks its first wave; `share` gives the shared form of an agent's name.
 ///
@@ -35,23 +33,28 @@ pub(crate) fn open(
         return Err(Unfit::plain(NotUnderstoodReason::BadRound));
     }
     check(opening, spec)?;
-    let seats = opening.invited();
+    let invited = opening.invited();
+    let (seats, choice) = seated(opening, spec, &invited)?;
     if seats.len() < usize::try_from(spec.min_seats).unwrap_or(usize::MAX) {
         return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
     }
     if seats.len() > spec.seats_max() {
         return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
     }
-    let members = members(opening, spec, &seats, share)?;
+    let members = members(opening, spec, (&seats, &invited), share)?;
     let ends_by = ends_by(opening, spec, seats.len(), context.now)?;
-    let rules = PanelSpec { domain: Some(domain(opening, spec)), ..spec.clone() };
+    let rules = PanelSpec { domain: Some(spec.domain_of(&opening.envelope.to)), ..spec.clone() };
     let rules_digest = Digest::of(&rules).expect("rules are integers and texts");
+    let mut header = opening.header(ends_by, context.now);
+    let not_chosen = u32::try_from(invited.len() - seats.len()).unwrap_or(u32::MAX);
+    header.left_out = header.left_out.saturating_add(not_chosen);
     let mut panel = Panel {
-        header: opening.header(ends_by, context.now),
+        header,
         rules: Box::new(rules),
         rules_digest,
         task: opening.cfp.task.as_deref().map(Arc::from),
         called_at: context.position,
+        choice,
         members,
         phase: Phase::Asking,
         rounds: Vec::new(),
@@ -85,8 +88,6 @@ fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
         (cfp.policy.is_some(), "/payload/policy"),
         (!cfp.gates.is_empty(), "/payload/gates"),
         (cfp.documents.is_some(), "/payload/documents"),
-        // Not in force yet.
-        (spec.choose.is_some(), "/payload/panel/choose"),
     ];
     match others.into_iter().find(|(is_there, _)| *is_there) {
         Some((_, pointer)) => Err(invalid(pointer.to_owned())),
@@ -94,13 +95,34 @@ fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
     }
 }
 
-/// The initiator, then everybody else in the order of their ids.
+/// Who gets a seat: all that are invited, or under `choose` those of them whom evidence recommends
+/// (docs/spec/panel.md#pn-42).
+fn seated<'a>(
+    opening: &Opening<'_>,
+    spec: &PanelSpec,
+    invited: &[&'a Invitation],
+) -> Result<(Vec<&'a Invitation>, Option<Box<ChoiceRecord>>), Unfit> {
+    let Some(rule) = &spec.choose else { return Ok((invited.to_vec(), None)) };
+    if invited.len() > CANDIDATES_MAX {
+        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
+    }
+    let candidate = |one: &&Invitation| (one.agent.clone(), one.reputation);
+    let candidates: Vec<_> = invited.iter().map(candidate).collect();
+    let RecommendedSeats { seats, choice } = choose(&opening.id, rule, &candidates);
+    let is_seat = |one: &&Invitation| seats.binary_search(&one.agent).is_ok();
+    let record = |(agent, reputation)| CandidateRecord { agent, reputation };
+    let record = ChoiceRecord { candidates: candidates.into_iter().map(record).collect(), seats: choice };
+    Ok((invited.iter().copied().filter(is_seat).collect(), Some(Box::new(record))))
+}
+
+/// The initiator, then everybody else in the order of their ids. Who could have been given a seat does not rank or review.
 fn members(
     opening: &Opening<'_>,
     spec: &PanelSpec,
-    seats: &[&Invitation],
+    (seats, candidates): (&[&Invitation], &[&Invitation]),
     mut share: impl FnMut(&AgentId) -> AgentId,
 ) -> Result<Vec<PanelMember>, Unfit> {
+    let is_candidate = |agent: &AgentId| candidates.iter().any(|candidate| candidate.agent == *agent);
     let mut others: Vec<PanelMember> = seats.iter().map(|seat| invited(seat, MemberRole::Seat, &mut share)).collect();
     if let Some(Ranker::Agent { agent, .. }) = spec.select.as_ref().map(|select| &select.ranker)
         && *agent != opening.initiator
@@ -108,14 +130,16 @@ fn members(
         let pointer = || Some("/payload/panel/select/ranker/agent".to_owned());
         let unfit = || Unfit { reason: NotUnderstoodReason::NoRecipient, pointer: pointer() };
         let pinned = opening.pinned.panel.as_deref().and_then(|PinnedPanel { ranker, .. }| ranker.as_ref());
-        let pinned = pinned.filter(|pinned| pinned.agent == *agent && seats.iter().all(|seat| seat.agent != *agent));
+        let pinned = pinned.filter(|pinned| pinned.agent == *agent && !is_candidate(agent));
         others.push(invited(pinned.ok_or_else(unfit)?, MemberRole::Ranker, &mut share));
     }
     for (index, agent) in spec.review.iter().flat_map(|review| &review.by).enumerate() {
         let reason = NotUnderstoodReason::NoRecipient;
         let unfit = || Unfit { reason, pointer: Some(format!("/payload/panel/review/by/{index}")) };
         let pinned = opening.pinned.panel.iter().flat_map(|panel| &panel.reviewers).find(|one| one.agent == *agent);
-        let is_free = *agent != opening.initiator && others.iter().all(|other| other.party.agent != *agent);
+        let is_free = *agent != opening.initiator
+            && !is_candidate(agent)
+            && others.iter().all(|other| other.party.agent != *agent);
         let pinned = pinned.filter(|_| is_free).ok_or_else(unfit)?;
         others.push(invited(pinned, MemberRole::Reviewer, &mut share));
     }
@@ -127,16 +151,6 @@ fn members(
 
 fn invited(invitation: &Invitation, role: MemberRole, share: &mut impl FnMut(&AgentId) -> AgentId) -> PanelMember {
     PanelMember::new(share(&invitation.agent), role, invitation.qos, invitation.durable)
-}
-
-/// Where evidence of the panel belongs (docs/spec/panel.md#pn-4).
-fn domain(opening: &Opening<'_>, spec: &PanelSpec) -> DomainName {
-    let general = || DomainName::try_new(DOMAIN_GENERAL).expect("a name");
-    match (&spec.domain, opening.envelope.to.as_slice()) {
-        (Some(domain), _) => domain.clone(),
-        (None, [Address::Topic(topic)]) => DomainName::try_new(topic.as_str()).unwrap_or_else(|_| general()),
-        (None, _) => general(),
-    }
 }
 
 /// The hard deadline: what the call says, or the time all its asks may take, whichever is first (docs/spec/panel.md#pn-6).

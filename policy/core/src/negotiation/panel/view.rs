@@ -15,11 +15,12 @@ pub(crate) fn of_panel(open: &Panel, viewer: &AgentId) -> Option<NegotiationView
     let round = open.round();
     let counts = PanelView {
         rounds: open.rules.rounds,
+        seats: open.seat_choice(),
         asked: Some(count(round.asked.len())),
         replied: Some(count(round.replies().count())),
         detail: None,
     };
-    let panel = if is_initiator { counts } else { PanelView { asked: None, replied: None, ..counts } };
+    let panel = if is_initiator { counts } else { PanelView { seats: None, asked: None, replied: None, ..counts } };
     Some(NegotiationView {
         negotiation: open.header.id.clone(),
         role: match member.role {

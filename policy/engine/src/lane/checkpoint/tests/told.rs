@@ -8,6 +8,7 @@ use schemas::delivery::{
 };
 use schemas::document::{CallDocuments, DocumentHash, RoutineKind, RoutineReport};
 use schemas::ids::{AttrName, Capability, Position};
+use schemas::panel::SeatChoice;
 use schemas::payload::{AttrValue, Failure, FailurePhase, Terms};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, MsgId, OfferId, Timestamp, WireTime};
 use serde_json::json;
@@ -78,6 +79,7 @@ pub(super) fn everything_told() -> Vec<Notification> {
             offer_id: Some(OFFER),
             invited: Some(2),
             left_out: Some(0),
+            seats: Some(SeatChoice::Trial),
             award_no: Some(AwardNo(3)),
             ..Receipt::new(MsgId::try_new("m-1").unwrap(), Disposition::Duplicate)
         }),
