@@ -14,6 +14,8 @@ use schemas::policy::{
 };
 use serde::{Serialize, Serializer};
 
+use crate::acceptance::reputation::REPUTATION;
+
 /// The attribute that money stands in.
 pub(crate) const PRICE: &str = "price";
 
@@ -128,7 +130,21 @@ pub fn check(policy: &Policy) -> Result<(), PolicyFault> {
     check_timers(policy)?;
     in_range("/max_strikes", u64::from(policy.max_strikes), 1, u64::from(STRIKES_MAX))?;
     policy.bargain.as_ref().map_or(Ok(()), check_bargain)?;
-    policy.reputation.as_ref().map_or(Ok(()), check_reputation)
+    policy.reputation.as_ref().map_or_else(|| check_unweighed(policy), check_reputation)
+}
+
+/// Without the section the exchange fills in no reputation, and whoever offers would say what its own is.
+fn check_unweighed(policy: &Policy) -> Result<(), PolicyFault> {
+    let gates = policy.gates.iter().map(|gate| &gate.attr).enumerate().map(|(index, attr)| ("gates", index, attr));
+    let weights = policy.weights.iter().map(|weight| &weight.attr).enumerate();
+    let weights = weights.map(|(index, attr)| ("weights", index, attr));
+    for (member, index, attr) in gates.chain(weights) {
+        if attr.as_str() == REPUTATION {
+            let pointer = format!("/{member}/{index}/attr");
+            return fault(&pointer, "names `reputation`, which only a policy with the section `reputation` knows");
+        }
+    }
+    Ok(())
 }
 
 fn check_reputation(rule: &ReputationRule) -> Result<(), PolicyFault> {

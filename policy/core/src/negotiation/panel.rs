@@ -340,7 +340,15 @@ impl Panel {
     ) {
         debug_assert!(self.header.outcome.is_none(), "a panel has one end");
         self.header.outcome = Some(outcome);
-        self.ended = Some(PanelEnd { detail: detail.map(Box::from) });
+        let of_role = |role: MemberRole| {
+            let places = (0_u16..).zip(&self.members);
+            places.filter(move |(_, member)| member.role == role).map(|(place, _)| place)
+        };
+        self.ended = Some(PanelEnd {
+            detail: detail.map(Box::from),
+            ranker: of_role(MemberRole::Ranker).next(),
+            reviewers: of_role(MemberRole::Reviewer).collect(),
+        });
         let awards = u32::from(before.is_some());
         let others = self.members.iter().skip(1).filter(|one| one.was_asked).map(|one| &one.party.agent);
         let end = NegotiationEnd { outcome, detail, agreement: None, before };

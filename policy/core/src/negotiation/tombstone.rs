@@ -137,6 +137,9 @@ pub(crate) struct BargainEnd {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PanelEnd {
     pub(crate) detail: Option<Box<str>>,
+    /// Who ranked without having called the panel.
+    pub(crate) ranker: Option<u16>,
+    pub(crate) reviewers: Box<[u16]>,
 }
 
 /// A party.

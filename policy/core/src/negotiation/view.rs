@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::negotiation::Party;
 use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
-use crate::protocol::{Phase, Protocol, SessionState};
+use crate::protocol::{Phase, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.
@@ -235,12 +235,14 @@ impl NegotiationView {
             .collect();
         Some(Self {
             negotiation: tombstone.id.clone(),
-            role: match (party, tombstone.end.protocol()) {
+            role: match (party, &tombstone.end) {
                 (0, _) => Role::Initiator,
-                (_, Protocol::AlternatingOffers) => Role::Party,
-                (_, Protocol::ContractNet) => Role::Contractor,
-                (_, Protocol::Panel) => Role::Panelist,
-                (_, Protocol::Team) => Role::Member,
+                (_, ProtocolEnd::Bargain(_)) => Role::Party,
+                (_, ProtocolEnd::ContractNet(_)) => Role::Contractor,
+                (_, ProtocolEnd::Panel(end)) if end.ranker == Some(party) => Role::Ranker,
+                (_, ProtocolEnd::Panel(end)) if end.reviewers.contains(&party) => Role::Reviewer,
+                (_, ProtocolEnd::Panel(_)) => Role::Panelist,
+                (_, ProtocolEnd::Team(_)) => Role::Member,
             },
             state: Phase::Ended,
             outcome: Some(tombstone.outcome),

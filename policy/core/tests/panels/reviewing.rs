@@ -396,6 +396,13 @@ fn a_reviewer_sees_its_own_part_of_the_panel() {
     };
     assert_eq!((&view("rex")["role"], &view("rex")["state"]), (&json!("reviewer"), &json!("reviewing")));
     assert_eq!((&view("rex")["panel"]["replied"], &view("alice")["panel"]["replied"]), (&Value::Null, &json!(4)));
+    board.say(30, "alice", Act::Cancel, json!({}));
+    for (who, role) in [("alice", "initiator"), ("ann", "panelist"), ("rex", "reviewer")] {
+        let viewer = AgentId::try_new(who).unwrap();
+        let view = board.script.lane_state.view(&board.script.negotiation, &viewer).unwrap();
+        let view = serde_json::to_value(view).unwrap();
+        assert_eq!((&view["role"], &view["state"]), (&json!(role), &json!("ended")));
+    }
 }
 
 #[test]

@@ -71,6 +71,19 @@ fn a_gate_on_reputation_keeps_out_whoever_is_below_it() {
 }
 
 #[test]
+fn without_the_section_a_policy_neither_gates_nor_weighs_reputation() {
+    let gate = Gate { attr: attr("reputation"), min: Some(900_000), max: None, one_of: None, required: true };
+    let (mut gated, mut weighed) = (policy(|_| {}), weighing(|_| {}));
+    gated.gates.push(gate);
+    weighed.reputation = None;
+    for (policy, pointer) in [(&mut gated, "/gates/1/attr"), (&mut weighed, "/weights/1/attr")] {
+        assert_eq!(policy_core::check(policy).map_err(|fault| fault.pointer), Err(pointer.to_owned()));
+        policy.reputation = serde_json::from_value(json!({"domain": "algebra"})).expect("a domain is enough");
+        assert_eq!(policy_core::check(policy), Ok(()));
+    }
+}
+
+#[test]
 fn a_second_price_is_paid_as_far_as_reputation_lets_the_winner_lead() {
     let paid = |reputation| {
         let second = |policy: &mut Policy| policy.payment = Payment::SecondPrice;
