@@ -18,6 +18,8 @@ mod forming;
 mod gathering;
 #[path = "teams/legality.rs"]
 mod legality;
+#[path = "teams/nesting.rs"]
+mod nesting;
 #[path = "teams/restored.rs"]
 mod restored;
 #[path = "teams/speaking.rs"]

@@ -50,7 +50,7 @@ fn the_teams_come_to_every_end_and_every_refusal() {
 }
 
 /// Words of facts.
-const WANTED: [&str; 58] = [
+const WANTED: [&str; 62] = [
     "Concluded",
     "Unconcluded",
     "NotFormed",
@@ -109,4 +109,8 @@ const WANTED: [&str; 58] = [
     "Some(Repeats",
     "repeated",
     "Done,",
+    "not_awarded",
+    "depth",
+    "taken",
+    "Some(\"orphaned\")",
 ];

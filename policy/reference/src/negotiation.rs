@@ -38,10 +38,11 @@ pub(crate) enum AnyTimer {
 }
 
 impl Negotiation {
-    /// What a call opens, or what its initiator is told: nothing, when it is no call at all.
+    /// What a call opens, a sub-team within what its task leaves `above` it; or what its initiator is told: nothing, when it is no call at all.
     pub(crate) fn open(
         message: &AdmittedMessage,
         decoded: &Message,
+        above: Option<(Timestamp, u32)>,
         moment: Moment,
     ) -> Result<Self, Option<NotUnderstood>> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&decoded.payload, &message.pinned) else { return Err(None) };
@@ -56,7 +57,7 @@ impl Negotiation {
             if moment.rules < TEAM_RULES {
                 return Err(Some("unsupported_rules".into()));
             }
-            let team = crate::team::opening::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
+            let team = crate::team::opening::open(message, decoded, cfp, pinned, above, moment).map_err(Some)?;
             return Ok(Self::Team(Box::new(team)));
         }
         if cfp.bargain.is_none() {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::panel::evidence::{EVIDENCE_ENTRIES_MAX, EVIDENCE_SHARE_MAX};
 use policy_core::{Deliver, Effect, Limits};
-use schemas::delivery::{Disposition, Notification, Receipt};
+use schemas::delivery::{Disposition, Notification, Outcome, Receipt};
 use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::ids::FamilyPlace;
-use schemas::record::{AdmittedMessage, EngineEvent, Entry, Qos, Record};
-use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Position, Timestamp};
+use schemas::record::{AdmittedMessage, EngineEvent, Entry, Message, Qos, Record};
+use schemas::team::FAMILY_OPEN_MAX;
+use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, Position, Timestamp};
 
 use serde_json::Value;
 
@@ -214,6 +215,7 @@ impl Reference {
             team.task_stands(&id, standing, moment);
             self.spread(above, moment, facts);
         }
+        self.raise(key, moment, facts);
         let orders = match self.negotiations.get_mut(&key) {
             Some(Negotiation::Team(team)) => team.take_orders(),
             Some(Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_)) | None => Vec::new(),
@@ -221,6 +223,86 @@ impl Reference {
         for order in orders {
             self.obey(order, moment, facts);
         }
+    }
+
+    /// A sub-team that has concluded gives its task a result; one whose award is committed no longer ends.
+    fn raise(&mut self, key: [u8; 16], moment: Moment, facts: &mut Vec<String>) {
+        let raised = match self.negotiations.get_mut(&key) {
+            Some(Negotiation::Team(team)) => team.take_raised().map(|text| (team.id().clone(), text)),
+            Some(Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_)) | None => None,
+        };
+        if let Some((id, text)) = raised
+            && let FamilyPlace::SubTeam { award_no, .. } = id.place()
+        {
+            let above = self::key(&id.parent().expect("a sub-team's task"));
+            if let Some(Negotiation::ContractNet(net)) = self.negotiations.get_mut(&above) {
+                task::take_conclusion(net, award_no, &text, moment);
+                self.spread(above, moment, facts);
+            }
+        }
+        let Some(Negotiation::ContractNet(net)) = self.negotiations.get(&key) else { return };
+        let is_aborted = net.outcome == Some(Outcome::Aborted);
+        let is_orphan = |one: &Negotiation| match one {
+            Negotiation::Team(team) if team.outcome.is_none() && team.id().parent().as_ref() == Some(net.id()) => {
+                let FamilyPlace::SubTeam { award_no, .. } = team.id().place() else { return false };
+                !task::is_committed(net, award_no)
+            }
+            Negotiation::Team(_) | Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_) => {
+                false
+            }
+        };
+        let orphans: Vec<_> = self.negotiations.iter().filter(|(_, one)| is_orphan(one)).map(|(key, _)| *key).collect();
+        for orphan in orphans {
+            if let Some(Negotiation::Team(team)) = self.negotiations.get_mut(&orphan) {
+                if is_aborted {
+                    team.abort(moment);
+                } else {
+                    team.orphan(moment);
+                }
+            }
+            self.spread(orphan, moment, facts);
+        }
+    }
+
+    /// What a sub-team may be called with, or what its caller is answered (docs/spec/team.md#tm-64).
+    fn sub_team_above(
+        &self,
+        message: &AdmittedMessage,
+        decoded: &Message,
+    ) -> Result<(Timestamp, u32), (Disposition, Option<NotUnderstood>)> {
+        let stranger = (Disposition::Unauthorized, None);
+        let Payload::Cfp(cfp) = &decoded.payload else { return Err(stranger) };
+        let Some(of) = cfp.team.as_ref().and_then(|team| team.of.as_ref()) else { return Err(stranger) };
+        if of.task.sub_team(of.award_no).as_ref() != Some(&message.negotiation) {
+            return Err(stranger);
+        }
+        let team = of.task.parent().and_then(|team| self.negotiations.get(&self::key(&team)));
+        if matches!(team, Some(Negotiation::Team(team)) if team.has_left(&message.from)) {
+            return Err(stranger);
+        }
+        let Some(Negotiation::ContractNet(net)) = self.negotiations.get(&self::key(&of.task)) else {
+            return Err(stranger);
+        };
+        let pointed = |reason| NotUnderstood { reason, pointer: Some("/payload/team/of".to_owned()) };
+        let above = task::sub_team(net, &message.from, of.award_no).map_err(|(disposition, reason)| {
+            let misread = reason.map(|reason| if reason == "depth" { pointed(reason) } else { reason.into() });
+            (disposition, misread)
+        })?;
+        if self.family_open(&message.negotiation) >= FAMILY_OPEN_MAX {
+            return Err((Disposition::Malformed, Some(pointed("too_many_tasks"))));
+        }
+        Ok(above)
+    }
+
+    /// How many of a family are open.
+    fn family_open(&self, negotiation: &NegotiationId) -> usize {
+        let family = self.negotiations.values().filter(|one| !one.has_ended());
+        let is_in = |one: &&Negotiation| match one {
+            Negotiation::Team(team) => team.id().root() == negotiation.root(),
+            Negotiation::ContractNet(net) => net.id().root() == negotiation.root(),
+            Negotiation::Bargain(_) | Negotiation::Panel(_) => false,
+        };
+        family.filter(is_in).count()
     }
 
     fn obey(&mut self, order: TaskOrder, moment: Moment, facts: &mut Vec<String>) {
@@ -296,6 +378,19 @@ impl Reference {
         }
         let key = key(&message.negotiation);
         let is_full = message.pinned.is_some() && self.counts().0 >= self.limits.open_max;
+        let is_call = message.act == Act::Cfp && message.pinned.is_some();
+        let is_sub_call = is_call && matches!(message.negotiation.place(), FamilyPlace::SubTeam { .. });
+        let above = if is_sub_call { Some(self.sub_team_above(message, &decoded)) } else { None };
+        let has_of =
+            matches!(&decoded.payload, Payload::Cfp(cfp) if cfp.team.as_ref().is_some_and(|team| team.of.is_some()));
+        let is_own_call = if is_sub_call { true } else { is_own_call(message) && !has_of };
+        if message.act == Act::Assign {
+            let room = FAMILY_OPEN_MAX - self.family_open(&message.negotiation);
+            let room = room.min(self.limits.open_max.saturating_sub(self.counts().0));
+            if let Some(Negotiation::Team(team)) = self.negotiations.get_mut(&key) {
+                team.family_room = room;
+            }
+        }
         self.admit_lead(key, message);
         let has_left = self.has_left_above(message);
         match self.negotiations.get_mut(&key) {
@@ -311,11 +406,18 @@ impl Reference {
             None if message.act == Act::Cfp && message.pinned.is_none() => {
                 facts.push(stranger(msg_id, Disposition::Malformed));
             }
-            None if is_own_call(message) && self.forgotten.contains(&key) => {
+            None if matches!(&above, Some(Err(_))) => {
+                let Some(Err((disposition, misread))) = above else { return };
+                facts.push(stranger(msg_id, disposition));
+                facts.extend(misread.map(|NotUnderstood { reason, pointer }| {
+                    fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
+                }));
+            }
+            None if is_own_call && self.forgotten.contains(&key) => {
                 facts.push(stranger(msg_id, Disposition::Closed));
             }
-            None if is_own_call(message) && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
-            None if is_own_call(message) => match Negotiation::open(message, &decoded, moment) {
+            None if is_own_call && is_full => facts.push(stranger(msg_id, Disposition::RateLimited)),
+            None if is_own_call => match Negotiation::open(message, &decoded, above.and_then(Result::ok), moment) {
                 Ok(one) => {
                     self.negotiations.insert(key, one);
                     self.waiting.insert(key, UntoldReceipts::of(message));

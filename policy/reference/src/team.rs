@@ -42,6 +42,12 @@ pub(crate) struct Team {
     rules: TeamRules,
     /// Ranks who joins, where the call names one.
     policy: Option<Policy>,
+    /// The levels of sub-teams that may stand below it.
+    depth_left: u32,
+    /// How many more negotiations its family may open.
+    pub(crate) family_room: usize,
+    /// What it has concluded, while its task is not told yet.
+    raised: Option<String>,
     /// What its tasks run under, unless an assignment names another.
     task_policy: Option<Policy>,
     reputations: BTreeMap<AgentId, u64>,
@@ -141,6 +147,10 @@ impl Person {
 }
 
 impl Team {
+    pub(crate) fn id(&self) -> &NegotiationId {
+        &self.id
+    }
+
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
         self.people.iter().any(|person| person.agent == *agent)
     }
@@ -298,6 +308,7 @@ impl Team {
 
     pub(super) fn end(&mut self, outcome: Outcome, detail: Option<&'static str>, moment: Moment) {
         (self.outcome, self.detail) = (Some(outcome), detail);
+        self.raised = self.conclusion.as_ref().map(|conclusion| conclusion.text.clone());
         let has_formed = !matches!(self.stage, TeamStage::Forming);
         let everybody = (0..self.people.len()).filter(|&who| self.people[who].answer != JoinAnswer::Declined);
         let told: Vec<usize> = if has_formed { self.members() } else { everybody.collect() };
@@ -322,6 +333,16 @@ impl Team {
             (Outcome::Aborted, _) => self.tasks.abort(),
             (_, _) => self.tasks.call_off(),
         }
+    }
+
+    /// The award it works for is committed no longer.
+    pub(crate) fn orphan(&mut self, moment: Moment) {
+        self.end(Outcome::Cancelled, Some("orphaned"), moment);
+    }
+
+    /// What it has concluded just now.
+    pub(crate) fn take_raised(&mut self) -> Option<String> {
+        self.raised.take()
     }
 
     pub(crate) fn abort(&mut self, moment: Moment) {

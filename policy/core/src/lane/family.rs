@@ -2,6 +2,7 @@
 //! an agent is to the team above a task.
 
 use schemas::ids::FamilyPlace;
+use schemas::team::{FAMILY_OPEN_MAX, TaskAward};
 use schemas::{AgentId, NegotiationId};
 
 use super::LaneState;
@@ -9,7 +10,7 @@ use super::table::{Key, NegotiationTable, TableEntry};
 use crate::lane::negotiation::Negotiation;
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal};
 
 impl LaneState {
     /// Whether an agent leads the team whose task this is, or did to its end.
@@ -28,6 +29,26 @@ impl LaneState {
             Some(TableEntry::Ended(tombstone)) => tombstone.was_left_by(agent),
             None => false,
         }
+    }
+
+    /// What an agent may call a sub-team with, for the award that it names (docs/spec/team.md#tm-64).
+    pub(super) fn grant_sub_team(&self, of: &TaskAward, agent: &AgentId) -> Result<SubTeamGrant, SubTeamRefusal> {
+        if self.has_left_above(&of.task, agent) {
+            return Err(SubTeamRefusal::Unauthorized);
+        }
+        let grant = match self.table.entry(Key::of(&of.task)) {
+            Some(TableEntry::Open(open, _)) => open.grant_sub_team(agent, of.award_no),
+            Some(TableEntry::Ended(tombstone)) => Err(tombstone.refuse_sub_team(agent, of.award_no)),
+            None => Err(SubTeamRefusal::Unauthorized),
+        }?;
+        let is_full = self.table.family_open_count(&of.task) >= FAMILY_OPEN_MAX;
+        if is_full { Err(SubTeamRefusal::Full) } else { Ok(grant) }
+    }
+
+    /// How many more negotiations a family may open, and the lane has room for.
+    pub(super) fn family_room(&self, negotiation: &NegotiationId) -> usize {
+        let in_family = FAMILY_OPEN_MAX.saturating_sub(self.table.family_open_count(negotiation));
+        in_family.min(self.context.limits.open_max.saturating_sub(self.table.open_count()))
     }
 
     /// The team whose task this is, if it is one.

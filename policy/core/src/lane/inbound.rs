@@ -13,9 +13,11 @@ use serde::Deserialize;
 use super::LaneState;
 use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
+use crate::lane::family::carry_out;
 use crate::lane::negotiation::Negotiation;
 use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::family::{SubTeamGrant, SubTeamRefusal};
 use crate::negotiation::panel;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::team::opening::open_team;
@@ -33,8 +35,26 @@ enum UnknownSender {
     Closed,
     /// The lane is full.
     Full,
+    /// A call to a sub-team for an award that is taken back.
+    Revoked,
+    /// A call to a sub-team for an award that is not committed yet.
+    NotAwarded,
     /// A call that cannot be followed.
     NotUnderstood(NotUnderstoodReason, Option<String>),
+}
+
+impl From<SubTeamRefusal> for UnknownSender {
+    fn from(refusal: SubTeamRefusal) -> Self {
+        let at_award = |reason| Self::NotUnderstood(reason, Some("/payload/team/of".to_owned()));
+        match refusal {
+            SubTeamRefusal::Unauthorized => Self::Unauthorized,
+            SubTeamRefusal::Revoked => Self::Revoked,
+            SubTeamRefusal::NotAwarded => Self::NotAwarded,
+            SubTeamRefusal::Depth => at_award(NotUnderstoodReason::Depth),
+            SubTeamRefusal::Closed => Self::Closed,
+            SubTeamRefusal::Full => at_award(NotUnderstoodReason::TooManyTasks),
+        }
+    }
 }
 
 impl UnknownSender {
@@ -103,6 +123,7 @@ impl LaneState {
             wants_receipt: admitted.receipts_all || message.envelope.receipt,
             policy: pinned.and_then(|pinned| self.table.policies.share(&pinned.policy, pinned.policy_digest)),
             capabilities: admitted.capabilities.clone(),
+            room: if admitted.act == Act::Assign { self.family_room(&admitted.negotiation) } else { 0 },
             leads: admitted.act == Act::Cancel && self.leads_above(&admitted.negotiation, &admitted.from),
         };
         let now = self.context.now;
@@ -125,10 +146,7 @@ impl LaneState {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
             return Err(UnknownSender::Malformed);
         };
-        let is_root = admitted.negotiation.place() == FamilyPlace::Root;
-        if !is_root || admitted.negotiation.initiator() != admitted.from.as_str() {
-            return Err(UnknownSender::Unauthorized);
-        }
+        let grant = self.may_call(admitted, cfp)?;
         if self.table.expired.contains(key) {
             return Err(UnknownSender::Closed);
         }
@@ -144,13 +162,14 @@ impl LaneState {
         let now = self.context.now;
         let task_policy = pinned.task_policy.as_ref().and_then(|pinned| policies.share(&pinned.policy, pinned.digest));
         let protocol = protocol_of(cfp);
-        let opened = self.context.with_context(position, now, |context, names| {
+        let table = &mut self.table;
+        self.context.with_context(position, now, |context, names| {
             if context.rules < protocol.rules_since() {
                 return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
             }
             let share = |name: &AgentId| names.share(name);
             let unfit = |unfit: Unfit| UnknownSender::NotUnderstood(unfit.reason, unfit.pointer);
-            match (&cfp.panel, &cfp.bargain, &cfp.team) {
+            let opened = match (&cfp.panel, &cfp.bargain, &cfp.team) {
                 (Some(rules), ..) => panel::opening::open(&opening, rules, context, share)
                     .map(Box::new)
                     .map(Negotiation::Panel)
@@ -159,8 +178,8 @@ impl LaneState {
                     opening.open_bargain(rules, context, share).map(Box::new).map(Negotiation::Bargain).map_err(unfit)
                 }
                 (None, None, Some(spec)) => {
-                    let capabilities = &admitted.capabilities;
-                    open_team(&opening, spec, task_policy, capabilities, context, share)
+                    let spec = (&**spec, grant.as_ref());
+                    open_team(&opening, spec, task_policy, &admitted.capabilities, context, share)
                         .map(Box::new)
                         .map(Negotiation::Team)
                         .map_err(unfit)
@@ -170,10 +189,26 @@ impl LaneState {
                     .map(Box::new)
                     .map(Negotiation::ContractNet)
                     .map_err(UnknownSender::not_understood),
+            };
+            table.add(key, opened?);
+            carry_out(table, context);
+            Ok(())
+        })
+    }
+
+    /// Whether a call may be its sender's: a root bears its name, and a sub-team is that of its award. What a sub-team is
+    /// called with.
+    fn may_call(&self, admitted: &AdmittedMessage, cfp: &Cfp) -> Result<Option<SubTeamGrant>, UnknownSender> {
+        let of = cfp.team.as_ref().and_then(|team| team.of.as_ref());
+        match (of, admitted.negotiation.place()) {
+            (None, FamilyPlace::Root) if admitted.negotiation.initiator() == admitted.from.as_str() => Ok(None),
+            (Some(of), FamilyPlace::SubTeam { .. })
+                if of.task.sub_team(of.award_no).as_ref() == Some(&admitted.negotiation) =>
+            {
+                self.grant_sub_team(of, &admitted.from).map(Some).map_err(UnknownSender::from)
             }
-        });
-        self.table.add(key, opened?);
-        Ok(())
+            (_, _) => Err(UnknownSender::Unauthorized),
+        }
     }
 
     fn answer_unknown_sender(
@@ -189,11 +224,22 @@ impl LaneState {
                 UnknownSender::Unauthorized => Disposition::Unauthorized,
                 UnknownSender::Malformed | UnknownSender::NotUnderstood(..) => Disposition::Malformed,
                 UnknownSender::Closed => Disposition::Closed,
+                UnknownSender::Revoked => Disposition::Revoked,
+                UnknownSender::NotAwarded => Disposition::OutOfTurn,
                 UnknownSender::Full => Disposition::RateLimited,
             };
             let receipt = Receipt::new(msg_id.clone(), disposition);
             send(admitted, msg_id, Notification::Ack(receipt), context);
-            if let UnknownSender::NotUnderstood(reason, pointer) = sender {
+            let misread = match sender {
+                UnknownSender::NotUnderstood(reason, pointer) => Some((reason, pointer)),
+                UnknownSender::NotAwarded => Some((NotUnderstoodReason::NotAwarded, None)),
+                UnknownSender::Unauthorized
+                | UnknownSender::Malformed
+                | UnknownSender::Closed
+                | UnknownSender::Full
+                | UnknownSender::Revoked => None,
+            };
+            if let Some((reason, pointer)) = misread {
                 let told = Misunderstanding { reason: reason.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
                 send(admitted, msg_id, Notification::NotUnderstood(told), context);
             }

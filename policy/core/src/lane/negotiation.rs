@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schemas::{AgentId, DeliveryId, Timestamp};
+use schemas::{AgentId, AwardNo, DeliveryId, Timestamp};
 
 use crate::limits::Limits;
 use crate::negotiation::Header;
@@ -10,7 +10,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal};
 use crate::negotiation::panel::Panel;
 use crate::negotiation::panel::view::of_panel;
 use crate::negotiation::phase::{Timer, TimerKind};
@@ -92,6 +92,14 @@ impl Negotiation {
         }
     }
 
+    /// What an agent may call a sub-team with, for an award of this task.
+    pub(crate) fn grant_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> Result<SubTeamGrant, SubTeamRefusal> {
+        match self {
+            Self::ContractNet(net) => task::grant_sub_team(net, agent, award_no),
+            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => Err(SubTeamRefusal::Unauthorized),
+        }
+    }
+
     /// Whether it is a team that this agent has left.
     pub(crate) fn was_left_by(&self, agent: &AgentId) -> bool {
         match self {
@@ -108,9 +116,15 @@ impl Negotiation {
             (Self::ContractNet(net), FamilyDeed::Abort) => net.handle_abort("team_aborted", context),
             (Self::ContractNet(net), FamilyDeed::Forsake(agent)) => task::handle_member_left(net, &agent, context),
             (Self::ContractNet(net), FamilyDeed::Outlive(lead)) => task::outlive_team(net, lead),
+            (Self::ContractNet(net), FamilyDeed::SubTeamCalled(award_no)) => task::note_sub_team(net, award_no),
+            (Self::ContractNet(net), FamilyDeed::SubTeamConcluded(award_no, text)) => {
+                task::handle_conclusion(net, award_no, &text, context);
+            }
             (Self::Team(team), FamilyDeed::Progress(number, progress)) => {
                 team.handle_progress(number, progress, context);
             }
+            (Self::Team(team), FamilyDeed::Orphan) => team.handle_orphaned(context),
+            (Self::Team(team), FamilyDeed::Abort) => team.handle_abort("task_aborted", context),
             (_, _) => debug_assert!(false, "an order goes to the parent or a child"),
         });
     }

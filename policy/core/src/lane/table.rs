@@ -1,10 +1,11 @@
 //! Where the negotiations of a lane stand: open ones with their next timer, ended ones as tombstones until those are
 //! dropped.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use indexmap::IndexMap;
+use schemas::ids::FamilyPlace;
 use schemas::{Digest, NegotiationId, Timestamp};
 
 use super::shared::Policies;
@@ -29,7 +30,16 @@ impl Key {
     }
 
     pub(super) fn of(negotiation: &NegotiationId) -> Self {
-        Self(u128::from_be_bytes(Digest::of_bytes(negotiation.as_str().as_bytes()).short()))
+        Self::of_text(negotiation.as_str())
+    }
+
+    /// That of the root of its family.
+    fn of_root(negotiation: &NegotiationId) -> Self {
+        Self::of_text(negotiation.root())
+    }
+
+    fn of_text(negotiation: &str) -> Self {
+        Self(u128::from_be_bytes(Digest::of_bytes(negotiation.as_bytes()).short()))
     }
 }
 
@@ -53,6 +63,8 @@ pub(super) struct NegotiationTable {
     expiries: BTreeSet<(Timestamp, Key)>,
     /// Sum of the hash chains of everything held, kept up to date so that the state digest costs nothing.
     chains: u128,
+    /// Open negotiations below a root, by the key of that.
+    below_by_root: BTreeMap<Key, usize>,
     pub(super) policies: Policies,
     pub(super) expired: ExpiredIds,
     limits: Limits,
@@ -70,6 +82,7 @@ impl NegotiationTable {
             timers: BTreeSet::new(),
             expiries: BTreeSet::new(),
             chains: 0,
+            below_by_root: BTreeMap::new(),
             policies: Policies::default(),
             expired: ExpiredIds::default(),
             limits,
@@ -78,6 +91,13 @@ impl NegotiationTable {
 
     pub(super) fn entry(&self, key: Key) -> Option<&TableEntry> {
         self.entries_by_key.get(&key)
+    }
+
+    /// Open negotiations of the family an id is in.
+    pub(super) fn family_open_count(&self, negotiation: &NegotiationId) -> usize {
+        let root = Key::of_root(negotiation);
+        let is_root_open = matches!(self.entries_by_key.get(&root), Some(TableEntry::Open(..)));
+        self.below_by_root.get(&root).copied().unwrap_or(0) + usize::from(is_root_open)
     }
 
     pub(super) fn open_count(&self) -> usize {
@@ -131,6 +151,9 @@ impl NegotiationTable {
         match &entry {
             TableEntry::Open(open, timer) => {
                 open.policies().into_iter().for_each(|policy| self.policies.retain(policy));
+                if open.header().id.place() != FamilyPlace::Root {
+                    *self.below_by_root.entry(Key::of_root(&open.header().id)).or_default() += 1;
+                }
                 self.rearm(key, None, *timer);
             }
             TableEntry::Ended(tombstone) => {
@@ -154,6 +177,9 @@ impl NegotiationTable {
             });
             let earlier = std::mem::replace(armed, next);
             if let Some((policies, tombstone)) = ended {
+                if tombstone.id.place() != FamilyPlace::Root {
+                    drop_one(&mut self.below_by_root, Key::of_root(&tombstone.id));
+                }
                 policies.into_iter().for_each(|policy| self.policies.release(policy));
                 self.expiries.insert((tombstone.expires_at, key));
                 *entry = TableEntry::Ended(Box::new(tombstone));
@@ -213,6 +239,16 @@ impl TableEntry {
         match self {
             Self::Open(open, _) => open.header().chain,
             Self::Ended(tombstone) => tombstone.chain,
+        }
+    }
+}
+
+/// One open negotiation below a root is no longer open.
+fn drop_one(below_by_root: &mut BTreeMap<Key, usize>, root: Key) {
+    if let Some(count) = below_by_root.get_mut(&root) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            below_by_root.remove(&root);
         }
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Incoming {
     pub(crate) policy: Option<Arc<PinnedPolicy>>,
     /// The sender's capabilities, as a gateway knew them.
     pub(crate) capabilities: Vec<Capability>,
+    /// Of an ASSIGN: how many more negotiations its family may open.
+    pub(crate) room: usize,
     /// Of a CANCEL: whether its sender leads the team whose task it is for.
     pub(crate) leads: bool,
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use schemas::ids::Capability;
-use schemas::team::{Brief, TaskStatus};
-use schemas::{AgentId, Digest, MsgId, NegotiationId, Timestamp};
+use schemas::team::{Brief, TaskAward, TaskStatus};
+use schemas::{AgentId, AwardNo, Digest, MsgId, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::PinnedPolicy;
@@ -26,7 +26,7 @@ pub(crate) enum FamilyDeed {
     OpenTask(Box<TaskOpening>),
     /// A team calls a task off.
     CallOff,
-    /// A team that is aborted takes its tasks with it.
+    /// A team that is aborted takes its tasks with it, and an aborted task its sub-team.
     Abort,
     /// A member has left the team: its award in the task is lost.
     Forsake(AgentId),
@@ -34,6 +34,42 @@ pub(crate) enum FamilyDeed {
     Outlive(AgentId),
     /// The task with this number stands otherwise than before.
     Progress(u32, TaskProgress),
+    /// The contractor of an award of the task has called a sub-team for it.
+    SubTeamCalled(AwardNo),
+    /// The sub-team of an award of the task has concluded with this text.
+    SubTeamConcluded(AwardNo, Box<str>),
+    /// The award that a sub-team works for is committed no longer.
+    Orphan,
+}
+
+/// What a sub-team is called with: what its task allows it.
+#[derive(Debug)]
+pub(crate) struct SubTeamGrant {
+    /// The task, and the award.
+    pub(crate) of: TaskAward,
+    /// It ends then at the latest: when the contractor must have performed.
+    pub(crate) ends_by: Timestamp,
+    /// Levels of sub-teams that may stand below it.
+    pub(crate) depth_left: u32,
+    /// The trace of its family.
+    pub(crate) traceparent: Option<Arc<str>>,
+}
+
+/// Why an agent may not call a sub-team for an award.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SubTeamRefusal {
+    /// The award is not its own, or is none.
+    Unauthorized,
+    /// The award is taken back, or called off.
+    Revoked,
+    /// The award is not committed yet.
+    NotAwarded,
+    /// No level is left below the task's team.
+    Depth,
+    /// The task has ended.
+    Closed,
+    /// The family is full.
+    Full,
 }
 
 /// A task that a team opens.
@@ -47,6 +83,8 @@ pub(crate) struct TaskOpening {
     /// Who may offer, in the order of their ids; of a direct task its owner alone.
     pub(crate) contractors: Vec<AgentId>,
     pub(crate) is_direct: bool,
+    /// Levels of sub-teams that may stand below its team.
+    pub(crate) depth_left: u32,
     pub(crate) requires: Vec<Capability>,
     pub(crate) brief: Brief,
     pub(crate) reply_by: Timestamp,
@@ -86,24 +124,28 @@ impl FamilyOrder {
             FamilyDeed::Forsake(_) => b"member_left",
             FamilyDeed::Outlive(_) => b"team_concluded",
             FamilyDeed::Progress(..) => b"task_progress",
+            FamilyDeed::SubTeamCalled(_) => b"sub_team_called",
+            FamilyDeed::SubTeamConcluded(..) => b"sub_team_concluded",
+            FamilyDeed::Orphan => b"orphaned",
         };
         [&self.cause.0, tag].concat()
     }
 
     fn is_upward(&self) -> bool {
         match self.deed {
-            FamilyDeed::Progress(..) => true,
+            FamilyDeed::Progress(..) | FamilyDeed::SubTeamCalled(_) | FamilyDeed::SubTeamConcluded(..) => true,
             FamilyDeed::OpenTask(_)
             | FamilyDeed::CallOff
             | FamilyDeed::Abort
             | FamilyDeed::Forsake(_)
-            | FamilyDeed::Outlive(_) => false,
+            | FamilyDeed::Outlive(_)
+            | FamilyDeed::Orphan => false,
         }
     }
 }
 
-/// The orders of one input. A negotiation gives each of its tasks a few at most, and a task its team one, so that no more wait
-/// than a family has negotiations ([`schemas::team::FAMILY_OPEN_MAX`]), times that few.
+/// The orders of one input. A negotiation gives each one below it a few at most, and the one above it as many, so that no more
+/// wait than a family has negotiations ([`schemas::team::FAMILY_OPEN_MAX`]), times that few.
 #[derive(Debug, Default)]
 pub(crate) struct FamilyOrders {
     /// Given by the negotiation that was last at work.

@@ -204,6 +204,12 @@ pub(crate) enum NotUnderstoodReason {
     OpenTasks,
     /// Not a text or null for each answer that the reviewer was shown, or too long.
     BadReviews,
+    /// A call to a sub-team for an award that is not committed yet.
+    NotAwarded,
+    /// A call to a sub-team where none may stand any more.
+    Depth,
+    /// A second call to a sub-team for one award.
+    Taken,
 }
 
 impl NotUnderstoodReason {

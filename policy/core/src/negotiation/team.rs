@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use schemas::delivery::{CloseReason, Closing, Disposition, Notification, Outcome};
-use schemas::ids::Position;
+use schemas::ids::{FamilyPlace, Position};
 use schemas::team::{AtConclusion, Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
 use schemas::{AgentId, AwardNo, Digest, Lot, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
-use crate::negotiation::family::FamilyDeed;
+use crate::negotiation::family::{FamilyDeed, FamilyOrder};
 use crate::negotiation::phase::{TeamTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Ruling};
@@ -60,6 +60,8 @@ const DEADLINE: &str = "deadline";
 const REJECTED: &str = "rejected";
 /// No conclusion: the members left.
 const LEFT: &str = "left";
+/// Called off: the award it works for is committed no longer.
+const ORPHANED: &str = "orphaned";
 
 /// One open team. `P` is what it runs under: its policies, and in a snapshot their digests.
 #[derive(Debug, Serialize, Deserialize)]
@@ -329,6 +331,7 @@ impl Team {
         let detail = detail.map(String::into_boxed_str);
         let lead = self.roster.lead().and_then(|lead| u16::try_from(lead).ok());
         self.ended = Some(TeamEnd { detail, conclusion, tasks, members, lead });
+        self.raise_conclusion(context);
         self.release_tasks(outcome, context);
         self.enter(Phase::Ended, context);
         context.event(Event::Ended {
@@ -343,6 +346,15 @@ impl Team {
             at: context.now,
             elapsed_us: context.now.since_us(self.header.started_at),
         });
+    }
+
+    /// What a sub-team has concluded is the result of its task (docs/spec/team.md#tm-65).
+    fn raise_conclusion(&self, context: &mut InputContext<'_>) {
+        let conclusion = self.ended.as_ref().and_then(|ended| ended.conclusion.as_deref());
+        let FamilyPlace::SubTeam { award_no, .. } = self.header.id.place() else { return };
+        let (Some(conclusion), Some(to)) = (conclusion, self.header.id.parent()) else { return };
+        let deed = FamilyDeed::SubTeamConcluded(award_no, Box::from(conclusion.text.as_str()));
+        context.orders.give(FamilyOrder { to, cause: self.header.chain, deed });
     }
 
     /// What becomes of the tasks that are open at the end (docs/spec/team.md#tm-49).

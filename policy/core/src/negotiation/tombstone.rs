@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::family::SubTeamRefusal;
 use crate::negotiation::{Party, Repeat, SeenMessage};
 use crate::protocol::Protocol;
 
@@ -204,6 +205,16 @@ impl Tombstone {
     pub(crate) fn was_led_by(&self, agent: &AgentId) -> bool {
         let lead = if let ProtocolEnd::Team(end) = &self.end { end.lead } else { None };
         lead.and_then(|lead| self.party(lead)).is_some_and(|lead| lead.agent == *agent)
+    }
+
+    /// Why no sub-team may be called for an award of a task that has ended.
+    pub(crate) fn refuse_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> SubTeamRefusal {
+        let contractor = self.party_of(agent).filter(|party| (1..self.parties.len()).contains(&usize::from(*party)));
+        match contractor {
+            None => SubTeamRefusal::Unauthorized,
+            Some(party) if self.is_revoked(party, award_no) => SubTeamRefusal::Revoked,
+            Some(_) => SubTeamRefusal::Closed,
+        }
     }
 
     /// Whether it was a team of which this agent was no member at the end.

@@ -9,7 +9,7 @@ use std::fs;
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::{Disposition, Notification};
-use schemas::{Act, AgentId, Lane};
+use schemas::{Act, AgentId, Lane, NegotiationId};
 
 use crate::golden::{self, GoldenLog, Logged};
 use crate::stories::stories;
@@ -47,17 +47,18 @@ fn every_story_ends_and_breaks_no_invariant() {
 #[test]
 fn whoever_speaks_is_the_member_that_the_step_before_named() {
     for (name, gathering) in stories() {
-        let mut holder: Option<AgentId> = None;
+        let mut holders: BTreeMap<NegotiationId, Option<AgentId>> = BTreeMap::new();
         for effect in &gathering.script.effects {
             match effect {
-                Effect::Event(Event::Disposed { from, act, disposition: Disposition::Ok, .. })
+                Effect::Event(Event::Disposed { negotiation, from, act, disposition: Disposition::Ok, .. })
                     if matches!(act, Act::Say | Act::Conclude | Act::Pause | Act::Assign) =>
                 {
-                    assert_eq!(Some(from), holder.as_ref(), "{name}: {act}");
+                    let holder = holders.get(negotiation).and_then(Option::as_ref);
+                    assert_eq!(Some(from), holder, "{name}: {act}");
                 }
                 Effect::Deliver(deliver) => {
                     if let Notification::Floor(floor) = &*deliver.told {
-                        holder.clone_from(&floor.speaker);
+                        holders.insert(deliver.negotiation.clone(), floor.speaker.clone());
                     }
                 }
                 _ => {}
@@ -70,11 +71,11 @@ fn whoever_speaks_is_the_member_that_the_step_before_named() {
 fn every_member_hears_every_step_once_and_all_the_same() {
     for (name, gathering) in stories() {
         let mut told = BTreeMap::new();
-        let mut last: BTreeMap<AgentId, u32> = BTreeMap::new();
+        let mut last: BTreeMap<(NegotiationId, AgentId), u32> = BTreeMap::new();
         for deliver in &gathering.script.deliveries {
             let step = match &*deliver.told {
                 Notification::Floor(floor) => {
-                    let first = told.entry(floor.step).or_insert_with(|| floor.clone());
+                    let first = told.entry((deliver.negotiation.clone(), floor.step)).or_insert_with(|| floor.clone());
                     assert_eq!(first, floor, "{name}");
                     Some(floor.step)
                 }
@@ -82,7 +83,7 @@ fn every_member_hears_every_step_once_and_all_the_same() {
                 _ => None,
             };
             if let Some(step) = step {
-                let before = last.insert(deliver.to.clone(), step).unwrap_or(0);
+                let before = last.insert((deliver.negotiation.clone(), deliver.to.clone()), step).unwrap_or(0);
                 assert_eq!(step, before + 1, "{name}: {} missed a step, or heard it twice", deliver.to);
             }
         }

@@ -6,6 +6,7 @@ use schemas::record::EngineEvent;
 use serde_json::json;
 
 use crate::gathering::{BEGIN_MS, Gathering, REPLY_MS, SPEAK_MS};
+use crate::nesting::three_levels;
 use crate::tasks::{direct, open};
 
 const THREE: [&str; 3] = ["alice", "bob", "carol"];
@@ -31,6 +32,9 @@ pub(crate) fn stories() -> Vec<(&'static str, Gathering)> {
         ("outlived", outlived()),
         ("repeated", repeated("reference")),
         ("repetition refused", repeated("refuse")),
+        ("nested", nested()),
+        ("orphaned", orphaned()),
+        ("nested no further", nested_no_further()),
     ]
 }
 
@@ -224,6 +228,50 @@ fn outlived() -> Gathering {
     gathering.result(10_000, 1, "carol");
     gathering.in_task(10_001, 2, "alice", Act::Cancel, json!({}));
     gathering.in_task(10_002, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
+    gathering
+}
+
+fn nested() -> Gathering {
+    let mut gathering = three_levels(json!({}));
+    gathering.go_to("alice~job~s1-1~s1-1").conclude(30, "erin");
+    gathering.go_to("alice~job~s1-1").conclude(31, "bob");
+    gathering.go_to("alice~job").conclude(32, "alice");
+    gathering
+}
+
+fn orphaned() -> Gathering {
+    let mut gathering = three_levels(json!({}));
+    gathering.go_to("alice~job").result(30, 1, "bob");
+    gathering.go_to("alice~job~s1-1").in_task(31, 1, "erin", Act::Inform, json!({"kind": "cancelled"}));
+    gathering.go_to("alice~job~s1-1~s1-1").speak(32, "frank");
+    gathering.go_to("alice~job").conclude(33, "alice");
+    gathering
+}
+
+fn nested_no_further() -> Gathering {
+    let mut gathering = Gathering::of(&THREE, json!({"depth": 1}));
+    let call = |gathering: &mut Gathering, at_ms: u64, who: &str, task: &str| {
+        gathering.call_sub_team(at_ms, (who, task, 1), &["dan"], json!({"members": {"max": 2}}));
+    };
+    gathering.assign(20, "alice", "async", &[direct("bob"), direct("carol")]);
+    call(&mut gathering, 21, "bob", "alice~job~t1");
+    gathering.go_to("alice~job").confirm(22, 1, "bob");
+    call(&mut gathering, 23, "carol", "alice~job~t1");
+    call(&mut gathering, 24, "bob", "alice~job~t1");
+    call(&mut gathering, 25, "bob", "alice~job~t1");
+    gathering.say(26, "dan", Act::Join, json!({}));
+    gathering.assign(27, "bob", "sync", &[direct("dan")]);
+    gathering.confirm(28, 1, "dan");
+    call(&mut gathering, 29, "dan", "alice~job~s1-1~t1");
+    gathering.go_to("alice~job~s1-1").result(30, 1, "dan");
+    gathering.say(31, "dan", Act::End, json!({}));
+    call(&mut gathering, 32, "bob", "alice~job~t1");
+    gathering.go_to("alice~job").result(33, 1, "bob");
+    gathering.confirm(34, 2, "carol");
+    gathering.in_task(35, 2, "alice", Act::Cancel, json!({}));
+    call(&mut gathering, 36, "carol", "alice~job~t2");
+    gathering.go_to("alice~job").in_task(37, 2, "carol", Act::Inform, json!({"kind": "cancelled"}));
+    gathering.conclude(38, "alice");
     gathering
 }
 

@@ -12,6 +12,9 @@ const HAS_TASKS: bool = true;
 /// Whether says that repeat others are told by reference, or refused.
 const HAS_GUARD: bool = true;
 
+/// The last of the tasks, or of the teams, that there are.
+pub(crate) const LAST: usize = usize::MAX;
+
 /// One team.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
@@ -30,6 +33,8 @@ pub(crate) struct Case {
 /// One move.
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
+    /// Which of the teams there are it is in.
+    pub(crate) team: usize,
     /// Whether it shares the record of the one before.
     pub(crate) joins: bool,
     pub(crate) time: Time,
@@ -66,6 +71,8 @@ pub(crate) enum Deed {
     Pause(Turn, Vec<u32>),
     /// An act in the n-th task there is.
     InTask(usize, TaskDeed),
+    /// A call to the sub-team of the n-th task there is.
+    CallSubTeam(usize, SubTeamPlan),
     Conclude(Turn),
     Accept(VotePlan),
     Refuse,
@@ -125,6 +132,18 @@ pub(crate) enum TaskDeed {
     Cancel,
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct SubTeamPlan {
+    pub(crate) rules: Value,
+    /// Agents invited, by index.
+    pub(crate) invited: Vec<usize>,
+    pub(crate) join_ms: u64,
+    /// Whether it names another award than the last.
+    pub(crate) is_wrong: bool,
+    /// Whether its id is another than that of its award.
+    pub(crate) is_forged: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum VotePlan {
     Right,
@@ -143,6 +162,7 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     let fit = || select(vec![0_i64, 250_000, 250_000, 500_000, 750_000, 750_000, 1_000_000]);
     let early = vec((prop::bool::weighted(0.9), fit()), 5).prop_map(|joins| {
         let join = |(index, (joins, fit)): (usize, (bool, i64))| Move {
+            team: 0,
             joins: false,
             time: Time::Us(1),
             who: Who::Party(index),
@@ -151,7 +171,8 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
         };
         joins.into_iter().enumerate().skip(1).map(join).collect::<Vec<_>>()
     });
-    let moves = (early, vec(any_move(), 5..60)).prop_map(|(early, later)| [early, later].concat());
+    let later = prop_oneof![12 => any_move().prop_map(|one| vec![one]), 1 => nesting()];
+    let moves = (early, vec(later, 5..50)).prop_map(|(early, later)| [early, later.concat()].concat());
     let policy = option::weighted(0.6, tie_break);
     (invited, rules(), policy, join_ms, prop::bool::weighted(0.98), moves).prop_map(
         |(invited, rules, policy, join_ms, is_new, moves)| Case { invited, rules, policy, join_ms, is_new, moves },
@@ -170,15 +191,34 @@ fn rules() -> impl Strategy<Value = Value> {
     let at_conclusion = select(vec!["settle", "cancel", "leave"]);
     let ppm = select(vec![500_000_u32, 700_000, 1_000_000]);
     let team = (seats, turns, speak_ms, ends_ms, option::weighted(0.5, vote));
-    (team, on_repeat, ppm, 1_u32..5, at_conclusion, prop_oneof![1_u32..4, Just(64_u32)]).prop_map(
-        |((members, turns, speak_ms, ends_within_ms, vote), on_repeat, repeat_ppm, max_strikes, at_conclusion, tasks)| {
+    let tasks = prop_oneof![1_u32..4, Just(64_u32)];
+    (team, on_repeat, ppm, 1_u32..5, at_conclusion, (tasks, 0_u32..4)).prop_map(
+        |(team, on_repeat, repeat_ppm, max_strikes, at_conclusion, (tasks, depth))| {
+            let (members, turns, speak_ms, ends_within_ms, vote) = team;
             let mut rules = json!({"members": members, "turns": turns, "speak_ms": speak_ms, "ends_within_ms": ends_within_ms,
                 "on_repeat": on_repeat, "repeat_ppm": repeat_ppm, "max_strikes": max_strikes,
-                "at_conclusion": at_conclusion, "tasks": tasks});
+                "at_conclusion": at_conclusion, "tasks": tasks, "depth": depth});
             vote.into_iter().for_each(|vote| rules["vote"] = vote);
             rules
         },
     )
+}
+
+/// A task, and a sub-team that somebody joins for it.
+fn nesting() -> impl Strategy<Value = Vec<Move>> {
+    let at_once = |team, who, deed| Move { team, joins: false, time: Time::Us(1), who, deed, is_stale: false };
+    let team = prop_oneof![1 => Just(0_usize), 2 => Just(LAST)];
+    (team, 0_usize..6, select(vec!["sync", "async"]), sub_team()).prop_map(move |(team, owner, mode, plan)| {
+        let task = TaskPlan { owner: Some(owner), is_drawn: false, reply_within_ms: None, perform_ms: None };
+        let assign = AssignPlan { turn: Turn::Unnamed, mode, has_policy: false, tasks: vec![task] };
+        let mut moves = vec![
+            at_once(team, Who::Speaker, Deed::Assign(assign)),
+            at_once(0, Who::Owner, Deed::InTask(LAST, TaskDeed::Confirm)),
+            at_once(0, Who::Owner, Deed::CallSubTeam(LAST, plan)),
+        ];
+        moves.extend((0..6).map(|index| at_once(LAST, Who::Party(index), Deed::Join(500_000))));
+        moves
+    })
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
@@ -202,12 +242,16 @@ fn any_move() -> impl Strategy<Value = Move> {
     let voting = ((0_usize..5).prop_map(Who::Party), vote);
     let any_who =
         prop_oneof![4 => Just(Who::Speaker), 8 => (0_usize..5).prop_map(Who::Party), 1 => Just(Who::Stranger)];
-    let tasks = prop_oneof![3 => assigning, 1 => pausing, 5 => owner, 3 => offering];
+    let calling = (Just(Who::Owner), (0_usize..8, sub_team()));
+    let calling = calling.prop_map(|(who, (task, plan))| (who, Deed::CallSubTeam(task, plan)));
+    let joining = ((0_usize..5).prop_map(Who::Party), Just(Deed::Join(500_000)));
+    let tasks = prop_oneof![3 => assigning, 1 => pausing, 5 => owner, 3 => offering, 3 => calling, 4 => joining];
     let speech = prop_oneof![8 => sensible, 3 => voting, 8 => tasks, 4 => (any_who, deed())];
-    (prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03)).prop_map(
-        |(joins, time, (who, deed), is_stale)| {
+    let team = prop_oneof![2 => Just(0_usize), 1 => 0_usize..6, 2 => Just(LAST)];
+    (team, prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03)).prop_map(
+        |(team, joins, time, (who, deed), is_stale)| {
             let deed = if matches!(deed, Deed::Assign(_)) && !HAS_TASKS { Deed::Tick } else { deed };
-            Move { joins, time, who, deed, is_stale }
+            Move { team, joins, time, who, deed, is_stale }
         },
     )
 }
@@ -227,6 +271,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         3 => accept.prop_map(Deed::Accept),
         3 => (0_usize..8, prop_oneof![work(), Just(TaskDeed::Cancel)]).prop_map(|(task, deed)| Deed::InTask(task, deed)),
         3 => assign().prop_map(Deed::Assign),
+        1 => (0_usize..8, sub_team()).prop_map(|(task, plan)| Deed::CallSubTeam(task, plan)),
         2 => Just(Deed::Refuse),
         2 => (0_i64..4).prop_map(|fit| Deed::Join(fit * 250_000)),
         2 => other.prop_map(Deed::Other),
@@ -250,7 +295,8 @@ fn work() -> impl Strategy<Value = TaskDeed> {
 
 fn assign() -> impl Strategy<Value = AssignPlan> {
     let task = (option::weighted(0.5, 0_usize..6), any::<bool>(), option::weighted(0.3, 10_u64..200));
-    let task = (task, option::weighted(0.3, prop_oneof![6 => 20_u64..300, 1 => Just(90_000_u64)]));
+    let task =
+        (task, option::weighted(0.3, prop_oneof![6 => 20_u64..300, 2 => 2_000_u64..4_000, 1 => Just(90_000_u64)]));
     let task = task.prop_map(|((owner, is_drawn, reply_within_ms), perform_ms)| TaskPlan {
         owner,
         is_drawn: is_drawn && owner.is_none(),
@@ -259,6 +305,15 @@ fn assign() -> impl Strategy<Value = AssignPlan> {
     });
     (turn(), select(vec!["sync", "async"]), prop::bool::weighted(0.2), vec(task, 1..4))
         .prop_map(|(turn, mode, has_policy, tasks)| AssignPlan { turn, mode, has_policy, tasks })
+}
+
+fn sub_team() -> impl Strategy<Value = SubTeamPlan> {
+    let (invited, rare) = (vec(0_usize..6, 1..4), || prop::bool::weighted(0.04));
+    (rules(), invited, 20_u64..100, rare(), rare()).prop_map(|(mut rules, invited, join_ms, is_wrong, is_forged)| {
+        // Most of them have time: the task leaves 1200 ms, or as long as the assignment says.
+        rules["speak_ms"] = json!(100);
+        SubTeamPlan { rules, invited, join_ms, is_wrong, is_forged }
+    })
 }
 
 fn turn() -> impl Strategy<Value = Turn> {

@@ -15,7 +15,7 @@ use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Policy, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::plan::{AssignPlan, Case, Deed, Move, SayPlan, TaskDeed, Time, Turn, VotePlan, Who};
+use crate::plan::{AssignPlan, Case, Deed, LAST, Move, SayPlan, SubTeamPlan, TaskDeed, Time, Turn, VotePlan, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before teams.
@@ -31,7 +31,10 @@ pub(crate) struct Table<'a> {
     now: Timestamp,
     pending: Vec<Entry>,
     said: Vec<AdmittedMessage>,
-    floor: Option<Floor>,
+    /// Every team that was called: its id, and its floor as somebody was told it last.
+    teams: Vec<(NegotiationId, Option<Floor>)>,
+    /// The one that is spoken in.
+    team: usize,
     conclusions: Vec<ProposedConclusion>,
     calls: Vec<Deliver>,
     /// The tasks there were, and who was last awarded each.
@@ -50,7 +53,8 @@ impl<'a> Table<'a> {
             now: START,
             pending: vec![Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } }],
             said: Vec::new(),
-            floor: None,
+            teams: vec![(id(), None)],
+            team: 0,
             conclusions: Vec::new(),
             calls: Vec::new(),
             tasks: Vec::new(),
@@ -91,6 +95,7 @@ impl<'a> Table<'a> {
                 Time::PastDeadline => Timestamp(deadline.0 + 1),
             };
         }
+        self.team = if one.team == LAST { self.teams.len() - 1 } else { one.team % self.teams.len() };
         let times = if let Deed::Flood(times) = one.deed { times } else { 1 };
         for _ in 0..times {
             let entry = self.entry(one);
@@ -138,9 +143,15 @@ impl<'a> Table<'a> {
                 Notification::Floor(floor) => {
                     let proposed = floor.conclusion.clone();
                     self.conclusions.extend(proposed.filter(|one| !self.conclusions.contains(one)));
-                    self.floor = Some((**floor).clone());
+                    let team = self.teams.iter_mut().find(|(id, _)| *id == deliver.negotiation);
+                    team.expect("it was called").1 = Some((**floor).clone());
                 }
-                Notification::Cfp(_) => self.calls.push(deliver.clone()),
+                Notification::Cfp(call) => {
+                    self.calls.push(deliver.clone());
+                    if call.team.is_some() && self.teams.iter().all(|(id, _)| *id != deliver.negotiation) {
+                        self.teams.push((deliver.negotiation.clone(), None));
+                    }
+                }
                 _ => {}
             }
         }
@@ -179,7 +190,7 @@ impl<'a> Table<'a> {
 
     fn entry(&mut self, one: &Move) -> Option<Entry> {
         let from = match one.who {
-            Who::Speaker => self.floor.as_ref().and_then(|floor| floor.speaker.clone()).unwrap_or(party(0)),
+            Who::Speaker => self.floor().and_then(|floor| floor.speaker.clone()).unwrap_or(party(0)),
             Who::Party(index) => party(index % (usize::from(self.case.invited) + 1)),
             Who::Owner => self.owner(&one.deed),
             Who::Stranger => party(9),
@@ -187,7 +198,10 @@ impl<'a> Table<'a> {
         let engine = |event| Some(Entry::Engine { epoch: 1, event });
         let (act, payload) = match &one.deed {
             Deed::Tick => return Some(Entry::Tick),
-            Deed::Abort => return engine(EngineEvent::Abort { negotiation: id(), code: "internal".to_owned() }),
+            Deed::Abort => {
+                let negotiation = self.teams[self.team].0.clone();
+                return engine(EngineEvent::Abort { negotiation, code: "internal".to_owned() });
+            }
             Deed::Undelivered(which, may_answer) => {
                 let call = self.calls.get(which % self.calls.len().max(1))?;
                 let Deliver { id, negotiation, to, .. } = call.clone();
@@ -201,6 +215,7 @@ impl<'a> Table<'a> {
             Deed::Flood(_) => (Act::Say, json!({"text": "again"})),
             Deed::Assign(plan) => (Act::Assign, self.assign(plan)),
             Deed::InTask(which, deed) => self.work(*which, *deed),
+            Deed::CallSubTeam(which, plan) => return Some(self.call_sub_team(&from, *which, plan)),
             Deed::Pause(turn, triggers) => (Act::Pause, self.in_turn(*turn, json!({"triggers": triggers}))),
             Deed::Conclude(turn) => (Act::Conclude, self.in_turn(*turn, json!({"text": "the survey"}))),
             Deed::Accept(plan) => (Act::Accept, self.accept(*plan)),
@@ -219,14 +234,43 @@ impl<'a> Table<'a> {
         Some(Entry::Message(message))
     }
 
+    fn floor(&self) -> Option<&Floor> {
+        self.teams[self.team].1.as_ref()
+    }
+
+    /// A call to the sub-team of the n-th task's last award.
+    fn call_sub_team(&mut self, from: &AgentId, which: usize, plan: &SubTeamPlan) -> Entry {
+        let (task, award) = self.task(which);
+        let award_no = award.map_or(1, |(_, award_no)| award_no.0) + u32::from(plan.is_wrong);
+        let mut rules = plan.rules.clone();
+        rules["of"] = json!({"task": task, "award_no": award_no});
+        let payload = json!({"team": rules, "task": "a part of it", "reply_within_ms": plan.join_ms});
+        let mut message = self.message(from, Act::Cfp, payload, false);
+        let id = task.sub_team(AwardNo(award_no)).filter(|_| !plan.is_forged);
+        message.negotiation = id.unwrap_or_else(|| NegotiationId::form(from, "own").expect("an id"));
+        let invitation = |index: &usize| Invitation {
+            agent: party(*index),
+            qos: Qos::AtLeastOnce,
+            durable: false,
+            reputation: None,
+        };
+        message.pinned = Some(pinned(None, plan.invited.iter().map(invitation).collect()));
+        self.said.push(message.clone());
+        Entry::Message(message)
+    }
+
     /// The n-th task, or one that never was.
     fn task(&self, which: usize) -> (NegotiationId, Option<(AgentId, AwardNo)>) {
-        let known = self.tasks.get(which % self.tasks.len().max(1)).cloned();
+        let known = if which == LAST { self.tasks.last() } else { self.tasks.get(which % self.tasks.len().max(1)) };
+        let known = known.cloned();
         known.unwrap_or((id().task(1).expect("a team's"), None))
     }
 
     fn owner(&self, deed: &Deed) -> AgentId {
-        let task = if let Deed::InTask(which, _) = deed { self.task(*which).1 } else { None };
+        let task = match deed {
+            Deed::InTask(which, _) | Deed::CallSubTeam(which, _) => self.task(*which).1,
+            _ => None,
+        };
         task.map_or(party(0), |(owner, _)| owner)
     }
 
@@ -269,7 +313,7 @@ impl<'a> Table<'a> {
     }
 
     fn in_turn(&self, turn: Turn, mut payload: Value) -> Value {
-        let current = self.floor.as_ref().map_or(1, |floor| floor.turn);
+        let current = self.floor().map_or(1, |floor| floor.turn);
         let named = match turn {
             Turn::Unnamed => None,
             Turn::Current => Some(current),
@@ -315,7 +359,8 @@ impl<'a> Table<'a> {
         if *from != party(1) {
             envelope["seq"] = json!(if is_stale { 1 } else { number });
         }
-        admitted(from, act, &json!({"envelope": envelope, "payload": payload}))
+        let message = admitted(from, act, &json!({"envelope": envelope, "payload": payload}));
+        AdmittedMessage { negotiation: self.teams[self.team].0.clone(), ..message }
     }
 }
 
@@ -393,7 +438,8 @@ fn task_policy(confirm_ms: u64) -> Policy {
     document["standby"] = json!(1);
     document["max_awards"] = json!(2);
     document["hold_until"] = json!("done");
-    document["timers_ms"] = json!({"collect": 40, "confirm": confirm_ms, "perform": 200, "cancel": 30, "hard": 1_000});
+    document["timers_ms"] =
+        json!({"collect": 40, "confirm": confirm_ms, "perform": 1_200, "cancel": 30, "hard": 3_000});
     serde_json::from_value(document).expect("a policy")
 }
 

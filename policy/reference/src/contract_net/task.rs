@@ -2,10 +2,11 @@
 //! the team sees of it.
 
 use policy_core::{AwardLoss, Cause};
-use schemas::delivery::Outcome;
+use schemas::delivery::{Disposition, Outcome};
+use schemas::payload::{Inform, InformKind};
 use schemas::policy::WindowAnchor;
 use schemas::team::{Brief, TaskStatus};
-use schemas::{AgentId, NegotiationId, OfferId, Policy, Timestamp};
+use schemas::{AgentId, AwardNo, NegotiationId, OfferId, Policy, Timestamp};
 
 use super::opening::{self, Opened};
 use super::{ContractNet, HeldOffer, SessionState, Stage};
@@ -20,6 +21,8 @@ pub(crate) struct TaskCall {
     /// Who may offer; of a direct task, its owner.
     pub(crate) contractors: Vec<AgentId>,
     pub(crate) is_direct: bool,
+    /// Levels of sub-teams its team may have below it.
+    pub(crate) depth_left: u32,
     pub(crate) brief: Brief,
     pub(crate) reply_by: Timestamp,
     pub(crate) ends_by: Timestamp,
@@ -29,6 +32,7 @@ pub(crate) struct TaskCall {
 #[derive(Debug)]
 pub(crate) struct TaskPart {
     pub(super) brief: Brief,
+    depth_left: u32,
     /// Who leads the team, and may call the task off.
     pub(super) lead: Option<AgentId>,
     /// Why the last award was lost.
@@ -52,13 +56,14 @@ pub(crate) struct TaskStanding {
 
 /// The contract net of a task: with a call like any other, or awarded to the owner it names.
 pub(crate) fn of_task(call: TaskCall, moment: Moment, wins: &mut Wins) -> ContractNet {
-    let TaskCall { id, mut policy, assigner, contractors, is_direct, brief, reply_by, ends_by } = call;
+    let TaskCall { id, mut policy, assigner, contractors, is_direct, depth_left, brief, reply_by, ends_by } = call;
     if is_direct {
         (policy.max_awards, policy.max_rounds, policy.standby) = (1, 1, 0);
     }
     let opened = Opened { id, policy, initiator: assigner, invited: contractors.clone(), reply_by, ends_by };
     let mut one = opening::opened(opened, moment);
-    one.task = Some(TaskPart { brief, lead: None, lost: None, is_forsaken: false, result: None, heir: None });
+    one.task =
+        Some(TaskPart { brief, depth_left, lead: None, lost: None, is_forsaken: false, result: None, heir: None });
     if is_direct {
         enter_at_awarding(&mut one, &contractors[0], moment, wins);
     } else {
@@ -106,6 +111,42 @@ pub(crate) fn forsaken_by(net: &mut ContractNet, agent: &AgentId, moment: Moment
         Stage::Committed => net.lose(lot, AwardLoss::PerformFailed, moment, wins),
         Stage::CancelPending => net.answer_cancel(lot, None, moment),
         Stage::Done => {}
+    }
+}
+
+/// What the contractor of an award may call a sub-team with: its end at the latest, and the levels below it.
+pub(crate) fn sub_team(
+    net: &ContractNet,
+    contractor: &AgentId,
+    award_no: AwardNo,
+) -> Result<(Timestamp, u32), (Disposition, Option<&'static str>)> {
+    let award = net.lots.iter().filter_map(|lot| lot.award.as_ref());
+    let award = award.into_iter().find(|award| award.no == award_no && award.contractor == *contractor);
+    let is_past = net.past.contains(&(award_no, contractor.clone()));
+    let was_asked = net.sessions.contains_key(contractor);
+    match (award, &net.task) {
+        (_, Some(_)) if is_past => Err((Disposition::Revoked, None)),
+        (_, Some(_)) if was_asked && net.outcome.is_some() => Err((Disposition::Closed, None)),
+        (Some(award), Some(_)) if award.stage == Stage::CancelPending => Err((Disposition::Revoked, None)),
+        (Some(award), Some(_)) if award.stage == Stage::Awarded => Err((Disposition::OutOfTurn, Some("not_awarded"))),
+        (Some(_), Some(task)) if task.depth_left == 0 => Err((Disposition::Malformed, Some("depth"))),
+        (Some(award), Some(task)) => Ok((award.deadline, task.depth_left - 1)),
+        (_, _) => Err((Disposition::Unauthorized, None)),
+    }
+}
+
+/// Whether this award is committed now.
+pub(crate) fn is_committed(net: &ContractNet, award_no: AwardNo) -> bool {
+    let mut awards = net.lots.iter().filter_map(|lot| lot.award.as_ref());
+    awards.any(|award| award.no == award_no && award.stage == Stage::Committed)
+}
+
+/// The sub-team of an award has concluded: its contractor has a result (docs/spec/team.md#tm-65).
+pub(crate) fn take_conclusion(net: &mut ContractNet, award_no: AwardNo, text: &str, moment: Moment) {
+    if is_committed(net, award_no) {
+        let lot = net.lots.iter().position(|lot| lot.award.as_ref().is_some_and(|award| award.no == award_no));
+        let inform = Inform { kind: InformKind::Result, result: Some(text.to_owned()), routine: None };
+        net.perform(lot.expect("it is committed"), &inform, moment);
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn plan(
     pinned: Option<&Pinned>,
     moment: Moment,
 ) -> Result<Vec<TaskCall>, AssignFault> {
-    if team.tasks.count() + count(assign.tasks.len()) > team.rules.tasks {
+    if team.tasks.count() + count(assign.tasks.len()) > team.rules.tasks || assign.tasks.len() > team.family_room {
         return Err((Disposition::Malformed, "too_many_tasks", Some("/payload/tasks".to_owned())));
     }
     let pinned = assign.policy.as_ref().and(pinned).map(|pinned| (*pinned.policy).clone());
@@ -76,7 +76,7 @@ fn plan_one(
     };
     let id = team.id.task(number).expect("within the limit of tasks");
     let assigner = team.people[who].agent.clone();
-    Ok(TaskCall { id, policy, assigner, contractors, is_direct, brief, reply_by, ends_by })
+    Ok(TaskCall { id, policy, assigner, contractors, is_direct, depth_left: team.depth_left, brief, reply_by, ends_by })
 }
 
 /// Who could do a task that names nobody: not its assigner, who calls.

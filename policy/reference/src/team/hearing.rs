@@ -142,7 +142,9 @@ impl Team {
     /// What the message meets in the table of acts and states.
     fn judge(&self, who: usize, payload: &Payload, pinned: Option<&Pinned>, moment: Moment) -> TeamVerdict {
         let person = &self.people[who];
+        let is_second = matches!(payload, Payload::Cfp(cfp) if cfp.team.as_ref().is_some_and(|spec| spec.of.is_some()));
         match self.stage {
+            _ if is_second && who == 0 => self.refuse(who, Disposition::OutOfTurn, "taken", None),
             _ if person.has_left => TeamVerdict::of(Disposition::Closed),
             TeamStage::Forming => self.judge_forming(who, payload, moment),
             _ if !person.is_seated => Self::judge_without_a_seat(payload),

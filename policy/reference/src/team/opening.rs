@@ -8,7 +8,7 @@ use schemas::team::{
     ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
     SPEAK_TIMES_MIN, TASKS_MAX, TURNS_MAX, TeamCall, TeamRules,
 };
-use schemas::{Address, AgentId, Policy};
+use schemas::{Address, AgentId, Payload, Policy, Timestamp};
 
 use super::tasks::TaskBoard;
 use super::{Person, Team, TeamStage};
@@ -26,6 +26,7 @@ pub(crate) fn open(
     decoded: &Message,
     cfp: &Cfp,
     pinned: &Pinned,
+    above: Option<(Timestamp, u32)>,
     moment: Moment,
 ) -> Result<Team, NotUnderstood> {
     let spec = cfp.team.as_ref().expect("a call to a team");
@@ -40,10 +41,7 @@ pub(crate) fn open(
         let pointer = Some("/payload/team/task_policy".to_owned());
         return Err(NotUnderstood { reason: "invalid_policy", pointer });
     }
-    let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
-    invited.retain(|agent| *agent != message.from);
-    invited.sort();
-    invited.dedup();
+    let invited = invited(message, pinned);
     if invited.is_empty() {
         return Err("no_recipient".into());
     }
@@ -57,8 +55,12 @@ pub(crate) fn open(
         (None, Some(reply_by)) => reply_by.0,
         (None, None) => moment.now.plus_ms(ttl_ms.unwrap_or(Timers::default().collect)),
     };
-    let ends_by = moment.now.plus_ms(spec.rules.ends_within_ms);
+    let mut ends_by = moment.now.plus_ms(spec.rules.ends_within_ms);
     let is_soon = ends_by <= moment.now.plus_ms(DAY_MS);
+    let mut depth_left = spec.rules.depth;
+    if let Some((latest, levels)) = above {
+        (ends_by, depth_left) = (ends_by.min(latest), depth_left.min(levels));
+    }
     let has_time = join_by.plus_ms(SPEAK_TIMES_MIN * spec.rules.speak_ms) <= ends_by;
     if !(is_soon && has_time && join_by > moment.now) {
         return Err("bad_deadline".into());
@@ -70,6 +72,9 @@ pub(crate) fn open(
         id: message.negotiation.clone(),
         rules: spec.rules.clone(),
         policy,
+        depth_left,
+        family_room: 0,
+        raised: None,
         task_policy,
         reputations: crate::scoring::reputations(pinned),
         is_public: decoded.envelope.to.iter().any(|address| !matches!(address, Address::Agent(_))),
@@ -95,6 +100,15 @@ pub(crate) fn open(
     Ok(one)
 }
 
+/// Everybody but the caller, once.
+fn invited(message: &AdmittedMessage, pinned: &Pinned) -> Vec<AgentId> {
+    let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
+    invited.retain(|agent| *agent != message.from);
+    invited.sort();
+    invited.dedup();
+    invited
+}
+
 fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
     let msg_id = decoded.envelope.msg_id.clone();
     let invited = Some(count(team.people.len() - 1));
@@ -103,8 +117,12 @@ fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
     if team.is_public {
         team.facts.push(fact::notice_called(&team.id));
     }
-    let call =
-        TeamCall { lead: message.from.clone(), rules: team.rules.clone(), depth_left: team.rules.depth, of: None };
+    let of = if let Payload::Cfp(cfp) = &decoded.payload {
+        cfp.team.as_ref().and_then(|spec| spec.of.clone())
+    } else {
+        None
+    };
+    let call = TeamCall { lead: message.from.clone(), rules: team.rules.clone(), depth_left: team.depth_left, of };
     for person in &team.people[1..] {
         let called = fact::cfp(&team.id, &person.agent, 1, team.join_by, team.ends_by);
         team.facts.push(fact::to_team(&called, &call));

@@ -129,6 +129,12 @@ impl Awards {
         awards.into_iter().find(|award| award.stage == stage).map(|award| award.session)
     }
 
+    /// The lot of an award that is committed.
+    pub(super) fn committed_lot(&self, award_no: AwardNo) -> Option<usize> {
+        let is_it = |award: &LiveAward| award.award_no == award_no && award.stage == AwardStage::Committed;
+        self.lots.iter().position(|lot| lot.award.as_ref().is_some_and(is_it))
+    }
+
     /// The session that an award binds: one that is committed, or was when it was called off.
     pub(super) fn bound_session(&self) -> Option<usize> {
         let is_bound = |award: &&LiveAward| match award.stage {

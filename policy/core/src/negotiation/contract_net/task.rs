@@ -1,13 +1,13 @@
-//! A contract net that is the task of a team (docs/spec/team.md#tasks): how it is entered, called off, and left by a member, and
-//! what its team hears of it.
+//! A contract net that is the task of a team (docs/spec/team.md#tasks): how it is entered, called off, and left by a member,
+//! what its team hears of it, and what a sub-team is to it.
 
 use std::sync::Arc;
 
 use schemas::delivery::{Call, CloseReason, Outcome};
-use schemas::payload::{Failure, FailurePhase, Offer};
+use schemas::payload::{Failure, FailurePhase, Inform, InformKind, Offer};
 use schemas::policy::OnIncomplete;
-use schemas::team::{Brief, TaskStatus};
-use schemas::{AgentId, OfferId, Timestamp, WireTime};
+use schemas::team::{Brief, TaskAward, TaskStatus};
+use schemas::{AgentId, AwardNo, OfferId, Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
 use super::ContractNet;
@@ -22,7 +22,7 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::score;
 use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal, TaskOpening, TaskProgress};
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
 use crate::protocol::{Phase, Protocol, SessionState};
 
@@ -38,6 +38,10 @@ pub(super) struct TaskRole {
     perform_ms: Option<u64>,
     /// Whether the assigner named its owner: the exchange has entered the offer.
     is_direct: bool,
+    /// Levels of sub-teams that may stand below its team.
+    depth_left: u32,
+    /// The committed award for which a sub-team was called.
+    sub_team: Option<AwardNo>,
     /// Leads of the team that called it off, and take no other part in it.
     leads: Vec<Party>,
     /// Whom its result is told beside the assigner.
@@ -142,9 +146,63 @@ pub(crate) fn outlive_team(task: &mut ContractNet, lead: AgentId) {
     }
 }
 
-/// Tells the team where a task stands, if that has changed. A contract net that is none has no team.
+/// What the contractor of an award may call a sub-team with (docs/spec/team.md#tm-64).
+///
+/// # Errors
+/// [`SubTeamRefusal`].
+pub(crate) fn grant_sub_team(
+    net: &ContractNet,
+    contractor: &AgentId,
+    award_no: AwardNo,
+) -> Result<SubTeamGrant, SubTeamRefusal> {
+    let (Some(role), Some(session)) = (&net.task, net.session_of(contractor)) else {
+        return Err(SubTeamRefusal::Unauthorized);
+    };
+    if net.awards.is_revoked(award_no, session) {
+        return Err(SubTeamRefusal::Revoked);
+    }
+    let live = net.awards.of_session(session).filter(|(_, award)| award.award_no == award_no);
+    let (_, award) = live.ok_or(SubTeamRefusal::Unauthorized)?;
+    match award.stage {
+        AwardStage::Awarded => return Err(SubTeamRefusal::NotAwarded),
+        AwardStage::CancelPending => return Err(SubTeamRefusal::Revoked),
+        AwardStage::Done => return Err(SubTeamRefusal::Closed),
+        AwardStage::Committed => {}
+    }
+    Ok(SubTeamGrant {
+        of: TaskAward { task: net.header.id.clone(), award_no },
+        ends_by: award.deadline,
+        depth_left: role.depth_left.checked_sub(1).ok_or(SubTeamRefusal::Depth)?,
+        traceparent: net.header.traceparent.clone(),
+    })
+}
+
+/// The contractor of an award has called a sub-team for it.
+pub(crate) fn note_sub_team(task: &mut ContractNet, award_no: AwardNo) {
+    if let Some(role) = task.task.as_mut() {
+        role.sub_team = Some(award_no);
+    }
+}
+
+/// What the sub-team of an award has concluded is the result of its contractor (docs/spec/team.md#tm-65).
+pub(crate) fn handle_conclusion(task: &mut ContractNet, award_no: AwardNo, text: &str, context: &mut InputContext<'_>) {
+    if let Some(lot) = task.awards.committed_lot(award_no) {
+        let result = Some(text.to_owned());
+        task.perform(lot, Inform { kind: InformKind::Result, result, routine: None }, context);
+    }
+}
+
+/// Tells the team where a task stands, if that has changed, and its sub-team if it has lost the award that it works for. A
+/// contract net that is no task has neither.
 pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<'_>) {
     let Some(role) = net.task.as_mut() else { return };
+    if let Some(award_no) = role.sub_team.filter(|award_no| net.awards.committed_lot(*award_no).is_none()) {
+        role.sub_team = None;
+        let is_aborted = net.header.outcome == Some(Outcome::Aborted);
+        let deed = if is_aborted { FamilyDeed::Abort } else { FamilyDeed::Orphan };
+        let order = net.header.id.sub_team(award_no).map(|to| FamilyOrder { to, cause: net.header.chain, deed });
+        order.into_iter().for_each(|order| context.orders.give(order));
+    }
     let (status, owner) = match net.header.outcome {
         None => match net.awards.bound_session() {
             Some(session) => (TaskStatus::Running, Some(session)),
@@ -268,8 +326,8 @@ fn call_of(opening: &TaskOpening) -> Call {
 
 /// A task in which nothing was said yet.
 fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) -> ContractNet {
-    let TaskOpening { id, policy, perform_ms, assigner, contractors, is_direct, brief, ends_by, reply_by, .. } =
-        opening;
+    let TaskOpening { id, policy, perform_ms, assigner, contractors, is_direct, depth_left, .. } = opening;
+    let TaskOpening { brief, ends_by, reply_by, .. } = opening;
     let may_call_again =
         policy.policy.max_rounds > 1 || matches!(policy.policy.on_incomplete, OnIncomplete::Extend { .. });
     let sessions: Vec<ContractorSession> =
@@ -304,6 +362,8 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
             brief,
             perform_ms,
             is_direct,
+            depth_left,
+            sub_team: None,
             leads: Vec::new(),
             heir: None,
             lost: None,

@@ -31,7 +31,7 @@ impl Assignment<'_> {
         let malformed = |reason, pointer: &str| Misjudged::at(Disposition::Malformed, reason, pointer);
         let (known, more) = (self.team.tasks.count(), self.assign.tasks.len());
         let count = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(known);
-        if count > self.team.rules.tasks {
+        if count > self.team.rules.tasks || more > self.incoming.room {
             return Err(malformed(NotUnderstoodReason::TooManyTasks, "/payload/tasks"));
         }
         let policy = match &self.assign.policy {
@@ -68,6 +68,7 @@ impl Assignment<'_> {
             assigner: self.team.roster.agent(self.assigner).clone(),
             contractors,
             is_direct,
+            depth_left: self.team.depth_left,
             requires: task.requires.clone(),
             brief: Brief {
                 team: self.team.header.id.clone(),

@@ -14,7 +14,7 @@ use super::roster::{JoinOffer, MemberStanding};
 use super::rules::WellSaid;
 use super::tasks::TasksAwaited;
 use super::told::TeamChange;
-use super::{DEADLINE, LEFT, REJECTED, SILENCE, Team, call_ordinal};
+use super::{DEADLINE, LEFT, ORPHANED, REJECTED, SILENCE, Team, call_ordinal};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::effect::{Deliver, Event, TurnKind};
@@ -379,6 +379,11 @@ impl Team {
         } else {
             self.end(Outcome::Unconcluded, Some(DEADLINE), None, context);
         }
+    }
+
+    /// The award that it works for is committed no longer (docs/spec/team.md#tm-66).
+    pub(crate) fn handle_orphaned(&mut self, context: &mut InputContext<'_>) {
+        self.end(Outcome::Cancelled, Some(ORPHANED), None, context);
     }
 
     /// An engine met a register conflict, or a panic: nothing more may be concluded.

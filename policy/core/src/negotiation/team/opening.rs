@@ -21,6 +21,7 @@ use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant};
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{Opening, reply_by};
 use crate::policy::PinnedPolicy;
@@ -34,13 +35,13 @@ struct TeamDeadlines {
     ends_by: Timestamp,
 }
 
-/// Opens the team and calls the invited; `share` gives the shared form of an agent's name.
+/// Opens the team and calls the invited; `share` gives the shared form of an agent's name. A sub-team has a `grant`.
 ///
 /// # Errors
 /// [`Unfit`]; nothing is stored then.
 pub(crate) fn open_team(
     opening: &Opening<'_>,
-    spec: &TeamSpec,
+    (spec, grant): (&TeamSpec, Option<&SubTeamGrant>),
     task_policy: Option<Arc<PinnedPolicy>>,
     capabilities: &[Capability],
     context: &mut InputContext<'_>,
@@ -55,9 +56,6 @@ pub(crate) fn open_team(
     let task_policy = task_policy
         .filter(|pinned| decides_tasks(&pinned.policy))
         .ok_or_else(|| at(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
-    if spec.of.is_some() {
-        return Err(at(NotUnderstoodReason::UnsupportedRules, "/payload/team/of"));
-    }
     let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
     if invited.is_empty() {
         return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
@@ -65,12 +63,19 @@ pub(crate) fn open_team(
     if invited.len() > INVITED_MAX {
         return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
     }
-    let deadlines = team_deadlines(opening, rules, context.now)?;
+    let deadlines = team_deadlines(opening, rules, grant, context.now)?;
     let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
     let roster = Roster::new(names, capabilities.to_vec());
     let mut team = new_team(opening, rules, task_policy, roster, deadlines, context);
+    if let Some(SubTeamGrant { of, depth_left, traceparent, .. }) = grant {
+        team.depth_left = rules.depth.min(*depth_left);
+        // A family is one trace.
+        team.header.traceparent = traceparent.clone().or(team.header.traceparent.take());
+        let deed = FamilyDeed::SubTeamCalled(of.award_no);
+        context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.digest, deed });
+    }
     team.header.link(&opening.digest.0, context);
-    call_members(opening, &team, &invited, context);
+    call_members((opening, spec), &team, &invited, context);
     team.acknowledge_call(0, opening.envelope, opening.digest, context);
     let policy = team.policy_id();
     let begins = (Protocol::Team, team.phase);
@@ -78,9 +83,16 @@ pub(crate) fn open_team(
     Ok(team)
 }
 
-fn team_deadlines(opening: &Opening<'_>, rules: &TeamRules, now: Timestamp) -> Result<TeamDeadlines, Unfit> {
+/// Those of a sub-team lie within what the contractor has left.
+fn team_deadlines(
+    opening: &Opening<'_>,
+    rules: &TeamRules,
+    grant: Option<&SubTeamGrant>,
+    now: Timestamp,
+) -> Result<TeamDeadlines, Unfit> {
     let join_by = reply_by(Timers::default().collect, opening.cfp, opening.envelope.scope.as_ref(), now);
-    let ends_by = now.plus_ms(rules.ends_within_ms);
+    let own_end = now.plus_ms(rules.ends_within_ms);
+    let ends_by = grant.map_or(own_end, |grant| grant.ends_by.min(own_end));
     let has_time = ends_by >= join_by.plus_ms(rules.speak_ms.saturating_mul(SPEAK_TIMES_MIN));
     if join_by <= now || rules.ends_within_ms > TIMER_MS_MAX || !has_time {
         return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
@@ -126,8 +138,13 @@ fn new_team(
     }
 }
 
-fn call_members(opening: &Opening<'_>, team: &Team, invited: &[Called], context: &mut InputContext<'_>) {
-    let told = Arc::new(Notification::Cfp(team_call(opening, team)));
+fn call_members(
+    (opening, spec): (&Opening<'_>, &TeamSpec),
+    team: &Team,
+    invited: &[Called],
+    context: &mut InputContext<'_>,
+) {
+    let told = Arc::new(Notification::Cfp(team_call(opening, spec, team)));
     for (index, (agent, qos, attempts_max)) in invited.iter().enumerate() {
         let ordinal = call_ordinal(index + 1);
         let delivery = context.delivery_at(ordinal, &team.header.id, agent, Arc::clone(&told), team.join_by);
@@ -141,7 +158,7 @@ fn call_members(opening: &Opening<'_>, team: &Team, invited: &[Called], context:
     }
 }
 
-fn team_call(opening: &Opening<'_>, team: &Team) -> Call {
+fn team_call(opening: &Opening<'_>, spec: &TeamSpec, team: &Team) -> Call {
     let rules = TeamRules::clone(&team.rules);
     let digest = Digest::of(&rules).expect("rules are integers and texts");
     let policy_digest = if team.is_ranked { team.policy.digest } else { digest };
@@ -163,7 +180,7 @@ fn team_call(opening: &Opening<'_>, team: &Team) -> Call {
             lead: opening.initiator.clone(),
             rules,
             depth_left: team.depth_left,
-            of: None,
+            of: spec.of.clone(),
         })),
         brief: None,
     }

@@ -103,7 +103,11 @@ impl Judge<'_> {
         incoming: &Incoming,
         context: &InputContext<'_>,
     ) -> Ruling<TeamAction> {
-        let judged = if self.phase == Phase::Forming {
+        let is_second_call =
+            matches!(&incoming.payload, Payload::Cfp(cfp) if cfp.team.as_ref().is_some_and(|team| team.of.is_some()));
+        let judged = if is_second_call && speaker == 0 {
+            Err(self.refused(speaker, Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::Taken)))
+        } else if self.phase == Phase::Forming {
             self.judge_forming(speaker, incoming, context)
         } else if self.roster.member(speaker).is_seated() {
             self.judge_member(speaker, incoming, context)
