@@ -208,6 +208,14 @@ fn a_dropped_seat_is_heard_no_more_but_told_the_end() {
     board.answer(21, "bob", 2, "b");
     let texts = board.answer(22, "cyd", 2, "b");
     assert!(texts.contains(&"ann<closed:consensus:answers@closed".to_owned()), "{texts:?}");
+    assert_eq!((board.asks("ann"), board.asks("dan")), (1, 1));
+    for (who, other) in [("bob", "cyd"), ("cyd", "bob")] {
+        let shown = board.ask(who).peers.unwrap_or_default();
+        assert_eq!(shown.len(), 1, "{who} is shown {other} alone: {shown:?}");
+    }
+    for dropped in board.finding().panelists.iter().filter(|seat| ["ann", "dan"].contains(&seat.agent.as_str())) {
+        assert_eq!((&dropped.importance_e12[..], dropped.agreed), (&[0, 0][..], false), "{}", dropped.agent);
+    }
 }
 
 #[test]
