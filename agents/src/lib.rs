@@ -52,5 +52,5 @@ pub use agent::{Agent, AgentError, AgentHandle, AgentOptions, Summary, run};
 pub use contractor::{Contractor, ContractorConfig};
 pub use identity::{Identity, Token};
 pub use initiator::{CallEvent, CallReport, CallRequest, Initiator};
-pub use strategy::{Action, Outgoing, Strategy};
+pub use strategy::{ActRefusal, Action, Outgoing, Strategy};
 pub use transport::Transport;

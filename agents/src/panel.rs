@@ -8,7 +8,8 @@
 //! | [`parse`] | what does a model's text say of ratings, orders and answers? (pure) |
 //! | [`mod@file`] | which question, under which rules, to which scripted panelists? (a file) |
 //!
-//! A panelist keeps nothing from one ask to the next: whatever it is to know stands in the ask.
+//! A panelist keeps nothing from one ask to the next: whatever it is to know stands in the ask. Why an answer does not count it
+//! learns by [`Panelist::refused`], and may correct it there.
 
 pub mod file;
 pub mod member;
@@ -18,6 +19,8 @@ pub mod stub;
 use schemas::NegotiationId;
 use schemas::delivery::Ask;
 use schemas::panel::PanelAnswer;
+
+use crate::strategy::ActRefusal;
 
 pub use file::{PanelFile, StubAgent};
 pub use member::PanelMember;
@@ -57,6 +60,12 @@ pub trait Panelist: Send {
     /// Reviews the answers of a round: a text or nothing, and a rating, for each entry of `ask.peers`.
     fn review(&mut self, _panel: &NegotiationId, _ask: &Ask) -> AskReply {
         AskReply::Refuse("does not review".to_owned())
+    }
+
+    /// Learns why an answer of its own does not count. `ask` is what may still be answered anew, until its `answer_by`: what is
+    /// returned is sent instead. Without one it is too late, and nothing is sent.
+    fn refused(&mut self, _panel: &NegotiationId, _refusal: &ActRefusal, _ask: Option<&Ask>) -> AskReply {
+        AskReply::Silence
     }
 
     /// Answers whatever the ask is for.

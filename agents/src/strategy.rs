@@ -1,8 +1,9 @@
 //! What an agent decides: a pure function from what it is told to what it does.
 
+use std::fmt;
 use std::time::Duration;
 
-use schemas::delivery::Delivery;
+use schemas::delivery::{Delivery, Misunderstanding};
 use schemas::envelope::Scope;
 use schemas::ids::Capability;
 use schemas::{Act, Address, MsgId, NegotiationId, Payload, Refusal, Timestamp};
@@ -181,4 +182,40 @@ pub enum SendOutcome {
     Refused(Refusal),
     /// Nobody answered, however often it was repeated: it may or may not be in the log.
     Unanswered,
+}
+
+/// Why an act of an agent changed nothing: as the exchange says in NOT_UNDERSTOOD, or a gateway in its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActRefusal {
+    /// A reason (`bad_ratings`), the code of a gateway (`out_of_range`), or a disposition (`late`).
+    pub reason: String,
+    /// JSON pointer into the message to what is at fault, where one member is.
+    pub pointer: Option<String>,
+}
+
+impl ActRefusal {
+    /// A refusal for a reason that lies in no single member.
+    #[must_use]
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), pointer: None }
+    }
+}
+
+impl From<&Misunderstanding> for ActRefusal {
+    fn from(why: &Misunderstanding) -> Self {
+        Self { reason: why.reason.clone(), pointer: why.pointer.clone() }
+    }
+}
+
+impl From<&Refusal> for ActRefusal {
+    fn from(refusal: &Refusal) -> Self {
+        Self { reason: refusal.code.as_str().to_owned(), pointer: refusal.pointer.clone() }
+    }
+}
+
+impl fmt::Display for ActRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        self.pointer.iter().try_for_each(|pointer| write!(f, " at {pointer}"))
+    }
 }

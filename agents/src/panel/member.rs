@@ -3,46 +3,140 @@
 //! | it hears | it does |
 //! |---|---|
 //! | ASK | ANSWER or REFUSE, as its [`Panelist`] decides, or nothing |
+//! | NOT_UNDERSTOOD, or a gateway refuses the answer | tells its [`Panelist`] why, and sends what that says instead |
+//! | ACK of an answer that came too late | tells its [`Panelist`] |
 //! | CFP | REFUSE: panels are not joined, they ask |
 //! | CLOSED | forgets the panel |
 
-use schemas::NegotiationId;
-use schemas::Payload;
-use schemas::Timestamp;
-use schemas::delivery::{Ask, Delivery, Notification};
+use schemas::delivery::{Ask, Delivery, Disposition, Notification, Receipt};
 use schemas::payload::Reasoned;
+use schemas::{Act, NegotiationId, Payload, Timestamp};
 
 use super::{AskReply, Panelist};
-use crate::strategy::{Action, Outgoing, Strategy};
+use crate::open::OpenNegotiations;
+use crate::strategy::{ActRefusal, Action, Outgoing, SendOutcome, Sent, Strategy};
+
+/// Most asks kept until their answer counts, so that it can be corrected. An ask is a few kilobytes, at most some hundred.
+const ASKS_MAX: usize = 1024;
+/// Times an answer to one ask is corrected: each counts among the 64 messages of a party.
+const CORRECTIONS_MAX: u32 = 2;
+/// Reasons of NOT_UNDERSTOOD that another answer to the same ask can do away with.
+const CORRECTABLE: [&str; 4] = ["bad_answer", "bad_ratings", "bad_order", "bad_reviews"];
 
 /// See the module.
 #[derive(Debug)]
 pub struct PanelMember<P> {
     panelist: P,
+    /// The last ask of each panel, until its answer counts.
+    asks: OpenNegotiations<OpenAsk>,
+}
+
+#[derive(Debug)]
+struct OpenAsk {
+    ask: Box<Ask>,
+    /// Log time of the ask: what the exchange says of an answer to it is of no earlier time.
+    asked_at: Timestamp,
+    corrections: u32,
 }
 
 impl<P: Panelist> PanelMember<P> {
     /// An agent that answers as its panelist does.
     #[must_use]
     pub fn new(panelist: P) -> Self {
-        Self { panelist }
+        Self { panelist, asks: OpenNegotiations::new(ASKS_MAX) }
+    }
+
+    fn handle_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) -> Vec<Action> {
+        self.asks.expire(now);
+        let panel = &delivery.envelope.negotiation;
+        self.asks.remove(panel);
+        if self.asks.has_room() {
+            let open = OpenAsk { ask: Box::new(ask.clone()), asked_at: delivery.envelope.ts.0, corrections: 0 };
+            self.asks.insert(panel, open, ask.ends_by.0);
+        }
+        reply(&mut self.panelist, delivery, ask)
+    }
+
+    fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) {
+        let panel = &delivery.envelope.negotiation;
+        match receipt.disposition {
+            Disposition::Ok if self.is_of_open_ask(delivery) => {
+                self.asks.remove(panel);
+            }
+            Disposition::Late
+            | Disposition::Expired
+            | Disposition::StaleRound
+            | Disposition::StaleSeq
+            | Disposition::Closed
+            | Disposition::Conflict
+            | Disposition::Unauthorized
+            | Disposition::RateLimited => {
+                let refusal = ActRefusal::new(receipt.disposition.as_str());
+                self.handle_refusal(now, panel, &refusal, false);
+            }
+            // NOT_UNDERSTOOD follows, or nothing is to be said.
+            Disposition::Ok
+            | Disposition::Duplicate
+            | Disposition::OutOfTurn
+            | Disposition::Malformed
+            | Disposition::PolicyReject
+            | Disposition::MandateViolation
+            | Disposition::Committed
+            | Disposition::Revoked => {}
+        }
+    }
+
+    /// Whether what the exchange says of an answer is said of the last ask's.
+    fn is_of_open_ask(&mut self, delivery: &Delivery) -> bool {
+        let said_at = delivery.envelope.ts.0;
+        self.asks.part(&delivery.envelope.negotiation).is_some_and(|open| open.asked_at <= said_at)
+    }
+
+    /// Tells the panelist, and gives what it says instead where that can still count.
+    fn handle_refusal(
+        &mut self,
+        now: Timestamp,
+        panel: &NegotiationId,
+        refusal: &ActRefusal,
+        is_correctable: bool,
+    ) -> Option<Payload> {
+        let may_be_corrected = |open: &&mut OpenAsk| open.corrections < CORRECTIONS_MAX && now <= open.ask.answer_by.0;
+        let Some(open) = self.asks.part(panel).filter(|_| is_correctable).filter(may_be_corrected) else {
+            tracing::debug!(%panel, %refusal, "an answer does not count");
+            self.panelist.refused(panel, refusal, None);
+            return None;
+        };
+        tracing::warn!(%panel, %refusal, "an answer does not count, and may be corrected");
+        open.corrections += 1;
+        match self.panelist.refused(panel, refusal, Some(&open.ask)) {
+            AskReply::Answer(answer) => Some(Payload::Answer(answer)),
+            AskReply::Refuse(reason) => Some(Payload::Refuse(Reasoned { reason: Some(reason), round: None })),
+            AskReply::Silence => None,
+        }
     }
 }
 
 impl<P: Panelist> Strategy for PanelMember<P> {
-    fn handle(&mut self, _now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation: &NegotiationId = &delivery.envelope.negotiation;
+        delivery.receipts_told().for_each(|receipt| self.handle_receipt(now, delivery, receipt));
         match &delivery.payload {
-            Notification::Ask(ask) => reply(&mut self.panelist, delivery, ask),
+            Notification::Ask(ask) => self.handle_ask(now, delivery, ask),
             Notification::Cfp(_) => {
                 let reason = Some("takes part in panels only".to_owned());
                 vec![Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason, round: None })).once(0).into()]
             }
-            Notification::Closed(_) => vec![Action::Release(negotiation.clone())],
-            // A receipt asks for nothing. Of what the exchange could not follow nothing counts, and the next ask comes all the
-            // same. The rest is said in other protocols, or to initiators.
+            Notification::NotUnderstood(why) => {
+                let is_correctable = CORRECTABLE.contains(&why.reason.as_str()) && self.is_of_open_ask(delivery);
+                let instead = self.handle_refusal(now, negotiation, &why.into(), is_correctable);
+                instead.map(|payload| Action::reply(delivery, payload)).into_iter().collect()
+            }
+            Notification::Closed(_) => {
+                self.asks.remove(negotiation);
+                vec![Action::Release(negotiation.clone())]
+            }
+            // A receipt is heard above; the rest is said in other protocols, or to initiators.
             Notification::Ack(_)
-            | Notification::NotUnderstood(_)
             | Notification::Accept(_)
             | Notification::Reject(_)
             | Notification::Cancel(_)
@@ -51,6 +145,12 @@ impl<P: Panelist> Strategy for PanelMember<P> {
             | Notification::Turn(_)
             | Notification::Floor(_) => Vec::new(),
         }
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
+        let (Act::Answer, SendOutcome::Refused(refusal)) = (sent.act, &sent.outcome) else { return Vec::new() };
+        let instead = self.handle_refusal(now, &sent.negotiation, &refusal.into(), true);
+        instead.map(|payload| Outgoing::new(sent.negotiation.clone(), payload).into()).into_iter().collect()
     }
 }
 

@@ -316,7 +316,7 @@ impl Strategy for TeamAgent {
             }
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::NotUnderstood(why) => {
-                say(delivery, self.memberships.part(id).and_then(|member| member.handle_refusal(&why.reason)))
+                say(delivery, self.memberships.part(id).and_then(|member| member.handle_refusal(&why.into())))
             }
             Notification::Accept(award) => self.handle_award(now, delivery, award),
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
@@ -349,7 +349,7 @@ impl Strategy for TeamAgent {
             SendOutcome::Accepted { .. } => Vec::new(),
             SendOutcome::Refused(_) | SendOutcome::Unanswered if sent.act == Act::Cfp => self.leave(id),
             SendOutcome::Refused(refusal) => {
-                let again = self.memberships.part(id).and_then(|membership| membership.handle_unsent(refusal.code));
+                let again = self.memberships.part(id).and_then(|membership| membership.handle_unsent(refusal));
                 again
                     .map(|payload| Outgoing::new(id.clone(), payload).after_ms(OVERLOADED_PAUSE_MS).into())
                     .into_iter()

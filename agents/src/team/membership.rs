@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use schemas::delivery::{Disposition, Receipt};
 use schemas::payload::{Accept, Payload, Reasoned};
 use schemas::team::{AtConclusion, Floor, Spoken, TaskMode, TaskStatus, TeamState, TeamTask};
-use schemas::{Code, OfferId};
+use schemas::{Code, OfferId, Refusal};
 
 use super::speaker::{AssignMove, Speaker, TeamMove, coerced, pass};
 use super::view::TeamView;
+use crate::strategy::ActRefusal;
 
 /// Acts of one turn that the exchange may refuse before the member stays silent, and its floor lapses.
 const REFUSALS_MAX: u32 = 2;
@@ -139,8 +140,10 @@ impl TeamSide {
     }
 
     /// The exchange, or a gateway, has refused an act of its own.
-    pub fn handle_refusal(&mut self, reason: &str) -> Option<Payload> {
+    pub fn handle_refusal(&mut self, refusal: &ActRefusal) -> Option<Payload> {
         let made = self.made.take()?;
+        let reason = refusal.reason.as_str();
+        let corrected = self.speaker.refused(&self.view, &made.what, refusal);
         if reason == MUST_CONCLUDE && made.turn == self.view.turn {
             self.view.state = TeamState::Concluding;
             self.view.speaker = Some(self.view.me.clone());
@@ -155,6 +158,9 @@ impl TeamSide {
         if before >= REFUSALS_MAX {
             return None;
         }
+        if let Some(corrected) = corrected {
+            return Some(self.make(corrected));
+        }
         if self.view.state == TeamState::Concluding {
             return self.speak();
         }
@@ -164,12 +170,12 @@ impl TeamSide {
     }
 
     /// A gateway, or the agent itself, had no room for an act: it is made again. Any other refusal is the act's fault.
-    pub fn handle_unsent(&mut self, code: Code) -> Option<Payload> {
-        if code == Code::Overloaded {
+    pub fn handle_unsent(&mut self, refusal: &Refusal) -> Option<Payload> {
+        if refusal.code == Code::Overloaded {
             let made = self.made.take()?;
             return self.view.has_floor().then(|| self.make(made.what));
         }
-        self.handle_refusal(code.as_str())
+        self.handle_refusal(&refusal.into())
     }
 
     /// A task that a pause of its own waits for had ended before the pause: it did not wait for it.

@@ -6,6 +6,7 @@ use schemas::team::{Assign, Conclude, Pause, Say, TASKS_MAX, TaskMode, TaskStatu
 use serde::Deserialize;
 
 use super::view::TeamView;
+use crate::strategy::ActRefusal;
 
 /// What is concluded where a member must conclude and has nothing to say.
 const NO_CONCLUSION: &str = "no conclusion";
@@ -19,6 +20,14 @@ pub trait Speaker: Send {
     fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
         let _ = (view, conclusion);
         true
+    }
+
+    /// Learns why `refused`, an act of its own, changed nothing. What it returns is sent instead, if the member still holds the
+    /// floor and was refused less than three times in the turn. Without it the member passes, waits for open tasks, or
+    /// concludes, as the exchange takes it.
+    fn refused(&mut self, view: &TeamView, refused: &TeamMove, refusal: &ActRefusal) -> Option<TeamMove> {
+        let _ = (view, refused, refusal);
+        None
     }
 
     /// Whether somebody else is asked first what it says: its agent hands the view out as a
@@ -48,6 +57,10 @@ impl Speaker for AdvisedSpeaker {
 
     fn vote(&mut self, view: &TeamView, conclusion: &str) -> bool {
         self.otherwise.vote(view, conclusion)
+    }
+
+    fn refused(&mut self, view: &TeamView, refused: &TeamMove, refusal: &ActRefusal) -> Option<TeamMove> {
+        self.otherwise.refused(view, refused, refusal)
     }
 
     fn is_advised(&self) -> bool {

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use agents::panel::{AskReply, PanelMember, Panelist};
 use agents::transport::bus::BusTransport;
-use agents::{Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator};
+use agents::{ActRefusal, Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator};
 use schemas::delivery::{
-    Ask, Closing, Delivery, Finding, Notification, Outcome, PanelCalls, ProgressReport, RankAsk, ShownAnswer, Stopped,
-    UsageTotal,
+    Ask, Closing, Delivery, DeliveryEnvelope, Disposition, Finding, Misunderstanding, Notification, Outcome,
+    PanelCalls, ProgressReport, RankAsk, ShownAnswer, Stopped, UsageTotal,
 };
 use schemas::panel::{PanelAnswer, PanelSpec};
 use schemas::payload::Cfp;
-use schemas::{Address, Digest, NegotiationId, Timestamp, WireTime};
+use schemas::{Address, Code, Digest, NegotiationId, Refusal, Timestamp, WireTime};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake::{FakeExchange, agent, call, delivery, identity, in_time};
+use crate::fake::{FakeExchange, agent, call, delivery, delivery_id, identity, in_time, negotiation, receipt};
 
 /// Answers `B`, is silent in round 2, leaves in round 3, and ranks backwards.
 struct Fickle;
@@ -89,6 +89,99 @@ async fn a_function_is_a_panelist_that_neither_ranks_nor_reviews_and_takes_no_ca
         let refusal = exchange.message().await;
         assert_eq!(refusal.document["payload"], json!({"act": "refuse", "reason": reason}));
         exchange.accept(&refusal, 2).await;
+    }
+}
+
+/// Says what its refusals teach it: first all of them, then nothing.
+struct Learner {
+    learnt: mpsc::UnboundedSender<(String, Option<u32>)>,
+}
+
+impl Panelist for Learner {
+    fn answer(&mut self, _panel: &NegotiationId, ask: &Ask) -> AskReply {
+        AskReply::answer(ask, Some("twelve".to_owned()))
+    }
+
+    fn refused(&mut self, _panel: &NegotiationId, refusal: &ActRefusal, ask: Option<&Ask>) -> AskReply {
+        self.learnt.send((refusal.to_string(), ask.map(|ask| ask.round))).unwrap();
+        ask.map_or(AskReply::Silence, |ask| AskReply::answer(ask, Some("12".to_owned())))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panelist_learns_why_its_answer_does_not_count_and_corrects_it_in_time() {
+    let mut exchange = FakeExchange::start().await;
+    let (learnt, mut lessons) = mpsc::unbounded_channel();
+    let _member = member(&exchange, Learner { learnt });
+    exchange.hello().await;
+    let mut lesson = async || in_time(lessons.recv()).await.unwrap();
+    let bad = |reason: &str, pointer: &str| {
+        let pointer = Some(pointer.to_owned());
+        Notification::NotUnderstood(Misunderstanding { reason: reason.to_owned(), expected: Vec::new(), pointer })
+    };
+    exchange.deliver(&agent("bob"), &[asked(1, ask(1))]).await;
+    let first = exchange.message().await;
+    exchange.accept(&first, 1).await;
+    let malformed = receipt(first.document["envelope"]["msg_id"].as_str().unwrap(), Disposition::Malformed, None);
+    let why = bad("bad_answer", "/payload/answer");
+    exchange.deliver(&agent("bob"), &[delivery(2, "n1", malformed), delivery(3, "n1", why.clone())]).await;
+    assert_eq!(lesson().await, ("bad_answer at /payload/answer".to_owned(), Some(1)));
+    // A gateway's refusal can be corrected too; the exchange's bound on corrections holds for both.
+    let second = exchange.message().await;
+    assert_eq!(second.document["payload"], json!({"act": "answer", "round": 1, "answer": "12"}));
+    assert_ne!(second.document["envelope"]["msg_id"], first.document["envelope"]["msg_id"], "it is another message");
+    let refused = Refusal::new(Code::OutOfRange, "too long").at("/payload/text");
+    exchange.answer(&second, &json!({ "refused": refused })).await;
+    assert_eq!(lesson().await, ("out_of_range at /payload/text".to_owned(), Some(1)));
+    let third = exchange.message().await;
+    exchange.accept(&third, 2).await;
+    exchange.deliver(&agent("bob"), &[delivery(4, "n1", why)]).await;
+    assert_eq!(lesson().await, ("bad_answer at /payload/answer".to_owned(), None));
+    assert!(exchange.is_silent_for(Duration::from_secs(5)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_counts_came_too_late_or_is_of_an_earlier_ask_is_not_corrected() {
+    let mut exchange = FakeExchange::start().await;
+    let (learnt, mut lessons) = mpsc::unbounded_channel();
+    let _member = member(&exchange, Learner { learnt });
+    exchange.hello().await;
+    let why = |reason: &str| {
+        let reason = reason.to_owned();
+        Notification::NotUnderstood(Misunderstanding { reason, expected: Vec::new(), pointer: None })
+    };
+    let at = |ms: u64, delivery: Delivery| {
+        let envelope = DeliveryEnvelope { ts: WireTime(Timestamp::from_ms(ms)), ..delivery.envelope };
+        Delivery { envelope, ..delivery }
+    };
+    let told = |payload: Notification| delivery(2, "n1", payload);
+    let said = |disposition: Disposition| told(receipt("m1", disposition, None));
+    let cases = [
+        (vec![said(Disposition::Ok), told(why("bad_answer"))], "bad_answer"),
+        (vec![said(Disposition::Late)], "late"),
+        (vec![said(Disposition::StaleRound)], "stale_round"),
+        (vec![told(why("not_asked"))], "not_asked"),
+        // Of the time before this ask.
+        (vec![at(999_999, told(why("bad_answer")))], "bad_answer"),
+        // `answer_by` is over.
+        (vec![at(1_000_501, told(why("bad_answer")))], "bad_answer"),
+    ];
+    for (index, (deliveries, reason)) in cases.into_iter().enumerate() {
+        let panel = negotiation(&format!("n{index}"));
+        let elsewhere = |number: usize, delivery: Delivery| {
+            let mut delivery = delivery;
+            delivery.envelope.negotiation = panel.clone();
+            delivery.envelope.msg_id = delivery_id(u8::try_from(10 * index + number).unwrap());
+            delivery
+        };
+        exchange.deliver(&agent("bob"), &[elsewhere(1, asked(1, ask(1)))]).await;
+        let answer = exchange.message().await;
+        exchange.accept(&answer, 1).await;
+        let deliveries: Vec<Delivery> =
+            deliveries.into_iter().enumerate().map(|(number, delivery)| elsewhere(number + 2, delivery)).collect();
+        exchange.deliver(&agent("bob"), &deliveries).await;
+        assert_eq!(in_time(lessons.recv()).await, Some((reason.to_owned(), None)), "{index}");
+        assert!(exchange.is_silent_for(Duration::from_secs(1)).await, "{index}");
     }
 }
 

@@ -1,3 +1,5 @@
+use std::sync::{Arc, Mutex};
+
 use schemas::team::{AssignedTask, ProposedConclusion, TeamRules, VoteOf, VoteRules};
 use schemas::{AgentId, Digest, MsgId, NegotiationId, Timestamp, WireTime};
 use serde_json::{Value, json};
@@ -160,7 +162,7 @@ fn a_refused_act_is_followed_by_one_that_can_be_taken() {
         let mut bob = member("bob", vec![TeamMove::say("one"), TeamMove::Conclude { text: "the end".to_owned() }]);
         bob.view.note_task(&opened(1, "figures".to_owned(), None));
         bob.handle_floor(&floor(2, 2, "bob"));
-        assert_eq!(said(bob.handle_refusal(reason)), instead, "{reason}");
+        assert_eq!(said(bob.handle_refusal(&ActRefusal::new(reason))), instead, "{reason}");
     }
 }
 
@@ -169,14 +171,44 @@ fn a_member_that_is_refused_again_and_again_falls_silent() {
     let mut bob = member("bob", vec![TeamMove::say("one")]);
     bob.handle_floor(&floor(2, 2, "bob"));
     for _ in 0..REFUSALS_MAX {
-        assert_eq!(said(bob.handle_refusal("repeated"))["act"], "say");
+        assert_eq!(said(bob.handle_refusal(&ActRefusal::new("repeated")))["act"], "say");
     }
-    assert_eq!(said(bob.handle_refusal("repeated")), Value::Null);
+    assert_eq!(said(bob.handle_refusal(&ActRefusal::new("repeated"))), Value::Null);
     // The next turn is another matter, and so is a gateway without room.
     assert_eq!(said(bob.handle_floor(&floor(5, 4, "bob")))["act"], "say");
     for _ in 0..10 {
-        assert_eq!(said(bob.handle_unsent(Code::Overloaded))["turn"], 4);
+        assert_eq!(said(bob.handle_unsent(&Refusal::new(Code::Overloaded, "no room")))["turn"], 4);
     }
+}
+
+/// Says too much, and less when it is told that.
+struct Talker(Arc<Mutex<Vec<String>>>);
+
+impl Speaker for Talker {
+    fn speak(&mut self, _view: &TeamView) -> TeamMove {
+        TeamMove::Say { text: "all I know".to_owned(), next: Some(agent("mallory")) }
+    }
+
+    fn refused(&mut self, _view: &TeamView, refused: &TeamMove, refusal: &ActRefusal) -> Option<TeamMove> {
+        self.0.lock().unwrap().push(refusal.to_string());
+        matches!(refused, TeamMove::Say { text, .. } if text == "all I know").then(|| TeamMove::say("a part of it"))
+    }
+}
+
+#[test]
+fn a_speaker_learns_why_its_act_was_refused_and_corrects_it() {
+    let learnt = Arc::new(Mutex::new(Vec::new()));
+    let mut bob = TeamSide { speaker: Box::new(Talker(Arc::clone(&learnt))), ..member("bob", Vec::new()) };
+    bob.handle_floor(&floor(2, 2, "bob"));
+    let refusal = ActRefusal { reason: "out_of_range".to_owned(), pointer: Some("/payload/text".to_owned()) };
+    assert_eq!(said(bob.handle_refusal(&refusal)), json!({"act": "say", "turn": 2, "text": "a part of it"}));
+    // What it corrects no further is followed by what any member does.
+    assert_eq!(said(bob.handle_refusal(&refusal))["text"], "pass, turn 2");
+    // Of what is somebody else's turn it learns as well, and says nothing.
+    bob.handle_floor(&floor(5, 4, "bob"));
+    assert_eq!(said(bob.handle_refusal(&ActRefusal::new("stale_round"))), Value::Null);
+    let too_long = "out_of_range at /payload/text";
+    assert_eq!(*learnt.lock().unwrap(), [too_long, too_long, "stale_round"]);
 }
 
 fn agent(name: &str) -> AgentId {
