@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agents::observer::{Observed, Observer};
-use schemas::delivery::{Closing, Notification, Outcome};
+use schemas::delivery::{Closing, Disposition, Misunderstanding, Notification, Outcome};
 use schemas::ids::FamilyPlace;
 use schemas::team::{Floor, Spoken, TaskStatus, TeamTask};
 use schemas::{AgentId, Digest, NegotiationId};
@@ -111,6 +111,13 @@ pub enum ActKind {
     },
     /// The state changed in another way: a vote, a silence, somebody left.
     Moved,
+    /// A message was refused, and changed nothing: it stands behind the last step that was told before.
+    Refused {
+        /// By the exchange; absent where the gateway refused it.
+        disposition: Option<Disposition>,
+        /// Why, and where it lies, as far as its sender was told.
+        reason: Option<String>,
+    },
 }
 
 impl TeamAct {
@@ -149,7 +156,7 @@ impl TeamAct {
             | ActKind::Repeated { .. }
             | ActKind::Assigned { .. }
             | ActKind::Proposed { .. } => true,
-            ActKind::Ended { .. } | ActKind::Paused { .. } | ActKind::Moved => false,
+            ActKind::Ended { .. } | ActKind::Paused { .. } | ActKind::Moved | ActKind::Refused { .. } => false,
         }
     }
 }
@@ -191,9 +198,28 @@ struct TeamHeard {
     closing: Option<Closing>,
     /// Who refused something, whether the call or a conclusion.
     refused: BTreeSet<AgentId>,
+    /// What members said and the exchange refused, in the order they were told.
+    refusals: Vec<TeamAct>,
 }
 
 impl TeamHeard {
+    /// A member's message was refused.
+    fn refuse(&mut self, by: &AgentId, disposition: Option<Disposition>, reason: Option<String>) {
+        if self.refusals.len() < STEPS_MAX {
+            let (step, turn) = self.floors.last_key_value().map_or((0, 0), |(step, floor)| (*step, floor.turn));
+            let what = ActKind::Refused { disposition, reason };
+            self.refusals.push(TeamAct { step, turn, by: Some(by.clone()), what });
+        }
+    }
+
+    /// Why the last refused message of a member was.
+    fn explain(&mut self, member: &AgentId, why: String) {
+        let last = self.refusals.iter_mut().rfind(|act| act.by.as_ref() == Some(member));
+        if let Some(TeamAct { what: ActKind::Refused { reason, .. }, .. }) = last {
+            reason.get_or_insert(why);
+        }
+    }
+
     fn story(&self, root: &NegotiationId, team: &NegotiationId) -> TeamStory {
         let place = team.as_str().strip_prefix(root.as_str()).unwrap_or_default().to_owned();
         let mut story = TeamStory { place, team: team.to_string(), ..TeamStory::default() };
@@ -208,6 +234,8 @@ impl TeamHeard {
                 story.tasks.insert(task.task, TeamTask { title, ..task.clone() });
             }
         }
+        story.acts.extend(self.refusals.iter().cloned());
+        story.acts.sort_by_key(|act| act.step);
         let is_seated = |agent: &AgentId| self.floors.values().any(|floor| floor.members.contains(agent));
         story.declined = self.refused.iter().filter(|agent| !is_seated(agent)).cloned().collect();
         if let Some(closing) = &self.closing {
@@ -301,10 +329,16 @@ impl Observer for TranscriptKeeper {
                     kept.refused_by(&sent.negotiation, agent);
                 }
             }
+            Observed::Settled { sent, .. } => {
+                if let agents::strategy::SendOutcome::Refused(refusal) = &sent.outcome
+                    && let Some(heard) = kept.teams.get_mut(&sent.negotiation)
+                {
+                    heard.refuse(agent, None, Some(refusal.to_string()));
+                }
+            }
             Observed::Connected
             | Observed::Disconnected
             | Observed::Transmitted { .. }
-            | Observed::Settled { .. }
             | Observed::Deferred { .. }
             | Observed::Delivered { .. }
             | Observed::Decided { .. } => return,
@@ -348,8 +382,17 @@ impl HeardTeams {
                 }
             }
             Notification::NotUnderstood(why) if !self.has_begun(id) && id.initiator() == agent.as_str() => {
-                let at = why.pointer.as_deref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
-                self.refused.insert(id.clone(), format!("{}{at}", why.reason));
+                self.refused.insert(id.clone(), reason(why));
+            }
+            Notification::NotUnderstood(why) => {
+                if let Some(heard) = self.teams.get_mut(id) {
+                    heard.explain(agent, reason(why));
+                }
+            }
+            Notification::Ack(receipt) if is_refusal(receipt.disposition) => {
+                if let Some(heard) = self.teams.get_mut(id) {
+                    heard.refuse(agent, Some(receipt.disposition), None);
+                }
             }
             Notification::Cfp(_)
             | Notification::Accept(_)
@@ -357,12 +400,22 @@ impl HeardTeams {
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
             | Notification::Ack(_)
             | Notification::Turn(_)
             | Notification::Ask(_) => {}
         }
     }
+}
+
+/// Why a message was refused, and where it lies.
+fn reason(why: &Misunderstanding) -> String {
+    let at = why.pointer.as_deref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
+    format!("{}{at}", why.reason)
+}
+
+/// Whether a message with this disposition changed nothing, and was not known before.
+fn is_refusal(disposition: Disposition) -> bool {
+    !matches!(disposition, Disposition::Ok | Disposition::Duplicate | Disposition::Committed)
 }
 
 #[cfg(test)]

@@ -36,6 +36,11 @@ impl fmt::Display for TeamStory {
                 ActKind::Assigned { tasks } => writeln!(f, "  {turn:>3}  {by} assigns {}", self.named(tasks))?,
                 ActKind::Paused { tasks } => writeln!(f, "  {turn:>3}  {by} waits for {}", self.named(tasks))?,
                 ActKind::Proposed { text } => writeln!(f, "  {turn:>3}  {by} proposes: {text}")?,
+                ActKind::Refused { disposition, reason } => {
+                    let said = [disposition.as_ref().map(|disposition| disposition.as_str()), reason.as_deref()];
+                    let said: Vec<&str> = said.into_iter().flatten().collect();
+                    writeln!(f, "  {turn:>3}  {by} is refused: {}", said.join(", "))?;
+                }
                 ActKind::Ended { tasks } => {
                     for task in tasks.iter().filter_map(|number| self.tasks.get(number)) {
                         writeln!(f, "       {}", ended(task))?;

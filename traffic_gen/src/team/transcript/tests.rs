@@ -68,6 +68,40 @@ async fn a_call_that_is_refused_is_told_to_whoever_waits() {
     assert_eq!(keeper.ended(&root).await, Err("bad_deadline at /payload/team".to_owned()));
 }
 
+#[test]
+fn what_a_member_was_refused_stands_behind_the_step_before_with_its_reason_and_not_in_the_digest() {
+    let root = NegotiationId::try_new("alice~play").unwrap();
+    let keeper = TranscriptKeeper::new();
+    let told = story();
+    told.iter().take(4).for_each(|told| tell(&keeper, told));
+    let receipt = json!({"act": "ack", "ack_of": "m5", "disposition": "policy_reject"});
+    tell(&keeper, &("alice~play", receipt));
+    let why = json!({"act": "not_understood", "reason": "open_tasks", "expected": ["say"], "pointer": "/payload/act"});
+    tell(&keeper, &("alice~play", why));
+    let applied = json!({"act": "ack", "ack_of": "m6", "disposition": "ok", "step": 5, "turn": 4});
+    tell(&keeper, &("alice~play", applied));
+    told.iter().skip(4).take(1).for_each(|told| tell(&keeper, told));
+    let transcript = keeper.transcript(&root);
+    let page = transcript.to_string();
+    let lines: Vec<&str> = page.lines().skip(3).take(3).collect();
+    assert_eq!(
+        lines,
+        [
+            "    3  alice assigns 1 figures (bob)",
+            "    4  alice is refused: policy_reject, open_tasks at /payload/act",
+            "    4  alice waits for 1 figures (bob)",
+        ],
+        "{page}"
+    );
+    let as_json = serde_json::to_value(&transcript.teams[0].acts[4]).unwrap();
+    let refused = json!({"step": 4, "turn": 4, "by": "alice", "act": "refused", "disposition": "policy_reject",
+        "reason": "open_tasks at /payload/act"});
+    assert_eq!(as_json, refused);
+    let unrefused = TranscriptKeeper::new();
+    told.iter().take(5).for_each(|told| tell(&unrefused, told));
+    assert_eq!(transcript.digest, unrefused.transcript(&root).digest);
+}
+
 /// Two members, a say, a repetition, a task, a vote.
 fn story() -> Vec<(&'static str, Value)> {
     let floor = |step: u32, turn: u32, more: Value| {
