@@ -28,10 +28,10 @@ pub struct TraceContext {
 }
 
 impl TraceId {
-    /// The trace of a negotiation whose call carried no `traceparent`.
+    /// The trace of a negotiation whose call carried no `traceparent`: of a team the same as of all its tasks and sub-teams.
     #[must_use]
     pub fn of(negotiation: &NegotiationId) -> Self {
-        Self(hash("trace", &[negotiation.as_str()]))
+        Self(hash("trace", &[negotiation.root()]))
     }
 
     /// Its bytes.
@@ -133,6 +133,12 @@ impl TraceContext {
         traceparent.and_then(Self::parse).unwrap_or_else(whole)
     }
 
+    /// Where the span of the negotiation as a whole hangs, seen from here: of a task and of a sub-team at what it is part of.
+    #[must_use]
+    pub fn around(self, negotiation: &NegotiationId) -> Self {
+        negotiation.parent().map_or(self, |above| self.under(SpanId::of(&above)))
+    }
+
     /// The same trace, seen from another span.
     #[must_use]
     pub const fn under(self, parent: SpanId) -> Self {
@@ -230,6 +236,23 @@ mod tests {
         assert_eq!(TraceContext::of(Some("nonsense"), &one), context);
         assert_ne!(TraceContext::of(None, &other).trace, context.trace);
         assert_eq!(TraceContext::of(Some(PARENT), &one), TraceContext::parse(PARENT).unwrap());
+    }
+
+    #[test]
+    fn a_team_its_tasks_and_its_sub_teams_are_one_trace_and_each_hangs_at_what_it_is_part_of() {
+        let [team, task, sub_team, other] =
+            ["alice~1", "alice~1~t2", "alice~1~s2-1", "alice~10"].map(|id| NegotiationId::try_new(id).unwrap());
+        let context = TraceContext::of(None, &team);
+        for part in [&task, &sub_team] {
+            assert_eq!(TraceContext::of(None, part).trace, context.trace, "{part}");
+        }
+        assert_ne!(TraceContext::of(None, &other).trace, context.trace);
+        assert_eq!(context.around(&team), context, "a root stays where it is");
+        for (part, above) in [(&task, &team), (&sub_team, &task)] {
+            let whole = TraceContext::of(Some(PARENT), part).around(part);
+            let trace = TraceContext::parse(PARENT).unwrap().trace;
+            assert_eq!(whole, TraceContext { trace, parent: SpanId::of(above) }, "{part}");
+        }
     }
 
     #[test]

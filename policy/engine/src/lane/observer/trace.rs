@@ -187,7 +187,7 @@ impl Traces {
                     self.writes.insert(key, context);
                 }
             }
-            Waiting::End(finished) => finished.record(&self.tracer, known.root),
+            Waiting::End(finished) => finished.record(&self.tracer, known.root.around(&known.negotiation)),
         }
     }
 
