@@ -50,6 +50,7 @@ const drawn = {
   policies: (snapshot) => drawPolicies(snapshot),
   agents: (snapshot) => drawAgents(snapshot),
   agent: (snapshot) => agentPage.draw(snapshot, isHeld),
+  negotiation: (snapshot) => timeline.see(snapshot),
 };
 const titles = { overview: "Overview", negotiations: "Negotiations", policies: "Policies", agents: "Agents", unknown: "No such page" };
 

@@ -5,17 +5,10 @@ import { byId, count, el, link, plural, words } from "/console/dom.js";
 const strong = (text) => el("strong", {}, text);
 const code = (text) => el("span", { class: "id" }, text);
 const quiet = (text) => el("span", { class: "quiet" }, text);
-/** Parts of an id that are a task's or a sub-team's. */
-const BELOW = /~(?:t\d+|s\d+-\d+)$/;
 /** What a task's state looks like. */
 const TONES = { done: "good", failed: "bad" };
 /** Acts that the step they lead to tells in full. */
 const TOLD = new Set(["say", "assign", "pause", "conclude"]);
-
-/** The id of what a negotiation is part of; none of a root. */
-export function parentOf(id) {
-  return BELOW.test(id) ? id.replace(BELOW, "") : undefined;
-}
 
 /** Whether a message is told in full by the step it led to. */
 export const isToldByStep = (entry) => entry.what === "message" && entry.disposition === "ok" && TOLD.has(entry.act);

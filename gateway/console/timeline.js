@@ -2,8 +2,10 @@
 
 import { legend, overTurns } from "/console/charts.js";
 import { amount, bar, byId, count, duration, el, facts, fill, link, plural, problem, say, termsText, tone, words } from "/console/dom.js";
+import { FamilyTree, parentOf } from "/console/family.js";
+import { PanelRounds, drawAsked, drawFound } from "/console/panel.js";
 import { Plane } from "/console/plane.js";
-import { TeamPanel, drawConcluded, drawFloor, isToldByStep, parentOf } from "/console/team.js";
+import { TeamPanel, drawConcluded, drawFloor, isToldByStep } from "/console/team.js";
 import { offersOf, partiesOf, rulesOf } from "/console/utility.js";
 
 const REFRESH_MS = 1000;
@@ -34,6 +36,8 @@ export class Timeline {
   #charts = [];
   #plane = new Plane();
   #team = new TeamPanel();
+  #rounds = new PanelRounds();
+  #family = new FamilyTree();
 
   /** `request(path)` fetches with the token. */
   constructor(request) {
@@ -44,6 +48,7 @@ export class Timeline {
   open(id, assumed = "") {
     this.close();
     this.#plane.assume(assumed);
+    this.#family.open(id);
     this.#shown = id;
     say(byId("timeline-title"), id);
     say(byId("timeline-about"), "asking its engine");
@@ -63,7 +68,14 @@ export class Timeline {
     byId("bargain-panel").hidden = true;
     this.#plane.close();
     this.#team.close();
+    this.#rounds.close();
+    this.#family.close();
     byId("ranking-panel").hidden = true;
+  }
+
+  /** Takes what is open and what ended lately, for the family of the page. */
+  see(snapshot) {
+    this.#family.see(snapshot);
   }
 
   /** Asks again: the token has changed. */
@@ -121,6 +133,8 @@ export class Timeline {
       this.#drawTurns(journal);
       this.#plane.draw(journal);
       this.#team.draw(journal);
+      this.#rounds.draw(journal);
+      this.#family.draw(journal);
     }
     facts(byId("timeline-facts"), factsOf(journal, about));
     return !about.isOver;
@@ -210,6 +224,7 @@ function factsOf(journal, about) {
   const pinned = entries.findLast((entry) => entry.what === "decided" && entry.documents?.length)?.documents.join(", ");
   const reported = entries.findLast((entry) => entry.what === "reported");
   const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
+  const hasOffers = !["team", "panel"].includes(called?.protocol);
   const initiator = journal.negotiation.split("~")[0];
   const parent = parentOf(journal.negotiation);
   return [
@@ -217,7 +232,7 @@ function factsOf(journal, about) {
     ["Part of", parent && link(parent, "negotiations", parent)],
     ["Protocol", called && words(called.protocol)], ["Policy", called && called.policy !== called.protocol ? called.policy : ""],
     ["Called", called && `${plural(called.invited, "agent")}${called.left_out ? `, ${count(called.left_out)} left out` : ""}`],
-    ["Offers that counted", journal.left_out ? `at least ${count(valid)}` : count(valid)], ["Binding with", won && link(won.contractor, "agents", won.contractor)],
+    ["Offers that counted", hasOffers ? `${journal.left_out ? "at least " : ""}${count(valid)}` : ""], ["Binding with", won && link(won.contractor, "agents", won.contractor)],
     ["Document", pinned && code(pinned)], ["Carried out by", reported?.routine && (ROUTINES[reported.routine.kind] ?? words(reported.routine.kind))],
     ["Took", ended && duration(ended.elapsed_us)], ["Unacknowledged", ended && about.waiting ? count(about.waiting) : ""], ["Engine", journal.engine],
     ["Began", entries.length ? new Date(entries[0].at / 1000).toLocaleTimeString("en-GB") : ""],
@@ -266,7 +281,8 @@ function steps({ entries, gap, left_out: missing }) {
     if (isBargain && entry.what === "message" && entry.act === "offer" && entry.disposition === "ok") continue;
     if (isTeam && isToldByStep(entry)) continue;
     if (entry.what !== "sent") {
-      found.push({ after: entry.at - began, entry });
+      const what = isTeam && entry.what === "decided" ? "seated" : entry.what;
+      found.push({ after: entry.at - began, entry: { ...entry, what } });
       continue;
     }
     let group = latest.get(entry.act);
@@ -350,10 +366,16 @@ function drawEntry(entry) {
       const pinned = entry.documents?.length ? [quiet(", under "), code(entry.documents.join(", "))] : [];
       return ["decided", "good", strong("Decision"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}:`, ...winners, quiet(` of ${plural(entry.ranked.length, "valid offer")}`), ...pinned];
     }
+    case "seated":
+      return ["decided", "good", strong("Seats"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}`, quiet(` among ${count(entry.ranked.length)} that joined`)];
     case "floor":
       return drawFloor(entry);
     case "concluded":
       return drawConcluded(entry);
+    case "asked":
+      return drawAsked(entry);
+    case "found":
+      return drawFound(entry);
     case "proposed":
       return ["proposed", "", strong("Offer"), " of ", code(entry.by), quiet(` round ${entry.round}, turn ${entry.step}: `), termsText(entry.terms)];
     case "registered":

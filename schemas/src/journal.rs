@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bargain::Issue;
+use crate::delivery::Finding;
 use crate::document::{DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, DeliveryId, Lot, NegotiationId};
 use crate::payload::Terms;
@@ -25,7 +26,7 @@ pub const ISSUE_TEXT_SHOWN_MAX: usize = 1024;
 /// Most characters of a report's result that a journal holds.
 pub const RESULT_SHOWN_MAX: usize = 256;
 
-/// Most characters of a say, of a task's result and of a conclusion that a journal holds.
+/// Most characters of a say, of a task's result, of a conclusion and of a panel's answer that a journal holds.
 pub const SAID_SHOWN_MAX: usize = 256;
 
 /// Asks for a journal.
@@ -56,8 +57,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Withholds what agents wrote for each other: results of tasks, codes of tasks that failed, titles, says and conclusions.
-    /// Of a say and a conclusion an empty text is left, because that there was one is no secret.
+    /// Withholds what agents wrote for each other: results of tasks, codes of tasks that failed, titles, says, conclusions and
+    /// the answers of a finding. Of a say, a conclusion and an answer an empty text is left, because that there was one is no
+    /// secret.
     pub fn withhold_texts(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.what.withhold_texts());
     }
@@ -88,7 +90,7 @@ pub struct JournalEntry {
 pub enum Happened {
     /// The call was logged.
     Called {
-        /// `contract_net` or `alternating_offers`.
+        /// `contract_net`, `alternating_offers`, `team` or `panel`.
         protocol: String,
         /// Its policy.
         policy: String,
@@ -143,6 +145,15 @@ pub enum Happened {
     Floor(Box<Floor>),
     /// What a team concluded, as its members are told; the first [`SAID_SHOWN_MAX`] characters of its text.
     Concluded(Box<Conclusion>),
+    /// Members of a panel are asked: the first of them in this round, for this. Whom exactly, `sent` entries say.
+    Asked {
+        /// The round, counted from 1.
+        round: u32,
+        /// For what: `answer`, `rank` or `review`.
+        kind: String,
+    },
+    /// What a panel found, as its initiator is told; of each answer the first [`SAID_SHOWN_MAX`] characters.
+    Found(Box<Finding>),
     /// The state changed.
     Moved {
         /// From.
@@ -273,11 +284,20 @@ impl Happened {
                 }
                 floor.conclusion.iter_mut().for_each(|conclusion| conclusion.text.clear());
             }
+            Self::Found(finding) => {
+                (finding.answer, finding.key) = ("".into(), None);
+                finding
+                    .panelists
+                    .iter_mut()
+                    .filter_map(|seat| seat.answer.as_mut())
+                    .for_each(|answer| *answer = "".into());
+            }
             Self::Called { .. }
             | Self::Message { .. }
             | Self::Rules { .. }
             | Self::Proposed { .. }
             | Self::Agreed { .. }
+            | Self::Asked { .. }
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided { .. }

@@ -354,6 +354,115 @@ def routines_are_told(check, llmx):
         demo.kill()
 
 
+# The newest negotiations that ended, of an outcome, under the token of the page.
+ENDED = """const s = await (await fetch('/v1/console', { headers: { Authorization: `Bearer ${sessionStorage.getItem('llmx-token')}` } })).json();
+  return (s.named?.ended ?? []).filter((e) => e.outcome === arguments[0] && !/~t\\d+$/.test(e.negotiation)).map((e) => e.negotiation)[0] ?? null"""
+
+
+def opened_ended(check, demo, outcome, what):
+    """Opens the page of a negotiation that ended so."""
+    browser = check.browser
+    browser.go("about:blank")
+    check.only_network("between two demos")
+    browser.go(f"{demo.url}/#token={demo.token}")
+    deadline = time.monotonic() + PATIENCE_S
+    while not (chosen := browser.wait_for(ENDED, outcome)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    check.holds(f"{what} has ended {outcome}", chosen is not None)
+    browser.run("location.hash = `#/negotiations/${arguments[0]}`", chosen)
+    return chosen
+
+
+def looks_right(check, what):
+    """A page fits at both widths, can be used by everybody and reports no error."""
+    browser = check.browser
+    check.fits(f"1280 wide, {what}")
+    check.accessible(f"1280 wide, {what}")
+    for scheme in ("light", "dark"):
+        check.readable(scheme, what)
+    browser.size(*NARROW, is_mobile=True)
+    check.fits(f"390 wide, {what}")
+    browser.size(*WIDE)
+    check.quiet(what)
+
+
+def texts_are_withheld(check, demo, chosen, selector, what):
+    """Without a token an open console tells that there was a text, and not the text."""
+    browser = check.browser
+    browser.run("sessionStorage.clear()")
+    browser.go("about:blank")
+    browser.go(f"{demo.url}/#/negotiations/{chosen}")
+    check.until(f"without a token the steps of {what} are told",
+                "return document.querySelectorAll(arguments[0]).length > 0", selector)
+    check.holds("but nothing that agents wrote", browser.run("return document.querySelectorAll('#page-negotiation q').length") == 0)
+
+
+def panels_are_told(check, llmx):
+    """Rounds with whom they asked, and the finding with what each seat contributed."""
+    browser = check.browser
+    demo = Demo(llmx, free_port(), 120, "--protocol", "panel", "--rate", "2", "--console", "open")
+    try:
+        chosen = opened_ended(check, demo, "consensus", "a panel")
+        check.until("its rounds are told", "return /Round 1 \\d+ asked, \\d+ replied/.test(document.getElementById('finding-rounds').textContent)")
+        check.until("and its finding, with the calls it took",
+                    "return /\\d+ of \\d+ agree in round \\d+, stopped by (answers|selection); \\d+ asks to seats/.test(document.getElementById('finding-line').textContent)")
+        seats = browser.run("return [...document.querySelectorAll('#finding-seats tr')].map((e) => [...e.children].map((c) => c.textContent))")
+        check.holds("every seat has its importance, one in all for each round",
+                    len(seats) >= 4 and abs(sum(float(seat[4]) for seat in seats) - round(sum(float(seat[4]) for seat in seats))) < 0.02, seats)
+        check.holds("and its share, one on the mean", abs(sum(float(seat[5]) for seat in seats) / len(seats) - 1) < 0.02, seats)
+        check.holds("administrators see the answer", browser.run("return document.querySelectorAll('#finding-answer q').length") == 1)
+        for kind, needle in [("called", "panel"), ("asked", "Round 1 seats are asked"), ("message", "answer"), ("found", "Finding"), ("ended", "consensus")]:
+            check.until(f"the timeline tells: {kind}, {needle}",
+                        "return [...document.querySelectorAll(`[data-kind=\"${arguments[0]}\"]`)].some((e) => e.textContent.includes(arguments[1]))", kind, needle)
+        looks_right(check, "a panel")
+        check.shoot_extra("panel-1280.png")
+        texts_are_withheld(check, demo, chosen, "#finding-seats tr", "a panel")
+    finally:
+        demo.kill()
+
+
+def teams_are_told(check, llmx):
+    """Members, steps and conclusion of a team."""
+    browser = check.browser
+    demo = Demo(llmx, free_port(), 120, "--protocol", "team", "--rate", "2", "--console", "open")
+    try:
+        chosen = opened_ended(check, demo, "concluded", "a team")
+        check.until("its members are told, and who leads",
+                    "const all = [...document.querySelectorAll('#team-members li')]; return all.length >= 2 && all.filter((e) => e.textContent.includes('lead')).length === 1")
+        for kind, needle in [("called", "team"), ("floor", "Say"), ("floor", "the floor is with"), ("concluded", "Conclusion"), ("ended", "concluded")]:
+            check.until(f"the timeline tells: {kind}, {needle}",
+                        "return [...document.querySelectorAll(`[data-kind=\"${arguments[0]}\"]`)].some((e) => e.textContent.includes(arguments[1]))", kind, needle)
+        check.holds("administrators see what was said", browser.run("return document.querySelectorAll('[data-kind=\"floor\"] q').length") > 0)
+        looks_right(check, "a team")
+        check.shoot_extra("team-1280.png")
+        texts_are_withheld(check, demo, chosen, '[data-kind="floor"]', "a team")
+    finally:
+        demo.kill()
+
+
+def families_are_trees(check):
+    """A team, its tasks with owner and state, and a sub-team under the task it works on; names that claim to be markup stay text."""
+    told = check.browser.wait_for("""
+      const { FamilyTree } = await import('/console/family.js');
+      const tree = new FamilyTree(), evil = '<img src=x onerror="window.hit=1">';
+      tree.open('ann~job~s2-1');
+      tree.see({ named: { open: [{ negotiation: 'ann~job~s2-1', phase: 'discussing' }, { negotiation: 'ann~jobless', phase: 'discussing' }],
+        ended: [{ negotiation: 'ann~job~t1', outcome: 'completed' }] } });
+      tree.draw({ negotiation: 'ann~job', entries: [
+        { what: 'floor', tasks: [{ task: 1, status: 'open', owner: 'bob' }, { task: 2, status: 'open', owner: evil }] },
+        { what: 'floor', tasks: [{ task: 1, status: 'done' }] }] });
+      const node = (item) => [item.firstElementChild.textContent, item.querySelector(':scope > .quiet').textContent,
+        [...item.querySelectorAll(':scope > ul > li')].map(node)];
+      const shown = [...document.querySelectorAll('#family-tree > li')].map(node);
+      const found = [shown, document.querySelector('#family-tree [aria-current]').textContent, document.getElementById('family-panel').hidden];
+      tree.open('ann~alone');
+      return [...found, document.getElementById('family-panel').hidden, window.hit === undefined]""")
+    evil = '<img src=x onerror="window.hit=1">'
+    sub_team = ["sub-team", "discussing", []]
+    tasks = [["task 1", "of bob, completed", []], ["task 2", f"of {evil}, open", [sub_team]]]
+    check.holds("a family is a tree", told == [[["team ann~job", "", tasks]], "sub-team", False, True, True], told)
+
+
 def run(check, llmx):
     browser = check.browser
     port = free_port()
@@ -405,6 +514,10 @@ def run(check, llmx):
     routines_are_told(check, llmx)
     print("a bargain", flush=True)
     bargains_are_drawn(check, llmx)
+    print("a panel", flush=True)
+    panels_are_told(check, llmx)
+    print("a team", flush=True)
+    teams_are_told(check, llmx)
     print("its utility plane", flush=True)
     planes(check, llmx)
     print("open to everybody", flush=True)
@@ -412,6 +525,7 @@ def run(check, llmx):
     try:
         refused_where_open(check, opened)
         hostile_names_stay_text(check)
+        families_are_trees(check)
     finally:
         opened.kill()
 

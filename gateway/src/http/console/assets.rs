@@ -33,7 +33,7 @@ macro_rules! assets {
 }
 
 /// Everything there is; the first is the page.
-static ASSETS: [Asset; 16] = assets![
+static ASSETS: [Asset; 18] = assets![
     "" "index.html" => "text/html; charset=utf-8",
     "" "console.css" => "text/css; charset=utf-8",
     "" "console.js" => "text/javascript; charset=utf-8",
@@ -42,6 +42,8 @@ static ASSETS: [Asset; 16] = assets![
     "" "overview.js" => "text/javascript; charset=utf-8",
     "" "policies.js" => "text/javascript; charset=utf-8",
     "" "agents.js" => "text/javascript; charset=utf-8",
+    "" "family.js" => "text/javascript; charset=utf-8",
+    "" "panel.js" => "text/javascript; charset=utf-8",
     "" "plane.js" => "text/javascript; charset=utf-8",
     "" "utility.js" => "text/javascript; charset=utf-8",
     "" "team.js" => "text/javascript; charset=utf-8",

@@ -376,22 +376,23 @@ impl DeliveryEvent {
     }
 }
 
-/// Whether a journal keeps of it more than its act: of a bargain its rules, the offer that stands and the agreement; of an
-/// award the report.
+/// Whether a journal keeps of it more than its act: of a bargain its rules, the offer that stands and the agreement; of a team
+/// its steps and the conclusion; of a panel what is asked for and the finding; of an award the report.
 fn is_kept(told: &Notification) -> bool {
     match told {
         Notification::Cfp(call) => call.bargain.is_some(),
         Notification::Turn(turn) => turn.standing.is_some(),
-        Notification::Closed(closing) => closing.agreement.is_some(),
-        Notification::Inform(news) => matches!(news, ProgressReport::Result(_) | ProgressReport::Done(_)),
+        Notification::Closed(closing) => closing.agreement.is_some() || closing.conclusion.is_some(),
+        Notification::Inform(news) => {
+            matches!(news, ProgressReport::Result(_) | ProgressReport::Done(_) | ProgressReport::Finding(_))
+        }
+        Notification::Floor(_) | Notification::Ask(_) => true,
         Notification::Accept(_)
         | Notification::Reject(_)
         | Notification::Cancel(_)
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
-        | Notification::Ack(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_) => false,
+        | Notification::Ack(_) => false,
     }
 }
 

@@ -250,6 +250,8 @@ fn line(what: &Happened) -> String {
         Happened::Agreed { by, step, .. } => format!("agreed {by} {step}"),
         Happened::Floor(floor) => format!("floor {} {}", floor.step, <&str>::from(floor.state)),
         Happened::Concluded(conclusion) => format!("concluded {}", conclusion.by),
+        Happened::Asked { round, kind } => format!("asked {round} {kind}"),
+        Happened::Found(finding) => format!("found {} of {}", finding.agreed, finding.of),
         Happened::Moved { from, to } => format!("moved {from} {to}"),
         Happened::Closed { reason, .. } => format!("closed {reason}"),
         Happened::Decided { cause, .. } => format!("decided {cause}"),

@@ -5,9 +5,12 @@ mod kept;
 
 use std::sync::Arc;
 
-use policy_core::{AwardLoss, Cause, Decision, Event, Phase, Protocol};
+use policy_core::{AskKind, AwardLoss, Cause, Decision, Event, Phase, Protocol};
 use schemas::bargain::{Issue, IssueValues};
-use schemas::delivery::{Agreement, BargainCall, CloseReason, ContractorReport, Disposition, Outcome, Standing, Turn};
+use schemas::delivery::{
+    Agreement, BargainCall, CloseReason, ContractorReport, Disposition, Finding, Outcome, PanelistReport, Standing,
+    Turn,
+};
 use schemas::document::RoutineReport;
 use schemas::ids::AttrName;
 use schemas::journal::{
@@ -46,6 +49,11 @@ enum Fact {
     Agreed(Box<Proposal>),
     Floor(Box<Floor>),
     Concluded(Box<Conclusion>),
+    Asked {
+        round: u32,
+        kind: AskKind,
+    },
+    Found(Box<Finding>),
     Moved {
         from: Phase,
         to: Phase,
@@ -172,6 +180,15 @@ impl Fact {
         Self::Concluded(conclusion)
     }
 
+    /// What a panel found, with as much of its answers as a journal holds.
+    fn found(finding: &Finding) -> Self {
+        let mut finding = Box::new(finding.clone());
+        cut_shared(&mut finding.answer);
+        finding.key.iter_mut().for_each(cut);
+        finding.panelists.iter_mut().filter_map(|seat| seat.answer.as_mut()).for_each(cut_shared);
+        Self::Found(finding)
+    }
+
     /// The rules of a bargain, as many of its issues as a journal holds: the same that it holds of terms.
     fn rules(bargain: &BargainCall) -> Self {
         let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
@@ -245,6 +262,8 @@ impl Fact {
             | Self::Rules(_)
             | Self::Agreed(_)
             | Self::Concluded(_)
+            | Self::Asked { .. }
+            | Self::Found(_)
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Decided(_)
@@ -267,6 +286,8 @@ impl Fact {
             | Self::Agreed(_)
             | Self::Floor(_)
             | Self::Concluded(_)
+            | Self::Asked { .. }
+            | Self::Found(_)
             | Self::Registered { .. }
             | Self::Sent { .. }
             | Self::Acknowledged { .. }
@@ -308,8 +329,10 @@ impl Fact {
             Self::Reported(report) => report.weight(),
             Self::Floor(floor) => floor_weight(floor),
             Self::Concluded(conclusion) => 1 + (size_of::<Conclusion>() + conclusion.text.len()).div_ceil(64),
+            Self::Found(finding) => finding_weight(finding),
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Asked { .. }
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Registered { .. }
@@ -343,6 +366,8 @@ impl Fact {
             }
             Self::Floor(floor) => Happened::Floor(floor),
             Self::Concluded(conclusion) => Happened::Concluded(conclusion),
+            Self::Asked { round, kind } => Happened::Asked { round, kind: <&str>::from(kind).to_owned() },
+            Self::Found(finding) => Happened::Found(finding),
             Self::Rules(rules) => {
                 let Rules { parties, issues } = *rules;
                 Happened::Rules { parties, issues }
@@ -384,6 +409,25 @@ fn cut(text: &mut String) {
         text.truncate(end);
         text.shrink_to_fit();
     }
+}
+
+/// As [`cut`], of a text that others share.
+fn cut_shared(text: &mut Arc<str>) {
+    if let Some((end, _)) = text.char_indices().nth(SAID_SHOWN_MAX) {
+        *text = text[..end].into();
+    }
+}
+
+/// As [`Fact::weight`].
+fn finding_weight(finding: &Finding) -> usize {
+    let of_seat = |seat: &PanelistReport| {
+        size_of::<PanelistReport>()
+            + size_of_val(seat.importance_e12.as_slice())
+            + seat.answer.as_deref().map_or(0, str::len)
+    };
+    let seats: usize = finding.panelists.iter().map(of_seat).sum();
+    let texts = finding.answer.len() + finding.key.as_ref().map_or(0, String::len);
+    1 + (size_of::<Finding>() + texts + seats + size_of_val(finding.reviewers.as_slice())).div_ceil(64)
 }
 
 /// As [`Fact::weight`].

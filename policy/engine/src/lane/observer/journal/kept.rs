@@ -16,8 +16,8 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use policy_core::{Event, LaneState, Phase, Protocol};
-use schemas::delivery::{Closing, Notification, ProgressReport};
+use policy_core::{AskKind, Event, LaneState, Phase, Protocol};
+use schemas::delivery::{Ask, Closing, Notification, ProgressReport};
 use schemas::journal::{Gap, HAPPENED_MAX, Journal, JournalEntry};
 use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, RegisterKey, Timestamp};
@@ -54,6 +54,7 @@ struct Remembered {
     offers: u32,
     bargain: NotedBargain,
     team: NotedTeam,
+    panel: NotedPanel,
     is_ended: bool,
     facts: FactLog,
 }
@@ -75,6 +76,13 @@ struct NotedTeam {
     conclusion: bool,
 }
 
+/// What has been noted of a panel: its members are asked one by one, and of each round that is noted once for each purpose.
+#[derive(Default)]
+struct NotedPanel {
+    /// What was noted last.
+    asked: Option<(u32, AskKind)>,
+}
+
 /// What is known of a negotiation from its beginning.
 #[derive(Debug, Clone)]
 struct About {
@@ -83,6 +91,15 @@ struct About {
     policy: Arc<str>,
     called_at: Timestamp,
     invited: u32,
+}
+
+/// What an ask is for.
+fn kind_of(ask: &Ask) -> AskKind {
+    match (&ask.rank, ask.review) {
+        (Some(_), _) => AskKind::Rank,
+        (None, true) => AskKind::Review,
+        (None, false) => AskKind::Answer,
+    }
 }
 
 impl Journals {
@@ -129,10 +146,11 @@ impl Journals {
     }
 
     /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), of what every
-    /// member of a team is told (each step, the conclusion), and of what an initiator is told of an award that is done.
+    /// member of a team is told (each step, the conclusion), of what members of a panel are asked for, and of what an initiator is
+    /// told of an award that is done or of what a panel found.
     fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
         let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        let (noted, team) = (&mut remembered.bargain, &mut remembered.team);
+        let (noted, team, panel) = (&mut remembered.bargain, &mut remembered.team, &mut remembered.panel);
         let fact = match told {
             Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
                 noted.rules = true;
@@ -157,6 +175,12 @@ impl Journals {
             Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) => {
                 Some(Fact::reported(report))
             }
+            Notification::Inform(ProgressReport::Finding(finding)) => Some(Fact::found(finding)),
+            Notification::Ask(ask) => {
+                let kind = kind_of(ask);
+                let is_new = panel.asked.replace((ask.round, kind)) != Some((ask.round, kind));
+                is_new.then_some(Fact::Asked { round: ask.round, kind })
+            }
             Notification::Cfp(_)
             | Notification::Closed(_)
             | Notification::Accept(_)
@@ -166,7 +190,6 @@ impl Journals {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Ack(_)
-            | Notification::Ask(_)
             | Notification::Floor(_) => None,
         };
         if let Some(fact) = fact {
@@ -245,6 +268,7 @@ impl Journals {
             offers: 0,
             bargain: NotedBargain::default(),
             team: NotedTeam::default(),
+            panel: NotedPanel::default(),
             is_ended: false,
             facts: FactLog::default(),
         };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use policy_core::{Event, Phase, Protocol};
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::delivery::{
-    Agreement, BargainCall, Call, Closing, ContractorReport, Disposition, Notification, Outcome, ProgressReport,
-    Standing, Turn,
+    Agreement, BargainCall, Call, Closing, ContractorReport, Disposition, Notification, Outcome, PanelCalls,
+    ProgressReport, Standing, Turn, UsageTotal,
 };
 use schemas::document::{DocumentHash, RoutineKind, RoutineReport};
 use schemas::ids::AttrName;
@@ -15,6 +15,7 @@ use schemas::payload::AttrValue;
 use schemas::statistics::NAMED_MAX;
 use schemas::team::{Conclusion, Spoken};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Position, Timestamp, WireTime};
+use serde_json::json;
 
 use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
 use crate::lane::outbox::fixture::id as delivery;
@@ -213,6 +214,52 @@ fn the_steps_and_the_conclusion_of_a_team_are_in_its_journal_once_each_and_with_
     assert_eq!(texts, [(1, 256), (2, 256), (3, 256), (0, 256)]);
     assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
     assert!(memory.weight > 4 * 8, "512 bytes of each text count");
+}
+
+#[test]
+fn the_rounds_of_a_panel_are_in_its_journal_once_each_and_its_finding_with_the_beginning_of_each_answer() {
+    let mut memory = Journals::default();
+    started(&mut memory, 1);
+    let (answers, order, reviews) = (json!({}), json!({"rank": {"keep": 2}}), json!({"review": true}));
+    let asks = [(1, &answers), (1, &answers), (1, &order), (1, &reviews), (2, &answers), (2, &answers)];
+    for (number, (round, more)) in asks.into_iter().enumerate() {
+        let mut ask = json!({"round": round, "answer_by": "2026-11-20T22:10:00.000Z", "ends_by": "2026-11-20T22:10:00.000Z",
+            "task": "a secret"});
+        ask.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let ask = Notification::Ask(Box::new(serde_json::from_value(ask).unwrap()));
+        memory.note_delivery(&first_sent(number as u128, ask), Timestamp(1));
+    }
+    let text = "\u{e9}".repeat(4096);
+    let seat = json!({"agent": "bob", "answer": text, "agreed": true, "importance_e12": [1, 2], "total_e12": 3, "relative_ppm": 4});
+    let finding = json!({"outcome": "consensus", "stopped": "answers", "answer": text, "key": text, "agreed": 1, "of": 1,
+        "round": 2, "decision": Digest::of_bytes(b"x"), "calls": PanelCalls::default(), "usage": UsageTotal::default(),
+        "panelists": [seat]});
+    let finding = ProgressReport::Finding(Box::new(serde_json::from_value(finding).unwrap()));
+    memory.note_delivery(&first_sent(7, Notification::Inform(finding)), Timestamp(2));
+
+    let mut journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let told: Vec<String> = journal.entries.iter().filter_map(|entry| told_of_panel(&entry.what)).collect();
+    let found = "found 256 Some(256) Some(256)";
+    assert_eq!(told, ["1 answer", "1 rank", "1 review", "2 answer", found]);
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert!(memory.weight > 3 * 8, "512 bytes of each answer count");
+    let text = serde_json::to_string(&journal).unwrap();
+    assert!(!text.contains("a secret"), "what is asked stays with those who are asked");
+    journal.withhold_texts();
+    let told: Vec<String> = journal.entries.iter().filter_map(|entry| told_of_panel(&entry.what)).collect();
+    assert_eq!(told.last().map(String::as_str), Some("found 0 Some(0) None"));
+}
+
+/// A round, or how many characters there are of the answer, of the seat's and of the key.
+fn told_of_panel(what: &Happened) -> Option<String> {
+    if let Happened::Asked { round, kind } = what {
+        return Some(format!("{round} {kind}"));
+    }
+    let Happened::Found(finding) = what else { return None };
+    let length = |text: &str| text.chars().count();
+    let seat = finding.panelists[0].answer.as_deref().map(length);
+    let key = finding.key.as_deref().map(length);
+    Some(format!("found {} {seat:?} {key:?}", length(&finding.answer)))
 }
 
 #[test]
