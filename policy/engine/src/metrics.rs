@@ -143,6 +143,8 @@ telemetry::metrics! {
         owned: Gauge[lane; open] = "exchange_lane_owned";
         /// Sequence of the last checkpoint this engine stored or restored, of the lanes folded here.
         checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
+        /// Entries of the evidence that panels have left, of the lanes folded here.
+        evidence: Gauge[lane; open] = "exchange_lane_evidence_entries";
     }
 }
 

@@ -345,6 +345,7 @@ impl LaneObserver {
         is_owner: bool,
     ) {
         self.gauges.set(unacknowledged, position, is_owner);
+        self.gauges.set_evidence(state.evidence().len());
         self.gauges.look(log_time, state.poll_deadline());
         let Some(Kept { journals, counters, statistics, every, at }) = &mut self.kept else { return };
         let is_news = statistics.borrow().owned.is_some() != is_owner;

@@ -24,6 +24,7 @@ pub(crate) struct LaneGauges {
     overdue: Gauge,
     owned: IntGauge,
     checkpoint: IntGauge,
+    evidence: IntGauge,
     /// Open negotiations by state, in the order of [`open_phases`].
     open: Vec<(Phase, i64)>,
     is_owned: bool,
@@ -43,6 +44,7 @@ impl LaneGauges {
             overdue: metrics.lanes.overdue.with_label_values(&[&label]),
             owned: metrics.lanes.owned.with_label_values(&[&label]),
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
+            evidence: metrics.lanes.evidence.with_label_values(&[&label]),
             open: none_open(),
             is_owned: false,
             turns: Turns::default(),
@@ -104,6 +106,10 @@ impl LaneGauges {
         }
     }
 
+    pub(crate) fn set_evidence(&self, entries: usize) {
+        self.evidence.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
     pub(crate) fn set_checkpoint(&self, position: u64) {
         self.checkpoint.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
@@ -120,7 +126,7 @@ impl LaneGauges {
     pub(crate) fn hide(&mut self) {
         self.restart(std::iter::empty());
         let (lanes, label) = (&self.metrics.lanes, self.lane.to_string());
-        for gauge in [&lanes.outbox, &lanes.position, &lanes.checkpoint] {
+        for gauge in [&lanes.outbox, &lanes.position, &lanes.checkpoint, &lanes.evidence] {
             // One that is not shown already.
             let _ = gauge.remove_label_values(&[&label]);
         }

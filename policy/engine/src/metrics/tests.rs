@@ -66,6 +66,20 @@ fn a_task_whose_owner_is_named_is_open_in_the_state_it_begins_in() {
 }
 
 #[test]
+fn entries_of_evidence_are_shown_for_a_lane_that_is_folded_here_and_for_no_other() {
+    let registry = Registry::new();
+    let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
+    let (mut here, mut elsewhere) = (metrics.lane(Lane(0)), metrics.lane(Lane(1)));
+    here.set_evidence(7);
+    elsewhere.set_evidence(9);
+    elsewhere.hide();
+    here.set(0, 1, true);
+    let text = telemetry::metrics::to_text(&registry).unwrap();
+    let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("exchange_lane_evidence_entries")).collect();
+    assert_eq!(shown, ["exchange_lane_evidence_entries{lane=\"0\"} 7"]);
+}
+
+#[test]
 fn shares_of_awards_are_shown_without_a_name() {
     let (registry, at) = (Registry::new(), Timestamp::from_ms(60_000));
     let metrics = Arc::new(EngineMetrics::new(&registry).unwrap());
