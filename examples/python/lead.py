@@ -58,6 +58,7 @@ def main():
                  "on_repeat": "pass"}  # members that agree say the same
         call = {"act": "cfp", "task": "count words", "reply_within_ms": 5_000, "team": rules}
         team = exchange.call(f"team-{time.time_ns()}", call, given.members)
+        invited = 0
         print(f"{team} is called", flush=True)
         for delivery in exchange.inbox():
             told = delivery["payload"]
@@ -73,10 +74,16 @@ def main():
                 if payload is not None:
                     print(f"{given.agent}: {payload['act']}: {payload.get('text', TASK['text'])}", flush=True)
                     exchange.reply(delivery, payload)
+            if told["act"] == "ack" and "invited" in told:  # of its call
+                invited = told["invited"]
             if told["act"] == "closed":
                 exchange.acknowledge(delivery)
                 conclusion = told.get("conclusion")
-                print(f"closed: {told['outcome']}", conclusion["text"] if conclusion else told.get("detail", ""))
+                why = told.get("detail", "")
+                if told["outcome"] == "not_formed":  # who declined is told to nobody
+                    why = (f"of {len(set(given.members))} called {invited} are registered and consent, and none of them joined: "
+                           f"each declined, or was silent for {call['reply_within_ms']} ms")
+                print(f"closed: {told['outcome']}", conclusion["text"] if conclusion else why)
                 sys.exit(0 if conclusion and lead.answers else 1)
 
 

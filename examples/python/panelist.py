@@ -51,6 +51,8 @@ def main():
             called, found = exchange.call(f"panel-{time.time_ns()}", call, given.others), False
         for delivery in exchange.inbox():
             told, panel = delivery["payload"], delivery["envelope"]["negotiation"]
+            if told["act"] == "ack" and told["disposition"] in ("late", "stale_round", "closed"):
+                print(f"{panel}: the answer does not count: {told['disposition']}", flush=True)
             if told["act"] == "not_understood":  # what was sent does not count; until `answer_by` it may be sent again
                 print(f"{panel}: not understood: {told['reason']} {told.get('pointer', '')}", flush=True)
             if not given.others:
@@ -62,6 +64,8 @@ def main():
                 print(f"{panel}: {told['answer']}, {told['agreed']} of {told['of']} agree in round {told['round']}", flush=True)
                 for seat in told["panelists"]:
                     print(f"  {seat['agent']}: {seat['answer']}, importance {seat['total_e12'] / 1e12:.3f}", flush=True)
+                for other in sorted(set(given.others) - {seat["agent"] for seat in told["panelists"]}):
+                    print(f"  {other}: left out: it is not registered, or does not consent", flush=True)
             elif panel == called and told["act"] in ("closed", "not_understood"):
                 exchange.acknowledge(delivery)
                 print(f"{panel}: {told.get('outcome') or told.get('reason')}", flush=True)

@@ -53,8 +53,7 @@ async fn an_example_that_is_used_wrongly_names_its_usage_and_ends_with_2() {
         (&["http://127.0.0.1:9", "bob", "", "buyer"], "empty"),
     ];
     for (story, (arguments, fault)) in stories().into_iter().flat_map(|story| cases.map(|case| (story, case))) {
-        // Only bargainers have a role.
-        let arguments = if story.1.starts_with("bargainer") { arguments } else { &arguments[..arguments.len().min(3)] };
+        let arguments = &arguments[..arguments.len().min(arguments_of(story))];
         let (code, stdout, stderr) = ended(story, arguments).await;
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{story:?} {arguments:?}: {stderr}");
         assert!(stderr.contains(fault) && stderr.contains(story.1), "{story:?} {arguments:?}: {stderr}");
@@ -137,13 +136,15 @@ const CONTRACTORS: [(&str, &str); 2] = [("python3", "python/contractor.py"), ("b
 
 /// Interpreter and name of every story that takes a gateway, an agent and a token.
 fn stories() -> Vec<(&'static str, &'static str)> {
-    let python = ["contractor.py", "initiator.py", "bargainer.py"].map(|name| ("python3", name));
+    let python = ["contractor.py", "initiator.py", "bargainer.py", "teammate.py", "lead.py", "panelist.py"];
     let shell = ["contractor.sh", "initiator.sh", "bargainer.sh"].map(|name| ("bash", name));
-    [python, shell].concat()
+    [&python.map(|name| ("python3", name))[..], &shell].concat()
 }
 
+/// A bargainer has a role, a lead a member, a panelist an answer.
 fn arguments_of(story: (&str, &str)) -> usize {
-    if story.1.starts_with("bargainer") { 4 } else { 3 }
+    let has_more = ["bargainer", "lead", "panelist"].iter().any(|name| story.1.starts_with(name));
+    if has_more { 4 } else { 3 }
 }
 
 /// Exit code, stdout and stderr of a story that ends by itself.

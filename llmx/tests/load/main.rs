@@ -7,6 +7,7 @@
 mod backlog;
 mod examples;
 mod frozen;
+mod kinds;
 #[cfg(feature = "llm")]
 mod models;
 mod presence;
