@@ -266,18 +266,8 @@ fn offer(number: u64) -> OfferId {
 }
 
 fn receipt(step: u32, turn: u32, tasks: &[u32]) -> Receipt {
-    Receipt {
-        ack_of: MsgId::try_new("m1").unwrap(),
-        disposition: Disposition::Ok,
-        first: None,
-        offer_id: None,
-        invited: None,
-        left_out: None,
-        award_no: None,
-        step: Some(step),
-        turn: Some(turn),
-        tasks: tasks.to_vec(),
-    }
+    let ack_of = MsgId::try_new("m1").unwrap();
+    Receipt { step: Some(step), turn: Some(turn), tasks: tasks.to_vec(), ..Receipt::new(ack_of, Disposition::Ok) }
 }
 
 fn ended(task: u32) -> TeamTask {
