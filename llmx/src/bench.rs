@@ -57,6 +57,8 @@ enum PartArg {
     Search,
     /// Says of teams in the fold, among few and many, in small and large ones; what teams keep in memory
     Teams,
+    /// Answers of panels in the fold, beside steps of bargains; what panels keep in memory
+    Panels,
 }
 
 impl From<PartArg> for Part {
@@ -74,6 +76,7 @@ impl From<PartArg> for Part {
             PartArg::Agora => Self::Agora,
             PartArg::Search => Self::Search,
             PartArg::Teams => Self::Teams,
+            PartArg::Panels => Self::Panels,
         }
     }
 }

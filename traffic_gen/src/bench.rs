@@ -13,6 +13,7 @@
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 //! | [`teams`] | a say through the core, among few and many open teams, in small and large ones; memory |
+//! | [`panels`] | an answer of a panel through the core, short and long, beside steps of bargains; memory |
 //! | [`mod@search`] | searches for agents, among few and among many |
 //! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
 
@@ -23,6 +24,7 @@ pub mod budget;
 pub mod durability;
 pub mod fold;
 pub mod overhead;
+pub mod panels;
 pub mod processes;
 pub mod recovery;
 pub mod rounds;

@@ -13,7 +13,7 @@ use super::durability::{self, LogPlace};
 #[cfg(feature = "wasm")]
 use super::processes;
 use super::rounds::{self, BenchError, Way};
-use super::{Row, admission, agora, budget, fold, overhead, recovery, search, steps, teams};
+use super::{Row, admission, agora, budget, fold, overhead, panels, recovery, search, steps, teams};
 
 /// Contractors per round, as in the paper's largest population.
 const CONTRACTORS: u32 = 12;
@@ -54,6 +54,8 @@ pub enum Part {
     Search,
     /// Says of teams in the fold.
     Teams,
+    /// Answers of panels in the fold, beside steps of bargains.
+    Panels,
 }
 
 impl Part {
@@ -156,6 +158,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
             }
             Part::Search => searched(plan, &mut add).await?,
             Part::Teams => of_teams(plan, &mut add).await?,
+            Part::Panels => of_panels(&mut add).await?,
         }
     }
     Ok(rows)
@@ -301,6 +304,25 @@ async fn of_teams(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Benc
     add(Row::new("teams.delivery.members_5", small.us_per_delivery, "us/delivery"));
     let row = Row::new("teams.delivery.members_50", large.us_per_delivery, "us/delivery");
     add(row.under(small.us_per_delivery).aiming_at("<= 1.3"));
+    Ok(())
+}
+
+/// Panels open at once, and characters of each answer: short ones, and as long as they may be.
+const PANELS: [(usize, usize); 2] = [(10_000, 64), (1_000, 4096)];
+
+/// Answers of panels, short and long, beside steps of bargains in the core, and what panels keep in memory.
+async fn of_panels(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    // First, while nothing that was freed is taken again for what they keep.
+    let [(open, short), (few, long)] = PANELS;
+    let cost = computed(move || panels::measure(open, short)).await?;
+    let steps = computed(|| steps::core(BARGAINS, 50)).await?;
+    add(Row::new("panels.steps.core", steps, "steps/s"));
+    add(Row::new("panels.answers.core", cost.answers_per_s, "answers/s").under(steps).aiming_at(">= 0.5"));
+    let row = Row::new("panels.bytes_per_panel", cost.bytes_per_panel, "bytes");
+    add(row.under(5_120.0).aiming_at("<= 4096 bytes and 256 for each seat"));
+    let cost = computed(move || panels::measure(few, long)).await?;
+    let row = Row::new("panels.answers.core.long", cost.answers_per_s, "answers/s");
+    add(row.under(steps).aiming_at(">= 0.25"));
     Ok(())
 }
 
