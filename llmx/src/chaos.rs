@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use chaos::{ChaosPlan, ChaosProgress, Victims};
+use chaos::{ChaosPlan, ChaosProgress, Traffic, Victims};
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::run_length;
@@ -13,13 +13,17 @@ use crate::output::{Failure, Outcome, Progress, print, print_json};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx chaos --kill engines --duration 60\n  llmx chaos --kill engines --stop --duration 120\n  \
-    llmx chaos --kill nats --replicas 3 --duration 300 --json\n\n\
+    llmx chaos --kill nats --replicas 3 --duration 300 --json\n  \
+    llmx chaos --protocol team --kill all --duration 60\n\n\
     Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of this very program, and agents in\n\
     this process; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
     who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
     was lost or doubled. Fails (1) when something was; missed targets are reported, and fail with --strict."
 )]
 pub struct ChaosArgs {
+    /// What the agents do meanwhile
+    #[arg(long, value_enum, default_value = "contract-net")]
+    protocol: ChaosProtocol,
     /// What is hit
     #[arg(long, value_enum, default_value = "engines")]
     kill: Kill,
@@ -32,10 +36,10 @@ pub struct ChaosArgs {
     /// Copies of the log: 3 starts a cluster of three nats-servers
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
     replicas: u8,
-    /// Agents, four of which call
+    /// Agents; of contract nets four call
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(5..=1000))]
     agents: u32,
-    /// Negotiations kept open
+    /// Contract nets kept open; teams or panels called in ten seconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     open: u32,
     /// Engines
@@ -62,6 +66,17 @@ pub struct ChaosArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What agents do meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ChaosProtocol {
+    /// Contract nets: calls, offers, one award
+    ContractNet,
+    /// Teams: agents that speak in turn, vote and conclude
+    Team,
+    /// Panels: several agents answer one question in rounds
+    Panel,
 }
 
 /// What is hit.
@@ -102,7 +117,13 @@ impl ChaosArgs {
             Kill::Links => Victims::Links,
             Kill::All => Victims::All,
         };
+        let traffic = match self.protocol {
+            ChaosProtocol::ContractNet => Traffic::ContractNet,
+            ChaosProtocol::Team => Traffic::Team,
+            ChaosProtocol::Panel => Traffic::Panel,
+        };
         Ok(ChaosPlan {
+            traffic,
             victims,
             pauses: self.stop,
             duration,

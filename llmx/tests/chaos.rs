@@ -31,6 +31,37 @@ fn killed_engines_violate_nothing_and_the_report_says_so() {
 }
 
 #[test]
+fn teams_and_panels_go_on_while_gateways_are_killed() {
+    for (protocol, shown) in [("team", "same_story"), ("panel", "one_finding")] {
+        let run = [
+            "--protocol",
+            protocol,
+            "--kill",
+            "gateways",
+            "--duration",
+            "6",
+            "--agents",
+            "12",
+            "--open",
+            "20",
+            "--json",
+        ];
+        let output = chaos(&run).output().unwrap();
+        assert!(output.status.success(), "{protocol}: {}", String::from_utf8_lossy(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = &document["report"];
+        assert_eq!(report["protocol"], protocol);
+        assert!(report["faults"]["gateway kill"].as_u64().unwrap() > 0, "{report}");
+        assert!(report["invariant_violations"]["by_name"][shown]["checked"].as_u64().unwrap() > 0, "{report}");
+        let in_time = &report["checks"]["by_name"]["ended_in_time"];
+        assert_eq!(
+            (in_time["checked"].as_u64(), in_time["violated"].as_u64()),
+            (report["rounds"]["opened"].as_u64(), Some(0))
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_run_leaves_no_process_behind() {
     let mut run = Ended(
         chaos(&["--kill", "nobody", "--duration", "600", "--agents", "17", "--open", "20"])

@@ -122,6 +122,11 @@ impl TestCluster {
         for service in self.engines.iter_mut().chain(&mut self.gateways) {
             service.start()?;
         }
+        self.ready().await
+    }
+
+    /// Waits until every process is ready, those too that were started again.
+    pub(super) async fn ready(&mut self) -> Result<(), ChaosError> {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             let mut late = Vec::new();
@@ -172,7 +177,7 @@ impl TestCluster {
     }
 
     /// What signs tokens of agents.
-    fn signer(&self) -> Signer {
+    pub(super) fn signer(&self) -> Signer {
         let key = self.key.clone();
         Arc::new(move |agent| key.sign(&Claims::new(agent, ISSUER, AUDIENCE, TOKEN_LIFETIME_S)).unwrap_or_default())
     }

@@ -10,7 +10,7 @@ use super::journal::Notes;
 use super::judge::{Check, Checks};
 use super::report::{ChaosReport, Messages, Target};
 use super::schedule::{FaultAction, FaultKind};
-use super::{ChaosPlan, Victims};
+use super::{ChaosPlan, Traffic, Victims};
 use traffic_gen::latency::Latency;
 use traffic_gen::recorder::Counts;
 
@@ -91,7 +91,10 @@ pub(super) fn messages(notes: &Notes, counts: &Counts, faults: &[InjectedFault])
 
 /// What the run is to reach; all of it is measured, and nothing of it decides whether the exchange was right.
 pub(super) fn targets(plan: &ChaosPlan, report: &ChaosReport) -> Vec<Target> {
-    let mut targets = vec![Target::at_least("completion", report.rounds.completion, COMPLETION)];
+    let mut targets = Vec::new();
+    if plan.traffic == Traffic::ContractNet {
+        targets.push(Target::at_least("completion", report.rounds.completion, COMPLETION));
+    }
     if plan.victims == Victims::Engines && !plan.pauses {
         let (p50, p99) = ENGINE_GAP_MS;
         targets.push(Target::at_most("decision_gap_ms p50", report.decision_gap_ms.p50, p50));

@@ -92,6 +92,10 @@ pub struct Round {
     pub lapsed: BTreeMap<AwardNo, Timestamp>,
     /// How it ended, as its initiator was told.
     pub outcome: Option<Outcome>,
+    /// The log time of that.
+    pub ended: Option<Timestamp>,
+    /// Of a team or a panel: its hard end, as whoever took part was told.
+    pub ends_by: Option<Timestamp>,
 }
 
 impl Round {
@@ -221,7 +225,12 @@ impl Notes {
             Notification::Cancel(cancellation) if cancellation.reason == CONFIRM_TIMEOUT => {
                 round.lapsed.entry(cancellation.award_no).or_insert(made);
             }
-            Notification::Closed(closing) if is_initiator => round.outcome = Some(closing.outcome),
+            Notification::Closed(closing) if is_initiator => {
+                round.outcome = Some(closing.outcome);
+                round.ended = round.ended.or(Some(made));
+            }
+            Notification::Floor(floor) => round.ends_by = Some(floor.ends_by.0),
+            Notification::Ask(ask) => round.ends_by = Some(ask.ends_by.0),
             Notification::Ack(_)
             | Notification::Cfp(_)
             | Notification::Reject(_)
@@ -230,8 +239,6 @@ impl Notes {
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_)
             | Notification::Closed(_) => {}
         }
     }

@@ -16,6 +16,8 @@ use traffic_gen::invariants::{Invariant, Tally, Verdict};
 
 /// Failed checks described in words; the rest is only counted.
 const EXAMPLES_MAX: usize = 20;
+/// How long behind its hard end a negotiation may end, in milliseconds: what it takes to give a lane another owner.
+const OVERTIME_MS: u64 = 2_000;
 
 /// What must hold besides the invariants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
@@ -26,6 +28,8 @@ pub enum Check {
     ToldAsRegistered,
     /// No award lapsed before its ACCEPT was first sent.
     NoUnheardLapse,
+    /// No team or panel ended more than two seconds, of the log's time, behind the hard end its agents were told.
+    EndedInTime,
     /// After every fault decisions went on.
     DecisionsWentOn,
     /// No process ended by itself.
@@ -159,6 +163,16 @@ pub fn judge_told(notes: &Notes, register: &RegisteredValue, checks: &mut Checks
             });
         }
         judge_end(negotiation, round, register, checks);
+    }
+}
+
+/// Whether what has a hard end had ended by then. Agents were told both; while nobody owns a lane nothing ends in it, which is shorter.
+pub fn judge_ends(notes: &Notes, checks: &mut Checks) {
+    for (negotiation, round) in &notes.rounds {
+        let (Some(ends_by), Some(ended)) = (round.ends_by, round.ended) else { continue };
+        checks.check(Check::EndedInTime, ended <= ends_by.plus_ms(OVERTIME_MS), || {
+            format!("{negotiation} was to end by {ends_by:?} and ended at {ended:?}")
+        });
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `servers` | which nats-servers? |
 //! | `cluster` | which processes make the exchange? |
 //! | `load` | who negotiates? |
+//! | `populations` | who discusses in teams and sits on panels? |
 //! | `injection` | who carries the schedule out? |
 //! | [`ProcessRig`] | the same under a load of somebody else's |
 //! | [`journal`] | what did agents send, hear and get told? |
@@ -32,6 +33,7 @@ pub mod journal;
 pub mod judge;
 mod load;
 mod plan;
+mod populations;
 pub mod process;
 pub mod proxy;
 pub mod report;
@@ -55,14 +57,15 @@ use heartbeats::Listener;
 use injection::FaultInjector;
 use journal::{AgentJournal, WallClock};
 use judge::{Check, Checks};
-use load::AgentLoad;
+use load::{AgentLoad, Load};
+use populations::{PanelLoad, TeamLoad};
 use report::ChaosReport;
 use schedule::Schedule;
 use verdict::{Evidence, judged};
 
 pub use cluster::{ProcessRig, Signer};
 pub use injection::{FaultCounts, InjectedFault};
-pub use plan::{ChaosPlan, Victims};
+pub use plan::{ChaosPlan, Traffic, Victims};
 
 /// How long everything open may take to end once the faults are over: the hard deadline of the run's policy, the
 /// longest pause of the outbox, and some room.
@@ -100,6 +103,9 @@ pub enum ChaosError {
     /// A call.
     #[error(transparent)]
     Call(#[from] agents::initiator::CallError),
+    /// Agents of a team or a panel.
+    #[error(transparent)]
+    Live(#[from] traffic_gen::live::LiveError),
     /// Log and register could not be read.
     #[error(transparent)]
     Audit(#[from] audit::AuditError),
@@ -137,7 +143,19 @@ pub async fn run(
     binary: &Path,
     progress: impl Fn(&ChaosProgress),
 ) -> Result<ChaosOutcome, ChaosError> {
-    let mut plan = plan;
+    match plan.traffic {
+        Traffic::ContractNet => run_under(plan, binary, progress, AgentLoad::start).await,
+        Traffic::Team => run_under(plan, binary, progress, TeamLoad::start).await,
+        Traffic::Panel => run_under(plan, binary, progress, PanelLoad::start).await,
+    }
+}
+
+async fn run_under<L: Load>(
+    mut plan: ChaosPlan,
+    binary: &Path,
+    progress: impl Fn(&ChaosProgress),
+    start: impl AsyncFnOnce(&ChaosPlan, &TestCluster, &Arc<AgentJournal>) -> Result<L, ChaosError>,
+) -> Result<ChaosOutcome, ChaosError> {
     let clock = WallClock::start();
     let mut cluster = TestCluster::start(&plan, binary).await?;
     let bus = cluster.open_bus(&plan).await?;
@@ -145,19 +163,27 @@ pub async fn run(
     let heartbeats = Listener::start(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
     let journal = Arc::new(AgentJournal::new(recorder, clock));
-    let load = tokio::time::timeout(READY_TIMEOUT, AgentLoad::start(&plan, &cluster, &journal)).await;
+    let load = tokio::time::timeout(READY_TIMEOUT, start(&plan, &cluster, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
     let mut injector =
         FaultInjector::new(Schedule::new(plan.kinds(), plan.pauses, plan.seed), clock, FaultCounts::default());
+    let calls = async {
+        load.call().await?;
+        std::future::pending::<Result<std::convert::Infallible, ChaosError>>().await
+    };
     let show = show(&journal, started, progress);
     let work = async {
         injector.drive(&mut cluster, started + plan.duration, &CancellationToken::new()).await?;
+        // What is asked to end before it is ready fails.
+        cluster.ready().await?;
+        injector.watch(&mut cluster, tokio::time::sleep(L::AFTERMATH)).await?;
         load.end_calls();
         injector.watch(&mut cluster, settled(&journal)).await
     };
     tokio::select! {
         done = work => done?,
+        failed = calls => match failed? {},
         () = show => {}
     }
     let elapsed_s = started.elapsed().as_secs_f64();

@@ -1,4 +1,5 @@
-//! The traffic of a run: contractors in crews, and callers that keep so many negotiations open between them.
+//! The traffic of a run, and that of contract nets: contractors in crews, and callers that keep so many negotiations open between
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,6 +62,21 @@ fn behaviour(seed: u64) -> ContractorConfig {
 }
 
 /// The agents of a run.
+pub(super) trait Load {
+    /// How long calls go on when everything is mended.
+    const AFTERMATH: Duration;
+
+    /// Calls as calls fall due, until no further ones are to be made.
+    async fn call(&self) -> Result<(), ChaosError>;
+
+    /// No further calls.
+    fn end_calls(&self);
+
+    /// Ends every agent, whatever is open. Returns the most events any caller dropped for want of room.
+    async fn end(self) -> Result<u64, ChaosError>;
+}
+
+/// Contractors, and callers that call of their own accord.
 pub(super) struct AgentLoad {
     contractors: Vec<AgentHandle<Contractor>>,
     callers: JoinSet<Result<(), ChaosError>>,
@@ -115,14 +131,21 @@ impl AgentLoad {
         }
         Ok(load)
     }
+}
 
-    /// No further calls.
-    pub(super) fn end_calls(&self) {
+impl Load for AgentLoad {
+    /// So much is open then that decisions go on.
+    const AFTERMATH: Duration = Duration::ZERO;
+
+    async fn call(&self) -> Result<(), ChaosError> {
+        Ok(())
+    }
+
+    fn end_calls(&self) {
         self.end_calls.cancel();
     }
 
-    /// Ends every agent, whatever is open. Returns the most events any caller dropped for want of room.
-    pub(super) async fn end(mut self) -> Result<u64, ChaosError> {
+    async fn end(mut self) -> Result<u64, ChaosError> {
         self.end_calls.cancel();
         self.callers.abort_all();
         while let Some(caller) = self.callers.join_next().await {
@@ -201,13 +224,13 @@ fn crew(number: u32) -> TopicName {
 }
 
 /// Over every gateway, beginning with one that depends on the agent.
-fn transport(cluster: &TestCluster) -> Result<FailoverTransport, ChaosError> {
+pub(super) fn transport(cluster: &TestCluster) -> Result<FailoverTransport, ChaosError> {
     let ways = cluster.gateway_urls().iter().map(|url| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>);
     Ok(FailoverTransport::try_new(ways.collect())?)
 }
 
 /// Agents try again sooner than by default: the run's negotiations last seconds.
-fn options(journal: &Arc<AgentJournal>) -> AgentOptions {
+pub(super) fn options(journal: &Arc<AgentJournal>) -> AgentOptions {
     let limits = SessionLimits { retry_max_ms: 2_000, attempts_max: 60, ..SessionLimits::default() };
     let observer: Arc<dyn Observer> = Arc::<AgentJournal>::clone(journal);
     AgentOptions { limits, observer: Some(observer), drain: Duration::from_secs(1), ..AgentOptions::default() }

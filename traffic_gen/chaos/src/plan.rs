@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::schedule::FaultKind;
+use traffic_gen::invariants::Invariant;
 use traffic_gen::trace::TraceFile;
 
 /// What is hit in a run.
@@ -31,8 +32,51 @@ impl Victims {
     }
 }
 
+/// What agents do in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum Traffic {
+    /// Contract nets: four agents call, the others offer.
+    ContractNet,
+    /// Teams of two to five that speak in turn, vote and conclude.
+    Team,
+    /// Panels of four to twelve that answer one question in rounds.
+    Panel,
+}
+
+impl Traffic {
+    /// The name as it stands on the command line and in reports.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Whether a run can show an invariant.
+    pub(super) const fn shows(self, invariant: Invariant) -> bool {
+        let is_of_nets = matches!(
+            invariant,
+            Invariant::OneAward
+                | Invariant::NoLateWinner
+                | Invariant::FinalNotice
+                | Invariant::Pinned
+                | Invariant::Sealed
+        );
+        match self {
+            Self::ContractNet => !invariant.needs_more_than_rounds(),
+            Self::Team => invariant.is_of_teams() || !(is_of_nets || invariant.needs_more_than_rounds()),
+            // No act of an agent is passed on as its own, and not every run comes to a selection.
+            Self::Panel => {
+                let is_rare = matches!(invariant, Invariant::Authentic | Invariant::SelectionFinal);
+                !is_rare && (invariant.is_of_panels() || !(is_of_nets || invariant.needs_more_than_rounds()))
+            }
+        }
+    }
+}
+
 /// A run.
 pub struct ChaosPlan {
+    /// What agents do.
+    pub traffic: Traffic,
     /// What is hit.
     pub victims: Victims,
     /// Processes are paused instead of killed.
@@ -43,7 +87,7 @@ pub struct ChaosPlan {
     pub replicas: u8,
     /// Agents.
     pub agents: u32,
-    /// Negotiations kept open.
+    /// Negotiations kept open; of teams and panels, which last as long as their agents take, as many are called in ten seconds.
     pub open: u32,
     /// Engines.
     pub engines: usize,

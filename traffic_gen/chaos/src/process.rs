@@ -52,6 +52,8 @@ pub struct Service {
     binary: PathBuf,
     arguments: Vec<String>,
     output: PathBuf,
+    /// Bytes of its output from before it was started last.
+    said_before: usize,
     child: Option<Child>,
     is_paused: bool,
 }
@@ -65,6 +67,7 @@ impl Service {
             binary: binary.to_owned(),
             arguments,
             output: folder.join(format!("{name}.log")),
+            said_before: 0,
             child: None,
             is_paused: false,
         }
@@ -91,6 +94,7 @@ impl Service {
             return Ok(());
         }
         let output = OpenOptions::new().create(true).append(true).open(&self.output)?;
+        self.said_before = usize::try_from(output.metadata()?.len()).unwrap_or(usize::MAX);
         let mut command = Command::new(&self.binary);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         for (name, _) in std::env::vars_os() {
@@ -170,10 +174,11 @@ impl Service {
         text.chars().skip(skipped).collect()
     }
 
-    /// Whether its output holds this text.
+    /// Whether it has said this text since it was started last.
     #[must_use]
     pub fn has_said(&self, text: &str) -> bool {
-        std::fs::read_to_string(&self.output).is_ok_and(|output| output.contains(text))
+        let said = std::fs::read(&self.output).unwrap_or_default();
+        String::from_utf8_lossy(said.get(self.said_before..).unwrap_or_default()).contains(text)
     }
 
     fn send(&self, what: Signal) -> io::Result<()> {

@@ -13,6 +13,8 @@ use traffic_gen::summary::Violations;
 /// The result of a run. Gaps and latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChaosReport {
+    /// What agents did.
+    pub protocol: &'static str,
     /// What was hit.
     pub kill: String,
     /// Seed of faults and contractors.
@@ -120,8 +122,8 @@ impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "kill {}, R{}, {} agents, {} open, seed {}: {:.1} s",
-            self.kill, self.replicas, self.agents, self.open, self.seed, self.elapsed_s
+            "{}, kill {}, R{}, {} agents, {} open, seed {}: {:.1} s",
+            self.protocol, self.kill, self.replicas, self.agents, self.open, self.seed, self.elapsed_s
         )?;
         writeln!(f, "  faults {}", counted(&self.faults))?;
         let Rounds { opened, willing, completed, completion } = self.rounds;

@@ -6,9 +6,9 @@ use super::departures::Departures;
 use super::heartbeats::Digests;
 use super::injection::InjectedFault;
 use super::journal::AgentJournal;
-use super::judge::{self, Check, Checks, judge_lapses, judge_register, judge_told};
+use super::judge::{self, Check, Checks, judge_ends, judge_lapses, judge_register, judge_told};
 use super::report::ChaosReport;
-use super::{ChaosError, ChaosPlan, Victims, figures};
+use super::{ChaosError, ChaosPlan, Traffic, Victims, figures};
 use archive::audit;
 use traffic_gen::invariants::{Invariant, Verdict};
 use traffic_gen::summary::Violations;
@@ -48,11 +48,13 @@ pub(super) async fn judged(
     let register = judge::registered(&ledger);
     judge_register(&register, &mut verdict);
     judge_told(&notes, &register, &mut checks);
+    judge_ends(&notes, &mut checks);
     let lapses = judge_lapses(&notes, &departures, &mut checks);
     let decision_gaps = figures::decision_gaps(plan, faults, &judge::claims(&ledger), &notes, &mut checks);
     let publish_gaps = figures::publish_gaps(faults, &notes.admitted);
     let rounds = judge::rounds(&notes);
     let mut report = ChaosReport {
+        protocol: plan.traffic.as_str(),
         kill: plan.victims.as_str().to_owned(),
         seed: plan.seed,
         replicas: plan.replicas,
@@ -87,7 +89,7 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
     let mut unchecked: Vec<&'static str> = Invariant::ALL
         .iter()
         .filter(|invariant| {
-            !invariant.needs_more_than_rounds() && !report.invariant_violations.by_name.contains_key(invariant)
+            plan.traffic.shows(**invariant) && !report.invariant_violations.by_name.contains_key(invariant)
         })
         .map(|invariant| invariant.as_str())
         .collect();
@@ -95,7 +97,8 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
     let faults: u64 = report.faults.values().sum();
     let expected = [
         (Check::ToldAsRegistered, true),
-        (Check::NoUnheardLapse, true),
+        (Check::NoUnheardLapse, plan.traffic == Traffic::ContractNet),
+        (Check::EndedInTime, plan.traffic != Traffic::ContractNet),
         (Check::DecisionsWentOn, hits_decisions && faults >= FAULTS_CONCLUSIVE),
         (Check::NoneEndedByItself, true),
         (Check::EndedWhenAsked, true),

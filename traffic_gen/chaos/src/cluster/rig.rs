@@ -13,7 +13,7 @@ use super::TestCluster;
 use crate::injection::{FaultCounts, FaultInjector};
 use crate::journal::WallClock;
 use crate::schedule::Schedule;
-use crate::{ChaosError, ChaosPlan, Victims};
+use crate::{ChaosError, ChaosPlan, Traffic, Victims};
 
 /// Engines and gateways of a rig, as `llmx chaos` starts them.
 const ENGINES: usize = 3;
@@ -39,6 +39,7 @@ impl ProcessRig {
     /// [`ChaosError`].
     pub async fn start(seed: u64, register_keep: Duration, binary: &Path) -> Result<Self, ChaosError> {
         let plan = ChaosPlan {
+            traffic: Traffic::ContractNet,
             victims: Victims::All,
             pauses: false,
             duration: Duration::ZERO,

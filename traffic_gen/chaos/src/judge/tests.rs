@@ -14,6 +14,19 @@ use archive::audit::LoggedRecord;
 use traffic_gen::recorder::Recorder;
 
 #[test]
+fn whatever_has_a_hard_end_ends_within_two_seconds_of_it() {
+    let ends_by = Timestamp(1_000_000);
+    for (ended, checked, violated) in [(Some(3_000_000), 1, 0), (Some(3_000_001), 1, 1), (None, 0, 0)] {
+        let (mut notes, mut checks) = (Notes::default(), Checks::default());
+        let round = Round { ends_by: Some(ends_by), ended: ended.map(Timestamp), ..Round::default() };
+        notes.rounds.insert(negotiation(), round);
+        judge_ends(&notes, &mut checks);
+        let tally = checks.by_name.get(&Check::EndedInTime).copied().unwrap_or_default();
+        assert_eq!((tally.checked, tally.violated), (checked, violated), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_complete_round_passes_every_check() {
     let (verdict, checks, notes, lapses) = judged(&round(), &register());
     assert_eq!((verdict.violated(), checks.violated()), (0, 0), "{:?} {:?}", verdict.examples, checks.examples);
