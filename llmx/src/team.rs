@@ -5,6 +5,7 @@ mod goal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::agents::team::Scenario;
 use ::agents::transport::Transport;
@@ -19,7 +20,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::recompute;
+use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::Access;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Violations;
@@ -29,10 +30,11 @@ use traffic_gen::trace::TraceFile;
 use crate::arguments::read_text;
 use crate::nats::{self, start_server};
 use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::remote::RemoteArgs;
 
 /// Largest scenario file read, in bytes: a thousand moves of each of a hundred agents.
 const SCENARIO_BYTES_MAX: u64 = 16 << 20;
-/// The lead's own id of the root. The exchange is the run's own, so nobody has used it.
+/// The lead's own id of the root; on an exchange that runs the time follows it.
 const OWN_ID: &str = "play";
 
 /// Arguments of `llmx team`.
@@ -51,13 +53,14 @@ enum TeamCommand {
     /// Play a scenario on an exchange of its own, to its conclusion
     #[command(
         after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/evening.json --nats-local\n  \
-        llmx team play domains/teams/evening.json --websocket --trace evening.jsonl\n\n\
+        llmx team play domains/teams/evening.json --websocket --trace evening.jsonl\n  \
+        llmx team play domains/teams/evening.json --running --gateway http://127.0.0.1:8080\n\n\
         Every agent of the file runs in this process and speaks with the exchange as any other would. What was said and done\n\
         is printed team by team; the digest behind it is of everything that does not depend on timing, so that two runs can\n\
         be compared. Exit codes: 1 when the team ends without a conclusion or an invariant is violated, 2 for a bad file.\n\
         Scenario files: docs/teams.md"
     )]
-    Play(TeamPlayArgs),
+    Play(Box<TeamPlayArgs>),
     /// Call a team for a goal on a running exchange, and print its conclusion
     #[command(after_help = "Examples:\n  llmx team goal \"Who paints walls? Who lays floors?\"\n  \
         llmx team goal \"a survey of agent networks\" --gateway http://127.0.0.1:8080 --model examples/team-model.toml\n  \
@@ -81,19 +84,33 @@ struct TeamPlayArgs {
     /// Agents speak with the gateway over WebSockets instead of the bus
     #[arg(long)]
     websocket: bool,
+    /// On an exchange that runs, reached as `llmx contractors` reaches it, instead of one of its own
+    #[arg(long, conflicts_with_all = ["nats_local", "websocket"])]
+    running: bool,
     /// Write every message of every agent, one JSON document per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Print the transcript as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// What a play has come to.
+struct Played {
+    transcript: Transcript,
+    verdict: Verdict,
+    elapsed_s: f64,
+    /// `memory`, `nats` or `elsewhere`.
+    on: &'static str,
 }
 
 /// What a play has come to, as JSON.
 #[derive(Serialize)]
 struct PlayReport<'a> {
     scenario: &'a str,
-    /// `memory` or `nats`.
+    /// `memory`, `nats` or `elsewhere`.
     bus: &'a str,
     elapsed_s: f64,
     #[serde(flatten)]
@@ -104,7 +121,7 @@ struct PlayReport<'a> {
 /// Runs the subcommand.
 pub async fn run(args: TeamArgs) -> Outcome {
     match args.command {
-        TeamCommand::Play(args) => play_file(args).await,
+        TeamCommand::Play(args) => play_file(*args).await,
         TeamCommand::Goal(args) => goal::run(*args).await,
     }
 }
@@ -112,64 +129,93 @@ pub async fn run(args: TeamArgs) -> Outcome {
 async fn play_file(args: TeamPlayArgs) -> Outcome {
     let scenario = Arc::new(read_scenario(&args.scenario)?);
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
-    // Declared before the bus, which ends before its server does.
-    let server = if args.nats_local { Some(start_server().await?) } else { None };
-    let (bus, bus_name) = match &server {
-        Some((_, url)) => (nats::open_at(url, None, "llmx-team").await?, "nats"),
-        None => (bus::memory::open(MemoryOptions::default()), "memory"),
+    let Played { transcript, verdict, elapsed_s, on } = if args.running {
+        play_there(&args, &scenario, trace).await?
+    } else {
+        play_here(&args, &scenario, trace).await?
     };
-    let options = ExchangeOptions { tracer: crate::output::tracer(), ..ExchangeOptions::default() };
-    let exchange = Exchange::start(bus.clone(), options).await.context("the exchange does not start")?;
-    if !args.json {
-        Progress::new().show(format_args!("exchange on {bus_name}, {}\n", exchange.url()));
-    }
-    let started = Instant::now();
-    let recorder = Arc::new(Recorder::start(started, true, trace));
-    let played = play_on(&args, &exchange, &scenario, &recorder).await;
-    let elapsed_s = started.elapsed().as_secs_f64();
-    let (_counts, mut verdict) = recorder.finish().context("cannot write the trace")?;
-    let transcript = played.map_err(failure)?;
-    recompute(&bus, &mut verdict).await?;
-    exchange.check_bounds(&mut verdict);
-    exchange.shutdown().await;
     let violations = Violations::from(verdict);
     if args.json {
         let scenario = &scenario.name;
         print_json(&PlayReport {
             scenario,
-            bus: bus_name,
+            bus: on,
             elapsed_s,
             transcript: &transcript,
             invariant_violations: &violations,
         })?;
     } else {
         print(&transcript);
-        print(format_args!("{}: {elapsed_s:.1} s on {bus_name}\n{violations}", scenario.name));
+        print(format_args!("{}: {elapsed_s:.1} s on {on}\n{violations}", scenario.name));
     }
     judge(&transcript, &violations)
 }
 
-async fn play_on(
-    args: &TeamPlayArgs,
-    exchange: &Exchange,
-    scenario: &Arc<Scenario>,
-    recorder: &Arc<Recorder>,
-) -> Result<Transcript, TeamPlayError> {
+/// On an exchange of its own.
+async fn play_here(args: &TeamPlayArgs, scenario: &Arc<Scenario>, trace: Option<TraceFile>) -> Result<Played, Failure> {
+    // Declared before the bus, which ends before its server does.
+    let server = if args.nats_local { Some(start_server().await?) } else { None };
+    let (bus, on) = match &server {
+        Some((_, url)) => (nats::open_at(url, None, "llmx-team").await?, "nats"),
+        None => (bus::memory::open(MemoryOptions::default()), "memory"),
+    };
+    let options = ExchangeOptions { tracer: crate::output::tracer(), ..ExchangeOptions::default() };
+    let exchange = Exchange::start(bus.clone(), options).await.context("the exchange does not start")?;
+    if !args.json {
+        Progress::new().show(format_args!("exchange on {on}, {}\n", exchange.url()));
+    }
     let control = ControlClient::try_new(exchange.url())?;
-    let bus = exchange.bus.clone();
-    let url = exchange.url().to_owned();
-    let is_over_websocket = args.websocket;
-    let transport = move |_: &AgentId| -> Arc<dyn Transport> {
-        if is_over_websocket { Arc::new(WebSocketTransport::new(&url)) } else { Arc::new(BusTransport::new(&bus)) }
+    let transport = |_: &AgentId| -> Arc<dyn Transport> {
+        if args.websocket {
+            Arc::new(WebSocketTransport::new(exchange.url()))
+        } else {
+            Arc::new(BusTransport::new(&exchange.bus))
+        }
     };
     let names = scenario.agents.iter().map(|agent| &agent.name);
-    let identities: BTreeMap<AgentId, Identity> =
-        names.map(|name| exchange.identity(name).map(|identity| (name.clone(), identity))).collect::<Result<_, _>>()?;
+    let identities: BTreeMap<AgentId, Identity> = names
+        .map(|name| exchange.identity(name).map(|identity| (name.clone(), identity)))
+        .collect::<Result<_, _>>()
+        .context("an agent gets no token")?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
+    let mut played = play_on(access, scenario, OWN_ID, trace).await?;
+    played.on = on;
+    recompute(&bus, &mut played.verdict).await?;
+    exchange.check_bounds(&mut played.verdict);
+    exchange.shutdown().await;
+    Ok(played)
+}
+
+/// On one that runs elsewhere, whose log is not read.
+async fn play_there(
+    args: &TeamPlayArgs,
+    scenario: &Arc<Scenario>,
+    trace: Option<TraceFile>,
+) -> Result<Played, Failure> {
+    let remote = args.remote.open("llmx-team").await?;
+    let transport = |_: &AgentId| -> Arc<dyn Transport> { remote.transport() };
+    let identity = |agent: &AgentId| remote.identity(agent);
+    let access = Access { control: &remote.control, transport: &transport, identity: &identity };
+    // It may have been played there before.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    play_on(access, scenario, &format!("{OWN_ID}-{:x}", now.as_millis()), trace).await
+}
+
+async fn play_on(
+    access: Access<'_>,
+    scenario: &Arc<Scenario>,
+    own_id: &str,
+    trace: Option<TraceFile>,
+) -> Result<Played, Failure> {
+    let started = Instant::now();
+    let recorder = Arc::new(Recorder::start(started, true, trace));
     let options = AgentOptions { tracer: crate::output::tracer(), ..AgentOptions::default() };
-    let context = PlayContext { access, options, recorder: Arc::clone(recorder) };
-    play(&context, scenario, OWN_ID).await
+    let context = PlayContext { access, options, recorder: Arc::clone(&recorder) };
+    let played = play(&context, scenario, own_id).await;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    let (_counts, verdict) = recorder.finish().context("cannot write the trace")?;
+    Ok(Played { transcript: played.map_err(failure)?, verdict, elapsed_s, on: "elsewhere" })
 }
 
 /// Reads a scenario file.
