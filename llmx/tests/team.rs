@@ -38,6 +38,48 @@ fn a_flat_team_votes_a_conclusion_down_and_then_concludes_alike_on_every_way() {
 }
 
 #[test]
+fn what_a_sub_team_concludes_is_the_result_of_the_task_above_it_over_two_levels_on_every_way() {
+    let camera = "a camera of 1.8 kg behind quartz glass";
+    let probe = format!("A probe of 19 kg, with {camera}.");
+    let mut digests = Vec::new();
+    for way in WAYS {
+        let report = document(&[&["team", "play", &scenario("mission"), "--json"], way].concat());
+        let teams = report["teams"].as_array().unwrap();
+        let place = |team: &Value| (team["place"].clone(), team["members"].clone());
+        let places: Vec<(Value, Value)> = teams.iter().map(place).collect();
+        assert_eq!(
+            places,
+            [
+                (json!(""), json!(["director", "engineer", "pilot", "student"])),
+                (json!("~s1-1"), json!(["engineer", "optician"])),
+                (json!("~s1-1~s1-1"), json!(["optician", "glazier"])),
+            ]
+        );
+        let result =
+            |team: usize| (teams[team]["tasks"]["1"]["status"].clone(), teams[team]["tasks"]["1"]["result"].clone());
+        assert_eq!((&teams[2]["conclusion"], result(1)), (&json!(camera), (json!("done"), json!(camera))));
+        assert_eq!((&teams[1]["conclusion"], result(0)), (&json!(probe), (json!("done"), json!(probe))));
+        let concluded = teams[0]["conclusion"].as_str().unwrap();
+        assert_eq!(concluded, format!("{probe} Trajectory: launch on the 3rd of May, 210 days of flight."));
+        assert_eq!(report["invariant_violations"]["total"], 0, "{report}");
+        digests.push(report["digest"].clone());
+    }
+    assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "{digests:?}");
+}
+
+#[test]
+fn the_owner_of_a_task_finds_a_specialist_and_works_in_a_sub_team_with_it() {
+    let report = document(&["team", "play", &scenario("survey"), "--json"]);
+    let (root, sub_team) = (&report["teams"][0], &report["teams"][1]);
+    assert_eq!(root["members"], json!(["assistant", "librarian", "writer"]));
+    assert_eq!(root["declined"], json!([]), "whoever was outscored has declined nothing");
+    assert_eq!((&sub_team["place"], &sub_team["members"]), (&json!("~s1-1"), &json!(["librarian", "bibliometrician"])));
+    let papers = "30 papers in three groups: discovery (9), teams (14), markets (7).";
+    assert_eq!((&sub_team["conclusion"], &root["tasks"]["1"]["result"]), (&json!(papers), &json!(papers)));
+    assert!(root["conclusion"].as_str().unwrap().ends_with(&format!("Sources: {papers}")), "{root}");
+}
+
+#[test]
 fn what_is_printed_names_members_says_and_the_conclusion_and_a_trace_holds_every_message() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("run/evening.jsonl");

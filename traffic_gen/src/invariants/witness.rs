@@ -304,10 +304,12 @@ impl NegotiationSeen {
         if !self.called {
             return;
         }
-        let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == id.initiator());
+        // Whose call a sub-team is does not show in its id.
+        let caller = self.team.lead().map_or(id.initiator(), AgentId::as_str);
+        let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == caller);
         if when == When::AtRest && is_reached {
             // Who has left a team hears no more of it.
-            let is_to_hear = |agent: &AgentId| agent.as_str() == id.initiator() || self.team.has_left(id.initiator());
+            let is_to_hear = |agent: &AgentId| agent.as_str() == caller || self.team.has_left(caller);
             let ended = !ends_by_itself || self.told_closed.keys().any(is_to_hear);
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }

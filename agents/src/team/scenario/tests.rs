@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn every_shipped_scenario_can_be_read() {
-    assert_eq!(read("../domains/teams"), ["evening", "survey"]);
-}
-
-/// They wait for sub-teams to be in force.
-#[test]
-fn scenarios_with_sub_teams_can_be_read() {
-    assert_eq!(read("tests/data/teams"), ["mission", "survey"]);
+    assert_eq!(read("../domains/teams"), ["evening", "mission", "survey"]);
 }
 
 /// The names of the scenarios in a folder of this package.

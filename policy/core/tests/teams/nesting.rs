@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use policy_core::{LaneState, Limits};
 use schemas::delivery::{Notification, Outcome, ProgressReport};
 use schemas::record::{EngineEvent, Entry};
 use schemas::team::{FAMILY_OPEN_MAX, TaskStatus};
-use schemas::{Act, AgentId, NegotiationId};
+use schemas::{Act, AgentId, Lane, NegotiationId};
 use serde_json::{Value, json};
 
 use crate::gathering::{Gathering, SPEAK_MS, merge, pinned_team};
-use crate::script::agent;
+use crate::script::{Script, agent};
 use crate::tasks::direct;
 
 /// The root, its sub-team, and the one below that, with their tasks.
@@ -337,6 +338,24 @@ fn a_family_has_so_many_open_negotiations_and_no_more() {
         |gathering: &mut Gathering| gathering.call_sub_team(36, ("bob", &format!("{ROOT}~t5"), 1), &["dan"], json!({}));
     let full = ["bob<ack:malformed", "bob<not_understood:too_many_tasks:/payload/team/of"];
     assert_eq!(call(&mut gathering), full);
+    let snapshot = gathering.script.lane_state.snapshot();
+    gathering.script.lane_state = LaneState::restore(&snapshot, Lane(0), Limits::default()).expect("a snapshot");
+    assert_eq!(call(&mut gathering), full, "after a restart too");
     gathering.go_to(ROOT).in_task(37, 6, "bob", Act::Refuse, json!({}));
     assert_eq!(call(&mut gathering), ["dan<cfp", "bob<ack:ok"], "one has ended");
+}
+
+#[test]
+fn a_full_lane_opens_neither_tasks_nor_sub_teams() {
+    let limits = Limits { open_max: 3, ..Limits::default() };
+    let mut gathering = Gathering { script: Script::with_limits(limits) };
+    gathering.call(&["bob"], json!({"depth": 1}), json!({}));
+    gathering.say(10, "bob", Act::Join, json!({}));
+    let too_many = ["alice<ack:malformed", "alice<not_understood:too_many_tasks:/payload/tasks"];
+    assert_eq!(gathering.assign(20, "alice", "async", &vec![direct("bob"); 3]), too_many);
+    assert_eq!(gathering.assign(21, "alice", "async", &vec![direct("bob"); 2])[0], "alice<ack:ok");
+    gathering.confirm(22, 1, "bob");
+    assert_eq!(gathering.call_sub_team(23, ("bob", TASK, 1), &["dan"], json!({})), ["bob<ack:rate_limited"]);
+    gathering.go_to(ROOT).in_task(24, 2, "bob", Act::Refuse, json!({}));
+    assert_eq!(gathering.call_sub_team(25, ("bob", TASK, 1), &["dan"], json!({})), ["dan<cfp", "bob<ack:ok"]);
 }

@@ -51,6 +51,11 @@ impl TeamSeen {
         }
     }
 
+    /// Who called it.
+    pub(super) fn lead(&self) -> Option<&AgentId> {
+        self.rules.as_ref().map(|(lead, _)| lead)
+    }
+
     /// Whether an agent has said that it leaves.
     pub(super) fn has_left(&self, agent: &str) -> bool {
         self.is_one() && self.has_said(agent, Act::End)
