@@ -7,12 +7,13 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bus::{Bus, BusError};
 use futures_util::StreamExt;
 use policy_core::Limits;
 use policy_core::replay::{RecomputedDecision, Replay};
+use schemas::evidence::LaneEvidence;
 use schemas::record::{Entry, Record, RecordError};
 use schemas::{Lane, NegotiationId, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,9 @@ pub struct AuditReport {
     /// The recomputed decision records in canonical form.
     #[serde(skip)]
     pub recomputed: Vec<String>,
+    /// What the panels of each lane have shown, whatever negotiation was asked about.
+    #[serde(skip)]
+    pub evidence: Vec<LaneEvidence>,
 }
 
 /// Reads the log and the register of a bus, as far as they go now.
@@ -158,6 +162,9 @@ pub fn verify(ledger: &Ledger, only: Option<&NegotiationId>) -> AuditReport {
     report.recomputed = decisions.map(RecomputedDecision::text).collect();
     report.decisions = report.recomputed.len() as u64;
     report.register_entries = ledger.register.keys().filter(|key| is_wanted(key.negotiation())).count() as u64;
+    let lanes: BTreeSet<Lane> = ledger.records.iter().map(|logged| logged.lane).collect();
+    let states = lanes.into_iter().filter_map(|lane| replay.lane_state(lane));
+    report.evidence = states.map(|state| state.evidence().published(state.position())).collect();
     report.first_difference = forged(&replay)
         .or_else(|| decided_otherwise(ledger, &report, only))
         .or_else(|| registered_otherwise(ledger, &replay, only))

@@ -1,5 +1,7 @@
-//! `llmx panel`: panels of files played, and what panels compute on streams of lines.
+//! `llmx panel`: panels of files played, what panels compute on streams of lines, and what they have shown about agents.
 
+mod choose;
+mod evidence;
 mod parse;
 mod play;
 mod score;
@@ -18,7 +20,8 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Arguments of `llmx panel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n\n\
+    after_help = "Examples:\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n  \
+    llmx panel evidence --domain algebra\n  llmx panel choose --domain algebra --keep 4 --initiator alice\n\n\
     docs/panels.md"
 )]
 pub struct PanelArgs {
@@ -34,6 +37,10 @@ enum PanelCommand {
     Score(score::PanelScoreArgs),
     /// What a model's texts say: ratings, orders, answers
     Parse(parse::PanelParseArgs),
+    /// What panels of a domain have shown about agents, as a gateway knows it or an export leads to
+    Evidence(evidence::PanelEvidenceArgs),
+    /// Whom that evidence recommends, printed or stored as a group
+    Choose(choose::PanelChooseArgs),
 }
 
 /// Runs a command.
@@ -42,6 +49,8 @@ pub async fn run(args: &PanelArgs) -> Outcome {
         PanelCommand::Play(args) => play::run(args).await,
         PanelCommand::Score(args) => score::run(args),
         PanelCommand::Parse(args) => parse::run(args),
+        PanelCommand::Evidence(args) => evidence::run(args).await,
+        PanelCommand::Choose(args) => choose::run(args).await,
     }
 }
 

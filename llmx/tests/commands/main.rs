@@ -11,6 +11,7 @@ mod call;
 mod document;
 mod listen;
 mod manual;
+mod panel;
 mod policy;
 mod rig;
 mod routines;
