@@ -10,11 +10,13 @@
 //! | [`shapley`] | does importance order agents as their Shapley values do? |
 //! | [`planted`] | does importance find the best and the worst? |
 //! | [`choose`] | does evidence find the agents worth asking? |
+//! | [`folded`] | how are panels of them called, and their seats chosen, as the exchange does it? |
 //! | [`gaming`] | what does rating to one's own advantage bring? |
 //! | [`replay`] | what would the published runs have cost under these rules? |
 
 pub mod choose;
 pub mod crowd;
+pub mod folded;
 pub mod gaming;
 pub mod planted;
 pub mod play;

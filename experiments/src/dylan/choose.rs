@@ -3,11 +3,14 @@
 
 use std::fmt;
 
-use schemas::evidence::EvidenceCounts;
+use schemas::AgentId;
+use schemas::evidence::{EvidenceCounts, EvidenceSource};
+use schemas::panel::ChooseSpec;
 use serde::Serialize;
 
 use super::DylanVerdict;
-use super::crowd::{Crowd, StubAgent, add_all, best};
+use super::crowd::{Crowd, MIN_RUNS, StubAgent, add_all, best, name};
+use super::folded::{FoldedPanels, OPTIONS, answered, rules};
 use super::play::StubRanker;
 
 /// Seeds unless others are asked for.
@@ -19,6 +22,8 @@ const GOOD: StubAgent = StubAgent::honest(0.75, 0.85);
 const POOR: StubAgent = StubAgent::honest(0.35, 0.6);
 /// Trial panels after which the choice is judged, and as many panels of those chosen.
 const TRIALS: u64 = 281;
+/// Of so many seeds, one is played through calls.
+const CALLED_EVERY: u64 = 10;
 /// Trial panels of an early look.
 const EARLY: u64 = 28;
 /// What must hold: share of seeds with exactly the informative ones, those found early, calls and accuracy before and after.
@@ -41,6 +46,21 @@ pub struct ChooseReport {
     /// Trial panels, of all seven.
     pub before: PanelMeans,
     /// Panels of the four chosen.
+    pub after: PanelMeans,
+    /// The same through calls: after trial panels each call chooses its seats by what the ledger says then.
+    pub called: CalledChoice,
+}
+
+/// What calls that choose their seats came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CalledChoice {
+    /// Seeds played.
+    pub seeds: u64,
+    /// Seeds in which the first call that chooses seats exactly the informative agents.
+    pub exact: u64,
+    /// Trial panels, of all seven.
+    pub before: PanelMeans,
+    /// Panels whose call chooses.
     pub after: PanelMeans,
 }
 
@@ -80,7 +100,39 @@ pub fn run(seed: u64, seeds: u64) -> ChooseReport {
         }
     }
     let [before, after] = sums.map(|sum| sum.of((seeds * TRIALS) as f64));
-    ChooseReport { seeds, exact, overlap_early: overlap as f64 / seeds as f64, before, after }
+    let overlap_early = overlap as f64 / seeds as f64;
+    let called = called(&agents, seed, seeds.div_ceil(CALLED_EVERY));
+    ChooseReport { seeds, exact, overlap_early, before, after, called }
+}
+
+/// Trial panels of all, and as many whose call chooses four.
+fn called(agents: &[StubAgent], seed: u64, seeds: u64) -> CalledChoice {
+    let initiator = AgentId::try_new("initiator").expect("letters are a name");
+    let everybody: Vec<AgentId> = (0..agents.len()).map(name).collect();
+    let all = rules(None);
+    let keep = u32::try_from(INFORMATIVE).unwrap_or(u32::MAX);
+    let best = rules(Some(ChooseSpec { keep, from: EvidenceSource::Own, min_runs: MIN_RUNS, newcomers: 0 }));
+    let mut exact = 0;
+    let mut sums = [PanelMeans::default(); 2];
+    for seed in (0..seeds).map(|number| seed.wrapping_add(number)) {
+        let crowd = Crowd { agents: agents.to_vec(), ranker: StubRanker::Support, seed };
+        let mut panels = FoldedPanels::default();
+        for panel in 0..2 * TRIALS {
+            let rules = if panel < TRIALS { &all } else { &best };
+            let played =
+                panels.call(&initiator, rules, &everybody, |agent, ask| Some(answered(&crowd, panel, agent, ask)));
+            let Some(decision) = &played.decision else { continue };
+            let calls = u64::from(decision.calls.answers + decision.calls.ranks);
+            let is_right = played.answer.as_deref() == Some(OPTIONS[0]);
+            sums[usize::from(panel >= TRIALS)].add(calls, u32::from(!is_right));
+            if panel == TRIALS {
+                let seats = decision.panelists.iter().map(|seat| &seat.agent);
+                exact += u64::from(seats.eq(everybody.iter().take(INFORMATIVE)));
+            }
+        }
+    }
+    let [before, after] = sums.map(|sum| sum.of((seeds * TRIALS) as f64));
+    CalledChoice { seeds, exact, before, after }
 }
 
 impl PanelMeans {
@@ -116,20 +168,40 @@ impl ChooseReport {
             near("D7 calls after", self.after.calls, CALLS[1], CALLS_APART),
             near("D7 accuracy before", self.before.accuracy, ACCURACY[0], ACCURACY_APART),
             near("D7 accuracy after", self.after.accuracy, ACCURACY[1], ACCURACY_APART),
+            {
+                let CalledChoice { seeds, exact, .. } = self.called;
+                let (exact, needed) = (exact as f64, (EXACT_MIN * seeds as f64).ceil());
+                DylanVerdict::new(
+                    "D7 called, exactly the informative",
+                    exact,
+                    format!("at least {needed} of {seeds} seeds"),
+                    exact >= needed,
+                )
+            },
+            near("D7 called, calls before", self.called.before.calls, CALLS[0], CALLS_APART),
+            near("D7 called, calls after", self.called.after.calls, CALLS[1], CALLS_APART),
+            near("D7 called, accuracy before", self.called.before.accuracy, ACCURACY[0], ACCURACY_APART),
+            near("D7 called, accuracy after", self.called.after.accuracy, ACCURACY[1], ACCURACY_APART),
         ]
     }
 }
 
 impl fmt::Display for ChooseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seeds, exact, overlap_early, before, after } = self;
+        let Self { seeds, exact, overlap_early, before, after, called } = self;
         writeln!(f, "four informative agents of seven, by importance after {TRIALS} panels; {seeds} seeds (stub)")?;
         writeln!(
             f,
             "exactly those chosen in {exact} seeds; after {EARLY} panels {overlap_early:.2} of 4 (random 2.29)"
         )?;
         writeln!(f, "calls a panel {:.2} -> {:.2} (paper, 7 to 4 agents: 8.30 -> 4.39)", before.calls, after.calls)?;
-        writeln!(f, "accuracy {:.3} -> {:.3}", before.accuracy, after.accuracy)
+        writeln!(f, "accuracy {:.3} -> {:.3}", before.accuracy, after.accuracy)?;
+        let CalledChoice { seeds, exact, before, after } = called;
+        writeln!(
+            f,
+            "called, {seeds} seeds: exactly those seated in {exact}; calls {:.2} -> {:.2}, accuracy {:.3} -> {:.3}",
+            before.calls, after.calls, before.accuracy, after.accuracy
+        )
     }
 }
 
@@ -143,5 +215,9 @@ mod tests {
         assert_eq!(report.exact, 3, "{report:?}");
         assert!(report.after.calls < report.before.calls - 4.0, "{report:?}");
         assert!(report.after.accuracy > report.before.accuracy, "{report:?}");
+        let called = &report.called;
+        assert_eq!((called.seeds, called.exact), (1, 1), "{report:?}");
+        assert!(called.after.calls < called.before.calls - 4.0, "{report:?}");
+        assert!((called.before.calls - report.before.calls).abs() < 1.0, "{report:?}");
     }
 }

@@ -113,13 +113,17 @@ impl Crowd {
         let rules = PlayRules { seats: seats.len(), ranker: self.ranker, recheck: true };
         let mut order = self.draws(panel, u64::MAX, 0);
         play(rules, &mut order, |seat, seen, _| {
-            let Some((number, agent)) = seats.get(seat).and_then(|&agent| Some((agent, self.agents.get(agent)?)))
-            else {
-                return SeatAnswer::unrated(WRONG);
-            };
-            let mut random = self.draws(panel, number as u64, seen.round as u64);
-            says(agent, number, seats, seen, &mut random)
+            let number = seats.get(seat).copied();
+            number.map_or(SeatAnswer::unrated(WRONG), |number| self.says(panel, number, seats, seen))
         })
+    }
+
+    /// What the agent of this number says in a panel; the seats of those it is shown are numbers in `seats`.
+    #[must_use]
+    pub fn says(&self, panel: u64, number: usize, seats: &[usize], seen: &SeatView<'_>) -> SeatAnswer {
+        let Some(agent) = self.agents.get(number) else { return SeatAnswer::unrated(WRONG) };
+        let mut random = self.draws(panel, number as u64, seen.round as u64);
+        says(agent, number, seats, seen, &mut random)
     }
 
     fn draws(&self, panel: u64, agent: u64, round: u64) -> ChaCha8Rng {

@@ -7,11 +7,15 @@ use policy_core::panel::reputation::{PRIOR_RUNS, REPUTATION_AVERAGE_PPM, Reputat
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use schemas::AgentId;
+use schemas::delivery::Ask;
 use schemas::evidence::{EvidenceCounts, EvidenceSource};
+use schemas::panel::{Asking, ChooseSpec, PanelSpec};
 use serde::Serialize;
+use serde_json::json;
 
 use super::DylanVerdict;
 use super::crowd::{Crowd, MIN_RUNS, StubAgent, StubRating, add_all, best, judge, name, relative};
+use super::folded::{FoldedPanels, answered, rules};
 use super::play::StubRanker;
 
 /// Seeds unless others are asked for.
@@ -91,6 +95,17 @@ pub struct StagedGaming {
     pub own: Vec<[u64; 2]>,
     /// From those of all initiators, before and after.
     pub all: [u64; 2],
+    /// The same of panels that are called and staged through the fold: what calls that choose their seats pin.
+    pub called: CalledStaging,
+}
+
+/// What calls pin of one agent before and after strangers have staged panels, in parts per million.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CalledStaging {
+    /// From the panels of each honest initiator, before and after.
+    pub own: Vec<[u64; 2]>,
+    /// From those of all initiators, before and after.
+    pub all: [u64; 2],
 }
 
 /// Honest initiators, the panels of each, and strangers that stage as many panels as [`STAGED`] says.
@@ -131,21 +146,67 @@ fn staged(seed: u64) -> StagedGaming {
         [&before, &after].map(|evidence| value(evidence, &EvidenceSource::Own, initiator))
     };
     let all = [&before, &after].map(|evidence| value(evidence, &EvidenceSource::All, &name(0)));
-    StagedGaming { panels: STAGED, own: before.iter().map(own).collect(), all }
+    StagedGaming { panels: STAGED, own: before.iter().map(own).collect(), all, called: called(seed) }
+}
+
+/// Honest initiators call panels, strangers call panels in which only the first agent answers, and everybody's calls then choose
+/// their seats.
+fn called(seed: u64) -> CalledStaging {
+    let agents: Vec<AgentId> = (0..AGENTS).map(name).collect();
+    let honest: Vec<AgentId> = (0..HONEST_INITIATORS).map(|initiator| name(AGENTS + initiator)).collect();
+    let mut panels = FoldedPanels::default();
+    for (number, initiator) in (0..).zip(&honest) {
+        let crowd = Crowd {
+            agents: vec![StubAgent::honest(ACCURACY, DISCERNMENT); AGENTS],
+            ranker: StubRanker::Support,
+            seed: seed.wrapping_add(number),
+        };
+        for panel in 0..HONEST_PANELS {
+            panels.call(initiator, &rules(None), &agents, |agent, ask| Some(answered(&crowd, panel, agent, ask)));
+        }
+    }
+    let before = looked(&mut panels, &honest, &agents);
+    let staged = PanelSpec { rounds: 1, asking: Asking::All, select: None, ..rules(None) };
+    for (panel, stranger) in (0..STAGED).zip((0..STRANGERS).cycle()) {
+        let stranger = name(AGENTS + HONEST_INITIATORS + stranger);
+        let praised =
+            |agent: &AgentId, ask: &Ask| Some(json!({"round": ask.round, "answer": "A"})).filter(|_| *agent == name(0));
+        let played = panels.call(&stranger, &staged, &agents, praised);
+        debug_assert!(played.decision.is_some_and(|decision| decision.evidence), "panel {panel} is evidence");
+    }
+    let after = looked(&mut panels, &honest, &agents);
+    let own = before.0.into_iter().zip(after.0).map(|(before, after)| [before, after]).collect();
+    CalledStaging { own, all: [before.1, after.1] }
+}
+
+/// What a call of each honest initiator pins of the first agent by its own panels, and one of them by everybody's. Such a call
+/// gives one seat away, so its panel is evidence of nothing.
+fn looked(panels: &mut FoldedPanels, honest: &[AgentId], agents: &[AgentId]) -> (Vec<u64>, u64) {
+    let mut pinned = |initiator: &AgentId, from: EvidenceSource| {
+        let rule = ChooseSpec { keep: 1, from, min_runs: MIN_RUNS, newcomers: 0 };
+        let says = |_: &AgentId, ask: &Ask| Some(json!({"round": ask.round, "answer": "A"}));
+        let decision = panels.call(initiator, &rules(Some(rule)), agents, says).decision;
+        let first = decision.as_ref().and_then(|decision| decision.choice.as_ref()?.candidates.first());
+        first.and_then(|candidate| candidate.reputation).unwrap_or(REPUTATION_AVERAGE_PPM)
+    };
+    let own = honest.iter().map(|initiator| pinned(initiator, EvidenceSource::Own)).collect();
+    (own, honest.first().map_or(0, |initiator| pinned(initiator, EvidenceSource::All)))
 }
 
 impl StagedGaming {
     /// G4: `own` as before, and `all` within what honest initiators have seen.
-    fn verdicts(&self) -> [DylanVerdict; 2] {
-        let changed = self.own.iter().map(|[before, after]| before.abs_diff(*after)).max().unwrap_or(0);
-        let seen = || self.own.iter().map(|[before, _]| *before);
-        let (least, most) = (seen().min().unwrap_or(0), seen().max().unwrap_or(0));
-        let [_, all] = self.all;
-        let is_within = (least..=most).contains(&all);
-        [
-            DylanVerdict::new("G4 own, changed by ppm", changed as f64, "0", changed == 0),
-            DylanVerdict::new("G4 all, in ppm", all as f64, format!("{least} to {most}"), is_within),
-        ]
+    fn verdicts(&self) -> impl Iterator<Item = DylanVerdict> {
+        let played = [("", &self.own, self.all), (" called,", &self.called.own, self.called.all)];
+        played.into_iter().flat_map(|(how, own, [_, all])| {
+            let changed = own.iter().map(|[before, after]| before.abs_diff(*after)).max().unwrap_or(0);
+            let seen = || own.iter().map(|[before, _]| *before);
+            let (least, most) = (seen().min().unwrap_or(0), seen().max().unwrap_or(0));
+            let is_within = (least..=most).contains(&all);
+            [
+                DylanVerdict::new(format!("G4{how} own, changed by ppm"), changed as f64, "0", changed == 0),
+                DylanVerdict::new(format!("G4{how} all, in ppm"), all as f64, format!("{least} to {most}"), is_within),
+            ]
+        })
     }
 }
 
@@ -264,8 +325,9 @@ impl fmt::Display for GamingReport {
             let GroupGaming { what, members, top, relative, accuracy, accuracy_honest } = group;
             writeln!(f, "{members:>3}  {what:<20} {top:>8} {relative:>10.3} {accuracy:>9.3} {accuracy_honest:>7.3}")?;
         }
-        let StagedGaming { panels, own, all } = &self.staged;
+        let StagedGaming { panels, own, all, called } = &self.staged;
         writeln!(f, "reputation before and after {panels} staged panels: own {own:?}, all {all:?}")?;
+        writeln!(f, "called, and pinned in calls that choose: own {:?}, all {:?}", called.own, called.all)?;
         writeln!(f, "A third of the members or more that act together are held back by nothing.")
     }
 }
@@ -281,6 +343,15 @@ mod tests {
         agents.push(StubAgent { rates: StubRating::Ring(LONE), ..good });
         let GamingMeans { relative, counted, .. } = course(&agents, StubRanker::Support, LONE.len(), (1, 4));
         assert!((relative - 1.0).abs() < 0.1 && counted > relative + 0.02, "{relative} {counted}");
+    }
+
+    #[test]
+    fn strangers_change_nothing_that_calls_pin_of_own_panels_and_little_of_everybodys() {
+        let staged = staged(1);
+        assert_eq!(staged.called.own.len(), HONEST_INITIATORS);
+        assert!(staged.called.own.iter().flatten().all(|ppm| *ppm > 0 && *ppm != REPUTATION_AVERAGE_PPM), "{staged:?}");
+        assert_ne!(staged.called.all[0], staged.called.all[1], "the strangers' panels count: {staged:?}");
+        assert!(staged.verdicts().all(|verdict| verdict.holds) && staged.verdicts().count() == 4, "{staged:?}");
     }
 
     #[test]
