@@ -20,6 +20,8 @@ mod golden;
 mod legality;
 #[path = "panels/opening.rs"]
 mod opening;
+#[path = "panels/random_answers.rs"]
+mod random_answers;
 #[path = "panels/ranking.rs"]
 mod ranking;
 #[path = "panels/recording.rs"]

@@ -19,6 +19,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod bad_order;
+mod bad_panels;
 mod bad_semantics;
 mod consent;
 mod identity;
