@@ -113,7 +113,6 @@ impl FoldedPanels {
             Some(Arc::new(Pinned { invited, panel: Some(Box::new(PinnedPanel::default())), ..self.pinned.clone() }));
         let mut effects: VecDeque<Effect> = self.fold(Entry::Message(call)).into();
         let mut panel = FoldedPanel { decision: None, answer: None };
-        let mut finding = None;
         loop {
             let Some(effect) = effects.pop_front() else {
                 // Nobody says anything more before a deadline.
@@ -127,22 +126,19 @@ impl FoldedPanels {
             };
             match effect {
                 Effect::Event(Event::Found(decision)) => panel.decision = Some(decision),
-                Effect::Deliver(deliver) => match &*deliver.told {
-                    Notification::Ask(ask) => {
-                        if let Some(payload) = says(&deliver.to, ask) {
-                            let said = self.admitted(&id, &deliver.to, Act::Answer, payload);
-                            effects.extend(self.fold(Entry::Message(said)));
-                        }
+                Effect::Deliver(deliver) => {
+                    if let Notification::Ask(ask) = &*deliver.told
+                        && let Some(payload) = says(&deliver.to, ask)
+                    {
+                        let said = self.admitted(&id, &deliver.to, Act::Answer, payload);
+                        effects.extend(self.fold(Entry::Message(said)));
+                    } else if let Notification::Inform(ProgressReport::Finding(found)) = &*deliver.told {
+                        panel.answer = Some(Arc::clone(&found.answer));
                     }
-                    Notification::Inform(ProgressReport::Finding(found)) => {
-                        finding = Some(Arc::clone(&found.answer));
-                    }
-                    _ => {}
-                },
+                }
                 Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => {}
             }
         }
-        panel.answer = finding;
         panel
     }
 
