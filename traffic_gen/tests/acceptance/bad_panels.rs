@@ -305,9 +305,9 @@ async fn late_order(table: &mut Table) {
         assert_eq!(table.speaker(name).say(&panel, said).await, "ok");
     }
     // Who is asked in the second round was kept by support.
-    let asked_again = |delivery: &Delivery| match &delivery.payload {
-        Notification::Ask(ask) if delivery.envelope.negotiation.as_str() == panel && ask.round == 2 => Some(()),
-        _ => None,
+    let asked_again = |delivery: &Delivery| {
+        let Notification::Ask(ask) = &delivery.payload else { return None };
+        (delivery.envelope.negotiation.as_str() == panel && ask.round == 2).then_some(())
     };
     let seats = table.speakers.iter_mut().filter(|speaker| ["ann", "bob", "cyd", "dan"].contains(&speaker.name));
     select_all(seats.map(|seat| Box::pin(seat.hear(0, asked_again)))).await;
@@ -424,11 +424,10 @@ impl Speaker {
         if !explains {
             return disposition.as_str().to_owned();
         }
-        let misunderstood = |delivery: &Delivery| match &delivery.payload {
-            Notification::NotUnderstood(told) if delivery.envelope.in_reply_to.as_ref() == Some(&msg_id) => {
-                Some((told.reason.clone(), told.pointer.clone()))
-            }
-            _ => None,
+        let misunderstood = |delivery: &Delivery| {
+            let Notification::NotUnderstood(told) = &delivery.payload else { return None };
+            let is_answer = delivery.envelope.in_reply_to.as_ref() == Some(&msg_id);
+            is_answer.then(|| (told.reason.clone(), told.pointer.clone()))
         };
         let (reason, pointer) = self.hear(heard_before, misunderstood).await;
         let pointer = pointer.map(|pointer| format!(" {pointer}")).unwrap_or_default();
