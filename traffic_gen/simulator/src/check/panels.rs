@@ -210,7 +210,15 @@ fn check_exchanged(trace: &Trace, folded: &FoldedLog, answers: &[TakenAnswer<'_>
         });
         (one.asked_by == other.asked_by && from != to && between.count() == 2).then_some((one, other))
     });
-    let Some((one, other)) = drawn(trace.seed, pairs.collect()) else { return };
+    // Where seats are dropped after a round, the order of its answers could decide who.
+    let rules = folded.panel_rules();
+    let is_selected = |(one, _): &(&TakenAnswer<'_>, &TakenAnswer<'_>)| {
+        let rules = rules.get(&one.message().negotiation);
+        let select = rules.and_then(|rules| rules.select.as_ref());
+        select.is_some_and(|select| select.after_round == one.said.round)
+    };
+    let (selected, others): (Vec<_>, Vec<_>) = pairs.partition(is_selected);
+    let Some((one, other)) = drawn(trace.seed, if selected.is_empty() { others } else { selected }) else { return };
     let negotiation = &one.message().negotiation;
     let replaced = BTreeMap::from([(one.position, other.message().clone()), (other.position, one.message().clone())]);
     AlteredLog { trace, negotiation, replaced }.fold(|record| {
