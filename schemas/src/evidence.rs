@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, DomainName};
+use crate::payload::INTEGER_MAX;
 
 /// Most initiators whose panels [`EvidenceSource::Agents`] names.
 pub const EVIDENCE_AGENTS_MAX: usize = 64;
@@ -49,7 +50,7 @@ pub struct Usage {
     pub completion_tokens: u64,
 }
 
-/// What panels have shown. Sums stop at the largest number there is.
+/// What panels have shown. Sums stop at the largest number there is, those of `usage`, which agents claim, at 2^53-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EvidenceCounts {
     /// Panels.
@@ -82,12 +83,17 @@ impl EvidenceCounts {
             (&mut self.layers, layers),
             (&mut self.total_e12, total_e12),
             (&mut self.fair_e12, fair_e12),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(*more);
+        }
+        let claims = [
             (&mut self.usage.calls, &usage.calls),
             (&mut self.usage.prompt_tokens, &usage.prompt_tokens),
             (&mut self.usage.completion_tokens, &usage.completion_tokens),
         ];
-        for (sum, more) in sums {
-            *sum = sum.saturating_add(*more);
+        for (sum, more) in claims {
+            *sum = sum.saturating_add(*more).min(INTEGER_MAX.unsigned_abs());
         }
     }
 }
@@ -130,6 +136,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_agents_claim_stops_at_the_largest_integer_of_json() {
+        let most = INTEGER_MAX.unsigned_abs();
+        let usage = Usage { calls: 1, prompt_tokens: most, completion_tokens: most - 3 };
+        let claimed = EvidenceCounts { usage, ..EvidenceCounts::default() };
+        let mut counts = claimed;
+        counts.add(&claimed);
+        assert_eq!(counts.usage, Usage { calls: 2, prompt_tokens: most, completion_tokens: most });
+    }
 
     #[test]
     fn an_entry_is_one_flat_object_and_sums_stop_at_the_largest_number() {
