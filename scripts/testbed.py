@@ -285,6 +285,7 @@ class Agent:
                 "msg_id": uuid.uuid4().hex, "ts": datetime.now(timezone.utc).isoformat(), "from": f"agent://{self.name}",
                 "negotiation": negotiation, "seq": next(self.seqs),
             } | envelope
+            envelope = {name: value for name, value in envelope.items() if value is not None}
             return self.request("POST", "/v1/messages", {"envelope": envelope, "payload": payload})
 
     def call(self, own_id, payload, others):
