@@ -4,7 +4,7 @@
 //! The `hash` key contains the closing position, which nobody knows before the close, and nothing of the offer itself:
 //! revising an offer cannot improve its place in a tie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::ids::Position;
 use schemas::policy::{Policy, TieBreak};
@@ -69,10 +69,11 @@ fn key(seed: Option<u64>, negotiation: &NegotiationId, contractor: &AgentId, clo
 #[derive(Debug, Default)]
 pub(crate) struct Winners {
     wins_by_agent: BTreeMap<AgentId, Win>,
-    agents_by_win: BTreeMap<Win, AgentId>,
+    agents_by_win: BTreeSet<(Win, AgentId)>,
 }
 
-/// A win: its position, and the award's number, because one input may make several awards.
+/// A win: its position, and the award's number. One input may make several awards of a negotiation, and one of each task that it
+/// opens.
 type Win = (Position, u32);
 
 impl Winners {
@@ -94,9 +95,9 @@ impl Winners {
     pub(crate) fn note(&mut self, agent: &AgentId, position: Position, award_no: AwardNo, max: usize) {
         let win = (position, award_no.0);
         if let Some(earlier) = self.wins_by_agent.insert(agent.clone(), win) {
-            self.agents_by_win.remove(&earlier);
+            self.agents_by_win.remove(&(earlier, agent.clone()));
         }
-        self.agents_by_win.insert(win, agent.clone());
+        self.agents_by_win.insert((win, agent.clone()));
         if self.wins_by_agent.len() > max
             && let Some((_, forgotten)) = self.agents_by_win.pop_first()
         {
@@ -108,6 +109,24 @@ impl Winners {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_wins_in_one_input_is_remembered_beside_the_others() {
+        let (position, agents) =
+            (Position { seq: 9, index: 0 }, ["bob", "carol"].map(|name| AgentId::try_new(name).unwrap()));
+        let mut winners = Winners::default();
+        for agent in &agents {
+            winners.note(agent, position, AwardNo(1), 8);
+        }
+        assert_eq!(winners.wins().map(|(agent, ..)| agent).collect::<Vec<_>>(), agents.iter().collect::<Vec<_>>());
+        winners.note(&agents[0], Position { seq: 10, index: 0 }, AwardNo(1), 8);
+        assert_eq!(
+            winners.wins().map(|(agent, at, _)| (agent, at.seq)).collect::<Vec<_>>(),
+            [(&agents[1], 9), (&agents[0], 10)]
+        );
+        winners.note(&AgentId::try_new("dan").unwrap(), Position { seq: 11, index: 0 }, AwardNo(1), 2);
+        assert_eq!((winners.len(), winners.last_win(&agents[1])), (2, None), "the least recent is forgotten");
+    }
 
     #[test]
     fn scores_within_the_band_of_the_best_tie_with_it_and_others_do_not() {
