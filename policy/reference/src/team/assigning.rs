@@ -6,6 +6,7 @@ use schemas::team::{Assign, AssignedTask, AtConclusion, Brief};
 use schemas::{AgentId, Policy, Timestamp};
 
 use super::Team;
+use super::opening::decides_tasks;
 use crate::Moment;
 use crate::contract_net::count;
 use crate::contract_net::task::TaskCall;
@@ -24,8 +25,13 @@ pub(super) fn plan(
     if team.tasks.count() + count(assign.tasks.len()) > team.rules.tasks || assign.tasks.len() > team.family_room {
         return Err((Disposition::Malformed, "too_many_tasks", Some("/payload/tasks".to_owned())));
     }
-    let pinned = assign.policy.as_ref().and(pinned).map(|pinned| (*pinned.policy).clone());
-    let policy = pinned.or(team.task_policy.clone()).expect("a gateway pins one");
+    let policy = match &assign.policy {
+        None => team.task_policy.clone(),
+        Some(_) => pinned.map(|pinned| (*pinned.policy).clone()).filter(decides_tasks),
+    };
+    let Some(policy) = policy else {
+        return Err((Disposition::Malformed, "invalid_policy", Some("/payload/policy".to_owned())));
+    };
     let first = team.tasks.count() + 1;
     let tasks = (first..).zip(&assign.tasks);
     tasks.map(|(number, task)| plan_one(team, who, assign, number, task, policy.clone(), moment)).collect()

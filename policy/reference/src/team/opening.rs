@@ -133,7 +133,7 @@ fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
 }
 
 /// Whether a policy can decide who does a task.
-fn decides_tasks(policy: &Policy) -> bool {
+pub(super) fn decides_tasks(policy: &Policy) -> bool {
     !policy.weights.is_empty() && policy.awards == 1 && policy.decider == Decider::Engine
 }
 
