@@ -3,6 +3,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]
 
+#[path = "support/draws.rs"]
+mod draws;
 #[path = "support/golden.rs"]
 mod golden;
 #[path = "support/script.rs"]
@@ -14,12 +16,16 @@ mod cells;
 mod concluding;
 #[path = "teams/forming.rs"]
 mod forming;
+#[path = "teams/fuzzed.rs"]
+mod fuzzed;
 #[path = "teams/gathering.rs"]
 mod gathering;
 #[path = "teams/legality.rs"]
 mod legality;
 #[path = "teams/nesting.rs"]
 mod nesting;
+#[path = "teams/repeating.rs"]
+mod repeating;
 #[path = "teams/restored.rs"]
 mod restored;
 #[path = "teams/speaking.rs"]
@@ -28,3 +34,5 @@ mod speaking;
 mod stories;
 #[path = "teams/tasks.rs"]
 mod tasks;
+#[path = "teams/waking.rs"]
+mod waking;
