@@ -59,6 +59,11 @@ pub enum Invariant {
     MembersOnly,
     /// Members of a team hold the same steps with the same content.
     SameStory,
+    /// A team that waits for tasks goes on in the step in which the last of them has ended, with whoever waited, and says nothing
+    /// before.
+    Wakes,
+    /// A task of a team ends once, with what the member reported that was bound to it.
+    OneResult,
     /// Who has a seat in a team has joined, and there are as many as its rules allow.
     Seated,
     /// A panel has one finding at most, told once it ended with one, and the end says the same.
@@ -117,7 +122,16 @@ impl Invariant {
     /// Whether only teams can show it.
     #[must_use]
     pub const fn is_of_teams(self) -> bool {
-        matches!(self, Self::OneFloor | Self::TurnLimit | Self::MembersOnly | Self::SameStory | Self::Seated)
+        matches!(
+            self,
+            Self::OneFloor
+                | Self::TurnLimit
+                | Self::MembersOnly
+                | Self::SameStory
+                | Self::Wakes
+                | Self::OneResult
+                | Self::Seated
+        )
     }
 
     /// Whether only panels can show it.

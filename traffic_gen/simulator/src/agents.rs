@@ -12,6 +12,7 @@ mod submission;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,6 +48,9 @@ pub(super) const MARKED_MIN: u32 = 10_001;
 
 /// Gap before an agent that could not connect tries again, in milliseconds.
 const CONNECT_GAP_MS: u64 = 150;
+
+/// How long an agent that was killed is gone, in milliseconds.
+const BACK_AFTER_MS: Range<u64> = 100..4000;
 
 /// Hellos of a connected agent in each lease.
 const HELLOS_PER_LEASE: u32 = 3;
@@ -160,6 +164,8 @@ enum Job {
     Disconnect,
     Say(Box<Draft>),
     Acknowledge(Vec<DeliveryId>),
+    /// It is killed, and started again without anything it knew.
+    Crash,
 }
 
 /// What every role of an agent acts with: who it is, what it draws from, what it will do, and how it reaches the bus.
@@ -315,8 +321,22 @@ impl SimulatedAgent {
                 self.sender.send(&mut self.context, note, *draft);
             }
             Job::Acknowledge(ids) => self.acknowledge(&ids).await,
+            Job::Crash => self.crash(),
         }
         self.context.pending.end();
+    }
+
+    /// Forgets what it wanted to say and acknowledge, and what it knew of its negotiations.
+    fn crash(&mut self) {
+        let context = &mut self.context;
+        let before = context.jobs.len();
+        context.jobs.retain(|_, job| matches!(job, Job::Connect | Job::Disconnect));
+        (context.jobs.len()..before).for_each(|_| context.pending.end());
+        self.parties.clear();
+        self.members.clear();
+        (self.inbox, self.renew_at) = (None, None);
+        let after_ms = self.context.draw(BACK_AFTER_MS);
+        self.context.plan(after_ms, Job::Connect);
     }
 
     /// The gateway of the stream is gone.
@@ -395,7 +415,7 @@ impl SimulatedAgent {
             delivery.receipts.iter().for_each(|receipt| party.note_receipt(context, delivery, receipt));
         }
         if let Some(member) = self.members.get_mut(negotiation) {
-            delivery.receipts.iter().for_each(|receipt| member.note_receipt(context, receipt));
+            delivery.receipts.iter().for_each(|receipt| member.note_receipt(context, delivery, receipt));
         }
         if !delivery.receipts.is_empty() {
             context.reached(Point::ReceiptAlong);
@@ -433,22 +453,30 @@ impl SimulatedAgent {
                     party.note_receipt(context, delivery, receipt);
                 }
                 if let Some(member) = self.members.get_mut(negotiation) {
-                    member.note_receipt(context, receipt);
+                    member.note_receipt(context, delivery, receipt);
                 }
                 self.panels.note_receipt(context, delivery, receipt);
                 contractor::answer_receipt(context, delivery, receipt);
             }
-            Notification::Inform(report) => initiator::answer_progress(context, delivery, report),
+            Notification::Inform(report) => {
+                let is_late = negotiation.parent().is_some_and(|team| self.closed.contains(&team));
+                member::note_report(context, report, is_late);
+                initiator::answer_progress(context, delivery, report);
+            }
             Notification::Closed(closing) => self.note_closed(delivery, closing),
             Notification::Floor(floor) => {
-                if let Some(member) = self.members.get_mut(negotiation) {
-                    member.answer_floor(context, delivery, floor);
-                }
+                // Who was killed goes on with what it is told.
+                let member = self.members.entry(negotiation.clone()).or_insert_with(SimulatedMember::new);
+                member.answer_floor(context, delivery, floor);
             }
             Notification::Reject(rejection) if rejection.code.as_deref() == Some("documents") => {
                 context.reached(Point::DocumentMissing);
             }
-            Notification::Reject(_) | Notification::Failure(_) => contractor::say_unasked(context, delivery),
+            Notification::Reject(rejection) => {
+                member::note_rejected(self.members.get(negotiation), context, rejection.reason);
+                contractor::say_unasked(context, delivery);
+            }
+            Notification::Failure(_) => contractor::say_unasked(context, delivery),
             Notification::Ask(ask) => self.panels.answer(context, delivery, ask),
         }
     }
@@ -458,7 +486,7 @@ impl SimulatedAgent {
         if self.closed.insert(negotiation.clone()) {
             contractor::note_closed(context, closing);
             panelist::note_closed(context, closing);
-            member::note_closed(context, closing);
+            member::note_closed(self.members.get(negotiation), context, closing);
             if let Some(party) = self.parties.get(negotiation) {
                 party.note_closed(context, closing);
             }

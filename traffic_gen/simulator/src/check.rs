@@ -168,10 +168,14 @@ struct NegotiationHistory {
     is_bargain: bool,
     /// Whether its members speak in turn: nothing is collected then.
     is_team: bool,
+    /// Those members, also when they have left.
+    seats: BTreeSet<AgentId>,
     /// Whether agents answer a question in rounds. They are told of it by what they are asked.
     is_panel: bool,
     round: u32,
     ends_by: Timestamp,
+    /// Of a team: when its tasks have ended at the latest.
+    tasks_end_by: Timestamp,
     /// Until when an offer of each round may come.
     reply_by: BTreeMap<u32, Timestamp>,
     collections: Vec<Collection>,
@@ -188,6 +192,8 @@ struct FoldedLog {
     writes: Vec<(u64, RegisterWrite)>,
     decisions: Vec<Arc<Decision>>,
     histories: BTreeMap<NegotiationId, NegotiationHistory>,
+    /// Every policy that a record pins, by its digest.
+    policies: BTreeMap<Digest, Arc<Policy>>,
     /// Epoch of each lane, as far as its log has been read.
     epochs: BTreeMap<Lane, u64>,
     /// Deliveries the log says were given up, by the engine that owned the lane then.
@@ -223,7 +229,7 @@ impl FoldedLog {
             viewed.compare(0, &in_lane, verdict);
             for found in trace.records.iter().filter(|record| record.lane == lane) {
                 let Some(record) = readable(found, verdict) else { continue };
-                folded.note_entries(found, &record, verdict);
+                folded.note_entries(found, &record, trace.lanes, verdict);
                 in_lane.fold(found.seq, found.time, &record, &mut folded, verdict);
                 viewed.compare(found.seq, &in_lane, verdict);
                 if announced.contains(&(lane, found.seq)) {
@@ -246,7 +252,7 @@ impl FoldedLog {
         }
     }
 
-    fn note_entries(&mut self, found: &LogRecord, record: &Record, verdict: &mut Verdict) {
+    fn note_entries(&mut self, found: &LogRecord, record: &Record, lanes: u8, verdict: &mut Verdict) {
         for (index, entry) in (0..).zip(&record.entries) {
             match entry {
                 Entry::Message(message) => {
@@ -257,6 +263,15 @@ impl FoldedLog {
                             found.seq, message.digest
                         )
                     });
+                    let family = family_lane(&message.negotiation, lanes);
+                    verdict.check(Invariant::Recomputable, family == Some(found.lane), || {
+                        format!("{} stands in lane {}, its family in {family:?}", message.negotiation, found.lane)
+                    });
+                    if let Some(pinned) = &message.pinned {
+                        self.policies.insert(pinned.policy_digest, Arc::clone(&pinned.policy));
+                        let of_tasks = pinned.task_policy.iter();
+                        self.policies.extend(of_tasks.map(|tasks| (tasks.digest, Arc::clone(&tasks.policy))));
+                    }
                     let msg_id = message.message().ok().map(|decoded| decoded.envelope.msg_id);
                     let logged = Logged { message: message.clone(), msg_id, time: found.time };
                     self.messages.insert(Position { seq: found.seq, index }, logged);
@@ -332,6 +347,12 @@ impl NegotiationHistory {
     fn is_collecting(&self, seq: u64) -> bool {
         self.collections.iter().any(|collection| collection.from_seq < seq && seq < collection.to_seq)
     }
+}
+
+/// The lane of whoever is at the root of a family.
+fn family_lane(negotiation: &NegotiationId, lanes: u8) -> Option<Lane> {
+    let root: Vec<&str> = negotiation.as_str().split('~').take(2).collect();
+    NegotiationId::try_new(&root.join("~")).ok().map(|root| root.lane(lanes))
 }
 
 /// A record that engines can read; they skip the others.

@@ -18,6 +18,8 @@ use super::world::{ProcessRole, World};
 
 /// One run of so many has an observer.
 const OBSERVED_ONE_IN: u32 = 2;
+/// Tasks of each team that it asks for: the first ones.
+const TASKS: u32 = 2;
 /// Between two questions, in milliseconds.
 const GAP_MS: std::ops::Range<u64> = 10..300;
 /// How long an answer is waited for, in milliseconds; longer than engines stand still at most.
@@ -61,8 +63,11 @@ impl Observer {
             let calls = plan.calls.iter().map(|call| &call.negotiation);
             calls.chain(plan.bargains.iter().map(|bargain| &bargain.negotiation))
         });
+        let teams = scenario.agents.iter().flat_map(|plan| &plan.teams).map(|team| &team.negotiation);
+        let families =
+            teams.flat_map(|team| std::iter::once(team.clone()).chain((1..=TASKS).filter_map(|n| team.task(n))));
         let nobodys = NegotiationId::form(viewers.last()?, "never").ok();
-        let negotiations = planned.cloned().chain(nobodys).collect();
+        let negotiations = planned.cloned().chain(families).chain(nobodys).collect();
         let (_, bus) = world.connect("observer".to_owned(), ProcessRole::Agent);
         Some(Self {
             world: Arc::clone(world),

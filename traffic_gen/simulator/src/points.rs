@@ -207,10 +207,42 @@ pub enum Point {
     MemberMuted,
     /// An act named a turn that was over.
     TurnCrossed,
+    /// A team of which tasks were open could only conclude any more.
+    TeamForcedWithTasks,
+    /// Tasks were shared out.
+    TasksAssigned,
+    /// A team waited for the tasks of an assignment.
+    TasksAwaited,
+    /// A team waited for tasks of earlier assignments.
+    TeamPaused,
+    /// A team waited, and went on when the last of the tasks had ended.
+    TeamWoken,
+    /// The last task that a member waits for ended in the record of its pause.
+    WokenInPause,
+    /// The award of a task was lost, and went to another member.
+    TaskReAwarded,
+    /// Whoever was named for a task refused it.
+    DirectTaskRefused,
+    /// A team waited for a task whose owner let the time pass.
+    OwnerSilent,
+    /// The owner of a task was killed.
+    OwnerKilled,
+    /// A task went on after the conclusion and came to a result.
+    TaskOutlived,
+    /// The lead left, and the next seat leads.
+    LeadLeft,
+    /// Every member of a team was muted.
+    TeamMuted,
+    /// A say was told by reference to an earlier one.
+    SayRepeated,
+    /// Who joined got no seat.
+    SeatOutscored,
     /// A team concluded.
     TeamConcluded,
     /// A conclusion was voted.
     ConclusionVoted,
+    /// A conclusion was voted after another had been rejected.
+    ConclusionVotedAgain,
     /// Too few joined.
     TeamNotFormed,
     /// A team ended without a conclusion: nobody concluded.

@@ -16,6 +16,7 @@ use self::slot::Slot;
 use super::Scenario;
 use super::faults::{BrokerFault, ProcessFault, SingleFault};
 use super::points::Point;
+use super::scenario::teams;
 use super::trace::QueueLoad;
 use super::world::{Intervention, LinkId, ProcessRole, World};
 
@@ -248,7 +249,8 @@ impl ProcessManager {
             for lane in &lanes {
                 let outbox = format!("outbox, in_flight_max {in_flight_max}");
                 self.note_load(outbox, lane.outbox, HELD_FACTOR * in_flight_max, true);
-                self.note_load("open".to_owned(), lane.open, open_max, false);
+                // Each may be a team with its tasks.
+                self.note_load("open".to_owned(), lane.open, open_max * (1 + teams::TASKS_MAX), false);
             }
             if let Some(reason) = stopped(&lanes).map(ToString::to_string) {
                 let name = self.slots[process].name();

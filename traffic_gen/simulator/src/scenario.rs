@@ -6,7 +6,7 @@ mod leases;
 mod panels;
 mod policies;
 mod reputations;
-mod teams;
+pub(super) mod teams;
 mod upgraded;
 pub(super) mod usurped;
 

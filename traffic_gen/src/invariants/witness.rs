@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::ids::FamilyPlace;
-use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId, Timestamp};
 
 use super::{Invariant, Verdict};
 
 mod bargain;
 mod documents;
 mod panel;
+mod task;
 mod team;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,8 @@ mod tests;
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
 use panel::{PanelSeen, WatchedAgents};
-use team::TeamSeen;
+use task::TaskSeen;
+use team::{TaskFound, TeamSeen};
 
 #[derive(Debug, Clone, Default)]
 struct OfferSeen {
@@ -59,6 +61,7 @@ struct NegotiationSeen {
     bargain: BargainSeen,
     documents: DocumentsSeen,
     team: TeamSeen,
+    task: TaskSeen,
     panel: PanelSeen,
 }
 
@@ -105,7 +108,7 @@ impl Witness {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
-            seen.team.sent(agent, &msg_id, act);
+            seen.team.sent(agent, &msg_id, act, document);
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
         match act {
@@ -120,13 +123,13 @@ impl Witness {
             Act::Join => seen.bargain.sent(agent, document),
             Act::Answer => seen.panel.sent_answer(agent, document),
             Act::Offer => seen.documents.sent_offer(agent, document),
+            Act::Inform => seen.task.sent(agent, act, document),
             Act::Refuse
             | Act::NotUnderstood
             | Act::Withdraw
             | Act::Accept
             | Act::Reject
             | Act::Confirm
-            | Act::Inform
             | Act::Cancel
             | Act::Closed
             | Act::Ack
@@ -194,6 +197,8 @@ impl Witness {
             // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
             let ends_by_itself = seen.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
             seen.judge(id, when, (ends_by_itself, &is_watched), &mut self.verdict);
+            let find = |number| task_found(&self.negotiations, id, number);
+            seen.team.judge_tasks(id, when, find, &mut self.verdict);
         }
         self.verdict
     }
@@ -203,7 +208,8 @@ impl NegotiationSeen {
     fn told(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
         let negotiation = &delivery.envelope.negotiation;
         let at = delivery.envelope.ts.0;
-        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt));
+        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt, at));
+        self.task.told(agent, &delivery.payload, at);
         match &delivery.payload {
             Notification::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
             Notification::Accept(award) => {
@@ -232,7 +238,7 @@ impl NegotiationSeen {
                     self.informed.insert(agent.clone());
                 }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
-                self.team.told_closed(agent, closing);
+                self.team.told_closed(agent, closing, at);
                 self.panel.told_closed(agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
@@ -262,7 +268,7 @@ impl NegotiationSeen {
                 self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
             }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
-            Notification::Floor(floor) => self.team.told_floor(agent, floor),
+            Notification::Floor(floor) => self.team.told_floor(agent, floor, at),
             Notification::Inform(ProgressReport::Finding(finding)) => self.panel.told_finding(agent, finding),
             Notification::Ask(ask) => self.panel.told_ask(agent, ask),
             Notification::Ack(receipt) => self.panel.told_at_once(agent, receipt, at),
@@ -270,9 +276,10 @@ impl NegotiationSeen {
         }
     }
 
-    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
+    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
         self.bargain.told_receipt(agent, receipt);
-        self.team.told_receipt(agent, receipt);
+        self.team.told_receipt(agent, receipt, at);
+        self.task.told_receipt(agent, receipt);
         self.panel.told_receipt(agent, receipt);
         // It may well arrive before the gateway's 202.
         self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
@@ -395,6 +402,18 @@ impl NegotiationSeen {
             verdict.check(Invariant::OneAward, live <= 1, || format!("lot {lot} of {id} has {live} live awards"));
         }
     }
+}
+
+/// The task of a team, and the sub-teams that worked for it.
+fn task_found<'a>(
+    negotiations: &'a BTreeMap<NegotiationId, NegotiationSeen>,
+    team: &NegotiationId,
+    number: u32,
+) -> Option<TaskFound<'a>> {
+    let id = team.task(number)?;
+    let NegotiationSeen { task, unreached, awards, .. } = negotiations.get(&id)?;
+    let below = awards.keys().filter_map(|award_no| negotiations.get(&id.sub_team(*award_no)?));
+    Some(TaskFound { task, unreached, sub_teams: below.map(|sub_team| &sub_team.team).collect() })
 }
 
 /// The id of a message, and whether its own envelope asks for a receipt.

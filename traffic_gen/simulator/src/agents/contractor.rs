@@ -2,10 +2,11 @@
 
 use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt};
 use schemas::document::{RoutineKind, RoutineReport};
+use schemas::ids::FamilyPlace;
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AwardNo, DocumentHash, Payload};
 
-use super::AgentContext;
+use super::{AgentContext, Job};
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::{attr_name, foreign_document, known_documents};
@@ -52,14 +53,29 @@ pub(super) fn answer_accept(context: &mut AgentContext, delivery: &Delivery, awa
         context.reached(Point::DocumentPinned);
         context.pinned.insert(delivery.envelope.negotiation.clone(), document);
     }
+    let is_task = award.brief.is_some();
+    if is_task && award.award_no > AwardNo(1) {
+        context.reached(Point::TaskReAwarded);
+    }
     let window_ms = (award.confirm_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
     let soon = context.draw(0..window_ms.min(200));
     if context.errs(AgentFault::IgnoreAward) {
         return;
     }
+    if is_task && context.errs(AgentFault::SpeakUnasked) {
+        // Before it is bound.
+        let report = Inform { kind: InformKind::Result, result: Some("too early".to_owned()), routine: None };
+        context.reply(soon / 2, delivery, Payload::Inform(report));
+    }
     if context.errs(AgentFault::DeclineAward) {
         let payload = match context.draw(0..4) {
-            0 => Payload::Refuse(Reasoned::default()),
+            0 => {
+                // Whoever was named has offered no terms.
+                if is_task && award.terms.is_empty() {
+                    context.reached(Point::DirectTaskRefused);
+                }
+                Payload::Refuse(Reasoned::default())
+            }
             1 => Payload::NotUnderstood(Reasoned::default()),
             2 => Payload::Withdraw(Reasoned::default()),
             _ => Payload::Failure(failure(FailurePhase::Perform)),
@@ -101,10 +117,26 @@ pub(super) fn answer_receipt(context: &mut AgentContext, delivery: &Delivery, re
 
 /// It is bound: the work is done, fails, or never ends.
 fn perform(context: &mut AgentContext, delivery: &Delivery) {
+    let is_task = matches!(delivery.envelope.negotiation.place(), FamilyPlace::Task(_));
     if context.errs(AgentFault::Dawdle) {
+        if is_task && context.happens(500) {
+            context.reached(Point::OwnerKilled);
+            let after_ms = context.draw(0..200);
+            context.plan(after_ms, Job::Crash);
+        }
         return;
     }
-    let after_ms = context.draw(0..400);
+    let mut after_ms = context.draw(0..400);
+    if is_task {
+        if context.errs(AgentFault::ConfirmLate) {
+            after_ms += context.draw(400..3000);
+        }
+        if context.errs(AgentFault::Repeat) {
+            let again = Inform { kind: InformKind::Result, result: Some("once more".to_owned()), routine: None };
+            let later = after_ms + context.draw(0..200);
+            context.reply(later, delivery, Payload::Inform(again));
+        }
+    }
     let routine = routine(context, delivery);
     if routine.is_some() && context.happens(REPORTS_FOREIGN) {
         let other = RoutineReport { hash: Some(foreign_document()), kind: RoutineKind::Native };
@@ -184,6 +216,10 @@ pub(super) fn say_unasked(context: &mut AgentContext, delivery: &Delivery) {
 
 fn offer(context: &mut AgentContext, call: &Call) -> Payload {
     let mut terms = terms(context);
+    if call.brief.is_some() {
+        let fit = i64::try_from(context.draw(0..5) * 200_000).unwrap_or(0);
+        terms.insert(attr_name("fit"), AttrValue::Int(fit));
+    }
     if context.errs(AgentFault::OfferUnfit) {
         terms.insert(attr_name("price"), AttrValue::Int(5000));
     }

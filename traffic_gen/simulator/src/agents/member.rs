@@ -1,18 +1,26 @@
-//! What the members of a team say: they join, speak, conclude, vote, leave; and whatever they should not.
+//! What the members of a team say: they join, speak, share out tasks, wait for them, conclude, vote, leave; and whatever they
+//! should not.
+
+use std::collections::BTreeSet;
 
 use schemas::bargain::Join;
-use schemas::delivery::{Call, Closing, Delivery, Disposition, Outcome, Receipt};
+use schemas::delivery::{Call, Closing, Delivery, Disposition, Outcome, ProgressReport, Receipt, RejectReason};
+use schemas::ids::Capability;
 use schemas::payload::{Accept, AttrValue, Reasoned, Terms};
-use schemas::team::{Conclude, Floor, Pause, ProposedConclusion, Say, TeamState};
-use schemas::{AgentId, MsgId, Payload};
+use schemas::team::{
+    Assign, AssignedTask, Conclude, Floor, Pause, ProposedConclusion, Say, Spoken, TaskMode, TaskStatus, TeamState,
+};
+use schemas::{Act, AgentId, MsgId, OfferId, Payload, WireTime};
 
-use super::AgentContext;
+use super::{AgentContext, Draft};
 use crate::faults::AgentFault;
 use crate::points::Point;
-use crate::scenario::attr_name;
+use crate::scenario::{attr_name, teams};
 
 /// Most acts of one member in one team: some never tire.
 const SAID_MAX: u32 = 40;
+/// Tasks of one assignment, at most.
+const ASSIGNED_MAX: usize = 4;
 /// What texts are made of: few words, so that some are nearly alike.
 const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "river", "bridge", "late"];
 
@@ -20,16 +28,38 @@ const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "riv
 #[derive(Debug)]
 pub(super) struct SimulatedMember {
     members: Vec<AgentId>,
+    step: u32,
     turn: u32,
+    /// What the team did after the latest step it was told, and when that was.
+    state: Option<(TeamState, WireTime)>,
     said: u32,
+    /// The greatest number of a task it was told.
+    tasks: u32,
+    /// The tasks that have not ended, as far as it was told.
+    open: BTreeSet<u32>,
+    /// What was said last.
+    heard: Option<String>,
+    /// The conclusions that were put to the vote.
+    proposed: BTreeSet<OfferId>,
     /// Its last message that takes the floor.
-    last: Option<MsgId>,
+    last: Option<(MsgId, Act)>,
 }
 
 impl SimulatedMember {
     /// A member that has not heard anything yet.
     pub(super) const fn new() -> Self {
-        Self { members: Vec::new(), turn: 0, said: 0, last: None }
+        Self {
+            members: Vec::new(),
+            step: 0,
+            turn: 0,
+            state: None,
+            said: 0,
+            tasks: 0,
+            open: BTreeSet::new(),
+            heard: None,
+            proposed: BTreeSet::new(),
+            last: None,
+        }
     }
 
     /// Joins, most of the time.
@@ -57,19 +87,25 @@ impl SimulatedMember {
 
     /// A message is written.
     pub(super) fn note_said(&mut self, msg_id: &MsgId, payload: &Payload) {
-        if matches!(payload, Payload::Say(_) | Payload::Assign(_) | Payload::Pause(_) | Payload::Conclude(_)) {
-            self.last = Some(msg_id.clone());
+        let act = payload.act();
+        if matches!(act, Act::Say | Act::Assign | Act::Pause | Act::Conclude) {
+            self.last = Some((msg_id.clone(), act));
         }
     }
 
     /// Acts when it has the floor or a vote, and sometimes when it has not.
     pub(super) fn answer_floor(&mut self, context: &mut AgentContext, delivery: &Delivery, floor: &Floor) {
-        self.note_floor(context, floor);
+        // What was told before and comes later says nothing.
+        if floor.step > self.step {
+            self.count_floor(context, delivery, floor);
+            self.note_floor(delivery, floor);
+        }
         let window_ms = floor.act_by.map_or(200, |by| (by.0.since_us(delivery.envelope.ts.0) / 1000).max(1));
         if context.errs(AgentFault::Leave) {
             let after_ms = context.draw(0..200);
             context.reply(after_ms, delivery, Payload::End(Reasoned::default()));
         }
+        self.meddle(context, delivery);
         if let Some(proposed) = &floor.conclusion
             && floor.state == TeamState::Voting
         {
@@ -84,16 +120,54 @@ impl SimulatedMember {
         }
     }
 
-    fn note_floor(&mut self, context: &AgentContext, floor: &Floor) {
-        self.turn = floor.turn;
+    fn note_floor(&mut self, delivery: &Delivery, floor: &Floor) {
+        (self.step, self.turn) = (floor.step, floor.turn);
+        self.state = Some((floor.state, delivery.envelope.ts));
         if !floor.members.is_empty() {
             self.members.clone_from(&floor.members);
         }
-        if floor.state == TeamState::Concluding {
-            context.reached(Point::TeamForced);
+        for task in &floor.tasks {
+            self.tasks = self.tasks.max(task.task);
+            if matches!(task.status, TaskStatus::Done | TaskStatus::Failed) {
+                self.open.remove(&task.task);
+            } else {
+                self.open.insert(task.task);
+            }
         }
-        if floor.muted.contains(&context.id) {
-            context.reached(Point::MemberMuted);
+        if let Some(Spoken::Text { text }) = &floor.said {
+            self.heard = Some(text.clone());
+        }
+        self.proposed.extend(floor.conclusion.as_ref().map(|proposed| proposed.offer_id));
+    }
+
+    /// Counts what a step that it had not been told shows.
+    fn count_floor(&self, context: &AgentContext, delivery: &Delivery, floor: &Floor) {
+        let before = self.state.map(|(state, _)| state);
+        let was_waiting = matches!(before, Some(TeamState::Awaiting | TeamState::Paused));
+        let is_waiting = matches!(floor.state, TeamState::Awaiting | TeamState::Paused);
+        let timed_out = floor.tasks.iter().any(|task| task.code.as_deref() == Some("timeout"));
+        let is_led_by_another = !self.members.is_empty() && self.members.first() != floor.members.first();
+        let is_next = floor.step == self.step + 1;
+        let in_one_record = self.state.is_some_and(|(_, at)| at == delivery.envelope.ts);
+        let wakes = is_next && was_waiting && !is_waiting && !floor.tasks.is_empty();
+        for (point, holds) in [
+            (Point::TeamForced, floor.state == TeamState::Concluding),
+            (
+                Point::TeamForcedWithTasks,
+                floor.state == TeamState::Concluding && (was_waiting || !self.open.is_empty()),
+            ),
+            (Point::MemberMuted, floor.muted.contains(&context.id)),
+            (Point::TasksAwaited, floor.state == TeamState::Awaiting && !was_waiting),
+            (Point::TeamPaused, floor.state == TeamState::Paused && !was_waiting),
+            (Point::TeamWoken, wakes),
+            (Point::WokenInPause, wakes && in_one_record && before == Some(TeamState::Paused)),
+            (Point::OwnerSilent, before == Some(TeamState::Awaiting) && timed_out),
+            (Point::LeadLeft, !floor.members.is_empty() && is_led_by_another),
+            (Point::SayRepeated, matches!(floor.said, Some(Spoken::Repeats { .. }))),
+        ] {
+            if holds {
+                context.reached(point);
+            }
         }
     }
 
@@ -116,12 +190,66 @@ impl SimulatedMember {
             _ => None,
         };
         let is_forced = state == TeamState::Concluding && !context.errs(AgentFault::SpeakOut);
+        let may_pause = !self.open.is_empty() || context.happens(50);
         match context.draw(0..20) {
             _ if is_forced => Payload::Conclude(Conclude { turn, text: text(context) }),
-            0 => Payload::Pause(Pause { turn, triggers: vec![1], text: None }),
-            1..4 => Payload::Conclude(Conclude { turn, text: text(context) }),
-            _ => Payload::Say(Say { turn, text: text(context), next: self.any_member(context, 500) }),
+            0..4 if may_pause => Payload::Pause(Pause { turn, triggers: self.triggers(context), text: None }),
+            0..2 => Payload::Conclude(Conclude { turn, text: text(context) }),
+            4..12 => Payload::Assign(self.assignment(context, turn)),
+            _ => {
+                let heard = self.heard.clone().filter(|_| context.happens(150));
+                let text = heard.unwrap_or_else(|| text(context));
+                Payload::Say(Say { turn, text, next: self.any_member(context, 500) })
+            }
         }
+    }
+
+    /// Tasks for somebody, for anybody, for itself, now and then for nobody there is.
+    fn assignment(&self, context: &mut AgentContext, turn: Option<u32>) -> Assign {
+        let count = 1 + context.index(ASSIGNED_MAX);
+        let policy = match context.draw(0..10) {
+            0 => Some("p0".to_owned()),
+            1 => Some(teams::TASK_POLICY.to_owned()),
+            _ => None,
+        };
+        let mode = if context.happens(500) { TaskMode::Sync } else { TaskMode::Async };
+        context.reached(Point::TasksAssigned);
+        Assign { turn, mode, policy, tasks: (0..count).map(|_| self.task(context)).collect() }
+    }
+
+    fn task(&self, context: &mut AgentContext) -> AssignedTask {
+        let owner = self.any_member(context, 500);
+        let requires = match context.draw(0..20) {
+            _ if owner.is_some() => Vec::new(),
+            0 => vec![capability("wings")],
+            1..8 => vec![capability("parcels")],
+            _ => Vec::new(),
+        };
+        AssignedTask {
+            title: text(context),
+            text: text(context),
+            owner,
+            requires,
+            reply_within_ms: context.happens(300).then(|| context.draw(50..600)),
+            perform_ms: context.happens(300).then(|| context.draw(100..1500)),
+        }
+    }
+
+    /// Some of the tasks it knows, the open ones mostly, now and then one that there is not.
+    fn triggers(&self, context: &mut AgentContext) -> Vec<u32> {
+        let mut triggers: BTreeSet<u32> = self.open.iter().copied().filter(|_| context.happens(800)).collect();
+        if triggers.is_empty() || context.happens(100) {
+            triggers.insert(1 + u32::try_from(context.draw(0..u64::from(self.tasks) + 2)).unwrap_or(0));
+        }
+        triggers.into_iter().collect()
+    }
+
+    /// Calls a task off, its own or another's.
+    fn meddle(&self, context: &mut AgentContext, delivery: &Delivery) {
+        let Some(task) = self.open.last().filter(|_| context.errs(AgentFault::Cancel)) else { return };
+        let Some(task) = delivery.envelope.negotiation.task(*task) else { return };
+        let after_ms = context.draw(0..300);
+        context.say(after_ms, Draft::new(&task, Payload::Cancel(Reasoned::default())));
     }
 
     /// Some member, or none; now and then somebody who is none.
@@ -154,35 +282,70 @@ impl SimulatedMember {
         context.reply(after_ms, delivery, Payload::Accept(accept));
     }
 
-    /// Counts what its own messages came to.
-    pub(super) fn note_receipt(&mut self, context: &AgentContext, receipt: &Receipt) {
-        if self.last.as_ref() != Some(&receipt.ack_of) {
-            return;
-        }
+    /// Counts what its own messages came to, and goes on where that leaves it the floor.
+    pub(super) fn note_receipt(&mut self, context: &mut AgentContext, delivery: &Delivery, receipt: &Receipt) {
+        let Some((_, act)) = self.last.clone().filter(|(last, _)| *last == receipt.ack_of) else { return };
         if receipt.disposition == Disposition::StaleRound {
             context.reached(Point::TurnCrossed);
         }
         self.turn = receipt.turn.unwrap_or(self.turn);
+        let Some(step) = receipt.step.filter(|step| *step > self.step) else { return };
+        self.step = step;
+        self.tasks = self.tasks.max(receipt.tasks.iter().max().copied().unwrap_or(0));
+        self.open.extend(&receipt.tasks);
+        // A receipt does not say it.
+        self.state = None;
+        // Behind what may leave it the floor, nobody else says that it has it.
+        if matches!(act, Act::Assign | Act::Pause) && context.happens(700) {
+            self.take_floor(context, delivery, TeamState::Discussing, 100);
+        }
     }
 }
 
 /// Counts how a team ended.
-pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
+pub(super) fn note_closed(member: Option<&SimulatedMember>, context: &AgentContext, closing: &Closing) {
     let point = match (closing.outcome, closing.detail.as_deref()) {
         (Outcome::Concluded, _) => {
             if closing.conclusion.as_ref().is_some_and(|conclusion| conclusion.votes.is_some()) {
                 context.reached(Point::ConclusionVoted);
+                if member.is_some_and(|member| member.proposed.len() > 1) {
+                    context.reached(Point::ConclusionVotedAgain);
+                }
             }
             Point::TeamConcluded
         }
         (Outcome::NotFormed, _) => Point::TeamNotFormed,
-        (Outcome::Unconcluded, Some("silence")) => Point::TeamSilent,
+        (Outcome::Unconcluded, Some("silence")) => {
+            let asked = member.and_then(|member| member.state).map(|(state, _)| state);
+            if asked != Some(TeamState::Concluding) {
+                context.reached(Point::TeamMuted);
+            }
+            Point::TeamSilent
+        }
         (Outcome::Unconcluded, Some("deadline")) => Point::TeamOverdue,
         (Outcome::Unconcluded, Some("rejected")) => Point::ConclusionRejected,
         (Outcome::Unconcluded, Some("left")) => Point::TeamLeft,
         _ => return,
     };
     context.reached(point);
+}
+
+/// Counts who joined and got no seat.
+pub(super) fn note_rejected(member: Option<&SimulatedMember>, context: &AgentContext, reason: RejectReason) {
+    if member.is_some() && reason == RejectReason::Outscored {
+        context.reached(Point::SeatOutscored);
+    }
+}
+
+/// Counts reports that come of a task whose team has ended.
+pub(super) fn note_report(context: &AgentContext, report: &ProgressReport, is_late: bool) {
+    if is_late && matches!(report, ProgressReport::Done(_) | ProgressReport::Result(_)) {
+        context.reached(Point::TaskOutlived);
+    }
+}
+
+fn capability(name: &str) -> Capability {
+    Capability::try_new(name).expect("a capability's name")
 }
 
 fn text(context: &mut AgentContext) -> String {

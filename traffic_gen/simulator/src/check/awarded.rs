@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use policy_core::Decision;
+use policy_core::{Cause, Decision};
 use policy_reference::scoring;
 use schemas::delivery::{Award, Disposition, Notification};
+use schemas::ids::FamilyPlace;
 use schemas::payload::Offer;
+use schemas::team::AssignedTask;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
 
 use super::{Collection, FoldedLog, Logged, NegotiationHistory};
@@ -17,6 +19,13 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let applied = applied(folded);
     for decision in &folded.decisions {
         for award in &decision.awards {
+            if decision.cause == Cause::Direct {
+                let fault = direct_fault(folded, &applied, decision);
+                verdict.check(Invariant::NoLateWinner, fault.is_none(), || {
+                    format!("{} in {} {}", award.offer_id, decision.negotiation, fault.unwrap_or_default())
+                });
+                continue;
+            }
             let fault = fault(folded, &applied, decision, award.offer_id);
             verdict.check(Invariant::NoLateWinner, fault.is_none(), || {
                 format!("{} in {} {}", award.offer_id, decision.negotiation, fault.unwrap_or_default())
@@ -36,8 +45,12 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
                 verdict.check(Invariant::OneAward, is_one, || {
                     format!("award {} of {negotiation} went to {agent} and {first:?}", award.award_no)
                 });
-                let is_own = offer_at(folded, award.offer_id)
-                    .is_some_and(|(logged, offer)| logged.message.from == *agent && is_accepted_as_sent(award, &offer));
+                let is_own = match assignment_at(folded, award.offer_id.0, negotiation) {
+                    Some((_, task)) => task.owner.is_none_or(|owner| owner == *agent) && award.terms.is_empty(),
+                    None => offer_at(folded, award.offer_id).is_some_and(|(logged, offer)| {
+                        logged.message.from == *agent && is_accepted_as_sent(award, &offer)
+                    }),
+                };
                 verdict.check(Invariant::NoLateWinner, is_own, || format!("{agent} never offered {award:?}"));
             }
         }
@@ -87,6 +100,45 @@ fn fault(folded: &FoldedLog, applied: &Applied<'_>, decision: &Decision, offer_i
         return Some(format!("was followed by {act:?} at {position}"));
     }
     time_fault(history, offer_id.0, logged, &offer, decision).or_else(|| gate_fault(history, logged, &offer))
+}
+
+/// What is wrong with the award of a task to the one member that was named for it, or that alone can do it, if anything.
+fn direct_fault(folded: &FoldedLog, applied: &Applied<'_>, decision: &Decision) -> Option<String> {
+    let Some((logged, task)) = assignment_at(folded, decision.position, &decision.negotiation) else {
+        return Some("was never assigned".to_owned());
+    };
+    let message = &logged.message;
+    let said = applied.get(&(&message.negotiation, &message.from)).map_or(&[][..], Vec::as_slice);
+    if !said.contains(&(decision.position, Act::Assign)) {
+        return Some("is of an assignment that was not applied".to_owned());
+    }
+    let to: Vec<&AgentId> = decision.offers.iter().map(|offer| &offer.contractor).collect();
+    let is_named = match (&task.owner, to.as_slice()) {
+        (Some(owner), [one]) => owner == *one,
+        (None, [one]) => **one != message.from,
+        (_, _) => false,
+    };
+    (!is_named).then(|| format!("went to {to:?}, assigned to {:?}", task.owner))
+}
+
+/// The assignment that stands at a place in the log, and its task under this id.
+fn assignment_at<'a>(
+    folded: &'a FoldedLog,
+    position: Position,
+    negotiation: &NegotiationId,
+) -> Option<(&'a Logged, AssignedTask)> {
+    let FamilyPlace::Task(number) = negotiation.place() else { return None };
+    let logged = folded.messages.get(&position).filter(|logged| logged.message.act == Act::Assign)?;
+    let is_of_team = negotiation.parent().as_ref() == Some(&logged.message.negotiation);
+    let Payload::Assign(assign) = logged.message.message().ok().filter(|_| is_of_team)?.payload else { return None };
+    let receipts = folded.deliveries.values().flat_map(|caused| {
+        let is_to_sender = caused.deliver.to == logged.message.from;
+        caused.deliver.receipts_told().filter(move |_| is_to_sender)
+    });
+    let mut opened = receipts.filter(|receipt| Some(&receipt.ack_of) == logged.msg_id.as_ref());
+    let numbers = opened.find(|receipt| receipt.tasks.contains(&number))?.tasks.clone();
+    let index = numbers.iter().position(|opened| *opened == number)?;
+    assign.tasks.into_iter().nth(index).map(|task| (logged, task))
 }
 
 /// Timers fire before the entries of their record, though their positions count down from the greatest index.

@@ -1,13 +1,16 @@
 //! One lane, record by record: the lane's state against the naive reference, and what the fold's effects say in their order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, NegotiationView};
 use policy_reference::{Reference, fact};
 use schemas::delivery::{Call, Disposition, Notification};
 use schemas::evidence::LaneEvidence;
+use schemas::ids::FamilyPlace;
 use schemas::record::{AdmittedMessage, Entry, Qos, Record};
-use schemas::{Act, AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
+use schemas::team::{AtConclusion, WRAP_TIMES};
+use schemas::{Act, AgentId, AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Policy, Timestamp};
 
 use super::{Caused, Collection, FoldedLog, NegotiationHistory};
 use traffic_gen::invariants::{Invariant, Verdict};
@@ -77,7 +80,9 @@ impl InLane {
         let (now, seen) =
             (self.lane_state.now(), self.open.iter().find(|(_, ends_by)| **ends_by < self.lane_state.now()));
         verdict.check(Invariant::Terminates, seen.is_none(), || format!("record {seq}, at {now:?}: open is {seen:?}"));
-        let bounds = self.lane_state.open_count() <= self.limits.open_max
+        // Tasks are bounded by their teams.
+        let tasks = self.open.keys().filter(|id| matches!(id.place(), FamilyPlace::Task(_))).count();
+        let bounds = self.lane_state.open_count().saturating_sub(tasks) <= self.limits.open_max
             && self.lane_state.tombstone_count() <= self.limits.tombstones_max;
         verdict.check(Invariant::Bounded, bounds, || {
             format!("lane {}: {} are open", self.lane, self.lane_state.open_count())
@@ -100,7 +105,7 @@ impl InLane {
     pub(super) fn finish(self, is_at_rest: bool, folded: &FoldedLog, verdict: &mut Verdict) {
         if is_at_rest {
             for (negotiation, history) in
-                folded.histories.iter().filter(|(_, history)| history.policy.is_some() || history.is_panel)
+                folded.histories.iter().filter(|(_, history)| history.ends_by > Timestamp::default())
             {
                 let is_here = !self.open.contains_key(negotiation);
                 verdict.check(Invariant::Terminates, is_here, || {
@@ -146,9 +151,14 @@ impl InLane {
         match effect {
             Effect::Deliver(deliver) => {
                 if let Notification::Cfp(call) = &*deliver.told {
+                    let of_task = folded.policies.get(&call.policy_digest).filter(|_| call.brief.is_some()).cloned();
                     let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
-                    history.note_call(seq, deliver, call, record);
+                    history.note_call(seq, deliver, call, record, of_task);
                     self.open.insert(deliver.negotiation.clone(), history.ends_by);
+                }
+                if let Notification::Floor(floor) = &*deliver.told {
+                    let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
+                    history.seats.extend(floor.members.iter().cloned());
                 }
                 if let Notification::Ask(ask) = &*deliver.told {
                     let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
@@ -163,6 +173,15 @@ impl InLane {
             Effect::Event(event) => self.happened(seq, event, folded, verdict),
             Effect::Notice(_) => {}
         }
+    }
+
+    /// A task has no call where its owner is named: it ends when its team bounds it.
+    fn started(&mut self, negotiation: &NegotiationId, folded: &mut FoldedLog) {
+        let FamilyPlace::Task(_) = negotiation.place() else { return };
+        let above = negotiation.parent().and_then(|team| folded.histories.get(&team));
+        let ends_by = above.map(|team| team.tasks_end_by).unwrap_or_default();
+        folded.histories.entry(negotiation.clone()).or_default().ends_by = ends_by;
+        self.open.insert(negotiation.clone(), ends_by);
     }
 
     fn happened(&mut self, seq: u64, event: &Event, folded: &mut FoldedLog, verdict: &mut Verdict) {
@@ -202,8 +221,8 @@ impl InLane {
                     format!("record {seq}: the fold itself says so of {negotiation}, {offer:?}")
                 });
             }
-            Event::Started { .. }
-            | Event::Disposed { .. }
+            Event::Started { negotiation, .. } => self.started(negotiation, folded),
+            Event::Disposed { .. }
             | Event::Transition { .. }
             | Event::Excluded { .. }
             | Event::Committed { .. }
@@ -217,17 +236,28 @@ impl InLane {
 }
 
 impl NegotiationHistory {
-    fn note_call(&mut self, seq: u64, deliver: &Deliver, call: &Call, record: &Record) {
+    fn note_call(&mut self, seq: u64, deliver: &Deliver, call: &Call, record: &Record, of_task: Option<Arc<Policy>>) {
         if self.policy.is_none() {
-            self.policy = record.entries.iter().find_map(|entry| match entry {
-                Entry::Message(message) if message.negotiation == deliver.negotiation => {
-                    message.pinned.as_ref().map(|pinned| pinned.policy.clone())
-                }
-                Entry::Message(_) | Entry::Tick | Entry::Engine { .. } => None,
-            });
+            let of_call = || {
+                record.entries.iter().find_map(|entry| match entry {
+                    Entry::Message(message) if message.negotiation == deliver.negotiation => {
+                        message.pinned.as_ref().map(|pinned| pinned.policy.clone())
+                    }
+                    Entry::Message(_) | Entry::Tick | Entry::Engine { .. } => None,
+                })
+            };
+            self.policy = of_task.or_else(of_call);
             self.currency = call.currency.as_ref().map(ToString::to_string);
             self.documents.clone_from(&call.documents);
             self.ends_by = call.ends_by.0;
+        }
+        if let Some(team) = &call.team {
+            self.tasks_end_by = match team.rules.at_conclusion {
+                AtConclusion::Leave => self.ends_by,
+                AtConclusion::Settle | AtConclusion::Cancel => {
+                    Timestamp(self.ends_by.0.saturating_sub(WRAP_TIMES * team.rules.speak_ms * 1000))
+                }
+            };
         }
         (self.is_bargain, self.is_team) = (call.bargain.is_some(), call.team.is_some());
         if call.round > self.round && !self.is_bargain && !self.is_team {

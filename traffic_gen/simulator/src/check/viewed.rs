@@ -65,6 +65,14 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
         let Some(history) = folded.history(&view.negotiation).filter(|history| !history.is_bargain) else { continue };
         let answer: Value = serde_json::from_slice(&view.answer).unwrap_or_default();
         let Some(found) = answer.get("found") else { continue };
+        if history.is_team {
+            let is_shown = found.get("team").is_some_and(|team| !team.is_null());
+            let may_see = view.negotiation.initiator() == view.viewer.as_str() || history.seats.contains(&view.viewer);
+            verdict.check(Invariant::MembersOnly, !is_shown || may_see, || {
+                format!("{} has no seat in {} and sees {found}", view.viewer, view.negotiation)
+            });
+            continue;
+        }
         let fault = match found.get("role").and_then(Value::as_str) {
             Some("contractor") => names_another(found, &view.viewer, history),
             Some("initiator") => shows_too_early(found, history),

@@ -3,6 +3,7 @@
 
 use super::{Caused, FoldedLog};
 use crate::trace::{Answer, Noted, Trace};
+use schemas::NegotiationId;
 use traffic_gen::invariants::{Verdict, Witness};
 
 /// Feeds both witnesses.
@@ -46,10 +47,12 @@ fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
     witness
 }
 
-/// Only negotiations that have ended: the others are in the middle of things.
+/// Only negotiations that have ended, of tasks those whose team has: the others are in the middle of things.
 fn of_the_log(folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default();
-    let has_ended = |negotiation| folded.history(negotiation).is_some_and(|history| history.ended_by.is_some());
+    let is_over = |negotiation: &NegotiationId| folded.history(negotiation).is_some_and(|it| it.ended_by.is_some());
+    let has_ended =
+        |negotiation: &NegotiationId| is_over(negotiation) && negotiation.parent().is_none_or(|above| is_over(&above));
     for logged in folded.messages.values().filter(|logged| has_ended(&logged.message.negotiation)) {
         let message = &logged.message;
         witness.sent(&message.from, &message.negotiation, message.act, message.body.get().as_bytes());

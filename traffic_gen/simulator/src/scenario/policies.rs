@@ -27,6 +27,28 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, id: &str) -> Policy {
     policy
 }
 
+/// Draws a policy for the tasks of teams under this id: one award, decided by the exchange, in times that a team has.
+pub(super) fn draw_for_tasks(rng: &mut ChaCha8Rng, id: &str) -> Policy {
+    let collect = rng.random_range(100..400);
+    let policy = Policy {
+        id: id.to_owned(),
+        award: true,
+        awards: 1,
+        decider: Decider::Engine,
+        decide_ms: rng.random_range(200..1000),
+        timers_ms: Timers {
+            collect,
+            confirm: rng.random_range(100..400),
+            perform: rng.random_range(150..1200),
+            cancel: rng.random_range(50..300),
+            hard: collect + rng.random_range(600..5000),
+        },
+        ..random(rng)
+    };
+    check(&policy).expect("the ranges keep to what `check` allows");
+    policy
+}
+
 /// Whether contract nets are drawn under a preset: those that score offers, but for those of teams.
 fn is_drawn(policy: &Policy) -> bool {
     !policy.weights.is_empty() && !policy.id.starts_with("team-")

@@ -6,17 +6,22 @@ use rand_chacha::ChaCha8Rng;
 use schemas::team::{AtConclusion, OnRepeat, SPEAK_TIMES_MIN, Seats, TeamRules, TeamSpec, VoteOf, VoteRules};
 use schemas::{Address, AgentId, NegotiationId};
 
-use super::{CONTRACTORS, agent};
+use super::{CONTRACTORS, agent, policies};
 use crate::{Scenario, TeamPlan};
 
 /// Teams one initiator calls, at most.
 const TEAMS_MAX: u32 = 4;
 /// Those it invites to one, at most.
 const INVITED_MAX: usize = 5;
+/// Tasks of one team, at most.
+pub(crate) const TASKS_MAX: usize = 5;
+/// The policy under which most tasks are shared out.
+pub(crate) const TASK_POLICY: &str = "tasks";
 
 /// Adds the teams. They draw from a generator of their own: everything else stays as it is without them.
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    scenario.policies.push(policies::draw_for_tasks(rng, &format!("{TASK_POLICY}@1")));
     let is_contractor = |id: &AgentId| CONTRACTORS.contains(&id.as_str());
     let contractors = scenario.agents.iter().filter(|plan| is_contractor(&plan.id)).count();
     for plan in scenario.agents.iter_mut().filter(|plan| !plan.calls.is_empty()) {
@@ -46,7 +51,7 @@ fn rules(rng: &mut ChaCha8Rng, join_within_ms: u64) -> TeamRules {
         speak_ms,
         ends_within_ms: join_within_ms + SPEAK_TIMES_MIN * speak_ms + rng.random_range(0..6000),
         depth: rng.random_range(0..3),
-        tasks: rng.random_range(1..6),
+        tasks: u32::try_from(rng.random_range(1..=TASKS_MAX)).unwrap_or(1),
         at_conclusion: [AtConclusion::Settle, AtConclusion::Cancel, AtConclusion::Leave][rng.random_range(0..3)],
         vote: (rng.random_range(0..3) == 0).then(|| VoteRules {
             of: if rng.random_range(0..2) == 0 { VoteOf::All } else { VoteOf::Majority },
@@ -55,6 +60,7 @@ fn rules(rng: &mut ChaCha8Rng, join_within_ms: u64) -> TeamRules {
         }),
         on_repeat: [OnRepeat::Pass, OnRepeat::Reference, OnRepeat::Refuse][rng.random_range(0..3)],
         max_strikes: rng.random_range(1..4),
+        task_policy: if rng.random_range(0..5) == 0 { "team-task".to_owned() } else { TASK_POLICY.to_owned() },
         ..TeamRules::default()
     }
 }

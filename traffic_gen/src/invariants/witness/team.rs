@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Closing, Disposition, Receipt};
-use schemas::team::{Floor, TeamRules, TeamSpec, TeamState};
-use schemas::{Act, AgentId, MsgId, NegotiationId};
+use schemas::team::{Floor, TaskStatus, TeamRules, TeamSpec, TeamState, TeamTask};
+use schemas::{Act, AgentId, Digest, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
 use super::When;
+use super::task::TaskSeen;
 use crate::invariants::{Invariant, Verdict};
+
+mod waiting;
+
+use waiting::WaitingSteps;
 
 /// A call, as far as it makes a team.
 #[derive(Deserialize)]
@@ -21,6 +26,28 @@ struct TeamCallPayload {
     team: Option<TeamSpec>,
 }
 
+/// A pause, as far as it names tasks.
+#[derive(Deserialize)]
+struct PauseMessage {
+    payload: PausePayload,
+}
+
+#[derive(Deserialize)]
+struct PausePayload {
+    triggers: Vec<u32>,
+}
+
+/// An act that was applied.
+#[derive(Debug, Clone)]
+struct AppliedAct {
+    by: AgentId,
+    act: Act,
+    /// The turn it led to.
+    turn: Option<u32>,
+    /// The tasks that it opened, or is to wait for.
+    tasks: Vec<u32>,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TeamSeen {
@@ -31,12 +58,31 @@ pub(super) struct TeamSeen {
     joined: BTreeSet<AgentId>,
     /// By step, as each member was told it.
     floors: BTreeMap<u32, BTreeMap<AgentId, Floor>>,
-    /// By step: whose act it was, which act, and the turn it led to.
-    applied: BTreeMap<u32, (AgentId, Act, Option<u32>)>,
-    /// Who was told something that only members may know, and what.
-    told: BTreeMap<AgentId, &'static str>,
-    closed: BTreeSet<AgentId>,
+    /// The tasks that each pause names.
+    triggers: BTreeMap<(AgentId, MsgId), Vec<u32>>,
+    /// By step.
+    applied: BTreeMap<u32, AppliedAct>,
+    /// Who was told something that only members may know, what, and when last.
+    told: BTreeMap<AgentId, (&'static str, Timestamp)>,
+    /// Who left, and when.
+    left: BTreeMap<AgentId, Timestamp>,
+    /// As each was told first.
+    closed: BTreeMap<AgentId, Closing>,
+    /// The texts of every conclusion that anybody was told.
+    concluded: BTreeSet<String>,
 }
+
+/// What is known of a task.
+pub(super) struct TaskFound<'a> {
+    pub(super) task: &'a TaskSeen,
+    /// Whom deliveries in it have not reached.
+    pub(super) unreached: &'a BTreeSet<AgentId>,
+    /// The sub-teams that worked for it.
+    pub(super) sub_teams: Vec<&'a TeamSeen>,
+}
+
+/// What is known of a task by its number.
+type FindTask<'a> = dyn Fn(u32) -> Option<TaskFound<'a>> + 'a;
 
 impl TeamSeen {
     pub(super) fn is_one(&self) -> bool {
@@ -66,7 +112,12 @@ impl TeamSeen {
     }
 
     /// A message was sent. Only those of a team are of interest, where the call comes first.
-    pub(super) fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act) {
+    pub(super) fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
+        if act == Act::Pause
+            && let Ok(PauseMessage { payload }) = serde_json::from_slice(document)
+        {
+            self.triggers.insert((agent.clone(), msg_id.clone()), payload.triggers);
+        }
         let is_of_team =
             matches!(act, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) || self.is_one();
         if is_of_team {
@@ -74,31 +125,41 @@ impl TeamSeen {
         }
     }
 
-    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
+    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
         if receipt.disposition != Disposition::Ok {
             return;
         }
-        let Some(act) = self.acts.get(&(agent.clone(), receipt.ack_of.clone())).copied() else { return };
+        let said = (agent.clone(), receipt.ack_of.clone());
+        let Some(act) = self.acts.get(&said).copied() else { return };
+        if act == Act::End {
+            self.left.insert(agent.clone(), at);
+        }
         if act == Act::Join {
             self.joined.insert(agent.clone());
         }
         if let Some(step) = receipt.step {
-            self.applied.insert(step, (agent.clone(), act, receipt.turn));
+            let triggers = self.triggers.get(&said).into_iter().flatten();
+            let tasks = receipt.tasks.iter().chain(triggers).copied().collect();
+            self.applied.insert(step, AppliedAct { by: agent.clone(), act, turn: receipt.turn, tasks });
         }
     }
 
-    pub(super) fn told_floor(&mut self, agent: &AgentId, floor: &Floor) {
-        self.told.insert(agent.clone(), "a notice");
+    pub(super) fn told_floor(&mut self, agent: &AgentId, floor: &Floor, at: Timestamp) {
+        let told = self.told.entry(agent.clone()).or_insert(("a notice", at));
+        told.1 = told.1.max(at);
         self.floors.entry(floor.step).or_default().insert(agent.clone(), floor.clone());
     }
 
-    pub(super) fn told_closed(&mut self, agent: &AgentId, closing: &Closing) {
+    pub(super) fn told_closed(&mut self, agent: &AgentId, closing: &Closing, at: Timestamp) {
+        if let Some(conclusion) = &closing.conclusion {
+            self.concluded.insert(conclusion.text.clone());
+        }
         if !self.is_one() {
             return;
         }
-        self.closed.insert(agent.clone());
+        self.closed.entry(agent.clone()).or_insert_with(|| closing.clone());
         if closing.conclusion.is_some() {
-            self.told.insert(agent.clone(), "the conclusion");
+            self.told.insert(agent.clone(), ("the conclusion", at));
         }
     }
 
@@ -112,6 +173,7 @@ impl TeamSeen {
             verdict.check(Invariant::SameStory, is_same, || format!("{id} told step {step} in two ways: {told:?}"));
         }
         self.judge_acts(id, rules, verdict);
+        WaitingSteps::of(id).judge(&self.floors, &self.applied, verdict);
         let Some(members) = self.members() else { return };
         let seats = members.len() as u64;
         // With messages still under way, a member may not have been told that it has joined.
@@ -123,14 +185,82 @@ impl TeamSeen {
         verdict.check(Invariant::Seated, is_seated && fits, || {
             format!("{id} has {members:?}, of whom {:?} joined", self.joined)
         });
-        for (agent, what) in &self.told {
-            verdict.check(Invariant::MembersOnly, members.contains(agent), || {
-                format!("{agent} has no seat in {id} and was told {what}")
-            });
-        }
+        self.judge_told(id, &members, self.told.iter().map(|(agent, (what, at))| (agent, *what, *at)), verdict);
+        verdict
+            .check(Invariant::SameStory, self.concluded.len() <= 1, || format!("{id} concluded {:?}", self.concluded));
         if when == When::AtRest {
             self.judge_steps(id, &members, unreached, verdict);
         }
+    }
+
+    /// Nobody but members is told what only members may know, and no member once it has left.
+    fn judge_told<'a>(
+        &self,
+        id: &NegotiationId,
+        members: &[AgentId],
+        told: impl Iterator<Item = (&'a AgentId, &'static str, Timestamp)>,
+        verdict: &mut Verdict,
+    ) {
+        for (agent, what, at) in told {
+            let has_seat = members.contains(agent) && self.left.get(agent).is_none_or(|left| at <= *left);
+            verdict
+                .check(Invariant::MembersOnly, has_seat, || format!("{agent} has no seat in {id} and was told {what}"));
+        }
+    }
+
+    /// Judges the tasks: each ends once, with what its owner reported, and nobody else hears of it.
+    pub(super) fn judge_tasks<'a>(
+        &self,
+        id: &NegotiationId,
+        when: When,
+        find: impl Fn(u32) -> Option<TaskFound<'a>> + 'a,
+        verdict: &mut Verdict,
+    ) {
+        let (Some((_, rules)), Some(members)) = (&self.rules, self.members()) else { return };
+        for found in (1..=rules.tasks).filter_map(&find) {
+            self.judge_told(id, &members, found.task.told_to(), verdict);
+        }
+        let mut ended: BTreeMap<u32, &TeamTask> = BTreeMap::new();
+        for task in self.floors.values().filter_map(|told| told.values().next()).flat_map(|floor| &floor.tasks) {
+            if matches!(task.status, TaskStatus::Done | TaskStatus::Failed) {
+                let before = ended.insert(task.task, task);
+                verdict.check(Invariant::OneResult, before.is_none(), || {
+                    format!("task {} of {id} ended as {before:?} and as {task:?}", task.task)
+                });
+                self.judge_result(id, task, (when, &find), verdict);
+            }
+        }
+    }
+
+    /// Judges how a task ended against what its owner sent, and what the end of the team says of it.
+    fn judge_result<'a>(
+        &self,
+        id: &NegotiationId,
+        task: &TeamTask,
+        (when, find): (When, &FindTask<'a>),
+        verdict: &mut Verdict,
+    ) {
+        let digest = task.result.as_ref().map(|result| Digest::of_bytes(result.as_bytes()));
+        let closings = self.closed.values().flat_map(|closing| &closing.tasks).filter(|told| told.task == task.task);
+        for told in closings {
+            let is_same = (told.status, &told.owner, told.digest) == (task.status, &task.owner, digest);
+            verdict.check(Invariant::OneResult, is_same, || format!("{id} ended with {told:?}, which was {task:?}"));
+        }
+        if task.status != TaskStatus::Done {
+            return;
+        }
+        let reported = match (&task.owner, find(task.task)) {
+            (Some(owner), Some(found)) => {
+                let TaskFound { task: seen, unreached, sub_teams } = found;
+                let is_bound = seen.has_bound(owner) || when == When::Early || unreached.contains(owner);
+                let result = task.result.as_deref();
+                let is_conclusion =
+                    || sub_teams.iter().any(|team| result.is_some_and(|result| team.concluded.contains(result)));
+                is_bound && (seen.has_reported(owner, result) || is_conclusion())
+            }
+            (_, _) => false,
+        };
+        verdict.check(Invariant::OneResult, reported, || format!("{id} has {task:?}, which its owner never reported"));
     }
 
     /// Who took a seat, as the first notice says.
@@ -145,7 +275,7 @@ impl TeamSeen {
     }
 
     fn judge_acts(&self, id: &NegotiationId, rules: &TeamRules, verdict: &mut Verdict) {
-        for (step, (agent, act, turn)) in &self.applied {
+        for (step, AppliedAct { by: agent, act, turn, .. }) in &self.applied {
             if !matches!(act, Act::Say | Act::Assign | Act::Pause | Act::Conclude) {
                 continue;
             }
@@ -180,15 +310,16 @@ impl TeamSeen {
         verdict: &mut Verdict,
     ) {
         let last = self.floors.keys().chain(self.applied.keys()).max().copied().unwrap_or(0);
-        let stayed = members.iter().filter(|member| self.closed.contains(*member) && !unreached.contains(*member));
+        let stayed = members.iter().filter(|member| self.closed.contains_key(*member) && !unreached.contains(*member));
         let left =
-            |member: &&AgentId| self.applied.values().any(|(agent, act, _)| agent == *member && *act == Act::End);
+            |member: &&AgentId| self.applied.values().any(|applied| applied.by == **member && applied.act == Act::End);
         for member in stayed.filter(|member| !left(member)) {
             for step in 1..=last {
                 let is_told = self.floors.get(&step).is_some_and(|told| told.contains_key(member));
-                let is_own = self.applied.get(&step).is_some_and(|(agent, ..)| agent == member);
+                let is_own = self.applied.get(&step).is_some_and(|applied| applied.by == *member);
                 // The last step may be the one that ends the team, which CLOSED tells.
-                let is_end = step == last && self.applied.get(&step).is_some_and(|(_, act, _)| *act == Act::Conclude);
+                let is_end =
+                    step == last && self.applied.get(&step).is_some_and(|applied| applied.act == Act::Conclude);
                 verdict.check(Invariant::SameStory, is_told != is_own || is_end, || {
                     format!("{id}: of step {step} {member} was told {}", if is_told { "twice" } else { "nothing" })
                 });

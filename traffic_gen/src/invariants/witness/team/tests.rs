@@ -1,5 +1,5 @@
 use schemas::delivery::Delivery;
-use schemas::{DeliveryId, Lane};
+use schemas::{DeliveryId, Digest, Lane};
 use serde_json::{Value, json};
 
 use crate::invariants::{Invariant, Verdict, Witness};
@@ -9,6 +9,10 @@ use schemas::{Act, AgentId, NegotiationId};
 fn a_team_that_speaks_in_turn_and_concludes_violates_nothing() {
     let verdict = judged(&story());
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
+    let task = judged(&story_of_a_task());
+    assert_eq!(task.violated(), 0, "{:?}", task.examples);
+    let mut verdict = verdict;
+    verdict.absorb(task);
     for invariant in Invariant::ALL.iter().filter(|invariant| invariant.is_of_teams()) {
         assert!(
             verdict.by_name.get(invariant).is_some_and(|tally| tally.checked > 0),
@@ -35,6 +39,12 @@ fn each_fault_of_a_team_trips_its_invariant() {
         story
     };
     let told_mallory = told("mallory", floor(1, 1, "alice", json!({"members": ["alice", "bob", "carol"]})));
+    let mut told_after_leaving = story();
+    told_after_leaving.extend([
+        sent("carol", "c3", json!({"act": "end"})),
+        told("carol", receipt("c3", json!({"step": 5, "turn": 3}))),
+        told("carol", floor(6, 3, "alice", json!({}))),
+    ]);
     let also_told = told("bob", floor(3, 3, "carol", json!({"by": "bob", "said": {"text": "two"}})));
     for (name, story, broken) in [
         ("another held the floor", changed(8, "/speaker", json!("carol")), Invariant::OneFloor),
@@ -42,6 +52,7 @@ fn each_fault_of_a_team_trips_its_invariant() {
         ("a say behind the last turn", changed(7, "/turn", json!(99)), Invariant::TurnLimit),
         ("a discussion behind the last turn", changed(11, "/turn", json!(33)), Invariant::TurnLimit),
         ("a stranger is told a step", plus(told_mallory), Invariant::MembersOnly),
+        ("a step told to one that left", told_after_leaving, Invariant::MembersOnly),
         ("a step in two versions", changed(13, "/said/text", json!("three")), Invariant::SameStory),
         ("a step that a member misses", without(13), Invariant::SameStory),
         ("a step told to whoever made it", plus(also_told), Invariant::SameStory),
@@ -52,21 +63,59 @@ fn each_fault_of_a_team_trips_its_invariant() {
     }
 }
 
+#[test]
+fn each_fault_of_a_task_trips_its_invariant() {
+    let changed = |index: usize, pointer: &str, value: Value| {
+        let mut story = story_of_a_task();
+        *story[index].payload.pointer_mut(pointer).unwrap() = value;
+        story
+    };
+    let plus = |told: Event| {
+        let mut story = story_of_a_task();
+        story.push(told);
+        story
+    };
+    let done_again = told("bob", floor(4, 3, "alice", json!({"tasks": [done("done it")]})));
+    for (name, story, broken) in [
+        ("woken by another task", changed(WOKEN, "/tasks/0/task", json!(2)), Invariant::Wakes),
+        ("a task that is not waited for", changed(AWAITING, "/waits", json!([])), Invariant::Wakes),
+        ("still asleep", changed(WOKEN, "/state", json!("awaiting")), Invariant::Wakes),
+        ("another speaks first", changed(WOKEN, "/speaker", json!("bob")), Invariant::Wakes),
+        ("somebody speaks meanwhile", changed(WOKEN, "/by", json!("bob")), Invariant::Wakes),
+        ("a result nobody reported", changed(WOKEN, "/tasks/0/result", json!("all")), Invariant::OneResult),
+        ("a result of another", changed(WOKEN, "/tasks/0/owner", json!("alice")), Invariant::OneResult),
+        ("another result at the end", changed(ENDED, "/tasks/0/status", json!("failed")), Invariant::OneResult),
+        ("a task that ends twice", plus(done_again), Invariant::OneResult),
+        ("a brief to a stranger", plus(in_task(told("mallory", accept()))), Invariant::MembersOnly),
+        ("another conclusion", changed(ENDED, "/conclusion/text", json!("no")), Invariant::SameStory),
+    ] {
+        let verdict = judged(&story);
+        assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
+    }
+    assert_eq!(judged(&story_of_a_task()).violated(), 0);
+}
+
 /// Something an agent sent or was told.
 #[derive(Clone)]
 struct Event {
     agent: &'static str,
     /// The id of what was sent; absent for what was told.
     sent: Option<&'static str>,
+    /// Whether it is in the task, and not in the team itself.
+    is_in_task: bool,
     payload: Value,
 }
 
 fn sent(agent: &'static str, msg_id: &'static str, payload: Value) -> Event {
-    Event { agent, sent: Some(msg_id), payload }
+    Event { agent, sent: Some(msg_id), is_in_task: false, payload }
 }
 
 fn told(agent: &'static str, payload: Value) -> Event {
-    Event { agent, sent: None, payload }
+    Event { agent, sent: None, is_in_task: false, payload }
+}
+
+fn in_task(event: Event) -> Event {
+    Event { is_in_task: true, ..event }
 }
 
 fn floor(step: u32, turn: u32, speaker: &str, more: Value) -> Value {
@@ -117,21 +166,78 @@ fn story() -> Vec<Event> {
     ]
 }
 
+/// Where in [`story_of_a_task`] bob is told that the team waits, and alice that it goes on, and the end.
+const AWAITING: usize = 9;
+const WOKEN: usize = 14;
+const ENDED: usize = 19;
+
+fn accept() -> Value {
+    let brief = json!({"team": "alice~team", "task": 1, "title": "it", "text": "do it", "mode": "sync"});
+    json!({"act": "accept", "offer_id": "o1-0", "lot": 0, "award_no": 1, "terms": {}, "terms_digest": "0".repeat(64),
+        "confirm_by": "2026-11-20T00:00:10Z", "brief": brief})
+}
+
+fn done(result: &str) -> Value {
+    json!({"task": 1, "status": "done", "owner": "bob", "result": result})
+}
+
+/// alice calls bob, and waits for a task of his; he does it, and she concludes.
+fn story_of_a_task() -> Vec<Event> {
+    let members = json!({"members": ["alice", "bob"]});
+    let first = |name| told(name, floor(1, 1, "alice", members.clone()));
+    let mut waiting = floor(2, 2, "alice", json!({"state": "awaiting", "waits": [1], "by": "alice"}));
+    waiting.as_object_mut().unwrap().remove("speaker");
+    let woken = floor(3, 2, "alice", json!({"tasks": [done("done it")], "by": null}));
+    let conclusion = json!({"by": "alice", "offer_id": "o1-0", "text": "so", "digest": "0".repeat(64), "turn": 2});
+    let digest = Digest::of_bytes(b"done it");
+    let ended = json!({"task": 1, "status": "done", "owner": "bob", "digest": digest});
+    let closed = |to| {
+        told(
+            to,
+            json!({"act": "closed", "outcome": "concluded", "digest": "0".repeat(64), "conclusion": conclusion,
+            "tasks": [ended]}),
+        )
+    };
+    vec![
+        sent("alice", "a1", json!({"act": "cfp", "team": {}})),
+        told("alice", receipt("a1", json!({"invited": 1}))),
+        sent("bob", "b1", json!({"act": "join"})),
+        told("bob", receipt("b1", json!({}))),
+        first("alice"),
+        first("bob"),
+        sent("alice", "a2", json!({"act": "assign", "mode": "sync"})),
+        told("alice", receipt("a2", json!({"step": 2, "turn": 2, "tasks": [1]}))),
+        in_task(told("bob", accept())),
+        told("bob", waiting),
+        in_task(sent("bob", "b2", json!({"act": "confirm"}))),
+        in_task(told("bob", json!({"act": "ack", "ack_of": "b2", "disposition": "committed", "award_no": 1}))),
+        in_task(sent("bob", "b3", json!({"act": "inform", "kind": "result", "result": "done it"}))),
+        in_task(told("bob", json!({"act": "closed", "outcome": "completed", "digest": "0".repeat(64)}))),
+        told("alice", woken.clone()),
+        told("bob", woken),
+        sent("alice", "a3", json!({"act": "conclude", "text": "so"})),
+        told("alice", receipt("a3", json!({"step": 4, "turn": 2}))),
+        closed("bob"),
+        closed("alice"),
+    ]
+}
+
 fn judged(story: &[Event]) -> Verdict {
     let mut witness = Witness::default();
     let team = NegotiationId::try_new("alice~team").unwrap();
-    for (index, Event { agent, sent, payload }) in story.iter().enumerate() {
+    for (index, Event { agent, sent, is_in_task, payload }) in story.iter().enumerate() {
+        let negotiation = if *is_in_task { team.task(1).unwrap() } else { team.clone() };
         let agent = AgentId::try_new(agent).unwrap();
         if let Some(msg_id) = sent {
             let act: Act = serde_json::from_value(payload["act"].clone()).unwrap();
             let document = json!({"envelope": {"msg_id": msg_id}, "payload": payload}).to_string();
-            witness.sent(&agent, &team, act, document.as_bytes());
+            witness.sent(&agent, &negotiation, act, document.as_bytes());
             continue;
         }
         let id = DeliveryId::new(Lane(0), [u8::try_from(index).unwrap(); 16]);
         let delivery: Delivery = serde_json::from_value(json!({
-            "envelope": {"msg_id": id, "ts": "2026-11-20T00:00:00Z", "from": "exchange://llmx",
-                "to": [format!("agent://{agent}")], "negotiation": team},
+            "envelope": {"msg_id": id, "ts": format!("2026-11-20T00:00:{index:02}Z"), "from": "exchange://llmx",
+                "to": [format!("agent://{agent}")], "negotiation": negotiation},
             "payload": payload,
         }))
         .unwrap();

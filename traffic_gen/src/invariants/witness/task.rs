@@ -1,0 +1,89 @@
+//! What agents saw of one task of a team: who was told what is to be done, who was bound to it, and what was reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemas::delivery::{Disposition, Notification, ProgressReport, Receipt};
+use schemas::{Act, AgentId, Timestamp};
+use serde::Deserialize;
+
+/// A report, as it was sent.
+#[derive(Deserialize)]
+struct ReportMessage {
+    payload: ReportPayload,
+}
+
+#[derive(Deserialize)]
+struct ReportPayload {
+    result: Option<String>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TaskSeen {
+    /// Who was told something that only members of its team may know, what, and when last.
+    told: BTreeMap<AgentId, (&'static str, Timestamp)>,
+    /// Who was bound to it, one after another.
+    bound: BTreeSet<AgentId>,
+    /// Who sent a report, and its result.
+    reports: BTreeSet<(AgentId, Option<String>)>,
+}
+
+impl TaskSeen {
+    /// A message was sent.
+    pub(super) fn sent(&mut self, agent: &AgentId, act: Act, document: &[u8]) {
+        if act == Act::Inform
+            && let Ok(ReportMessage { payload }) = serde_json::from_slice(document)
+        {
+            self.reports.insert((agent.clone(), payload.result));
+        }
+    }
+
+    pub(super) fn told(&mut self, agent: &AgentId, told: &Notification, at: Timestamp) {
+        let what = match told {
+            Notification::Cfp(call) if call.brief.is_some() => "what is to be done",
+            Notification::Accept(award) if award.brief.is_some() => "what is to be done",
+            Notification::Inform(ProgressReport::Committed(news)) => {
+                self.bound.insert(news.contractor.clone());
+                return;
+            }
+            Notification::Inform(ProgressReport::Done(_) | ProgressReport::Result(_)) => "a result",
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Inform(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Closed(_)
+            | Notification::Ack(_)
+            | Notification::Turn(_)
+            | Notification::Ask(_)
+            | Notification::Floor(_) => return,
+        };
+        let told = self.told.entry(agent.clone()).or_insert((what, at));
+        if told.1 < at {
+            *told = (what, at);
+        }
+    }
+
+    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
+        if receipt.disposition == Disposition::Committed {
+            self.bound.insert(agent.clone());
+        }
+    }
+
+    /// Who was told something that only members may know, what, and when last.
+    pub(super) fn told_to(&self) -> impl Iterator<Item = (&AgentId, &'static str, Timestamp)> {
+        self.told.iter().map(|(agent, (what, at))| (agent, *what, *at))
+    }
+
+    /// Whether an agent was bound to it.
+    pub(super) fn has_bound(&self, agent: &AgentId) -> bool {
+        self.bound.contains(agent)
+    }
+
+    /// Whether an agent has sent this as its result.
+    pub(super) fn has_reported(&self, agent: &AgentId, result: Option<&str>) -> bool {
+        self.reports.iter().any(|(by, reported)| by == agent && reported.as_deref() == result)
+    }
+}
