@@ -232,7 +232,7 @@ impl LaneState {
     /// What `viewer` may see of a negotiation; absent for unknown senders and unknown negotiations alike.
     #[must_use]
     pub fn view(&self, negotiation: &NegotiationId, viewer: &AgentId) -> Option<NegotiationView> {
-        if self.has_left_above(negotiation, viewer) {
+        if self.table.has_left_above(negotiation, viewer) {
             return None;
         }
         match self.table.entry(Key::of(negotiation))? {

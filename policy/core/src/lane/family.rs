@@ -5,14 +5,13 @@ use schemas::ids::FamilyPlace;
 use schemas::team::{FAMILY_OPEN_MAX, TaskAward};
 use schemas::{AgentId, NegotiationId};
 
-use super::LaneState;
 use super::table::{Key, NegotiationTable, TableEntry};
 use crate::lane::negotiation::Negotiation;
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net;
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal};
 
-impl LaneState {
+impl NegotiationTable {
     /// Whether an agent leads the team whose task this is, or did to its end.
     pub(super) fn leads_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
         match self.team_above(negotiation) {
@@ -36,25 +35,25 @@ impl LaneState {
         if self.has_left_above(&of.task, agent) {
             return Err(SubTeamRefusal::Unauthorized);
         }
-        let grant = match self.table.entry(Key::of(&of.task)) {
+        let grant = match self.entry(Key::of(&of.task)) {
             Some(TableEntry::Open(open, _)) => open.grant_sub_team(agent, of.award_no),
             Some(TableEntry::Ended(tombstone)) => Err(tombstone.refuse_sub_team(agent, of.award_no)),
             None => Err(SubTeamRefusal::Unauthorized),
         }?;
-        let is_full = self.table.family_open_count(&of.task) >= FAMILY_OPEN_MAX;
+        let is_full = self.family_open_count(&of.task) >= FAMILY_OPEN_MAX;
         if is_full { Err(SubTeamRefusal::Full) } else { Ok(grant) }
     }
 
-    /// How many more negotiations a family may open, and the lane has room for.
-    pub(super) fn family_room(&self, negotiation: &NegotiationId) -> usize {
-        let in_family = FAMILY_OPEN_MAX.saturating_sub(self.table.family_open_count(negotiation));
-        in_family.min(self.context.limits.open_max.saturating_sub(self.table.open_count()))
+    /// How many more negotiations a family may open, and a lane with at most `open_max` of them has room for.
+    pub(super) fn family_room(&self, negotiation: &NegotiationId, open_max: usize) -> usize {
+        let in_family = FAMILY_OPEN_MAX.saturating_sub(self.family_open_count(negotiation));
+        in_family.min(open_max.saturating_sub(self.open_count()))
     }
 
     /// The team whose task this is, if it is one.
     fn team_above(&self, negotiation: &NegotiationId) -> Option<&TableEntry> {
         let FamilyPlace::Task(_) = negotiation.place() else { return None };
-        self.table.entry(Key::of(&negotiation.parent()?))
+        self.entry(Key::of(&negotiation.parent()?))
     }
 }
 

@@ -109,7 +109,7 @@ impl LaneState {
         admitted: &AdmittedMessage,
         message: Message,
     ) -> Result<(), UnknownSender> {
-        if self.has_left_above(&admitted.negotiation, &admitted.from) {
+        if self.table.has_left_above(&admitted.negotiation, &admitted.from) {
             return Err(UnknownSender::Unauthorized);
         }
         // A repeated call pins a policy too, but only the first one counts.
@@ -123,8 +123,12 @@ impl LaneState {
             wants_receipt: admitted.receipts_all || message.envelope.receipt,
             policy: pinned.and_then(|pinned| self.table.policies.share(&pinned.policy, pinned.policy_digest)),
             capabilities: admitted.capabilities.clone(),
-            room: if admitted.act == Act::Assign { self.family_room(&admitted.negotiation) } else { 0 },
-            leads: admitted.act == Act::Cancel && self.leads_above(&admitted.negotiation, &admitted.from),
+            room: if admitted.act == Act::Assign {
+                self.table.family_room(&admitted.negotiation, self.context.limits.open_max)
+            } else {
+                0
+            },
+            leads: admitted.act == Act::Cancel && self.table.leads_above(&admitted.negotiation, &admitted.from),
         };
         let now = self.context.now;
         let is_party = self.with_entry(key, position, now, |entry, context| match entry {
@@ -205,7 +209,7 @@ impl LaneState {
             (Some(of), FamilyPlace::SubTeam { .. })
                 if of.task.sub_team(of.award_no).as_ref() == Some(&admitted.negotiation) =>
             {
-                self.grant_sub_team(of, &admitted.from).map(Some).map_err(UnknownSender::from)
+                self.table.grant_sub_team(of, &admitted.from).map(Some).map_err(UnknownSender::from)
             }
             (_, _) => Err(UnknownSender::Unauthorized),
         }
