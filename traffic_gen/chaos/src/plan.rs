@@ -63,7 +63,11 @@ impl Traffic {
         );
         match self {
             Self::ContractNet => !invariant.needs_more_than_rounds(),
-            Self::Team => invariant.is_of_teams() || !(is_of_nets || invariant.needs_more_than_rounds()),
+            // Teams of the load assign no tasks.
+            Self::Team => {
+                let is_of_tasks = matches!(invariant, Invariant::Wakes | Invariant::OneResult);
+                !is_of_tasks && (invariant.is_of_teams() || !(is_of_nets || invariant.needs_more_than_rounds()))
+            }
             // No act of an agent is passed on as its own, and not every run comes to a selection.
             Self::Panel => {
                 let is_rare = matches!(invariant, Invariant::Authentic | Invariant::SelectionFinal);
