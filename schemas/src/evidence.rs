@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, DomainName};
-use crate::payload::INTEGER_MAX;
+use crate::terms::INTEGER_MAX;
 
 /// Most initiators whose panels [`EvidenceSource::Agents`] names.
 pub const EVIDENCE_AGENTS_MAX: usize = 64;

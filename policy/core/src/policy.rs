@@ -14,10 +14,10 @@ use schemas::policy::{
 };
 use serde::{Serialize, Serializer};
 
-use crate::acceptance::reputation::REPUTATION;
-
 /// The attribute that money stands in.
 pub(crate) const PRICE: &str = "price";
+/// The attribute that a policy with the section `reputation` knows of every offer.
+pub(crate) const REPUTATION: &str = "reputation";
 
 /// What the negotiation runs under; shared between all that run under the same document.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Gate, Policy};
 use serde::{Deserialize, Serialize};
 
-use crate::acceptance::reputation::REPUTATION;
+use crate::policy::REPUTATION;
 
 /// The first condition an offer fails. Indices point into the policy's gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
 use crate::panel::reputation::REPUTATION_AVERAGE_PPM;
-
-/// The attribute.
-pub(crate) const REPUTATION: &str = "reputation";
+use crate::policy::REPUTATION;
 
 /// The reputations of the invited, by their number; none where the policy does not weigh any.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
