@@ -193,13 +193,14 @@ impl Drop for Service {
 }
 
 /// A free port of loopback below those the system gives to outgoing connections. One of those could be taken by any
-/// client while a process that shall come back to it is down, or even be connected to itself.
+/// client while a process that shall come back to it is down, or even be connected to itself. Processes that start one after
+/// another look in different places, so that runs at the same time do not find the same ports free.
 ///
 /// # Errors
 /// When none is free.
 pub fn port() -> io::Result<u16> {
     let mut candidates: Vec<u16> = (PORT_FIRST..PORT_END).collect();
-    let start = std::process::id() as usize % candidates.len();
+    let start = (std::process::id() as usize).wrapping_mul(PORT_STRIDE) % candidates.len();
     candidates.rotate_left(start);
     let is_free = |port: &u16| std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port)).is_ok();
     let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -215,6 +216,8 @@ static TAKEN: std::sync::Mutex<std::collections::BTreeSet<u16>> =
 /// Linux gives outgoing connections ports from 32768 on.
 const PORT_FIRST: u16 = 20_000;
 const PORT_END: u16 = 32_000;
+/// More ports than a run takes, and prime, so that every process id of a few thousand has a place of its own.
+const PORT_STRIDE: usize = 61;
 
 #[cfg(test)]
 mod tests {
