@@ -23,14 +23,15 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::delivery::{Closing, Delivery, Notification};
+use schemas::delivery::{Closing, Delivery, Misunderstanding, Notification, Outcome};
 use schemas::presence::RENEWAL;
-use schemas::{Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
+use schemas::{Act, Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use self::bargainer::SimulatedParty;
 use self::member::SimulatedMember;
+use self::member::nesting::{Ends, work_alone};
 use self::panelist::PanelMemory;
 use self::submission::Sender;
 use super::faults::{AgentFault, AgentFaults};
@@ -237,8 +238,8 @@ struct SimulatedAgent {
     /// How long it counts as present after it was heard.
     lease: Duration,
     seen: BTreeSet<DeliveryId>,
-    /// Negotiations whose end it has seen.
-    closed: BTreeSet<NegotiationId>,
+    /// Of the negotiations whose end it has seen.
+    ends: Ends,
     /// What it knows as a party of bargains.
     parties: BTreeMap<NegotiationId, SimulatedParty>,
     /// What it knows as a member of teams.
@@ -267,7 +268,7 @@ impl SimulatedAgent {
             sender: Sender::new(&context.id, victim),
             lease: Duration::from_millis(plan.registration.lease_ms.into()),
             seen: BTreeSet::new(),
-            closed: BTreeSet::new(),
+            ends: Ends::default(),
             parties,
             members,
             panels: PanelMemory::default(),
@@ -441,12 +442,7 @@ impl SimulatedAgent {
                     party.answer_turn(context, delivery, turn);
                 }
             }
-            Notification::NotUnderstood(misunderstanding) => {
-                if misunderstanding.reason == "document" {
-                    context.reached(Point::DocumentForeign);
-                }
-                bargainer::answer_not_understood(party.as_deref(), context, delivery, misunderstanding);
-            }
+            Notification::NotUnderstood(misunderstanding) => self.answer_not_understood(delivery, misunderstanding),
             Notification::Cancel(cancellation) => contractor::answer_cancel(context, delivery, cancellation),
             Notification::Ack(receipt) => {
                 if let Some(party) = party {
@@ -456,10 +452,10 @@ impl SimulatedAgent {
                     member.note_receipt(context, delivery, receipt);
                 }
                 self.panels.note_receipt(context, delivery, receipt);
-                contractor::answer_receipt(context, delivery, receipt);
+                contractor::answer_receipt(context, delivery, receipt, &mut self.members);
             }
             Notification::Inform(report) => {
-                let is_late = negotiation.parent().is_some_and(|team| self.closed.contains(&team));
+                let is_late = negotiation.parent().is_some_and(|team| self.ends.has(&team));
                 member::note_report(context, report, is_late);
                 initiator::answer_progress(context, delivery, report);
             }
@@ -481,12 +477,31 @@ impl SimulatedAgent {
         }
     }
 
+    fn answer_not_understood(&mut self, delivery: &Delivery, misunderstanding: &Misunderstanding) {
+        let (context, negotiation) = (&mut self.context, &delivery.envelope.negotiation);
+        if misunderstanding.reason == "document" {
+            context.reached(Point::DocumentForeign);
+        }
+        let party = self.parties.get(negotiation);
+        bargainer::answer_not_understood(party, context, delivery, misunderstanding);
+        if let Some(member) = self.members.get_mut(negotiation) {
+            member.answer_not_understood(context, delivery);
+        }
+        // A call, that is.
+        if misunderstanding.expected == [Act::Cfp] {
+            work_alone(context, negotiation, &self.members);
+        }
+    }
+
     fn note_closed(&mut self, delivery: &Delivery, closing: &Closing) {
         let (context, negotiation) = (&mut self.context, &delivery.envelope.negotiation);
-        if self.closed.insert(negotiation.clone()) {
+        if self.ends.note(context, delivery, closing) {
             contractor::note_closed(context, closing);
             panelist::note_closed(context, closing);
             member::note_closed(self.members.get(negotiation), context, closing);
+            if closing.outcome != Outcome::Concluded && closing.detail.as_deref() != Some("orphaned") {
+                work_alone(context, negotiation, &self.members);
+            }
             if let Some(party) = self.parties.get(negotiation) {
                 party.note_closed(context, closing);
             }

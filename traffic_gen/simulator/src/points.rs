@@ -229,6 +229,16 @@ pub enum Point {
     OwnerKilled,
     /// A task went on after the conclusion and came to a result.
     TaskOutlived,
+    /// A sub-team concluded, which is the result of its task.
+    ConclusionRaised,
+    /// So did the team of that task, itself a sub-team.
+    ConclusionRaisedTwice,
+    /// A sub-team ended because its award was committed no longer.
+    SubTeamOrphaned,
+    /// A sub-team came to nothing while its owner was bound still.
+    SubTeamInVain,
+    /// An owner reported by itself while its sub-team was open.
+    OwnerReportedAlone,
     /// The lead left, and the next seat leads.
     LeadLeft,
     /// Every member of a team was muted.

@@ -108,6 +108,9 @@ impl Witness {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
+            if act == Act::Cfp {
+                seen.team.called(agent, &msg_id, document);
+            }
             seen.team.sent(agent, &msg_id, act, document);
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
@@ -117,7 +120,6 @@ impl Witness {
             }
             Act::Cfp => {
                 seen.bargain.sent(agent, document);
-                seen.team.called(agent, document);
                 seen.panel.sent_call(document);
             }
             Act::Join => seen.bargain.sent(agent, document),

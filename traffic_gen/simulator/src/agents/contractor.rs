@@ -1,12 +1,15 @@
 //! What contractors say: offers, confirmations, results, and everything they should not.
 
+use std::collections::BTreeMap;
+
 use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt};
 use schemas::document::{RoutineKind, RoutineReport};
 use schemas::ids::FamilyPlace;
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
-use schemas::{AwardNo, DocumentHash, Payload};
+use schemas::{AwardNo, DocumentHash, NegotiationId, Payload};
 
-use super::{AgentContext, Job};
+use super::member::{SimulatedMember, nesting};
+use super::{AgentContext, Draft, Job};
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::{attr_name, foreign_document, known_documents};
@@ -91,11 +94,19 @@ pub(super) fn answer_accept(context: &mut AgentContext, delivery: &Delivery, awa
     context.reply(after_ms, delivery, Payload::Confirm(Confirm { award_no: award.award_no, terms_digest: None }));
 }
 
-pub(super) fn answer_receipt(context: &mut AgentContext, delivery: &Delivery, receipt: &Receipt) {
+pub(super) fn answer_receipt(
+    context: &mut AgentContext,
+    delivery: &Delivery,
+    receipt: &Receipt,
+    members: &mut BTreeMap<NegotiationId, SimulatedMember>,
+) {
     match receipt.disposition {
         Disposition::Committed => {
             context.reached(Point::Committed);
-            perform(context, delivery);
+            let negotiation = &delivery.envelope.negotiation;
+            if !nesting::call_sub_team(context, negotiation, receipt.award_no, members) {
+                perform(context, negotiation);
+            }
         }
         Disposition::Late => context.reached(Point::OfferLate),
         Disposition::Revoked => context.reached(Point::ConfirmedRevoked),
@@ -116,8 +127,8 @@ pub(super) fn answer_receipt(context: &mut AgentContext, delivery: &Delivery, re
 }
 
 /// It is bound: the work is done, fails, or never ends.
-fn perform(context: &mut AgentContext, delivery: &Delivery) {
-    let is_task = matches!(delivery.envelope.negotiation.place(), FamilyPlace::Task(_));
+pub(super) fn perform(context: &mut AgentContext, negotiation: &NegotiationId) {
+    let is_task = matches!(negotiation.place(), FamilyPlace::Task(_));
     if context.errs(AgentFault::Dawdle) {
         if is_task && context.happens(500) {
             context.reached(Point::OwnerKilled);
@@ -134,14 +145,14 @@ fn perform(context: &mut AgentContext, delivery: &Delivery) {
         if context.errs(AgentFault::Repeat) {
             let again = Inform { kind: InformKind::Result, result: Some("once more".to_owned()), routine: None };
             let later = after_ms + context.draw(0..200);
-            context.reply(later, delivery, Payload::Inform(again));
+            context.say(later, Draft::new(negotiation, Payload::Inform(again)));
         }
     }
-    let routine = routine(context, delivery);
+    let routine = routine(context, negotiation);
     if routine.is_some() && context.happens(REPORTS_FOREIGN) {
         let other = RoutineReport { hash: Some(foreign_document()), kind: RoutineKind::Native };
         let report = Inform { kind: InformKind::Result, result: None, routine: Some(other) };
-        context.reply(after_ms / 2, delivery, Payload::Inform(report));
+        context.say(after_ms / 2, Draft::new(negotiation, Payload::Inform(report)));
     }
     let payload = if context.errs(AgentFault::Fail) {
         let phase = if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
@@ -151,12 +162,12 @@ fn perform(context: &mut AgentContext, delivery: &Delivery) {
     } else {
         Payload::Inform(Inform { kind: InformKind::Result, result: Some("as agreed".to_owned()), routine })
     };
-    context.reply(after_ms, delivery, payload);
+    context.say(after_ms, Draft::new(negotiation, payload));
 }
 
 /// The routine a report names: under the pinned document, or natural language. Where none is pinned, none.
-fn routine(context: &mut AgentContext, delivery: &Delivery) -> Option<RoutineReport> {
-    let hash = *context.pinned.get(&delivery.envelope.negotiation)?;
+fn routine(context: &mut AgentContext, negotiation: &NegotiationId) -> Option<RoutineReport> {
+    let hash = *context.pinned.get(negotiation)?;
     Some(if context.happens(200) {
         RoutineReport { hash: None, kind: RoutineKind::Language }
     } else {

@@ -13,6 +13,9 @@ use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::{BargainPlan, CallPlan, PanelPlan, TeamPlan};
 
+/// Teams with levels for sub-teams of sub-teams that are called off whatever else happens, in per mille.
+const NESTED_CANCELLED: u32 = 150;
+
 pub(super) fn plan_calls(context: &mut AgentContext, calls: &[CallPlan]) {
     for call in calls {
         let cfp = Cfp {
@@ -73,10 +76,11 @@ pub(super) fn plan_teams(context: &mut AgentContext, plans: &[TeamPlan]) -> BTre
             team: Some(Box::new(plan.spec.clone())),
             ..Cfp::default()
         };
-        members.insert(plan.negotiation.clone(), SimulatedMember::new());
+        members.insert(plan.negotiation.clone(), SimulatedMember::leading(plan.spec.rules.depth));
         context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
-        if context.errs(AgentFault::Cancel) {
-            let after_ms = plan.at_ms + context.draw(0..4000);
+        let is_nested = plan.spec.rules.depth > 1;
+        if context.errs(AgentFault::Cancel) || (is_nested && context.happens(NESTED_CANCELLED)) {
+            let after_ms = plan.at_ms + context.draw(0..5000);
             context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
         }
     }

@@ -1,6 +1,8 @@
 //! What the members of a team say: they join, speak, share out tasks, wait for them, conclude, vote, leave; and whatever they
 //! should not.
 
+pub(super) mod nesting;
+
 use std::collections::BTreeSet;
 
 use schemas::bargain::Join;
@@ -21,12 +23,22 @@ use crate::scenario::{attr_name, teams};
 const SAID_MAX: u32 = 40;
 /// Tasks of one assignment, at most.
 const ASSIGNED_MAX: usize = 4;
+/// Tasks of one assignment where sub-teams may be formed, at most: each that cannot be undoes all.
+const NESTED_ASSIGNED_MAX: usize = 2;
+/// First acts that share out tasks where sub-teams may be formed, in per mille.
+const NESTED_ASSIGNS: u32 = 850;
 /// What texts are made of: few words, so that some are nearly alike.
 const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "river", "bridge", "late"];
 
 /// A member of a team, and what it remembers.
 #[derive(Debug)]
 pub(super) struct SimulatedMember {
+    /// Whether it called the team.
+    is_caller: bool,
+    /// Levels of sub-teams that may stand below the team, as far as it was told.
+    depth_left: u32,
+    /// When the team ends at the latest, as far as it was told.
+    ends_by: Option<WireTime>,
     members: Vec<AgentId>,
     step: u32,
     turn: u32,
@@ -49,6 +61,9 @@ impl SimulatedMember {
     /// A member that has not heard anything yet.
     pub(super) const fn new() -> Self {
         Self {
+            is_caller: false,
+            depth_left: 0,
+            ends_by: None,
             members: Vec::new(),
             step: 0,
             turn: 0,
@@ -62,12 +77,19 @@ impl SimulatedMember {
         }
     }
 
+    /// Whoever calls a team that may have so many levels of sub-teams below it.
+    pub(super) fn leading(depth_left: u32) -> Self {
+        Self { is_caller: true, depth_left, ..Self::new() }
+    }
+
     /// Joins, most of the time.
     pub(super) fn join(context: &mut AgentContext, delivery: &Delivery, call: &Call) -> Self {
+        let depth_left = call.team.as_ref().map_or(0, |team| team.depth_left);
+        let member = Self { depth_left, ..Self::new() };
         let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
         let soon = context.draw(0..window_ms.min(200));
         if context.errs(AgentFault::Ignore) {
-            return Self::new();
+            return member;
         }
         let is_late = context.errs(AgentFault::OfferLate);
         let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
@@ -82,7 +104,7 @@ impl SimulatedMember {
             Payload::Join(Join { terms, ..Join::default() })
         };
         context.reply(after_ms, delivery, payload);
-        Self::new()
+        member
     }
 
     /// A message is written.
@@ -123,6 +145,7 @@ impl SimulatedMember {
     fn note_floor(&mut self, delivery: &Delivery, floor: &Floor) {
         (self.step, self.turn) = (floor.step, floor.turn);
         self.state = Some((floor.state, delivery.envelope.ts));
+        self.ends_by = Some(floor.ends_by);
         if !floor.members.is_empty() {
             self.members.clone_from(&floor.members);
         }
@@ -190,6 +213,10 @@ impl SimulatedMember {
             _ => None,
         };
         let is_forced = state == TeamState::Concluding && !context.errs(AgentFault::SpeakOut);
+        let is_begun = self.depth_left == 0 || self.tasks > 0;
+        if !is_forced && !is_begun && context.happens(NESTED_ASSIGNS) {
+            return Payload::Assign(self.assignment(context, turn));
+        }
         let may_pause = !self.open.is_empty() || context.happens(50);
         match context.draw(0..20) {
             _ if is_forced => Payload::Conclude(Conclude { turn, text: text(context) }),
@@ -206,7 +233,7 @@ impl SimulatedMember {
 
     /// Tasks for somebody, for anybody, for itself, now and then for nobody there is.
     fn assignment(&self, context: &mut AgentContext, turn: Option<u32>) -> Assign {
-        let count = 1 + context.index(ASSIGNED_MAX);
+        let count = 1 + context.index(if self.depth_left > 0 { NESTED_ASSIGNED_MAX } else { ASSIGNED_MAX });
         let policy = match context.draw(0..10) {
             0 => Some("p0".to_owned()),
             1 => Some(teams::TASK_POLICY.to_owned()),
@@ -225,14 +252,26 @@ impl SimulatedMember {
             1..8 => vec![capability("parcels")],
             _ => Vec::new(),
         };
+        // Only a task that goes by award has one; gateways refuse it elsewhere.
+        let reply_within_per_mille = if owner.is_some() { 20 } else { 300 };
+        let reply_within_ms = context.happens(reply_within_per_mille).then(|| context.draw(50..600));
         AssignedTask {
             title: text(context),
             text: text(context),
             owner,
             requires,
-            reply_within_ms: context.happens(300).then(|| context.draw(50..600)),
-            perform_ms: context.happens(300).then(|| context.draw(100..1500)),
+            reply_within_ms,
+            perform_ms: self.perform_ms(context),
         }
+    }
+
+    /// Long enough for a sub-team, where one may be formed.
+    fn perform_ms(&self, context: &mut AgentContext) -> Option<u64> {
+        let left_ms = self.ends_by.map_or(0, |by| by.0.since_us(context.world.now()) / 1000);
+        if self.depth_left > 0 && left_ms > 0 && context.happens(800) {
+            return Some((left_ms * context.draw(25..65) / 100).max(100));
+        }
+        context.happens(300).then(|| context.draw(100..1500))
     }
 
     /// Some of the tasks it knows, the open ones mostly, now and then one that there is not.
@@ -244,8 +283,9 @@ impl SimulatedMember {
         triggers.into_iter().collect()
     }
 
-    /// Calls a task off, its own or another's.
+    /// Calls a task off, its own or another's; or calls a sub-team for one that is another's, mostly.
     fn meddle(&self, context: &mut AgentContext, delivery: &Delivery) {
+        self.usurp(context, delivery);
         let Some(task) = self.open.last().filter(|_| context.errs(AgentFault::Cancel)) else { return };
         let Some(task) = delivery.envelope.negotiation.task(*task) else { return };
         let after_ms = context.draw(0..300);
@@ -280,6 +320,15 @@ impl SimulatedMember {
         }
         let accept = Accept { offer_id, terms_digest: Some(proposed.terms_digest) };
         context.reply(after_ms, delivery, Payload::Accept(accept));
+    }
+
+    /// A member whose assignment cannot be may say something else in its turn.
+    pub(super) fn answer_not_understood(&mut self, context: &mut AgentContext, delivery: &Delivery) {
+        let is_last = |last: &MsgId| delivery.envelope.in_reply_to.as_ref() == Some(last);
+        let is_assignment = self.last.as_ref().is_some_and(|(last, act)| is_last(last) && *act == Act::Assign);
+        if is_assignment && context.happens(800) {
+            self.take_floor(context, delivery, TeamState::Discussing, 60);
+        }
     }
 
     /// Counts what its own messages came to, and goes on where that leaves it the floor.

@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::bargain::Conditions;
 use schemas::envelope::{ConsentMode, Scope};
+use schemas::payload::Cfp;
 use schemas::record::Message;
 use schemas::{Address, AgentId, Code, Digest, Envelope, MsgId, NegotiationId, Payload, WireTime, subject};
 use serde::Deserialize;
@@ -29,6 +30,9 @@ const ATTEMPTS_MAX: u32 = 6;
 /// A message is not handed in again later than this after the first time. Together with the longest time a gateway
 /// stands still it stays below the grace of a closed negotiation: behind that the exchange no longer knows the message.
 const HORIZON: Duration = Duration::from_secs(5);
+
+/// Calls to sub-teams that name the id which only the exchange may form, in per mille.
+const SUB_TEAM_NAMED: u32 = 20;
 
 /// Numbers what an agent says, and says it.
 pub(super) struct Sender {
@@ -103,6 +107,8 @@ impl Sender {
         let is_stale = context.errs(AgentFault::StaleSeq);
         let seq = if is_stale { self.seq.saturating_sub(3).max(1) } else { self.seq };
         let msg_id = draft.reuses.clone().or_else(|| MsgId::try_new(&format!("m{}", self.seq)).ok())?;
+        // The exchange forms the id of a sub-team.
+        let is_named = !is_for_sub_team(&draft.payload) || context.happens(SUB_TEAM_NAMED);
         let from = if is_forged { self.victim.clone() } else { context.id.clone() };
         let envelope = Envelope {
             msg_id: msg_id.clone(),
@@ -115,7 +121,7 @@ impl Sender {
                 ttl: None,
                 absent: draft.invites_absent,
             }),
-            negotiation: Some(draft.negotiation.to_string()),
+            negotiation: is_named.then(|| draft.negotiation.to_string()),
             seq: Some(seq),
             in_reply_to: None,
             traceparent: None,
@@ -136,6 +142,10 @@ impl Sender {
             document: Bytes::from(serde_json::to_vec(&message).ok()?),
         })
     }
+}
+
+fn is_for_sub_team(payload: &Payload) -> bool {
+    matches!(payload, Payload::Cfp(Cfp { team: Some(team), .. }) if team.of.is_some())
 }
 
 /// Another body of the same act.

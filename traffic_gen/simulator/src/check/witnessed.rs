@@ -47,12 +47,13 @@ fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
     witness
 }
 
-/// Only negotiations that have ended, of tasks those whose team has: the others are in the middle of things.
+/// Only negotiations that have ended, and whatever is above them in their family: the others are in the middle of things.
 fn of_the_log(folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default();
     let is_over = |negotiation: &NegotiationId| folded.history(negotiation).is_some_and(|it| it.ended_by.is_some());
-    let has_ended =
-        |negotiation: &NegotiationId| is_over(negotiation) && negotiation.parent().is_none_or(|above| is_over(&above));
+    let has_ended = |negotiation: &NegotiationId| {
+        std::iter::successors(Some(negotiation.clone()), NegotiationId::parent).all(|above| is_over(&above))
+    };
     for logged in folded.messages.values().filter(|logged| has_ended(&logged.message.negotiation)) {
         let message = &logged.message;
         witness.sent(&message.from, &message.negotiation, message.act, message.body.get().as_bytes());

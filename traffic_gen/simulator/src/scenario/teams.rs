@@ -11,6 +11,8 @@ use crate::{Scenario, TeamPlan};
 
 /// Teams one initiator calls, at most.
 const TEAMS_MAX: u32 = 4;
+/// Teams with time and levels for sub-teams below them: one in so many.
+const NESTED_ONE_IN: u32 = 2;
 /// Those it invites to one, at most.
 const INVITED_MAX: usize = 5;
 /// Tasks of one team, at most.
@@ -18,10 +20,16 @@ pub(crate) const TASKS_MAX: usize = 5;
 /// The policy under which most tasks are shared out.
 pub(crate) const TASK_POLICY: &str = "tasks";
 
+/// The one under which teams share them out that have time for sub-teams.
+const NESTED_TASK_POLICY: &str = "nested-tasks";
+
 /// Adds the teams. They draw from a generator of their own: everything else stays as it is without them.
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
     scenario.policies.push(policies::draw_for_tasks(rng, &format!("{TASK_POLICY}@1")));
+    let mut nested = policies::draw_for_tasks(rng, &format!("{NESTED_TASK_POLICY}@1"));
+    nested.timers_ms.hard += rng.random_range(4000..8000);
+    scenario.policies.push(nested);
     let is_contractor = |id: &AgentId| CONTRACTORS.contains(&id.as_str());
     let contractors = scenario.agents.iter().filter(|plan| is_contractor(&plan.id)).count();
     for plan in scenario.agents.iter_mut().filter(|plan| !plan.calls.is_empty()) {
@@ -30,15 +38,46 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
             names.shuffle(rng);
             names.truncate(rng.random_range(1..=INVITED_MAX));
             let join_within_ms = rng.random_range(250..1000);
+            let mut rules = rules(rng, join_within_ms);
+            let is_nested = rng.random_range(0..NESTED_ONE_IN) == 0;
+            if is_nested {
+                nest(rng, &mut rules);
+            }
             plan.teams.push(TeamPlan {
-                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
+                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / if is_nested { 12 } else { 4 }),
                 negotiation: NegotiationId::form(&plan.id, &format!("t{n}")).expect("a negotiation's id"),
                 policy: (rng.random_range(0..3) == 0).then(|| "team-seats".to_owned()),
-                spec: TeamSpec { rules: rules(rng, join_within_ms), of: None },
+                spec: TeamSpec { rules, of: None },
                 join_within_ms,
                 to: names.into_iter().map(Address::Agent).collect(),
             });
         }
+    }
+}
+
+/// Levels for sub-teams, and the time that they take.
+fn nest(rng: &mut ChaCha8Rng, rules: &mut TeamRules) {
+    rules.depth = rng.random_range(1..=4);
+    rules.turns += 3;
+    rules.tasks = rules.tasks.max(3);
+    rules.members.min = 2;
+    rules.speak_ms = rules.speak_ms.min(rng.random_range(150..400));
+    rules.ends_within_ms += rng.random_range(4000..9000);
+    rules.task_policy = NESTED_TASK_POLICY.to_owned();
+}
+
+/// The rules of a sub-team: so short that it may end in time, and so may another below it.
+pub(crate) fn rules_below(rng: &mut ChaCha8Rng, join_within_ms: u64) -> TeamRules {
+    let speak_ms = rng.random_range(100..160);
+    TeamRules {
+        members: Seats { min: 2, max: rng.random_range(2..=4) },
+        turns: rng.random_range(1..6),
+        speak_ms,
+        ends_within_ms: join_within_ms + SPEAK_TIMES_MIN * speak_ms + rng.random_range(1000..6000),
+        depth: rng.random_range(0..=3),
+        tasks: rng.random_range(2..=4),
+        task_policy: NESTED_TASK_POLICY.to_owned(),
+        ..rules(rng, join_within_ms)
     }
 }
 

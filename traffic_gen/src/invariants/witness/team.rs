@@ -26,6 +26,17 @@ struct TeamCallPayload {
     team: Option<TeamSpec>,
 }
 
+/// A conclusion, as far as it has a text.
+#[derive(Deserialize)]
+struct ConcludeMessage {
+    payload: ConcludePayload,
+}
+
+#[derive(Deserialize)]
+struct ConcludePayload {
+    text: String,
+}
+
 /// A pause, as far as it names tasks.
 #[derive(Deserialize)]
 struct PauseMessage {
@@ -51,8 +62,10 @@ struct AppliedAct {
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TeamSeen {
-    /// From the lead's own call: only a negotiation that has rules is a team.
-    rules: Option<(AgentId, TeamRules)>,
+    /// The rules of each call that was sent: only a negotiation that has some is a team.
+    calls: BTreeMap<(AgentId, MsgId), TeamRules>,
+    /// The call that opened it, as its sender was told: others were refused.
+    opened: Option<(AgentId, MsgId)>,
     /// What was sent under each id.
     acts: BTreeMap<(AgentId, MsgId), Act>,
     joined: BTreeSet<AgentId>,
@@ -70,6 +83,8 @@ pub(super) struct TeamSeen {
     closed: BTreeMap<AgentId, Closing>,
     /// The texts of every conclusion that anybody was told.
     concluded: BTreeSet<String>,
+    /// The texts of every conclusion that anybody sent.
+    proposed: BTreeSet<String>,
 }
 
 /// What is known of a task.
@@ -86,20 +101,30 @@ type FindTask<'a> = dyn Fn(u32) -> Option<TaskFound<'a>> + 'a;
 
 impl TeamSeen {
     pub(super) fn is_one(&self) -> bool {
-        self.rules.is_some()
+        !self.calls.is_empty()
     }
 
     /// A call was sent.
-    pub(super) fn called(&mut self, agent: &AgentId, document: &[u8]) {
+    pub(super) fn called(&mut self, agent: &AgentId, msg_id: &MsgId, document: &[u8]) {
         if let Ok(TeamCallMessage { payload: TeamCallPayload { team: Some(team) } }) = serde_json::from_slice(document)
         {
-            self.rules = Some((agent.clone(), team.rules));
+            self.calls.insert((agent.clone(), msg_id.clone()), team.rules);
         }
     }
 
     /// Who called it.
     pub(super) fn lead(&self) -> Option<&AgentId> {
-        self.rules.as_ref().map(|(lead, _)| lead)
+        self.call().map(|(lead, _)| lead)
+    }
+
+    /// The call that opened it, as far as that is known: where its sender was not told, it is known of an only call.
+    fn call(&self) -> Option<(&AgentId, &TeamRules)> {
+        let mut calls = self.calls.iter();
+        let found = match &self.opened {
+            Some(opened) => calls.find(|(call, _)| *call == opened),
+            None => calls.next().filter(|_| self.calls.len() == 1),
+        };
+        found.map(|((lead, _), rules)| (lead, rules))
     }
 
     /// Whether an agent has said that it leaves.
@@ -118,6 +143,11 @@ impl TeamSeen {
         {
             self.triggers.insert((agent.clone(), msg_id.clone()), payload.triggers);
         }
+        if act == Act::Conclude
+            && let Ok(ConcludeMessage { payload }) = serde_json::from_slice(document)
+        {
+            self.proposed.insert(payload.text);
+        }
         let is_of_team =
             matches!(act, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) || self.is_one();
         if is_of_team {
@@ -130,6 +160,10 @@ impl TeamSeen {
             return;
         }
         let said = (agent.clone(), receipt.ack_of.clone());
+        if receipt.invited.is_some() && self.calls.contains_key(&said) {
+            self.opened = Some(said);
+            return;
+        }
         let Some(act) = self.acts.get(&said).copied() else { return };
         if act == Act::End {
             self.left.insert(agent.clone(), at);
@@ -165,7 +199,7 @@ impl TeamSeen {
 
     /// Judges what must hold at any time, and at rest that every member was told every step.
     pub(super) fn judge(&self, id: &NegotiationId, when: When, unreached: &BTreeSet<AgentId>, verdict: &mut Verdict) {
-        let Some((lead, rules)) = &self.rules else { return };
+        let Some((lead, rules)) = self.call() else { return };
         for (step, told) in &self.floors {
             let mut alike = told.values();
             let first = alike.next();
@@ -216,7 +250,7 @@ impl TeamSeen {
         find: impl Fn(u32) -> Option<TaskFound<'a>> + 'a,
         verdict: &mut Verdict,
     ) {
-        let (Some((_, rules)), Some(members)) = (&self.rules, self.members()) else { return };
+        let (Some((_, rules)), Some(members)) = (self.call(), self.members()) else { return };
         for found in (1..=rules.tasks).filter_map(&find) {
             self.judge_told(id, &members, found.task.told_to(), verdict);
         }
@@ -255,12 +289,17 @@ impl TeamSeen {
                 let is_bound = seen.has_bound(owner) || when == When::Early || unreached.contains(owner);
                 let result = task.result.as_deref();
                 let is_conclusion =
-                    || sub_teams.iter().any(|team| result.is_some_and(|result| team.concluded.contains(result)));
+                    || sub_teams.iter().any(|team| result.is_some_and(|it| team.has_concluded(it, when)));
                 is_bound && (seen.has_reported(owner, result) || is_conclusion())
             }
             (_, _) => false,
         };
         verdict.check(Invariant::OneResult, reported, || format!("{id} has {task:?}, which its owner never reported"));
+    }
+
+    /// Whether it has this conclusion: with messages still under way, nobody may have been told that it has.
+    fn has_concluded(&self, text: &str, when: When) -> bool {
+        self.concluded.contains(text) || (when == When::Early && self.proposed.contains(text))
     }
 
     /// Who took a seat, as the first notice says.

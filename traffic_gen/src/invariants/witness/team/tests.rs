@@ -64,6 +64,23 @@ fn each_fault_of_a_team_trips_its_invariant() {
 }
 
 #[test]
+fn a_call_that_is_refused_makes_its_sender_no_lead() {
+    let refused = [
+        sent("mallory", "x1", json!({"act": "cfp", "team": {"members": {"max": 2}, "turns": 1}})),
+        told("mallory", json!({"act": "ack", "ack_of": "x1", "disposition": "unauthorized"})),
+    ];
+    let mut refused_last = story();
+    refused_last.extend(refused.clone());
+    let mut refused_first = refused.to_vec();
+    refused_first.extend(story());
+    for story in [refused_last, refused_first] {
+        let verdict = judged(&story);
+        assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
+        assert!(verdict.by_name.get(&Invariant::Seated).is_some_and(|tally| tally.checked > 0));
+    }
+}
+
+#[test]
 fn each_fault_of_a_task_trips_its_invariant() {
     let changed = |index: usize, pointer: &str, value: Value| {
         let mut story = story_of_a_task();
