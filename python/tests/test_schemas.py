@@ -53,7 +53,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "join.json": frozenset({"$schema", "terms"}),
     "delivery.json": frozenset({"team", "brief"}),
     "closed.json": frozenset({"conclusion", "tasks"}),
-    "ack.json": frozenset({"step", "tasks", "turn"}),
+    "ack.json": frozenset({"seats", "step", "tasks", "turn"}),
     "policy.json": frozenset({"reputation"}),
 }
 # A required member that a schema asks for in another way: an offer has `terms`, or the paper's `value`.
