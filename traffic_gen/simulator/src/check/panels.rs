@@ -8,7 +8,7 @@ use policy_core::Deliver;
 use schemas::delivery::{Ask, Disposition, Finding, Notification, ProgressReport, Rated};
 use schemas::panel::{PanelAnswer, PanelSpec, RATING_MAX};
 use schemas::record::AdmittedMessage;
-use schemas::{Act, AgentId, Digest, MsgId, NegotiationId, Payload, Position};
+use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, Position};
 use serde_json::json;
 
 use super::altered::{AlteredLog, altered};
@@ -31,6 +31,7 @@ struct TakenAnswer<'a> {
     said: PanelAnswer,
     /// What it answers.
     ask: &'a Ask,
+    ask_id: DeliveryId,
     /// Sequence of the record that asked.
     asked_by: u64,
 }
@@ -48,8 +49,8 @@ impl TakenAnswer<'_> {
 /// The answers of seats that were taken, in the order of the log.
 fn taken(folded: &FoldedLog) -> Vec<TakenAnswer<'_>> {
     let mut taken: BTreeSet<(&NegotiationId, &AgentId, &MsgId)> = BTreeSet::new();
-    let mut asks: BTreeMap<(&NegotiationId, &AgentId, u32), (u64, &Ask)> = BTreeMap::new();
-    for caused in folded.deliveries.values() {
+    let mut asks: BTreeMap<(&NegotiationId, &AgentId, u32), (u64, DeliveryId, &Ask)> = BTreeMap::new();
+    for (id, caused) in &folded.deliveries {
         let deliver = &caused.deliver;
         let (negotiation, to) = (&deliver.negotiation, &deliver.to);
         let is_ok = |disposition| disposition == Disposition::Ok;
@@ -59,7 +60,7 @@ fn taken(folded: &FoldedLog) -> Vec<TakenAnswer<'_>> {
             && ask.rank.is_none()
             && !ask.review
         {
-            asks.insert((negotiation, to, ask.round), (caused.seq, ask));
+            asks.insert((negotiation, to, ask.round), (caused.seq, *id, ask));
         }
     }
     let mut answers = Vec::new();
@@ -71,8 +72,9 @@ fn taken(folded: &FoldedLog) -> Vec<TakenAnswer<'_>> {
         if said.answer.is_none() || !taken.remove(&(negotiation, from, msg_id)) {
             continue;
         }
-        if let Some((asked_by, ask)) = asks.get(&(negotiation, from, said.round)) {
-            answers.push(TakenAnswer { position: *position, logged, said: *said, ask, asked_by: *asked_by });
+        if let Some((asked_by, ask_id, ask)) = asks.get(&(negotiation, from, said.round)) {
+            let (position, asked_by, ask_id) = (*position, *asked_by, *ask_id);
+            answers.push(TakenAnswer { position, logged, said: *said, ask, ask_id, asked_by });
         }
     }
     answers
@@ -208,7 +210,11 @@ fn check_exchanged(trace: &Trace, folded: &FoldedLog, answers: &[TakenAnswer<'_>
             let message = &logged.message;
             message.negotiation == one.message().negotiation && [from, to].contains(&&message.from)
         });
-        (one.asked_by == other.asked_by && from != to && between.count() == 2).then_some((one, other))
+        // Whose ask could not be delivered is waited for no longer: with its answer in the place of another's, a wave is complete
+        // at another record.
+        let is_waited_for = |answer: &TakenAnswer<'_>| !folded.given_up.contains(&answer.ask_id);
+        let is_pair = one.asked_by == other.asked_by && from != to && is_waited_for(one) && is_waited_for(other);
+        (is_pair && between.count() == 2).then_some((one, other))
     });
     // Where seats are dropped after a round, the order of its answers could decide who.
     let rules = folded.panel_rules();

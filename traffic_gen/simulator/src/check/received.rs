@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use schemas::delivery::{Closing, Delivery, Disposition, Notification};
+use schemas::delivery::{Closing, Delivery, Disposition, Notification, Receipt};
+use schemas::ids::FamilyPlace;
 use schemas::record::Qos;
 use schemas::register::AwardEnd;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp};
@@ -74,8 +75,9 @@ impl Seen {
 
     /// A message is applied once: every later answer to it says `duplicate` or `conflict`.
     fn note_receipts(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
-        let firsts = delivery.receipts_told().filter(|told| told.first.is_none() && is_remembered(told.disposition));
         let (id, negotiation) = (delivery.envelope.msg_id, &delivery.envelope.negotiation);
+        let is_first = |told: &&Receipt| told.first.is_none() && is_remembered(told.disposition, negotiation);
+        let firsts = delivery.receipts_told().filter(is_first);
         for receipt in firsts {
             let before = self.applied.insert((agent.clone(), negotiation.clone(), receipt.ack_of.clone()), id);
             verdict.check(Invariant::Idempotent, before.is_none(), || {
@@ -130,9 +132,12 @@ fn about(told: &Notification) -> Invariant {
 }
 
 /// Whether a message that is answered so is known again. Not everyone who says `closed` knows what was said before: of a
-/// negotiation whose tombstone is gone only the id is left.
-fn is_remembered(disposition: Disposition) -> bool {
+/// negotiation whose tombstone is gone only the id is left. A call for a sub-team that the award of its task no longer allows
+/// opens nothing that could remember it.
+fn is_remembered(disposition: Disposition, negotiation: &NegotiationId) -> bool {
+    let is_of_sub_team = matches!(negotiation.place(), FamilyPlace::SubTeam { .. });
     match disposition {
+        Disposition::Revoked | Disposition::OutOfTurn if is_of_sub_team => false,
         Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed => false,
         Disposition::Ok
         | Disposition::Duplicate
