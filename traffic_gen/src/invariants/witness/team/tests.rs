@@ -80,6 +80,29 @@ fn a_call_that_is_refused_makes_its_sender_no_lead() {
     }
 }
 
+/// Its turns used up, a team waits for all its tasks, whatever the pause names that took the last.
+#[test]
+fn a_pause_for_an_ended_task_in_the_last_turn_waits_for_the_open_ones() {
+    let paused = |waits: Value| {
+        let paused = json!({"state": "paused", "turns_left": 0, "waits": waits, "by": "alice"});
+        let open = json!({"task": 2, "status": "open"});
+        let mut story = story_of_a_task();
+        story.truncate(WOKEN + 2);
+        story.extend([
+            sent("alice", "a3", json!({"act": "assign", "mode": "async"})),
+            told("alice", receipt("a3", json!({"step": 4, "turn": 3, "tasks": [2]}))),
+            told("bob", floor(4, 3, "alice", json!({"tasks": [open], "by": "alice"}))),
+            sent("alice", "a4", json!({"act": "pause", "triggers": [1]})),
+            told("alice", receipt("a4", json!({"step": 5, "turn": 4}))),
+            told("bob", floor(5, 4, "alice", paused)),
+        ]);
+        judged(&story)
+    };
+    let wakes = |verdict: &Verdict| verdict.by_name.get(&Invariant::Wakes).map_or(0, |tally| tally.violated);
+    assert_eq!(wakes(&paused(json!([2]))), 0);
+    assert_eq!([json!([1]), json!([]), json!([1, 2])].map(|waits| wakes(&paused(waits)) > 0), [true; 3]);
+}
+
 #[test]
 fn each_fault_of_a_task_trips_its_invariant() {
     let changed = |index: usize, pointer: &str, value: Value| {

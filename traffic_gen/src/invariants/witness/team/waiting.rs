@@ -16,6 +16,7 @@ pub(super) struct WaitingSteps<'a> {
     setter: Option<&'a AgentId>,
     members: &'a [AgentId],
     muted: &'a [AgentId],
+    opened: BTreeSet<u32>,
     ended: BTreeSet<u32>,
     /// Whether every step so far is known.
     is_whole: bool,
@@ -23,7 +24,15 @@ pub(super) struct WaitingSteps<'a> {
 
 impl<'a> WaitingSteps<'a> {
     pub(super) fn of(id: &'a NegotiationId) -> Self {
-        Self { id, setter: None, members: &[], muted: &[], ended: BTreeSet::new(), is_whole: true }
+        Self {
+            id,
+            setter: None,
+            members: &[],
+            muted: &[],
+            opened: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            is_whole: true,
+        }
     }
 
     /// Checks each step of which the one before is known, too.
@@ -43,6 +52,10 @@ impl<'a> WaitingSteps<'a> {
                 self.muted = &floor.muted;
             }
             self.is_whole &= floor.step == before.map_or(1, |before| before.step + 1);
+            self.opened.extend(floor.tasks.iter().map(|task| task.task));
+            if let Some(AppliedAct { act: Act::Assign, tasks, .. }) = applied.get(&floor.step) {
+                self.opened.extend(tasks);
+            }
             let known = before.filter(|before| before.step + 1 == floor.step);
             if let Some(before) = known.filter(|before| is_waiting(before)) {
                 self.judge_step(before, floor, verdict);
@@ -65,7 +78,12 @@ impl<'a> WaitingSteps<'a> {
             Some(_) | None => false,
         };
         let Some(AppliedAct { tasks, .. }) = applied.filter(|_| is_own && self.is_whole) else { return };
-        let due: BTreeSet<u32> = tasks.iter().copied().filter(|task| !self.ended.contains(task)).collect();
+        let mut due: BTreeSet<u32> = tasks.iter().copied().filter(|task| !self.ended.contains(task)).collect();
+        // An act that names ended tasks alone begins no waiting (docs/spec/team.md#tm-29), but may take the last turn
+        // (docs/spec/team.md#tm-41).
+        if due.is_empty() && floor.turns_left == 0 && floor.state == TeamState::Paused {
+            due = self.opened.difference(&self.ended).copied().collect();
+        }
         verdict.check(Invariant::Wakes, floor.waits.iter().eq(&due), || {
             format!("{}: it is to wait for {due:?}, and waits for {:?}", self.id, floor.waits)
         });
