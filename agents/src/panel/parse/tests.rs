@@ -142,8 +142,9 @@ proptest! {
 
 /// Bytes of a model's text: twice what an answer may hold.
 const TEXT_MAX: usize = 16_384;
-/// Longest a text may take to be read in every way, with 65 options, where the build is not optimised. One that is takes a twentieth.
-const COST_MAX: Duration = Duration::from_millis(200);
+/// Longest a text may take to be read in every way, with 65 options, where the build is not optimised and the machine is busy: five
+/// times what it takes on a quiet one. An optimised build takes a twentieth of that.
+const COST_MAX: Duration = Duration::from_secs(1);
 
 /// `LLMX_FUZZ_S=600` draws texts for as many seconds.
 #[test]
