@@ -39,13 +39,17 @@ fn shingles(text: &str) -> BTreeSet<u64> {
     tokens.windows(SHINGLE_TOKENS).map(hash).collect()
 }
 
-/// Runs of ASCII letters and digits in lower case; every other character but white space of ASCII is one by itself.
+/// Runs of ASCII letters and digits in lower case; every other character is one by itself, but for white space of ASCII, and for
+/// a full stop, comma, semicolon, colon, exclamation mark or question mark that no letter or digit of ASCII follows.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = vec![String::new()];
-    for character in text.chars() {
+    for (at, character) in text.char_indices() {
+        let next = text[at..].chars().nth(1);
         if character.is_ascii_alphanumeric() {
             tokens.last_mut().expect("at least one").push(character.to_ascii_lowercase());
-        } else if character.is_ascii_whitespace() {
+        } else if character.is_ascii_whitespace()
+            || (ends_a_part(character) && !next.is_some_and(|next| next.is_ascii_alphanumeric()))
+        {
             tokens.push(String::new());
         } else {
             tokens.extend([character.to_string(), String::new()]);
@@ -53,4 +57,8 @@ fn tokens(text: &str) -> Vec<String> {
     }
     tokens.retain(|token| !token.is_empty());
     tokens
+}
+
+fn ends_a_part(character: char) -> bool {
+    matches!(character, '.' | ',' | ';' | ':' | '!' | '?')
 }

@@ -12,6 +12,8 @@ const SHINGLE_TOKENS: usize = 3;
 const SKETCH_LEN: usize = 128;
 /// Says that a text is compared with: the latest that repeat no other.
 const LOOK_BACK: usize = 16;
+/// Marks that end parts of a sentence, and count only inside: `1.5` is not `15`, and `we agree!` is `We agree.`
+const PUNCTUATION: [char; 6] = ['.', ',', ';', ':', '!', '?'];
 /// The whole, in parts per million.
 const PPM: usize = 1_000_000;
 
@@ -81,7 +83,8 @@ impl DistinctSays {
     }
 }
 
-/// Runs of ASCII letters and digits; every other character but white space of ASCII is one by itself.
+/// Runs of ASCII letters and digits; every other character by itself, but for white space of ASCII and for marks of punctuation
+/// that no letter or digit of ASCII follows at once.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -92,7 +95,8 @@ fn tokens(text: &str) -> Vec<&str> {
             first.len_utf8()
         };
         let (token, behind) = rest.split_at(length);
-        if !first.is_ascii_whitespace() {
+        let is_inside = || behind.starts_with(|next: char| next.is_ascii_alphanumeric());
+        if !first.is_ascii_whitespace() && (!PUNCTUATION.contains(&first) || is_inside()) {
             tokens.push(token);
         }
         rest = behind;
@@ -111,23 +115,31 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_words_of_ascii_and_single_characters_of_all_else_but_white_space() {
-        assert_eq!(tokens("we draw2, figure--2"), ["we", "draw2", ",", "figure", "-", "-", "2"]);
+    fn tokens_are_words_of_ascii_and_single_characters_of_all_else_but_white_space_and_punctuation_behind_words() {
+        assert_eq!(tokens("we draw2, figure--2"), ["we", "draw2", "figure", "-", "-", "2"]);
         assert_eq!(tokens("an übersicht 図表"), ["an", "ü", "bersicht", "図", "表"]);
-        assert_eq!(tokens(" \t!-\n"), ["!", "-"]);
+        assert_eq!(tokens("1,000.5; .5!? a.é, (b)."), ["1", ",", "000", ".", "5", ".", "5", "a", "é", "(", "b", ")"]);
+        assert_eq!(tokens(" \t!-\n"), ["-"]);
     }
 
     #[test]
-    fn case_and_white_space_do_not_count_and_words_do() {
+    fn case_white_space_and_punctuation_behind_words_do_not_count_and_words_do() {
         assert_eq!(similarity("I take the related work.", " i TAKE the\n related  work ."), 1_000_000);
+        assert_eq!(similarity("Yes, we do: it is done.", "yes we do; it is done!?"), 1_000_000);
         assert_eq!(similarity("a b c d", "a b c e"), 333_333, "one of three shingles is in both");
         assert_eq!(similarity("we draw", "we write"), 0, "fewer than three tokens are one shingle");
     }
 
     #[test]
     fn signs_that_change_what_a_text_means_make_it_another() {
-        let pairs = [("pay 5", "pay -5"), ("yes!", "yes?"), ("is a < b", "is a > b"), ("x = 1.5", "x = 1,5")];
-        for (one, other) in pairs.into_iter().chain([("!!!", "???"), ("???", "..."), ("a", "a!")]) {
+        let pairs = [
+            ("pay 5", "pay -5"),
+            ("5 %", "5 $"),
+            ("is a < b", "is a > b"),
+            ("x = 1.5", "x = 1,5"),
+            ("x = .5", "x = 5"),
+        ];
+        for (one, other) in pairs.into_iter().chain([("!!!", "???"), ("???", "..."), ("a", "a+")]) {
             assert!(similarity(one, other) < REPEAT_PPM_MIN, "{one} and {other}");
             assert_eq!(similarity(one, one), 1_000_000);
         }
