@@ -66,6 +66,10 @@ pub enum Invariant {
     OneResult,
     /// Who has a seat in a team has joined, and there are as many as its rules allow.
     Seated,
+    /// A sub-team has concluded if and only if its task has that text as result, in the same record.
+    FlowsUp,
+    /// A sub-team is open only while the award that it works for is committed.
+    NoOrphan,
     /// A panel has one finding at most, told once it ended with one, and the end says the same.
     OneFinding,
     /// A consensus is the same answer of more than two thirds of the members of its round.
@@ -131,6 +135,8 @@ impl Invariant {
                 | Self::Wakes
                 | Self::OneResult
                 | Self::Seated
+                | Self::FlowsUp
+                | Self::NoOrphan
         )
     }
 

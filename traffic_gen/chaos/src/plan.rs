@@ -65,7 +65,10 @@ impl Traffic {
             Self::ContractNet => !invariant.needs_more_than_rounds(),
             // Teams of the load assign no tasks.
             Self::Team => {
-                let is_of_tasks = matches!(invariant, Invariant::Wakes | Invariant::OneResult);
+                let is_of_tasks = matches!(
+                    invariant,
+                    Invariant::Wakes | Invariant::OneResult | Invariant::FlowsUp | Invariant::NoOrphan
+                );
                 !is_of_tasks && (invariant.is_of_teams() || !(is_of_nets || invariant.needs_more_than_rounds()))
             }
             // No act of an agent is passed on as its own, and not every run comes to a selection.

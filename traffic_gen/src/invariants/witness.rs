@@ -20,7 +20,7 @@ use bargain::BargainSeen;
 use documents::DocumentsSeen;
 use panel::{PanelSeen, WatchedAgents};
 use task::TaskSeen;
-use team::{TaskFound, TeamSeen};
+use team::{SubTeamFound, TaskFound, TeamSeen};
 
 #[derive(Debug, Clone, Default)]
 struct OfferSeen {
@@ -240,7 +240,7 @@ impl NegotiationSeen {
                     self.informed.insert(agent.clone());
                 }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
-                self.team.told_closed(agent, closing, at);
+                self.team.told_closed(&delivery.envelope, agent, closing);
                 self.panel.told_closed(agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
@@ -267,6 +267,7 @@ impl NegotiationSeen {
             ) => self.documents.told_report(report),
             Notification::Cfp(call) => {
                 self.bargain.told_call(call);
+                self.team.told_call(at);
                 self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
             }
             Notification::Turn(turn) => self.bargain.told_turn(turn, at),
@@ -414,8 +415,11 @@ fn task_found<'a>(
 ) -> Option<TaskFound<'a>> {
     let id = team.task(number)?;
     let NegotiationSeen { task, unreached, awards, .. } = negotiations.get(&id)?;
-    let below = awards.keys().filter_map(|award_no| negotiations.get(&id.sub_team(*award_no)?));
-    Some(TaskFound { task, unreached, sub_teams: below.map(|sub_team| &sub_team.team).collect() })
+    let sub_teams = awards.keys().filter_map(|award_no| {
+        let NegotiationSeen { team, unreached, .. } = negotiations.get(&id.sub_team(*award_no)?)?;
+        Some(SubTeamFound { award_no: *award_no, team, unreached })
+    });
+    Some(TaskFound { task, unreached, sub_teams: sub_teams.collect() })
 }
 
 /// The id of a message, and whether its own envelope asks for a receipt.

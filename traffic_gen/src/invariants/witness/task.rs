@@ -1,9 +1,10 @@
-//! What agents saw of one task of a team: who was told what is to be done, who was bound to it, and what was reported.
+//! What agents saw of one task of a team: who was told what is to be done, who was bound to it and when no longer, and what was
+//! reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Disposition, Notification, ProgressReport, Receipt};
-use schemas::{Act, AgentId, Timestamp};
+use schemas::delivery::{Disposition, Notification, Outcome, ProgressReport, Receipt};
+use schemas::{Act, AgentId, AwardNo, Timestamp};
 use serde::Deserialize;
 
 /// A report, as it was sent.
@@ -24,6 +25,12 @@ pub(super) struct TaskSeen {
     told: BTreeMap<AgentId, (&'static str, Timestamp)>,
     /// Who was bound to it, one after another.
     bound: BTreeSet<AgentId>,
+    /// When each award was committed, where somebody was told so at once.
+    committed: BTreeMap<AwardNo, Timestamp>,
+    /// When each award was lost or called off, as anybody was told.
+    lost: BTreeMap<AwardNo, Timestamp>,
+    /// When it ended, and how. Who asks later is told the end again.
+    ended: Option<(Timestamp, Outcome)>,
     /// Who sent a report, and its result.
     reports: BTreeSet<(AgentId, Option<String>)>,
 }
@@ -39,6 +46,7 @@ impl TaskSeen {
     }
 
     pub(super) fn told(&mut self, agent: &AgentId, told: &Notification, at: Timestamp) {
+        self.note_award(told, at);
         let what = match told {
             Notification::Cfp(call) if call.brief.is_some() => "what is to be done",
             Notification::Accept(award) if award.brief.is_some() => "what is to be done",
@@ -66,6 +74,35 @@ impl TaskSeen {
         }
     }
 
+    /// What is said of an award, or of all of them.
+    fn note_award(&mut self, told: &Notification, at: Timestamp) {
+        let (times, award_no) = match told {
+            Notification::Inform(ProgressReport::Committed(news)) => (&mut self.committed, Some(news.award_no)),
+            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+                (&mut self.committed, receipt.award_no)
+            }
+            Notification::Cancel(cancellation) => (&mut self.lost, Some(cancellation.award_no)),
+            Notification::Failure(failure) => (&mut self.lost, Some(failure.award_no)),
+            Notification::Closed(closing) => {
+                let ended = self.ended.get_or_insert((at, closing.outcome));
+                ended.0 = ended.0.min(at);
+                return;
+            }
+            Notification::Cfp(_)
+            | Notification::Accept(_)
+            | Notification::Inform(_)
+            | Notification::Reject(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Ack(_)
+            | Notification::Turn(_)
+            | Notification::Ask(_)
+            | Notification::Floor(_) => return,
+        };
+        if let Some(award_no) = award_no {
+            times.entry(award_no).and_modify(|known| *known = at.min(*known)).or_insert(at);
+        }
+    }
+
     pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
         if receipt.disposition == Disposition::Committed {
             self.bound.insert(agent.clone());
@@ -80,6 +117,21 @@ impl TaskSeen {
     /// Whether an agent was bound to it.
     pub(super) fn has_bound(&self, agent: &AgentId) -> bool {
         self.bound.contains(agent)
+    }
+
+    /// When an award was committed, where somebody was told so at once.
+    pub(super) fn committed_at(&self, award_no: AwardNo) -> Option<Timestamp> {
+        self.committed.get(&award_no).copied()
+    }
+
+    /// From when on an award was committed no longer, as anybody was told: it was lost or called off, or the task had ended.
+    pub(super) fn lost_at(&self, award_no: AwardNo) -> Option<Timestamp> {
+        self.lost.get(&award_no).copied().into_iter().chain(self.ended().map(|(at, _)| at)).min()
+    }
+
+    /// When it ended, and how.
+    pub(super) fn ended(&self) -> Option<(Timestamp, Outcome)> {
+        self.ended
     }
 
     /// Whether an agent has sent this as its result.

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Closing, Disposition, Receipt};
+use schemas::delivery::{Closing, DeliveryEnvelope, Disposition, Receipt};
 use schemas::team::{Floor, TaskStatus, TeamRules, TeamSpec, TeamState, TeamTask};
-use schemas::{Act, AgentId, Digest, MsgId, NegotiationId, Timestamp};
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
 use super::When;
 use super::task::TaskSeen;
 use crate::invariants::{Invariant, Verdict};
 
+mod sub_team;
 mod waiting;
 
+use sub_team::SubTeamOfTask;
 use waiting::WaitingSteps;
 
 /// A call, as far as it makes a team.
@@ -69,8 +71,12 @@ pub(super) struct TeamSeen {
     /// What was sent under each id.
     acts: BTreeMap<(AgentId, MsgId), Act>,
     joined: BTreeSet<AgentId>,
+    /// When somebody was called to it.
+    called_at: Option<Timestamp>,
     /// By step, as each member was told it.
     floors: BTreeMap<u32, BTreeMap<AgentId, Floor>>,
+    /// The time of the record that led to each step.
+    stepped_at: BTreeMap<u32, Timestamp>,
     /// The tasks that each pause names.
     triggers: BTreeMap<(AgentId, MsgId), Vec<u32>>,
     /// By step.
@@ -81,6 +87,8 @@ pub(super) struct TeamSeen {
     left: BTreeMap<AgentId, Timestamp>,
     /// As each was told first.
     closed: BTreeMap<AgentId, Closing>,
+    /// When the end was told, by the message that it was told in reply to: who asks later is told it again.
+    ends: BTreeMap<Option<(AgentId, MsgId)>, Timestamp>,
     /// The texts of every conclusion that anybody was told.
     concluded: BTreeSet<String>,
     /// The texts of every conclusion that anybody sent.
@@ -93,7 +101,16 @@ pub(super) struct TaskFound<'a> {
     /// Whom deliveries in it have not reached.
     pub(super) unreached: &'a BTreeSet<AgentId>,
     /// The sub-teams that worked for it.
-    pub(super) sub_teams: Vec<&'a TeamSeen>,
+    pub(super) sub_teams: Vec<SubTeamFound<'a>>,
+}
+
+/// What is known of a sub-team.
+pub(super) struct SubTeamFound<'a> {
+    /// The award that it worked for.
+    pub(super) award_no: AwardNo,
+    pub(super) team: &'a TeamSeen,
+    /// Whom deliveries in it have not reached.
+    pub(super) unreached: &'a BTreeSet<AgentId>,
 }
 
 /// What is known of a task by its number.
@@ -178,19 +195,28 @@ impl TeamSeen {
         }
     }
 
+    /// Somebody was called.
+    pub(super) fn told_call(&mut self, at: Timestamp) {
+        self.called_at = Some(self.called_at.map_or(at, |known| known.min(at)));
+    }
+
     pub(super) fn told_floor(&mut self, agent: &AgentId, floor: &Floor, at: Timestamp) {
+        self.stepped_at.insert(floor.step, at);
         let told = self.told.entry(agent.clone()).or_insert(("a notice", at));
         told.1 = told.1.max(at);
         self.floors.entry(floor.step).or_default().insert(agent.clone(), floor.clone());
     }
 
-    pub(super) fn told_closed(&mut self, agent: &AgentId, closing: &Closing, at: Timestamp) {
+    pub(super) fn told_closed(&mut self, envelope: &DeliveryEnvelope, agent: &AgentId, closing: &Closing) {
+        let at = envelope.ts.0;
         if let Some(conclusion) = &closing.conclusion {
             self.concluded.insert(conclusion.text.clone());
         }
         if !self.is_one() {
             return;
         }
+        let asked = envelope.in_reply_to.clone().map(|msg_id| (agent.clone(), msg_id));
+        self.ends.entry(asked).and_modify(|known| *known = at.min(*known)).or_insert(at);
         self.closed.entry(agent.clone()).or_insert_with(|| closing.clone());
         if closing.conclusion.is_some() {
             self.told.insert(agent.clone(), ("the conclusion", at));
@@ -251,19 +277,29 @@ impl TeamSeen {
         verdict: &mut Verdict,
     ) {
         let (Some((_, rules)), Some(members)) = (self.call(), self.members()) else { return };
-        for found in (1..=rules.tasks).filter_map(&find) {
-            self.judge_told(id, &members, found.task.told_to(), verdict);
+        let mut ended: BTreeMap<u32, (&TeamTask, Timestamp)> = BTreeMap::new();
+        for (task, at) in self.ended_tasks() {
+            let before = ended.insert(task.task, (task, at));
+            verdict.check(Invariant::OneResult, before.is_none(), || {
+                format!("task {} of {id} ended as {before:?} and as {task:?}", task.task)
+            });
+            self.judge_result(id, task, (when, &find), verdict);
         }
-        let mut ended: BTreeMap<u32, &TeamTask> = BTreeMap::new();
-        for task in self.floors.values().filter_map(|told| told.values().next()).flat_map(|floor| &floor.tasks) {
-            if matches!(task.status, TaskStatus::Done | TaskStatus::Failed) {
-                let before = ended.insert(task.task, task);
-                verdict.check(Invariant::OneResult, before.is_none(), || {
-                    format!("task {} of {id} ended as {before:?} and as {task:?}", task.task)
-                });
-                self.judge_result(id, task, (when, &find), verdict);
+        for (number, found) in (1..=rules.tasks).filter_map(|number| Some((number, find(number)?))) {
+            self.judge_told(id, &members, found.task.told_to(), verdict);
+            for sub_team in &found.sub_teams {
+                let ended = ended.get(&number).copied();
+                SubTeamOfTask { id, number, task: &found, sub_team, ended }.judge(when, verdict);
             }
         }
+    }
+
+    /// The tasks that ended, as steps say, each with the time of the record.
+    fn ended_tasks(&self) -> impl Iterator<Item = (&TeamTask, Timestamp)> {
+        let floors = self.floors.values().filter_map(|told| told.values().next());
+        let tasks = floors.flat_map(|floor| floor.tasks.iter().map(|task| (task, floor.step)));
+        let ended = tasks.filter(|(task, _)| matches!(task.status, TaskStatus::Done | TaskStatus::Failed));
+        ended.filter_map(|(task, step)| Some((task, *self.stepped_at.get(&step)?)))
     }
 
     /// Judges how a task ended against what its owner sent, and what the end of the team says of it.
@@ -289,7 +325,7 @@ impl TeamSeen {
                 let is_bound = seen.has_bound(owner) || when == When::Early || unreached.contains(owner);
                 let result = task.result.as_deref();
                 let is_conclusion =
-                    || sub_teams.iter().any(|team| result.is_some_and(|it| team.has_concluded(it, when)));
+                    || sub_teams.iter().any(|found| result.is_some_and(|it| found.team.has_concluded(it, when)));
                 is_bound && (seen.has_reported(owner, result) || is_conclusion())
             }
             (_, _) => false,
@@ -300,6 +336,13 @@ impl TeamSeen {
     /// Whether it has this conclusion: with messages still under way, nobody may have been told that it has.
     fn has_concluded(&self, text: &str, when: When) -> bool {
         self.concluded.contains(text) || (when == When::Early && self.proposed.contains(text))
+    }
+
+    /// When it ended, as it was told without being asked, or its caller in reply to the call.
+    fn ended_at(&self) -> Option<Timestamp> {
+        let untold = self.ends.get(&None);
+        let called = self.opened.as_ref().and_then(|call| self.ends.get(&Some(call.clone())));
+        untold.into_iter().chain(called).min().copied()
     }
 
     /// Who took a seat, as the first notice says.

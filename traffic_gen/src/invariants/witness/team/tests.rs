@@ -1,9 +1,11 @@
+use std::ops::Range;
+
 use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Digest, Lane};
 use serde_json::{Value, json};
 
 use crate::invariants::{Invariant, Verdict, Witness};
-use schemas::{Act, AgentId, NegotiationId};
+use schemas::{Act, AgentId, AwardNo, NegotiationId};
 
 #[test]
 fn a_team_that_speaks_in_turn_and_concludes_violates_nothing() {
@@ -11,8 +13,11 @@ fn a_team_that_speaks_in_turn_and_concludes_violates_nothing() {
     assert_eq!(verdict.violated(), 0, "{:?}", verdict.examples);
     let task = judged(&story_of_a_task());
     assert_eq!(task.violated(), 0, "{:?}", task.examples);
+    let sub_team = judged(&story_of_a_sub_team());
+    assert_eq!(sub_team.violated(), 0, "{:?}", sub_team.examples);
     let mut verdict = verdict;
     verdict.absorb(task);
+    verdict.absorb(sub_team);
     for invariant in Invariant::ALL.iter().filter(|invariant| invariant.is_of_teams()) {
         assert!(
             verdict.by_name.get(invariant).is_some_and(|tally| tally.checked > 0),
@@ -135,27 +140,135 @@ fn each_fault_of_a_task_trips_its_invariant() {
     assert_eq!(judged(&story_of_a_task()).violated(), 0);
 }
 
+/// A sub-team and its task may end in other ways, as long as they end together. Who asks later is told the end again.
+#[test]
+fn a_sub_team_may_come_to_nothing_and_its_owner_report_by_itself() {
+    let mut orphaned = story_of_a_sub_team();
+    let report = json!({"act": "inform", "kind": "result", "result": "alone"});
+    orphaned[PROPOSED] = in_task(sent("bob", "b5", report));
+    for told in &mut orphaned[SUB_TEAM_CLOSED] {
+        told.payload = json!({"act": "closed", "outcome": "cancelled", "detail": "orphaned", "digest": "0".repeat(64)});
+    }
+    for told in &mut orphaned[TASK_ENDED] {
+        told.payload["tasks"][0]["result"] = json!("alone");
+    }
+    let digest = Digest::of_bytes(b"alone");
+    for told in &mut orphaned[TEAM_CLOSED] {
+        told.payload["tasks"][0]["digest"] = json!(digest);
+    }
+    let mut told_again = story_of_a_sub_team();
+    let closed = told_again[SUB_TEAM_CLOSED.start].clone();
+    told_again.push(Event { reply_to: Some("c9"), second: Some(ENDS_AT + 9), ..closed });
+    // Of a task that goes on without its team, no step tells the end.
+    let mut outlived = story_of_a_sub_team();
+    outlived.drain(TASK_ENDED.start..);
+    for story in [orphaned, told_again, outlived] {
+        let verdict = judged(&story);
+        for invariant in [Invariant::FlowsUp, Invariant::NoOrphan] {
+            let tally = verdict.by_name.get(&invariant).copied().unwrap_or_default();
+            assert!(tally.checked > 0 && tally.violated == 0, "{invariant:?}: {:?}", verdict.examples);
+        }
+    }
+}
+
+#[test]
+fn each_fault_of_a_sub_team_trips_its_invariant() {
+    let changed = |index: usize, change: &dyn Fn(&mut Event)| {
+        let mut story = story_of_a_sub_team();
+        change(&mut story[index]);
+        story
+    };
+    let woken = |pointer: &'static str, value: Value| {
+        let mut story = story_of_a_sub_team();
+        for told in &mut story[TASK_ENDED] {
+            *told.payload.pointer_mut(pointer).unwrap() = value.clone();
+        }
+        story
+    };
+    let without = |range: Range<usize>| {
+        let mut story = story_of_a_sub_team();
+        story.drain(range);
+        story
+    };
+    let plus = |told: Event| {
+        let mut story = story_of_a_sub_team();
+        story.push(told);
+        story
+    };
+    let mut late = story_of_a_sub_team();
+    late[TASK_ENDED].iter_mut().for_each(|told| told.second = Some(ENDS_AT + 1));
+    let mut proposed_only = story_of_a_sub_team();
+    for told in &mut proposed_only[SUB_TEAM_CLOSED] {
+        told.payload = json!({"act": "closed", "outcome": "cancelled", "detail": "orphaned", "digest": "0".repeat(64)});
+    }
+    // The task has failed, and its team is told nothing of it.
+    let mut unheard = without(TASK_ENDED.start..story_of_a_sub_team().len());
+    unheard[TASK_CLOSED].payload["outcome"] = json!("timeout");
+    let mut early = story_of_a_sub_team();
+    early[SUB_TEAM_CALLED].second = Some(0);
+    let cancelled = in_task(told("bob", json!({"act": "cancel", "award_no": 1, "reason": "perform_timeout"})));
+    let failed = json!({"act": "failure", "contractor": "bob", "award_no": 1, "phase": "perform", "code": "broken",
+        "retryable": false});
+    let goes_on = in_sub_team(told("carol", floor(3, 2, "bob", json!({}))));
+    for (name, story, broken) in [
+        ("another result than its words", woken("/tasks/0/result", json!("all")), Invariant::FlowsUp),
+        ("a task that failed", woken("/tasks/0/status", json!("failed")), Invariant::FlowsUp),
+        ("a result in a later record", late, Invariant::FlowsUp),
+        ("a task without an end", without(TASK_CLOSED..story_of_a_sub_team().len()), Invariant::FlowsUp),
+        ("a task that timed out unheard", unheard, Invariant::FlowsUp),
+        ("words it has not concluded as result", proposed_only, Invariant::FlowsUp),
+        ("a call before its award is committed", early, Invariant::NoOrphan),
+        ("an award cancelled before", plus(Event { second: Some(ENDS_AT - 1), ..cancelled }), Invariant::NoOrphan),
+        (
+            "an award that failed before",
+            plus(Event { second: Some(ENDS_AT - 1), ..in_task(told("alice", failed)) }),
+            Invariant::NoOrphan,
+        ),
+        ("it goes on after its end", plus(Event { second: Some(ENDS_AT + 9), ..goes_on }), Invariant::NoOrphan),
+        ("it outlives its task", without(SUB_TEAM_CLOSED), Invariant::NoOrphan),
+        ("its end comes later", changed(TASK_CLOSED, &|told| told.second = Some(ENDS_AT - 1)), Invariant::NoOrphan),
+    ] {
+        let verdict = judged(&story);
+        assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
+    }
+}
+
 /// Something an agent sent or was told.
 #[derive(Clone)]
 struct Event {
     agent: &'static str,
     /// The id of what was sent; absent for what was told.
     sent: Option<&'static str>,
-    /// Whether it is in the task, and not in the team itself.
-    is_in_task: bool,
+    place: Place,
+    /// When it was told; absent: a second after what comes before it.
+    second: Option<usize>,
+    /// What it was told in reply to.
+    reply_to: Option<&'static str>,
     payload: Value,
 }
 
+/// Where in the family something is said.
+#[derive(Clone, Copy)]
+enum Place {
+    Team,
+    Task,
+    SubTeam,
+}
+
 fn sent(agent: &'static str, msg_id: &'static str, payload: Value) -> Event {
-    Event { agent, sent: Some(msg_id), is_in_task: false, payload }
+    Event { sent: Some(msg_id), ..told(agent, payload) }
 }
 
 fn told(agent: &'static str, payload: Value) -> Event {
-    Event { agent, sent: None, is_in_task: false, payload }
+    Event { agent, sent: None, place: Place::Team, second: None, reply_to: None, payload }
 }
 
 fn in_task(event: Event) -> Event {
-    Event { is_in_task: true, ..event }
+    Event { place: Place::Task, ..event }
+}
+
+fn in_sub_team(event: Event) -> Event {
+    Event { place: Place::SubTeam, ..event }
 }
 
 fn floor(step: u32, turn: u32, speaker: &str, more: Value) -> Value {
@@ -262,11 +375,66 @@ fn story_of_a_task() -> Vec<Event> {
     ]
 }
 
+/// Where in [`story_of_a_sub_team`] carol is called to it, bob concludes it, and what follows from that in the same record, with
+/// the end of the team above last.
+const SUB_TEAM_CALLED: usize = 14;
+const PROPOSED: usize = 22;
+const SUB_TEAM_CLOSED: Range<usize> = 23..25;
+const TASK_CLOSED: usize = 25;
+const TASK_ENDED: Range<usize> = 26..28;
+const TEAM_CLOSED: Range<usize> = 30..32;
+const ENDS_AT: usize = 40;
+
+/// As [`story_of_a_task`], but bob calls a sub-team with carol, which does it.
+fn story_of_a_sub_team() -> Vec<Event> {
+    let mut story = story_of_a_task();
+    let after = story.split_off(WOKEN);
+    story.truncate(WOKEN - 2);
+    let of = json!({"task": "alice~team~t1", "award_no": 1});
+    let rules = json!({"lead": "bob", "rules": {}, "depth_left": 0, "of": of});
+    let call = json!({"act": "cfp", "round": 1, "reply_by": "2026-11-20T00:00:30Z", "ends_by": "2026-11-20T00:01:00Z",
+        "policy": "team", "policy_digest": "0".repeat(64), "lots": 1, "team": rules});
+    let members = json!({"members": ["bob", "carol"]});
+    let said = |to, text| told(to, floor(2, 2, "bob", json!({"by": "carol", "said": {"text": text}})));
+    let conclusion = json!({"by": "bob", "offer_id": "o2-0", "text": "done it", "digest": "0".repeat(64), "turn": 2});
+    let closed = json!({"act": "closed", "outcome": "concluded", "digest": "0".repeat(64), "conclusion": conclusion});
+    let below = [
+        sent("bob", "b3", json!({"act": "cfp", "team": {"of": of}})),
+        told("bob", receipt("b3", json!({"invited": 1}))),
+    ];
+    let told_below = [
+        told("carol", call),
+        sent("carol", "c1", json!({"act": "join"})),
+        told("carol", receipt("c1", json!({}))),
+        told("bob", floor(1, 1, "carol", members.clone())),
+        told("carol", floor(1, 1, "carol", members)),
+        said("bob", "so"),
+        sent("carol", "c2", json!({"act": "say", "text": "so"})),
+        told("carol", receipt("c2", json!({"step": 2, "turn": 2}))),
+        sent("bob", "b4", json!({"act": "conclude", "text": "done it"})),
+    ];
+    let ends = [Event { reply_to: Some("b3"), ..told("bob", closed.clone()) }, told("carol", closed)];
+    let end_of_task = in_task(told("bob", json!({"act": "closed", "outcome": "completed", "digest": "0".repeat(64)})));
+    let at_once = |event: Event| Event { second: Some(ENDS_AT), ..event };
+    story.extend(below.into_iter().chain(told_below).map(in_sub_team));
+    story.extend(ends.map(in_sub_team).into_iter().chain([end_of_task]).map(at_once));
+    story.extend(after.into_iter().enumerate().map(|(index, event)| match index {
+        0 | 1 => at_once(event),
+        _ => Event { second: Some(ENDS_AT + index), ..event },
+    }));
+    story
+}
+
 fn judged(story: &[Event]) -> Verdict {
     let mut witness = Witness::default();
     let team = NegotiationId::try_new("alice~team").unwrap();
-    for (index, Event { agent, sent, is_in_task, payload }) in story.iter().enumerate() {
-        let negotiation = if *is_in_task { team.task(1).unwrap() } else { team.clone() };
+    for (index, Event { agent, sent, place, second, reply_to, payload }) in story.iter().enumerate() {
+        let second = second.unwrap_or(index);
+        let negotiation = match place {
+            Place::Team => team.clone(),
+            Place::Task => team.task(1).unwrap(),
+            Place::SubTeam => team.task(1).unwrap().sub_team(AwardNo(1)).unwrap(),
+        };
         let agent = AgentId::try_new(agent).unwrap();
         if let Some(msg_id) = sent {
             let act: Act = serde_json::from_value(payload["act"].clone()).unwrap();
@@ -276,8 +444,8 @@ fn judged(story: &[Event]) -> Verdict {
         }
         let id = DeliveryId::new(Lane(0), [u8::try_from(index).unwrap(); 16]);
         let delivery: Delivery = serde_json::from_value(json!({
-            "envelope": {"msg_id": id, "ts": format!("2026-11-20T00:00:{index:02}Z"), "from": "exchange://llmx",
-                "to": [format!("agent://{agent}")], "negotiation": negotiation},
+            "envelope": {"msg_id": id, "ts": format!("2026-11-20T00:00:{second:02}Z"), "from": "exchange://llmx",
+                "to": [format!("agent://{agent}")], "negotiation": negotiation, "in_reply_to": reply_to},
             "payload": payload,
         }))
         .unwrap();
