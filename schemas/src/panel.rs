@@ -358,18 +358,27 @@ impl PanelAnswer {
     /// JSON together: a JSON pointer into the payload.
     #[must_use]
     pub fn oversized(&self) -> Option<&'static str> {
-        let answer = self.answer.as_ref().map_or(0, json_len);
-        let text = self.text.as_ref().map_or(0, json_len);
-        let reviews = self.reviews.as_ref().map_or(0, json_len);
+        let answer = self.answer.as_ref().map_or(0, |answer| json_len(answer.as_deref()));
+        let text = self.text.as_deref().map_or(0, |text| json_len(Some(text)));
+        // With each the comma, or the bracket, behind it.
+        let listed =
+            |reviews: &Vec<Option<String>>| reviews.iter().map(|one| json_len(one.as_deref()) + 1).sum::<usize>();
+        let reviews = self.reviews.as_ref().map_or(0, |reviews| (listed(reviews) + 1).max("[]".len()));
         let members = [(answer, "/answer"), (text, "/text"), (reviews, "/reviews")];
         let longest = members.into_iter().max_by_key(|(bytes, _)| *bytes);
         longest.filter(|_| answer + text + reviews > ANSWER_BYTES_MAX).map(|(_, pointer)| pointer)
     }
 }
 
-/// Bytes of a text, or of a list of them, as compact JSON, which is its canonical form.
-fn json_len(document: &impl Serialize) -> usize {
-    serde_json::to_string(document).map_or(usize::MAX / 4, |text| text.len())
+/// Bytes of a text, or of `null`, as compact JSON, which is its canonical form.
+fn json_len(text: Option<&str>) -> usize {
+    let Some(text) = text else { return "null".len() };
+    let count = |is_meant: fn(&u8) -> bool| text.as_bytes().iter().filter(|byte| is_meant(byte)).count();
+    let quoted = count(|byte| matches!(byte, b'"' | b'\\'));
+    let named = count(|byte| matches!(byte, 0x08 | b'\t' | b'\n' | 0x0c | b'\r'));
+    let numbered = count(|byte| *byte < 0x20) - named;
+    // `\"`, `\n` and `\u0000` in the place of one byte.
+    "\"\"".len() + text.len() + quoted + named + 5 * numbered
 }
 
 /// A member that is there, `null` included.
@@ -449,6 +458,29 @@ mod tests {
         assert_eq!(said(8189, 0).oversized(), Some("/answer"));
         assert_eq!(said(2000, 1031).oversized(), None);
         assert_eq!(said(2000, 1032).oversized(), Some("/text"));
+    }
+
+    #[test]
+    fn texts_are_measured_as_they_would_be_written() {
+        let letters: String = (0..=0x7f_u8).map(char::from).chain(['\u{80}', 'é', '\u{2028}', '😀']).collect();
+        let texts = letters.chars().map(String::from).chain([String::new(), letters.clone()]);
+        for text in texts {
+            assert_eq!(json_len(Some(&text)), serde_json::to_string(&text).unwrap().len(), "{text:?}");
+        }
+        let review = |letters: usize| Some("r".repeat(letters));
+        // `[` and `]`, a comma between two, and `null` for none.
+        for (reviews, room) in [(vec![], 8190), (vec![None], 8186), (vec![review(3), None, review(0)], 8177)] {
+            let said = |letters| PanelAnswer {
+                text: Some("t".repeat(letters)),
+                reviews: Some(reviews.clone()),
+                ..PanelAnswer::default()
+            };
+            assert_eq!(
+                [said(room - 2), said(room - 1)].map(|said| said.oversized()),
+                [None, Some("/text")],
+                "{reviews:?}"
+            );
+        }
     }
 
     #[test]

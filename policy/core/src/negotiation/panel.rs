@@ -222,7 +222,7 @@ impl ProtocolRules for Panel {
         match action {
             PanelAction::Nothing => {}
             PanelAction::Strike => self.strike(speaker, context),
-            PanelAction::Reply(reply, usage) => self.reply(speaker, *reply, usage, context),
+            PanelAction::Reply(reply, usage) => self.reply(speaker, reply, usage, context),
             PanelAction::Order(chosen, usage) => self.order(speaker, &chosen, usage, context),
             PanelAction::Review(reply, usage) => self.note_review(speaker, *reply, usage, context),
             PanelAction::Leave => self.leave(speaker, context),

@@ -28,22 +28,31 @@ pub struct AnswerTally {
 /// nothing.
 #[must_use]
 pub fn tally(kind: &AnswerKind, answers: &[Option<&AnswerKey>]) -> AnswerTally {
-    let mut supporters = vec![Vec::new(); answers.len()];
-    for (place, answer) in answers.iter().enumerate() {
-        let Some(answer) = answer else { continue };
-        // Agreement is mutual: those before are asked, and told.
-        for (earlier, other) in answers.iter().enumerate().take(place) {
-            if other.is_some_and(|other| agrees(kind, answer, other)) {
-                supporters[earlier].push(place);
-                supporters[place].push(earlier);
-            }
-        }
-        supporters[place].push(place);
-    }
-    AnswerTally { supporters }
+    AnswerTally::of(answers, |(_, one), (_, other)| agrees(kind, one, other))
 }
 
 impl AnswerTally {
+    /// Counts the answers of a round, where somebody else says whether an answer agrees with one before it; each comes with its
+    /// place.
+    pub(crate) fn of(
+        answers: &[Option<&AnswerKey>],
+        agrees: impl Fn((usize, &AnswerKey), (usize, &AnswerKey)) -> bool,
+    ) -> Self {
+        let mut supporters = vec![Vec::new(); answers.len()];
+        for (place, answer) in answers.iter().enumerate() {
+            let Some(answer) = answer else { continue };
+            // Agreement is mutual: those before are asked, and told.
+            for (earlier, other) in answers.iter().enumerate().take(place) {
+                if other.is_some_and(|other| agrees((place, answer), (earlier, other))) {
+                    supporters[earlier].push(place);
+                    supporters[place].push(earlier);
+                }
+            }
+            supporters[place].push(place);
+        }
+        Self { supporters }
+    }
+
     /// The answers that agree with this one, itself among them, ascending; none where there is no answer.
     #[must_use]
     pub fn supporters(&self, answer: usize) -> &[usize] {

@@ -7,7 +7,9 @@ mod json;
 mod math;
 mod number;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use schemas::panel::{AnswerKind, ElementKind};
 use serde_json::Value;
@@ -23,9 +25,9 @@ pub const ELEMENTS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerKey {
     /// Equal texts agree.
-    Text(String),
+    Text(Arc<str>),
     /// Compared by BLEU.
-    Tokens(Tokens),
+    Tokens(Box<Tokens>),
 }
 
 impl AnswerKey {
@@ -66,16 +68,16 @@ pub enum BadAnswer {
 /// # Errors
 /// [`BadAnswer`] when the text is no answer of the kind.
 pub fn key(kind: &AnswerKind, text: &str) -> Result<AnswerKey, BadAnswer> {
-    match kind {
-        AnswerKind::Exact { ignore_case } => Ok(exact(text, *ignore_case)),
-        AnswerKind::Choice { options } => choice(text, options).map(str::to_owned),
-        AnswerKind::Number => number::key(text),
-        AnswerKind::Math => Ok(math::key(text)),
-        AnswerKind::Set { of, separator } => set(text, *of, separator),
-        AnswerKind::Json => json::key(text),
-        AnswerKind::Bleu { .. } => return Tokens::try_new(text).map(AnswerKey::Tokens),
-    }
-    .map(AnswerKey::Text)
+    let key: Cow<'_, str> = match kind {
+        AnswerKind::Exact { ignore_case } => exact(text, *ignore_case),
+        AnswerKind::Choice { options } => choice(text, options)?.into(),
+        AnswerKind::Number => number::key(text)?.into(),
+        AnswerKind::Math => math::key(text).into(),
+        AnswerKind::Set { of, separator } => set(text, *of, separator)?.into(),
+        AnswerKind::Json => json::key(text)?.into(),
+        AnswerKind::Bleu { .. } => return Ok(AnswerKey::Tokens(Box::new(Tokens::try_new(text)?))),
+    };
+    Ok(AnswerKey::Text(Arc::from(key)))
 }
 
 /// Whether two answers of a kind are the same one. What stands in for "no answer" agrees with nothing: it has no key.
@@ -89,11 +91,29 @@ pub fn agrees(kind: &AnswerKind, one: &AnswerKey, other: &AnswerKey) -> bool {
     }
 }
 
-/// Without white space around it, one blank for each run of it.
-fn exact(text: &str, ignore_case: bool) -> String {
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let text = words.join(" ");
-    if ignore_case { text.to_ascii_lowercase() } else { text }
+/// Without white space around it, one blank for each run of it. Most texts are so already, and are not copied.
+fn exact(text: &str, ignore_case: bool) -> Cow<'_, str> {
+    let text = if is_evenly_spaced(text.as_bytes()) {
+        Cow::Borrowed(text)
+    } else {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        Cow::Owned(words.join(" "))
+    };
+    if ignore_case && text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(text.to_ascii_lowercase())
+    } else {
+        text
+    }
+}
+
+/// Whether the only white space is single blanks, none of them first or last.
+fn is_evenly_spaced(text: &[u8]) -> bool {
+    // Without a way out of the loops, several bytes are compared at once.
+    let is_other = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\x0c' | b'\r');
+    let has_other = text.iter().fold(false, |found, byte| found | is_other(byte));
+    let pairs = text.iter().zip(text.get(1..).unwrap_or_default());
+    let has_run = pairs.fold(false, |found, (one, next)| found | (*one == b' ' && *next == b' '));
+    !has_other && !has_run && text.first() != Some(&b' ') && text.last() != Some(&b' ')
 }
 
 /// The option that is equal to it, else the first that is but for a pair of parentheses.
@@ -118,7 +138,7 @@ fn set(text: &str, of: ElementKind, separator: &str) -> Result<String, BadAnswer
             return Err(BadAnswer::Elements);
         }
         elements.insert(match of {
-            ElementKind::Exact => exact(part, false),
+            ElementKind::Exact => exact(part, false).into_owned(),
             ElementKind::Number => number::key(part)?,
         });
     }
@@ -138,6 +158,27 @@ mod tests {
         let any_case = AnswerKind::Exact { ignore_case: true };
         assert_eq!(text(&any_case, "Straße É"), "straße É");
         assert_eq!(text(&any_case, ""), "");
+    }
+
+    #[test]
+    fn a_text_whose_white_space_is_single_blanks_within_is_its_own_key() {
+        for plain in ["", "a", "a b", "a b c", "a\u{b}b", "a\u{a0}\u{a0}b", "É é"] {
+            assert!(matches!(exact(plain, false), Cow::Borrowed(same) if same == plain), "{plain:?}");
+        }
+        for (spaced, plain) in [
+            (" ", ""),
+            (" a", "a"),
+            ("a ", "a"),
+            ("a  b", "a b"),
+            ("a\tb", "a b"),
+            ("a\n", "a"),
+            ("a\u{c}b", "a b"),
+            ("\r", ""),
+        ] {
+            assert_eq!(exact(spaced, false), plain, "{spaced:?}");
+        }
+        assert!(matches!(exact("a b", true), Cow::Borrowed(_)));
+        assert_eq!(exact("a B", true), "a b");
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) fn of(panel: &Panel, deciding: usize, outcome: Outcome, stopped: Stop
         outcome,
         stopped,
         answer: answer.as_str().into(),
-        key: if let AnswerKey::Text(text) = key { Some(text) } else { None },
+        key: if let AnswerKey::Text(text) = key { Some(text.to_string()) } else { None },
         agreed: count(supporters.len()),
         of: count(of),
         round: count(deciding + 1),

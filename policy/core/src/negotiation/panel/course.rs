@@ -23,6 +23,8 @@ impl Panel {
     pub(super) fn begin_round(&mut self, mut members: Vec<MemberIndex>, of: usize, context: &mut InputContext<'_>) {
         let number = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX).saturating_add(1);
         members.sort_by_cached_key(|place| asking(&self.header.id, self.called_at, number, self.agent(*place)));
+        // Most panels end within three rounds, and a vector's first growth is to four.
+        self.rounds.reserve_exact(1);
         self.rounds.push(PanelRound::new(number, of, members));
         self.enter(Phase::Asking, context);
         self.ask_wave(context);
@@ -30,18 +32,18 @@ impl Panel {
 
     /// Asks the next wave of the round. Nobody, once all have been asked.
     fn ask_wave(&mut self, context: &mut InputContext<'_>) {
-        let has_left: Vec<bool> = self.members.iter().map(|member| member.has_left).collect();
-        let (asking, kind) = (self.rules.asking, self.rules.answer.clone());
-        let is_gone = |place: MemberIndex| has_left.get(usize::from(place)).copied().unwrap_or(true);
-        let wave = self.round_mut().next_wave(asking, &kind, is_gone);
+        let Self { members, rounds, rules, .. } = self;
+        let is_gone = |place: MemberIndex| members.get(usize::from(place)).is_none_or(|member| member.has_left);
+        let next = rounds.last_mut().map(|round| round.next_wave(rules.asking, &rules.answer, is_gone));
+        let wave = next.unwrap_or_default();
         let answer_by = context.clock.plus_ms(self.rules.answer_ms).min(self.header.ends_by);
         self.note_asked(AskKind::Answer, wave.len(), context);
+        self.round_mut().asked.reserve_exact(wave.len());
         for deliver in asks::to_seats(self, &wave, answer_by, context) {
             let Some(member) = self.place_of(&deliver.to) else { continue };
             self.calls.answers = self.calls.answers.saturating_add(1);
             self.members[usize::from(member)].was_asked = true;
-            let asked = AskedSeat { member, ask: deliver.id, answer_by, is_waited: true, reply: None };
-            self.round_mut().asked.push(asked);
+            self.round_mut().asked.push(AskedSeat::new(member, deliver.id, answer_by));
             context.deliver(deliver);
         }
     }
@@ -270,13 +272,13 @@ impl Panel {
     pub(super) fn reply(
         &mut self,
         place: MemberIndex,
-        reply: SeatReply,
+        reply: Box<SeatReply>,
         usage: Option<Usage>,
         context: &mut InputContext<'_>,
     ) {
         self.note_answered(place, usage);
-        if let Some(asked) = self.round_mut().asked_mut(place) {
-            (asked.reply, asked.is_waited) = (Some(reply), false);
+        if let Some(round) = self.rounds.last_mut() {
+            round.note_reply(place, reply, &self.rules.answer);
         }
         self.advance(context);
     }

@@ -84,7 +84,7 @@ pub(super) fn ending(
         outcome,
         stopped,
         answer: first.answer.clone()?,
-        key: if let AnswerKey::Text(text) = &*key { Some(text.clone()) } else { None },
+        key: if let AnswerKey::Text(text) = &*key { Some(text.to_string()) } else { None },
         agreed: u32::try_from(result.supporters.len()).unwrap_or(u32::MAX),
         of: u32::try_from(result.of).unwrap_or(u32::MAX),
         round: round.number,

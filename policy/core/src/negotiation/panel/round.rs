@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use schemas::ids::Position;
-use schemas::panel::{AnswerKind, Asking};
+use schemas::panel::{AnswerKind, Asking, SEATS_MAX};
 use schemas::{DeliveryId, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::panel::count::{AnswerTally, consensus, quorum, tally};
-use crate::panel::key::{AnswerKey, key};
+use crate::panel::count::{AnswerTally, consensus, quorum};
+use crate::panel::key::{AnswerKey, agrees, key};
 
 /// A member of a panel by its place among all who take part. [`super::MEMBERS_MAX`] fit.
 pub(crate) type MemberIndex = u8;
@@ -40,7 +40,41 @@ pub(super) struct AskedSeat {
     pub(super) answer_by: Timestamp,
     /// Whether the wave goes on until it replies, leaves or runs out of time.
     pub(super) is_waited: bool,
-    pub(super) reply: Option<SeatReply>,
+    pub(super) reply: Option<Box<SeatReply>>,
+    /// With which of the others' answers its own was compared when it came; with none after a restart.
+    #[serde(skip)]
+    compared: Compared,
+}
+
+/// Those whose answers an answer was compared with, by their numbers in [`PanelRound::asked`]: a bit for each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Compared {
+    with: u32,
+    /// Of those, the ones it agrees with.
+    agreeing: u32,
+}
+
+const _: () = assert!(SEATS_MAX <= u32::BITS as usize);
+
+impl Compared {
+    fn note(&mut self, other: usize, is_agreeing: bool) {
+        let bit = u32::try_from(other).ok().and_then(|other| 1_u32.checked_shl(other)).unwrap_or_default();
+        self.with |= bit;
+        self.agreeing = if is_agreeing { self.agreeing | bit } else { self.agreeing & !bit };
+    }
+
+    /// Whether it agrees with the other; absent where they were not compared.
+    fn agrees(self, other: usize) -> Option<bool> {
+        let bit = u32::try_from(other).ok().and_then(|other| 1_u32.checked_shl(other))?;
+        (self.with & bit != 0).then_some(self.agreeing & bit != 0)
+    }
+}
+
+impl AskedSeat {
+    /// A seat that is waited for.
+    pub(super) fn new(member: MemberIndex, ask: DeliveryId, answer_by: Timestamp) -> Self {
+        Self { member, ask, answer_by, is_waited: true, reply: None, compared: Compared::default() }
+    }
 }
 
 /// What a seat replied.
@@ -50,7 +84,7 @@ pub(crate) struct SeatReply {
     pub(super) answer: Option<Arc<str>>,
     /// Kept until the next round has closed.
     pub(super) text: Option<Arc<str>>,
-    /// The key of the answer; computed again after a restart.
+    /// The key of the answer, which shares its text where the two are equal; computed again after a restart.
     #[serde(skip)]
     key: Option<AnswerKey>,
     /// Digest of the key.
@@ -68,13 +102,23 @@ pub(crate) struct GivenRating {
 
 impl SeatReply {
     pub(super) fn new(opinion: Option<(&str, AnswerKey)>, text: Option<&str>, ratings: Vec<GivenRating>) -> Self {
-        let (answer, key) = opinion.unzip();
+        let answer = |(answer, key): &(&str, AnswerKey)| match key {
+            AnswerKey::Text(key) if **key == **answer => Arc::clone(key),
+            AnswerKey::Text(_) | AnswerKey::Tokens(_) => Arc::from(*answer),
+        };
         Self {
-            answer: answer.map(Arc::from),
+            answer: opinion.as_ref().map(answer),
             text: text.map(Arc::from),
-            key_digest: key.as_ref().map(|key| Digest::of_bytes(key.text().as_bytes())),
-            key,
+            key_digest: opinion.as_ref().map(|(_, key)| Digest::of_bytes(key.text().as_bytes())),
+            key: opinion.map(|(_, key)| key),
             ratings,
+        }
+    }
+
+    /// Computes the key again after a restart.
+    fn recall(&mut self, kind: &AnswerKind) {
+        if let (None, Some(answer)) = (&self.key, &self.answer) {
+            self.key = key(kind, answer).ok();
         }
     }
 
@@ -101,14 +145,33 @@ impl PanelRound {
         self.asked.iter_mut().find(|asked| asked.member == member)
     }
 
+    /// A member replies. Its answer is compared with those there are, each pair once: texts compared by BLEU take long, and who
+    /// replies last would pay for all of them (docs/spec/panel-answers.md#pa-9).
+    pub(super) fn note_reply(&mut self, member: MemberIndex, mut reply: Box<SeatReply>, kind: &AnswerKind) {
+        let Some(number) = self.asked.iter().position(|asked| asked.member == member) else { return };
+        let mut compared = Compared::default();
+        reply.recall(kind);
+        for (other, asked) in self.asked.iter_mut().enumerate().filter(|(other, _)| *other != number) {
+            let Some(theirs) = &mut asked.reply else { continue };
+            theirs.recall(kind);
+            let (Some(one), Some(another)) = (&reply.key, &theirs.key) else { continue };
+            let is_agreeing = agrees(kind, one, another);
+            compared.note(other, is_agreeing);
+            asked.compared.note(number, is_agreeing);
+        }
+        if let Some(asked) = self.asked.get_mut(number) {
+            (asked.reply, asked.is_waited, asked.compared) = (Some(reply), false, compared);
+        }
+    }
+
     /// Those that replied, in the order of asking.
     pub(super) fn replies(&self) -> impl Iterator<Item = (MemberIndex, &SeatReply)> {
-        self.asked.iter().filter_map(|asked| Some((asked.member, asked.reply.as_ref()?)))
+        self.asked.iter().filter_map(|asked| Some((asked.member, asked.reply.as_deref()?)))
     }
 
     /// The reply of a member.
     pub(super) fn reply_of(&self, member: MemberIndex) -> Option<&SeatReply> {
-        self.asked(member)?.reply.as_ref()
+        self.asked(member)?.reply.as_deref()
     }
 
     /// Whether somebody has given an answer that can still decide.
@@ -135,7 +198,10 @@ impl PanelRound {
             .map(|asked| Some(asked).filter(reply).and_then(|asked| asked.reply.as_ref()?.key(kind)))
             .collect();
         let keys: Vec<Option<&AnswerKey>> = keys.iter().map(Option::as_deref).collect();
-        tally(kind, &keys)
+        let known = |one: usize, other: usize| self.asked.get(one)?.compared.agrees(other);
+        AnswerTally::of(&keys, |(one, key), (other, theirs)| {
+            known(one, other).unwrap_or_else(|| agrees(kind, key, theirs))
+        })
     }
 
     /// Whether so far more than two thirds of its members have given one answer.
@@ -243,9 +309,51 @@ mod tests {
         assert_eq!(all.next_wave(Asking::All, &KIND, |_| false), [3, 1, 0, 2]);
     }
 
+    #[test]
+    fn what_was_compared_as_it_came_counts_like_what_is_compared_at_the_end() {
+        let kind = AnswerKind::Bleu { at_least_permille: 850 };
+        let words: Vec<String> = (0..60).map(|word| format!("w{word}")).collect();
+        // Each is alike with its neighbours only; the last has no opinion.
+        let mut texts: Vec<Option<String>> =
+            [&words[..56], &words[..50], &words[..44]].map(|words| Some(words.join(" "))).into();
+        texts.push(None);
+        let reply = |text: &Option<String>| {
+            let opinion = text.as_deref().map(|text| (text, key(&kind, text).unwrap()));
+            Box::new(SeatReply::new(opinion, None, Vec::new()))
+        };
+        for order in [[0, 1, 2, 3], [3, 2, 0, 1], [1, 3, 2, 0]] {
+            let mut round = PanelRound::new(1, 4, (0..4).collect());
+            let ask = |member| AskedSeat::new(member, DeliveryId::new(Lane(0), [member; 16]), Timestamp(0));
+            round.asked = (0..4).map(ask).collect();
+            for number in order {
+                round.note_reply(number, reply(&texts[usize::from(number)]), &kind);
+            }
+            let compared = |one: usize| [0, 1, 2, 3].map(|other| round.asked[one].compared.agrees(other));
+            assert_eq!(compared(0), [None, Some(true), Some(false), None], "{order:?}");
+            assert_eq!(compared(1), [Some(true), None, Some(true), None], "{order:?}");
+            assert_eq!(compared(3), [None; 4], "{order:?}");
+            let restored: PanelRound = serde_json::from_str(&serde_json::to_string(&round).unwrap()).unwrap();
+            assert_eq!(restored.asked[0].compared.agrees(1), None);
+            assert_eq!(round.tally(&kind, |_| true), restored.tally(&kind, |_| true));
+            assert_eq!(round.tally(&kind, |member| member != 1), restored.tally(&kind, |member| member != 1));
+            assert_eq!(round.tally(&kind, |_| true).most(), 3);
+        }
+    }
+
+    #[test]
+    fn a_reply_after_a_restart_is_compared_with_those_before_it() {
+        let mut round = PanelRound::new(1, 3, (0..3).collect());
+        round.asked = vec![asked(0, "a"), asked(1, "b"), asked(2, "c")];
+        let mut restored: PanelRound = serde_json::from_str(&serde_json::to_string(&round).unwrap()).unwrap();
+        let again = SeatReply::new(Some(("b", key(&KIND, "b").unwrap())), None, Vec::new());
+        restored.note_reply(2, Box::new(again), &KIND);
+        assert_eq!([0, 1].map(|other| restored.asked[2].compared.agrees(other)), [Some(false), Some(true)]);
+        assert_eq!(restored.tally(&KIND, |_| true).supporters(1), [1, 2]);
+    }
+
     fn asked(member: MemberIndex, answer: &str) -> AskedSeat {
         let reply = SeatReply::new(Some((answer, key(&KIND, answer).unwrap())), None, Vec::new());
         let ask = DeliveryId::new(Lane(0), [member; 16]);
-        AskedSeat { member, ask, answer_by: Timestamp(0), is_waited: false, reply: Some(reply) }
+        AskedSeat { is_waited: false, reply: Some(Box::new(reply)), ..AskedSeat::new(member, ask, Timestamp(0)) }
     }
 }
