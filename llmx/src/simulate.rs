@@ -114,6 +114,10 @@ fn print_report(report: &Report) {
         "{} safety and {} liveness runs: {} records folded, {} deliveries received",
         report.safety, report.liveness, report.records, report.deliveries
     ));
+    let share = |(protocol, received): (&&str, &u64)| {
+        format!("{protocol} {:.1} %", *received as f64 * 100.0 / report.deliveries.max(1) as f64)
+    };
+    print(report.deliveries_by_protocol.iter().map(share).collect::<Vec<_>>().join(", "));
     print("\ninvariant              checked   violated");
     for invariant in Invariant::ALL {
         let tally = report.invariants.get(invariant.as_str()).copied().unwrap_or_default();

@@ -235,6 +235,8 @@ pub enum Point {
     ConclusionRaisedTwice,
     /// A sub-team ended because its award was committed no longer.
     SubTeamOrphaned,
+    /// So did the sub-team of one of its tasks.
+    SubTeamOrphanedTwice,
     /// A sub-team came to nothing while its owner was bound still.
     SubTeamInVain,
     /// An owner reported by itself while its sub-team was open.

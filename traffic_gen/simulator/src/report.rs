@@ -3,6 +3,7 @@
 //! A batch is the same however many threads share it: runs are numbered, every run's seed follows from its number, and the
 //! violation reported is that of the lowest number.
 
+mod shares;
 mod story;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Noted, Options, Trace, check, run};
+use super::{Options, check, run};
 use traffic_gen::invariants::{Invariant, Tally, Verdict};
 
 pub use story::story;
@@ -73,6 +74,8 @@ pub struct Report {
     pub records: u64,
     /// Deliveries that agents received.
     pub deliveries: u64,
+    /// The same by protocol.
+    pub deliveries_by_protocol: BTreeMap<&'static str, u64>,
     /// Checks and violations by invariant.
     pub invariants: BTreeMap<&'static str, Tally>,
     /// How often each rare path was taken.
@@ -197,7 +200,7 @@ struct Judged {
     panics: Vec<String>,
     sometimes: BTreeMap<&'static str, u64>,
     records: u64,
-    deliveries: u64,
+    deliveries: BTreeMap<&'static str, u64>,
 }
 
 /// Runs and judges one seed. A panic of the simulated exchange or of the judges is a violation like any other.
@@ -207,7 +210,7 @@ fn judge(seed: u64, options: &Options) -> Judged {
         let verdict = check(&trace);
         Judged {
             records: trace.records.len() as u64,
-            deliveries: deliveries(&trace),
+            deliveries: shares::deliveries_by_protocol(&trace),
             panics: trace.panics,
             sometimes: trace.sometimes,
             verdict,
@@ -221,7 +224,7 @@ fn judge(seed: u64, options: &Options) -> Judged {
             panics: vec![text.to_owned()],
             sometimes: BTreeMap::new(),
             records: 0,
-            deliveries: 0,
+            deliveries: BTreeMap::new(),
         }
     })
 }
@@ -244,17 +247,12 @@ impl Judged {
     }
 }
 
-fn deliveries(trace: &Trace) -> u64 {
-    let entries = trace.journals.values().flatten();
-    entries.filter(|entry| matches!(entry.kind, Noted::Received { .. })).count() as u64
-}
-
 #[derive(Default)]
 struct Sum {
     safety: u64,
     liveness: u64,
     records: u64,
-    deliveries: u64,
+    deliveries: BTreeMap<&'static str, u64>,
     violated: u64,
     verdict: Verdict,
     sometimes: BTreeMap<&'static str, u64>,
@@ -266,7 +264,9 @@ impl Sum {
     fn add(&mut self, number: u64, seed: u64, options: Options, judged: Judged) {
         *if options.liveness { &mut self.liveness } else { &mut self.safety } += 1;
         self.records += judged.records;
-        self.deliveries += judged.deliveries;
+        for (protocol, received) in &judged.deliveries {
+            *self.deliveries.entry(protocol).or_default() += received;
+        }
         if !judged.is_fine() {
             self.violated += 1;
             self.violations.insert(number, judged.violation(seed, options));
@@ -293,7 +293,8 @@ impl Sum {
             elapsed_s,
             runs_per_s: (self.safety + self.liveness) as f64 / elapsed_s.max(f64::EPSILON),
             records: self.records,
-            deliveries: self.deliveries,
+            deliveries: self.deliveries.values().sum(),
+            deliveries_by_protocol: self.deliveries,
             never_checked: Invariant::ALL
                 .iter()
                 .filter(|invariant| tally(invariant).checked == 0)

@@ -27,6 +27,12 @@ const ASSIGNED_MAX: usize = 4;
 const NESTED_ASSIGNED_MAX: usize = 2;
 /// First acts that share out tasks where sub-teams may be formed, in per mille.
 const NESTED_ASSIGNS: u32 = 850;
+/// Tasks that name an owner, in per mille.
+const OWNED: u32 = 500;
+/// Tasks that do where sub-teams may be formed, in per mille: those begin sooner.
+const NESTED_OWNED: u32 = 750;
+/// Leads that leave a team which goes on without them, in per mille of the notices they are told.
+const LEAD_LEAVES: u32 = 25;
 /// What texts are made of: few words, so that some are nearly alike.
 const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "river", "bridge", "late"];
 
@@ -123,7 +129,8 @@ impl SimulatedMember {
             self.note_floor(delivery, floor);
         }
         let window_ms = floor.act_by.map_or(200, |by| (by.0.since_us(delivery.envelope.ts.0) / 1000).max(1));
-        if context.errs(AgentFault::Leave) {
+        let is_followed = self.members.len() > 2 && self.members.first() == Some(&context.id);
+        if context.errs(AgentFault::Leave) || (is_followed && context.happens(LEAD_LEAVES)) {
             let after_ms = context.draw(0..200);
             context.reply(after_ms, delivery, Payload::End(Reasoned::default()));
         }
@@ -245,7 +252,7 @@ impl SimulatedMember {
     }
 
     fn task(&self, context: &mut AgentContext) -> AssignedTask {
-        let owner = self.any_member(context, 500);
+        let owner = self.any_member(context, if self.depth_left > 0 { NESTED_OWNED } else { OWNED });
         let requires = match context.draw(0..20) {
             _ if owner.is_some() => Vec::new(),
             0 => vec![capability("wings")],
@@ -283,9 +290,10 @@ impl SimulatedMember {
         triggers.into_iter().collect()
     }
 
-    /// Calls a task off, its own or another's; or calls a sub-team for one that is another's, mostly.
+    /// Calls a task off, its own or another's; or calls a sub-team for one that is another's, mostly; or gives its own up.
     fn meddle(&self, context: &mut AgentContext, delivery: &Delivery) {
         self.usurp(context, delivery);
+        self.give_up(context, delivery);
         let Some(task) = self.open.last().filter(|_| context.errs(AgentFault::Cancel)) else { return };
         let Some(task) = delivery.envelope.negotiation.task(*task) else { return };
         let after_ms = context.draw(0..300);

@@ -12,6 +12,7 @@ fn a_batch_shows_the_same_on_one_thread_and_on_three() {
     assert_eq!(checked(&one), checked(&three));
     assert_eq!(one.sometimes, three.sometimes);
     assert_eq!((one.records, one.deliveries), (three.records, three.deliveries));
+    assert_eq!(one.deliveries_by_protocol, three.deliveries_by_protocol);
 }
 
 #[test]
@@ -37,12 +38,23 @@ fn a_panic_is_a_violation_and_names_its_seed() {
         panics: vec!["index out of bounds".to_owned()],
         sometimes: BTreeMap::new(),
         records: 0,
-        deliveries: 0,
+        deliveries: BTreeMap::new(),
     };
     assert!(!judged.is_fine());
     let violation = judged.violation(42, Options { liveness: true });
     assert_eq!(violation.invariants, [PANIC]);
     assert_eq!(violation.repeat, "llmx simulate --seed 42 --liveness 1");
+}
+
+/// The goal for teams is a fifth of what agents are told, and for panels likewise.
+#[test]
+fn teams_and_panels_are_each_a_fifth_of_the_work_at_least() {
+    let report = Batch { base: 1, safety: 60, liveness: 0, threads: 2, keep_going: true }.simulate(|| false, |_| {});
+    assert_eq!(report.deliveries_by_protocol.values().sum::<u64>(), report.deliveries);
+    for protocol in ["team", "panel"] {
+        let share = report.deliveries_by_protocol.get(protocol).copied().unwrap_or(0);
+        assert!(share * 5 >= report.deliveries, "{protocol}: {share} of {}", report.deliveries);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{CONTRACTORS, agent};
 use crate::{PanelPlan, Scenario};
 
 /// Panels one initiator calls to, at most.
-const PANELS_MAX: u32 = 4;
+const PANELS_MAX: u32 = 8;
 /// Seats of a panel, at most.
 const SEATS_MAX: usize = 5;
 /// Reviewers of a panel, at most.

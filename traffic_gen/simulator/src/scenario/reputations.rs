@@ -1,5 +1,7 @@
 //! Policies of a run that weigh what panels have shown: of contract nets, and of the seats of teams.
 
+use std::collections::BTreeSet;
+
 use policy_core::preset;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +24,10 @@ const WEIGHED_PPM_MAX: i64 = 2_000_000;
 /// other runs stay as they are.
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-    for policy in &mut scenario.policies {
+    // Tasks are called by the exchange, under none of these: a call to a team that names one is refused.
+    let of_nets: BTreeSet<String> =
+        scenario.agents.iter().flat_map(|plan| &plan.calls).map(|call| call.policy.clone()).collect();
+    for policy in scenario.policies.iter_mut().filter(|policy| of_nets.contains(policy.name())) {
         if rng.random_range(0..OF_NETS_ONE_IN) == 0 {
             weigh(rng, policy);
         }

@@ -10,7 +10,7 @@ use super::{CONTRACTORS, agent, policies};
 use crate::{Scenario, TeamPlan};
 
 /// Teams one initiator calls, at most.
-const TEAMS_MAX: u32 = 4;
+const TEAMS_MAX: u32 = 3;
 /// Teams with time and levels for sub-teams below them: one in so many.
 const NESTED_ONE_IN: u32 = 2;
 /// Those it invites to one, at most.
@@ -57,7 +57,7 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
 
 /// Levels for sub-teams, and the time that they take.
 fn nest(rng: &mut ChaCha8Rng, rules: &mut TeamRules) {
-    rules.depth = rng.random_range(1..=4);
+    rules.depth = [1, 2, 2, 3, 4][rng.random_range(0..5)];
     rules.turns += 3;
     rules.tasks = rules.tasks.max(3);
     rules.members.min = 2;
@@ -74,7 +74,7 @@ pub(crate) fn rules_below(rng: &mut ChaCha8Rng, join_within_ms: u64) -> TeamRule
         turns: rng.random_range(1..6),
         speak_ms,
         ends_within_ms: join_within_ms + SPEAK_TIMES_MIN * speak_ms + rng.random_range(1000..6000),
-        depth: rng.random_range(0..=3),
+        depth: rng.random_range(1..=3),
         tasks: rng.random_range(2..=4),
         task_policy: NESTED_TASK_POLICY.to_owned(),
         ..rules(rng, join_within_ms)

@@ -22,6 +22,8 @@ const CALLED: u32 = 750;
 const CALLED_IN_VAIN: u32 = 30;
 /// Calls for tasks of others, in per mille of the notices that a member is told.
 const USURPED: u32 = 15;
+/// Leads of sub-teams of which a task is open that give up the award they work for, in per mille of the notices they are told.
+const GIVEN_UP: u32 = 80;
 /// Members of the team above that are invited, at most.
 const INVITED_MAX: usize = 3;
 /// Sub-teams to which somebody else is invited as well, in per mille.
@@ -63,11 +65,7 @@ fn go_away(context: &mut AgentContext, task: &NegotiationId, team: &NegotiationI
     let reasoned = Reasoned::default();
     match context.draw(0..20) {
         0 => contractor::perform(context, task),
-        1..3 => {
-            let result = Some("by myself".to_owned());
-            let report = Inform { kind: InformKind::Result, result, routine: None };
-            context.say(after_ms, Draft::new(task, Payload::Inform(report)));
-        }
+        1..3 => report_alone(context, after_ms, task),
         3 => {
             context.reached(Point::OwnerKilled);
             context.plan(after_ms, Job::Crash);
@@ -75,13 +73,21 @@ fn go_away(context: &mut AgentContext, task: &NegotiationId, team: &NegotiationI
         4 => context.say(after_ms, Draft::new(sub_team, Payload::Cancel(reasoned))),
         5 | 8 => context.say(after_ms, Draft::new(sub_team, Payload::End(reasoned))),
         6 => context.say(after_ms, Draft::new(team, Payload::End(reasoned))),
-        7 => {
-            let failure =
-                Failure { phase: FailurePhase::Perform, code: "broken".to_owned(), retryable: false, penalty: None };
-            context.say(after_ms, Draft::new(task, Payload::Failure(failure)));
-        }
+        7 => fail(context, after_ms, task),
         _ => {}
     }
+}
+
+fn report_alone(context: &mut AgentContext, after_ms: u64, task: &NegotiationId) {
+    let result = Some("by myself".to_owned());
+    let report = Inform { kind: InformKind::Result, result, routine: None };
+    context.say(after_ms, Draft::new(task, Payload::Inform(report)));
+}
+
+fn fail(context: &mut AgentContext, after_ms: u64, task: &NegotiationId) {
+    let (phase, code) = (FailurePhase::Perform, "broken".to_owned());
+    let failure = Failure { phase, code, retryable: false, penalty: None };
+    context.say(after_ms, Draft::new(task, Payload::Failure(failure)));
 }
 
 /// An owner whose sub-team was refused, or came to nothing, works alone.
@@ -125,6 +131,24 @@ impl SimulatedMember {
         };
         let to = invited.into_iter().map(Address::Agent).collect();
         Some((Draft { to, ..Draft::new(&id, Payload::Cfp(cfp)) }, depth))
+    }
+
+    /// Gives up the award that its sub-team works for, while one of the sub-team's tasks may have a sub-team of its own.
+    pub(super) fn give_up(&self, context: &mut AgentContext, delivery: &Delivery) {
+        let sub_team = &delivery.envelope.negotiation;
+        let FamilyPlace::SubTeam { .. } = sub_team.place() else { return };
+        let Some((task, team)) = sub_team.parent().and_then(|task| Some((task.clone(), task.parent()?))) else {
+            return;
+        };
+        if !self.is_caller || self.open.is_empty() || self.depth_left == 0 || !context.happens(GIVEN_UP) {
+            return;
+        }
+        let after_ms = context.draw(200..800);
+        match context.draw(0..3) {
+            0 => report_alone(context, after_ms, &task),
+            1 => fail(context, after_ms, &task),
+            _ => context.say(after_ms, Draft::new(&team, Payload::End(Reasoned::default()))),
+        }
     }
 
     /// Calls a sub-team for a task that is another's, or was never awarded.
@@ -197,5 +221,8 @@ fn count_pair(
     let is_next = matches!(upper.place(), FamilyPlace::SubTeam { .. }) && task.parent().as_ref() == Some(upper);
     if is_next && (above.outcome, below.outcome) == (Outcome::Concluded, Outcome::Concluded) {
         context.reached(Point::ConclusionRaisedTwice);
+    }
+    if is_next && above.is_orphaned && below.is_orphaned && above.at == below.at {
+        context.reached(Point::SubTeamOrphanedTwice);
     }
 }
