@@ -182,6 +182,8 @@ fn a_sub_team_is_called_by_the_contractor_of_a_committed_award_once() {
     gathering.go_to(ROOT).confirm(35, 3, "bob");
     gathering.result(36, 3, "bob");
     assert_eq!(call(&mut gathering, "bob", "alice~job~t3", 1), ["bob<ack:closed"], "the task is done");
+    assert_eq!(call(&mut gathering, "bob", "alice~job~t3", 2), ["bob<ack:closed"], "whatever the award");
+    assert_eq!(call(&mut gathering, "carol", "alice~job~t3", 1), ["carol<ack:unauthorized"], "it was not asked");
     assert_eq!(gathering.script.lane_state.open_count(), 3, "the root and two tasks");
 }
 

@@ -219,6 +219,17 @@ fn an_assignment_of_which_one_task_cannot_be_opens_none() {
 }
 
 #[test]
+fn an_assignment_of_no_tasks_keeps_the_floor_and_takes_the_turn() {
+    for mode in ["sync", "async"] {
+        let mut gathering = Gathering::of(&THREE, json!({}));
+        assert_eq!(gathering.assign(20, "alice", mode, &[])[0], "alice<ack:ok", "{mode}");
+        let floor = gathering.floor("bob");
+        assert_eq!((floor.state, floor.turn, floor.waits), (TeamState::Discussing, 2, Vec::new()), "{mode}");
+        assert_eq!(floor.speaker.unwrap().as_str(), "alice", "{mode}");
+    }
+}
+
+#[test]
 fn an_assignment_runs_under_the_policy_that_is_pinned_with_it_and_under_none_that_cannot_award_tasks() {
     let named = |name: &str| {
         let mut gathering = Gathering::of(&THREE, json!({}));

@@ -303,7 +303,9 @@ fn assign() -> impl Strategy<Value = AssignPlan> {
         reply_within_ms,
         perform_ms,
     });
-    (turn(), select(vec!["sync", "async"]), prop::bool::weighted(0.2), vec(task, 1..4))
+    // Of no tasks, as no gateway passes it on.
+    let tasks = prop_oneof![20 => vec(task, 1..4), 1 => Just(Vec::new())];
+    (turn(), select(vec!["sync", "async"]), prop::bool::weighted(0.2), tasks)
         .prop_map(|(turn, mode, has_policy, tasks)| AssignPlan { turn, mode, has_policy, tasks })
 }
 

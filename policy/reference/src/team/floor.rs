@@ -67,8 +67,8 @@ impl Team {
         let tasks = numbers.iter().map(|&number| self.tasks.told(number)).collect();
         let news = News { tasks, ..News::default() };
         match mode {
-            TaskMode::Sync => self.wait(who, numbers.clone(), true, Some(who), &news),
-            TaskMode::Async => self.advance(who, Some(who), &news, moment),
+            TaskMode::Sync if !numbers.is_empty() => self.wait(who, numbers.clone(), true, Some(who), &news),
+            TaskMode::Sync | TaskMode::Async => self.advance(who, Some(who), &news, moment),
         }
         self.receipt_tasks = numbers;
     }
