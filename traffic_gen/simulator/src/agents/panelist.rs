@@ -16,6 +16,12 @@ use crate::points::Point;
 const AGREES: u32 = 600;
 /// How often it has no opinion.
 const NO_OPINION: u32 = 80;
+/// How often it has none of a hard question.
+const NO_OPINION_OF_HARD: u32 = 700;
+/// Hard questions: one in so many. Whether one is hard follows from the rules, so that all seats find it so.
+const HARD_ONE_IN: u8 = 8;
+/// How often a ranker lets its time pass.
+const RANKS_NOT: u32 = 350;
 /// How often it stays with its own last answer, or takes over one that it is shown.
 const TAKES_OVER: u32 = 700;
 /// How often a reviewer says something of an answer.
@@ -42,7 +48,7 @@ impl PanelMemory {
         }
         let window_ms = (ask.answer_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
         let soon = context.draw(0..window_ms.min(300));
-        if context.errs(AgentFault::Ignore) {
+        if context.errs(AgentFault::Ignore) || (ask.rank.is_some() && context.happens(RANKS_NOT)) {
             return;
         }
         if context.errs(AgentFault::Decline) {
@@ -141,10 +147,16 @@ fn answer(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {
     } else {
         text(context, ask.answer.as_deref().unwrap_or(&AnswerKind::Number))
     };
-    said.answer = Some((!context.happens(NO_OPINION)).then_some(own));
+    let no_opinion = if is_hard(ask) { NO_OPINION_OF_HARD } else { NO_OPINION };
+    said.answer = Some((!context.happens(no_opinion)).then_some(own));
     said.text = context.happens(300).then(|| "because".to_owned());
     said.usage = context.happens(300).then_some(Usage { calls: 1, prompt_tokens: 12, completion_tokens: 3 });
     said
+}
+
+/// Whether most have no opinion of what is asked.
+fn is_hard(ask: &Ask) -> bool {
+    ask.rules_digest.is_some_and(|digest| digest.0[0].is_multiple_of(HARD_ONE_IN))
 }
 
 /// What a reviewer says of each answer. No two say the same of any.

@@ -201,10 +201,14 @@ fn finding_of(deliver: &Deliver) -> Option<&Finding> {
     Some(finding)
 }
 
-/// With two answers of one wave in each other's place, the panel asks the same and finds the same.
+/// With the first and the last answer of one wave in each other's place, the panel asks the same and finds the same.
 fn check_exchanged(trace: &Trace, folded: &FoldedLog, answers: &[TakenAnswer<'_>], verdict: &mut Verdict) {
     let pairs = answers.iter().enumerate().filter_map(|(number, one)| {
-        let other = answers.get(number + 1..)?.iter().find(|other| other.is_of(one))?;
+        let is_of_wave = |other: &&TakenAnswer<'_>| other.is_of(one) && other.asked_by == one.asked_by;
+        if answers.get(..number)?.iter().any(|before| is_of_wave(&before)) {
+            return None;
+        }
+        let other = answers.get(number + 1..)?.iter().rfind(is_of_wave)?;
         let (from, to) = (&one.message().from, &other.message().from);
         let between = folded.messages.range(one.position..=other.position).filter(|(_, logged)| {
             let message = &logged.message;
@@ -213,7 +217,7 @@ fn check_exchanged(trace: &Trace, folded: &FoldedLog, answers: &[TakenAnswer<'_>
         // Whose ask could not be delivered is waited for no longer: with its answer in the place of another's, a wave is complete
         // at another record.
         let is_waited_for = |answer: &TakenAnswer<'_>| !folded.given_up.contains(&answer.ask_id);
-        let is_pair = one.asked_by == other.asked_by && from != to && is_waited_for(one) && is_waited_for(other);
+        let is_pair = from != to && is_waited_for(one) && is_waited_for(other);
         (is_pair && between.count() == 2).then_some((one, other))
     });
     // Where seats are dropped after a round, the order of its answers could decide who.
