@@ -25,8 +25,8 @@
 //! | round_sealed | with another answer of a seat, everybody else is told the same until its round is over |
 //! | own_rating_inert | with other ratings of a seat, its own importance in the round it rates is the same |
 //! | order_free | with two answers of a wave in each other's place, a panel asks the same and finds the same |
-//! | ledger_once | every ledger, the fold's and those that engines stored, is the sum of the findings told until then |
-//! | reputation_pinned | what a call pins was said by ledgers stored before it; decisions weigh that; no contractor is told |
+//! | ledger_once | every ledger, the fold's and those that engines stored, is the sum of the findings told until then, and of what was said in their panels |
+//! | reputation_pinned | what a call pins was said by ledgers stored before it; decisions weigh that, and panels choose their seats by it; no contractor is told |
 //!
 //! The other invariants of teams and panels, `one_floor` to `importance_conserved`, are checked by the witness alone, in inboxes and
 //! in the log.

@@ -1,17 +1,18 @@
 //! What panels have shown, and what follows from it: every panel counts once in the ledger of its lane, whoever owned the lane and
-//! from wherever it was folded; and a call under a policy that weighs reputation pins what the evidence said then.
+//! from wherever it was folded; and a call under a policy that weighs reputation, or one that chooses the seats of its panel, pins
+//! what the evidence said then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use policy_core::panel::reputation::{REPUTATION_AVERAGE_PPM, ReputationBasis, reputation};
-use schemas::delivery::{Finding, Notification};
+use policy_core::panel::reputation::{PRIOR_RUNS, REPUTATION_AVERAGE_PPM, ReputationBasis, choose, reputation};
+use schemas::delivery::{Disposition, Finding, Notification};
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence, Usage};
-use schemas::panel::PanelSpec;
+use schemas::panel::{ChooseSpec, PanelAnswer, PanelSpec};
 use schemas::policy::ReputationRule;
-use schemas::record::Pinned;
-use schemas::{Act, AgentId, Lane, NegotiationId};
+use schemas::record::{AdmittedMessage, Pinned};
+use schemas::{Act, AgentId, Lane, MsgId, NegotiationId, Payload};
 
-use super::FoldedLog;
+use super::{Caused, FoldedLog};
 use crate::scenario::general_domain;
 use crate::trace::{StoredLedger, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
@@ -32,12 +33,14 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 /// The ledgers of the fold, which was restored on its way, and those that engines stored, against the findings that were told.
 fn check_ledgers(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let stored = trace.ledgers.iter().map(|stored| (stored.lane, &stored.evidence));
+    let said = SaidInPanels::of(folded);
     for (lane, evidence) in folded.ledgers.iter().map(|(lane, evidence)| (*lane, evidence)).chain(stored) {
-        let expected = shown_by_findings(trace, folded, lane, evidence.position);
-        let comparable =
-            |EvidenceEntry { subject, counts }: &EvidenceEntry| (subject.clone(), comparable(subject, counts));
-        let found: BTreeMap<EvidenceSubject, EvidenceCounts> = evidence.entries.iter().map(comparable).collect();
-        verdict.check(Invariant::LedgerOnce, found == expected, || {
+        let expected = shown_by_findings(trace, folded, &said, lane, evidence.position);
+        let found: BTreeMap<EvidenceSubject, EvidenceCounts> =
+            evidence.entries.iter().map(|entry| (entry.subject.clone(), entry.counts)).collect();
+        let is_shown = found.keys().eq(expected.keys())
+            && found.values().zip(expected.values()).all(|(counts, shown)| shown.explains(counts));
+        verdict.check(Invariant::LedgerOnce, is_shown, || {
             format!(
                 "the ledger of lane {lane} at {} holds {found:?}, panels have shown {expected:?}",
                 evidence.position
@@ -47,33 +50,112 @@ fn check_ledgers(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 }
 
 /// What the findings of a lane have shown up to a record.
-fn shown_by_findings(
+fn shown_by_findings<'a>(
     trace: &Trace,
-    folded: &FoldedLog,
+    folded: &'a FoldedLog,
+    said: &SaidInPanels<'a>,
     lane: Lane,
     position: u64,
-) -> BTreeMap<EvidenceSubject, EvidenceCounts> {
+) -> BTreeMap<EvidenceSubject, ShownByPanels> {
     let rules = folded.panel_rules();
-    let mut shown: BTreeMap<EvidenceSubject, EvidenceCounts> = BTreeMap::new();
+    let mut shown: BTreeMap<EvidenceSubject, ShownByPanels> = BTreeMap::new();
     for (seq, negotiation, finding) in folded.findings() {
         let Some(rules) = rules.get(negotiation) else { continue };
         let counts = rules.rate && rules.evidence && finding.panelists.len() >= SEATS_MIN;
         if counts && seq <= position && negotiation.lane(trace.lanes) == lane {
-            for (subject, counts) in shown_by(folded, negotiation, rules, finding) {
-                shown.entry(subject).or_default().add(&counts);
+            for (subject, counts, fallen) in shown_by(folded, said, negotiation, rules, finding) {
+                let shown = shown.entry(subject).or_default();
+                shown.counts.add(&counts);
+                shown.fallen_max += fallen;
             }
         }
     }
     shown
 }
 
-/// What one panel has shown, as far as it can be told from outside.
-fn shown_by(
+/// What panels have shown of somebody.
+#[derive(Debug, Default)]
+struct ShownByPanels {
+    /// As if every answer that was taken stood to the end.
+    counts: EvidenceCounts,
+    /// How many of the answers may have fallen: one in each panel in which it struck out.
+    fallen_max: u64,
+}
+
+impl ShownByPanels {
+    fn explains(&self, found: &EvidenceCounts) -> bool {
+        let is_replied =
+            (self.counts.replied.saturating_sub(self.fallen_max)..=self.counts.replied).contains(&found.replied);
+        is_replied && EvidenceCounts { replied: self.counts.replied, ..*found } == self.counts
+    }
+}
+
+/// What was said in panels and taken, and how often somebody spoke out of turn.
+#[derive(Default)]
+struct SaidInPanels<'a> {
+    /// By panel and speaker.
+    taken: BTreeMap<(&'a NegotiationId, &'a AgentId), Vec<PanelAnswer>>,
+    out_of_turn: BTreeMap<(&'a NegotiationId, &'a AgentId), u32>,
+}
+
+impl<'a> SaidInPanels<'a> {
+    fn of(folded: &'a FoldedLog) -> Self {
+        let mut said = Self::default();
+        let mut taken: BTreeSet<(&NegotiationId, &AgentId, &MsgId)> = BTreeSet::new();
+        for Caused { deliver, .. } in folded.deliveries.values() {
+            for receipt in deliver.receipts_told() {
+                let disposition = receipt.first.unwrap_or(receipt.disposition);
+                if disposition == Disposition::Ok {
+                    taken.insert((&deliver.negotiation, &deliver.to, &receipt.ack_of));
+                } else if disposition == Disposition::OutOfTurn {
+                    *said.out_of_turn.entry((&deliver.negotiation, &deliver.to)).or_default() += 1;
+                }
+            }
+        }
+        for logged in folded.messages.values().filter(|logged| logged.message.act == Act::Answer) {
+            let (negotiation, from) = (&logged.message.negotiation, &logged.message.from);
+            let Some(msg_id) = &logged.msg_id else { continue };
+            // What is said again under the same id is nothing new.
+            if taken.remove(&(negotiation, from, msg_id))
+                && let Ok(Payload::Answer(answer)) = logged.message.message().map(|message| message.payload)
+            {
+                said.taken.entry((negotiation, from)).or_default().push(*answer);
+            }
+        }
+        said
+    }
+
+    fn taken(&self, negotiation: &'a NegotiationId, agent: &'a AgentId) -> &[PanelAnswer] {
+        self.taken.get(&(negotiation, agent)).map_or(&[], Vec::as_slice)
+    }
+
+    fn replied(&self, negotiation: &'a NegotiationId, agent: &'a AgentId) -> u64 {
+        self.taken(negotiation, agent).len() as u64
+    }
+
+    fn usage(&self, negotiation: &'a NegotiationId, agent: &'a AgentId) -> Usage {
+        let mut sum = EvidenceCounts::default();
+        for usage in self.taken(negotiation, agent).iter().filter_map(|answer| answer.usage) {
+            sum.add(&EvidenceCounts { usage, ..EvidenceCounts::default() });
+        }
+        sum.usage
+    }
+
+    /// How many answers of it may have fallen.
+    fn fallen_max(&self, negotiation: &'a NegotiationId, agent: &'a AgentId, rules: &PanelSpec) -> u64 {
+        let times = self.out_of_turn.get(&(negotiation, agent)).copied().unwrap_or(0);
+        u64::from(times >= rules.max_strikes)
+    }
+}
+
+/// What one panel has shown, and of each how many answers may have fallen.
+fn shown_by<'a>(
     folded: &FoldedLog,
-    negotiation: &NegotiationId,
+    said: &SaidInPanels<'a>,
+    negotiation: &'a NegotiationId,
     rules: &PanelSpec,
-    finding: &Finding,
-) -> Vec<(EvidenceSubject, EvidenceCounts)> {
+    finding: &'a Finding,
+) -> Vec<(EvidenceSubject, EvidenceCounts, u64)> {
     let domain = rules.domain.clone().unwrap_or_else(general_domain);
     let Ok(initiator) = AgentId::try_new(negotiation.initiator()) else { return Vec::new() };
     let subject = |agent: &AgentId, role| EvidenceSubject {
@@ -87,56 +169,68 @@ fn shown_by(
         let to_it = to_it.filter(|deliver| deliver.negotiation == *negotiation && deliver.to == *agent);
         to_it.filter(|deliver| matches!(&*deliver.told, Notification::Ask(ask) if ask.rank.is_none() && ask.review == is_review)).count() as u64
     };
-    let seats = finding.panelists.len() as u64;
+    let counts_of = |agent: &'a AgentId, role, layers: u64, members: usize| EvidenceCounts {
+        runs: 1,
+        asked: asked(agent, role == EvidenceRole::Reviewer),
+        replied: said.replied(negotiation, agent),
+        layers,
+        fair_e12: (layers * WHOLE_E12).checked_div(members as u64).unwrap_or_default(),
+        usage: said.usage(negotiation, agent),
+        ..EvidenceCounts::default()
+    };
+    let fallen = |agent: &'a AgentId| said.fallen_max(negotiation, agent, rules);
     let of_seats = finding.panelists.iter().map(|seat| {
         let counts = EvidenceCounts {
-            runs: 1,
-            asked: asked(&seat.agent, false),
             agreed: u64::from(seat.agreed),
-            layers: u64::from(finding.round),
             total_e12: seat.total_e12,
-            fair_e12: u64::from(finding.round) * WHOLE_E12 / seats,
-            ..EvidenceCounts::default()
+            ..counts_of(&seat.agent, EvidenceRole::Panelist, u64::from(finding.round), finding.panelists.len())
         };
-        (subject(&seat.agent, EvidenceRole::Panelist), counts)
+        (subject(&seat.agent, EvidenceRole::Panelist), counts, fallen(&seat.agent))
     });
-    let of_reviewers = finding.reviewers.iter().map(|reviewer| {
-        let (asked, total_e12) = (asked(&reviewer.agent, true), reviewer.total_e12);
-        let counts = EvidenceCounts { runs: 1, asked, total_e12, ..EvidenceCounts::default() };
-        (subject(&reviewer.agent, EvidenceRole::Reviewer), counts)
+    // Every review to which somebody replied is a layer, whose whole is 1. Each reviewer's part is rounded by itself.
+    let reviewed: u64 = finding.reviewers.iter().map(|reviewer| reviewer.total_e12).sum();
+    let layers = (reviewed + WHOLE_E12 / 2) / WHOLE_E12;
+    let of_reviewers = finding.reviewers.iter().map(move |reviewer| {
+        let counts = EvidenceCounts {
+            total_e12: reviewer.total_e12,
+            ..counts_of(&reviewer.agent, EvidenceRole::Reviewer, layers, finding.reviewers.len())
+        };
+        (subject(&reviewer.agent, EvidenceRole::Reviewer), counts, fallen(&reviewer.agent))
     });
     of_seats.chain(of_reviewers).collect()
 }
 
-/// Without what findings do not tell: whose answers stood, what they cost, and how many reviews somebody replied to.
-fn comparable(subject: &EvidenceSubject, counts: &EvidenceCounts) -> EvidenceCounts {
-    let told = EvidenceCounts { replied: 0, usage: Usage::default(), ..*counts };
-    match subject.role {
-        EvidenceRole::Panelist => told,
-        EvidenceRole::Reviewer => EvidenceCounts { layers: 0, fair_e12: 0, ..told },
-    }
-}
-
-/// What calls pin is what some state of the lanes' ledgers said before; decisions weigh that and nothing else; and no contractor is
-/// told of it.
+/// What calls pin is what some state of the lanes' ledgers said before; decisions weigh that and nothing else, and the seats of
+/// panels are chosen by it; and no contractor is told of it.
 fn check_pinned(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let calls = reputed_calls(folded);
-    for (negotiation, (seq, rule, pinned)) in &calls {
-        let reputations = PinnedReputations { negotiation, seq: *seq, rule, pinned };
-        if let Some(is_explained) = reputations.are_explained(trace) {
+    for (negotiation, call) in &calls {
+        if let Some(is_explained) = call.are_explained(negotiation, trace) {
+            let ReputedCall { seq, rule, pinned, .. } = call;
             verdict.check(Invariant::ReputationPinned, is_explained, || {
                 format!("record {seq}: {negotiation} pins {pinned:?}, which no evidence said under {rule:?}")
             });
         }
     }
     for decision in &folded.decisions {
-        let Some((_, _, pinned)) = calls.get(&decision.negotiation) else { continue };
+        let Some(ReputedCall { pinned, .. }) = calls.get(&decision.negotiation) else { continue };
         for offer in &decision.offers {
-            let holds = offer.reputation.is_some() && pinned.get(&offer.contractor) == offer.reputation.as_ref();
+            let holds = offer.reputation.is_some() && pinned.get(&offer.contractor) == Some(&offer.reputation);
             verdict.check(Invariant::ReputationPinned, holds, || {
                 format!("{} was decided with {offer:?}; pinned is {pinned:?}", decision.negotiation)
             });
         }
+    }
+    for (_, negotiation, finding) in folded.findings() {
+        let Some((call, rule)) = calls.get(negotiation).and_then(|call| Some((call, call.choose.as_ref()?))) else {
+            continue;
+        };
+        let candidates: Vec<(AgentId, Option<u64>)> = call.pinned.clone().into_iter().collect();
+        let chosen = choose(negotiation, rule, &candidates).seats;
+        let is_chosen = finding.panelists.iter().map(|seat| &seat.agent).eq(&chosen);
+        verdict.check(Invariant::ReputationPinned, is_chosen, || {
+            format!("{negotiation} has other seats than {chosen:?}, whom evidence recommends: {finding:?}")
+        });
     }
     for caused in folded.deliveries.values() {
         let (negotiation, to) = (&caused.deliver.negotiation, &caused.deliver.to);
@@ -149,43 +243,57 @@ fn check_pinned(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     }
 }
 
-/// By negotiation: the record that called, under which rule, and what it pins of each of the invited.
-type ReputedCalls = BTreeMap<NegotiationId, (u64, ReputationRule, BTreeMap<AgentId, u64>)>;
+/// A call that pins reputations.
+struct ReputedCall {
+    /// The record that called.
+    seq: u64,
+    rule: ReputationRule,
+    /// Of a call to a panel: how it chooses its seats.
+    choose: Option<ChooseSpec>,
+    /// Of each of the invited; none of an agent that is not known well enough, among whom a panel chooses.
+    pinned: BTreeMap<AgentId, Option<u64>>,
+}
 
-fn reputed_calls(folded: &FoldedLog) -> ReputedCalls {
+fn reputed_calls(folded: &FoldedLog) -> BTreeMap<NegotiationId, ReputedCall> {
     let mut begun: BTreeMap<&NegotiationId, u64> = BTreeMap::new();
     for caused in folded.deliveries.values() {
-        if matches!(&*caused.deliver.told, Notification::Cfp(_)) {
+        if matches!(&*caused.deliver.told, Notification::Cfp(_) | Notification::Ask(_)) {
             let first = begun.entry(&caused.deliver.negotiation).or_insert(caused.seq);
             *first = caused.seq.min(*first);
         }
     }
-    let mut calls = ReputedCalls::new();
+    let mut calls = BTreeMap::new();
     for (position, logged) in folded.messages.iter().filter(|(_, logged)| logged.message.act == Act::Cfp) {
         let negotiation = &logged.message.negotiation;
         let is_first = begun.get(negotiation) == Some(&position.seq) && !calls.contains_key(negotiation);
-        if let Some(Pinned { policy, invited, .. }) = logged.message.pinned.as_deref().filter(|_| is_first)
-            && let Some(rule) = &policy.reputation
-        {
-            let pinned = invited.iter().filter_map(|one| Some((one.agent.clone(), one.reputation?))).collect();
-            calls.insert(negotiation.clone(), (position.seq, rule.clone(), pinned));
+        if is_first && let Some(call) = ReputedCall::of(position.seq, &logged.message) {
+            calls.insert(negotiation.clone(), call);
         }
     }
     calls
 }
 
-/// What a call pins.
-struct PinnedReputations<'a> {
-    negotiation: &'a NegotiationId,
-    seq: u64,
-    rule: &'a ReputationRule,
-    pinned: &'a BTreeMap<AgentId, u64>,
-}
+impl ReputedCall {
+    fn of(seq: u64, message: &AdmittedMessage) -> Option<Self> {
+        let Pinned { policy, invited, .. } = message.pinned.as_deref()?;
+        let all = || invited.iter().map(|one| (one.agent.clone(), one.reputation));
+        if let Some(rule) = &policy.reputation {
+            let pinned = all().filter(|(_, reputation)| reputation.is_some()).collect();
+            return Some(Self { seq, rule: rule.clone(), choose: None, pinned });
+        }
+        let message = message.message().ok()?;
+        let Payload::Cfp(call) = message.payload else { return None };
+        let rules = call.panel?;
+        let choose = rules.choose.clone()?;
+        let (from, min_runs) = (choose.from.clone(), choose.min_runs);
+        let domain = rules.domain_of(&message.envelope.to);
+        let rule = ReputationRule { domain, from, min_runs, prior_runs: PRIOR_RUNS };
+        Some(Self { seq, rule, choose: Some(choose), pinned: all().collect() })
+    }
 
-impl PinnedReputations<'_> {
     /// Whether some combination of ledgers stored before the call, or of none, says the same of all the invited; nothing where there
     /// are too many.
-    fn are_explained(&self, trace: &Trace) -> Option<bool> {
+    fn are_explained(&self, negotiation: &NegotiationId, trace: &Trace) -> Option<bool> {
         let mut combinations: Vec<Vec<&EvidenceEntry>> = vec![Vec::new()];
         for lane in (0..trace.lanes).map(Lane) {
             let before = trace.ledgers.iter().filter(|stored| stored.lane == lane && stored.last_seq < self.seq);
@@ -201,7 +309,7 @@ impl PinnedReputations<'_> {
             }
             combinations = further;
         }
-        Some(combinations.iter().any(|entries| self.says(entries)))
+        Some(combinations.iter().any(|entries| self.is_said_by(negotiation, entries)))
     }
 
     fn relevant<'e>(&self, stored: &'e StoredLedger) -> Vec<&'e EvidenceEntry> {
@@ -214,16 +322,18 @@ impl PinnedReputations<'_> {
         entries.iter().filter(|entry| is_of(&entry.subject)).collect()
     }
 
-    fn says(&self, entries: &[&EvidenceEntry]) -> bool {
-        let ReputationRule { from, min_runs, prior_runs, .. } = self.rule;
-        let Ok(own) = AgentId::try_new(self.negotiation.initiator()) else { return false };
+    fn is_said_by(&self, negotiation: &NegotiationId, entries: &[&EvidenceEntry]) -> bool {
+        let ReputationRule { from, min_runs, prior_runs, .. } = &self.rule;
+        let Ok(own) = AgentId::try_new(negotiation.initiator()) else { return false };
         let basis = ReputationBasis { from, own: &own, min_runs: *min_runs, prior_runs: *prior_runs };
         self.pinned.iter().all(|(agent, pinned)| {
             let mut by_initiator: BTreeMap<&AgentId, EvidenceCounts> = BTreeMap::new();
             for entry in entries.iter().filter(|entry| entry.subject.agent == *agent) {
                 by_initiator.entry(&entry.subject.initiator).or_default().add(&entry.counts);
             }
-            reputation(by_initiator.into_iter(), basis).unwrap_or(REPUTATION_AVERAGE_PPM) == *pinned
+            let said = reputation(by_initiator.into_iter(), basis);
+            // Only a choice tells who is not known well enough.
+            *pinned == if self.choose.is_some() { said } else { said.or(Some(REPUTATION_AVERAGE_PPM)) }
         })
     }
 }

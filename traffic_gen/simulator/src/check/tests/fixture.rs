@@ -56,9 +56,23 @@ pub(super) fn bargain() -> Trace {
 
 /// Alice asks bob, carl and dora, who answer A, B and C, then B alike, and rate each other.
 pub(super) fn panel() -> Trace {
+    panel_under(json!({}), pinned(&["bob", "carl", "dora"], |_| ()))
+}
+
+/// The same, with seats chosen among the three; the call pins this reputation of each.
+pub(super) fn choosing_panel(ppm: Option<u64>) -> Trace {
+    let pinned = pinned(&["bob", "carl", "dora"], |_| ());
+    let invited = pinned.invited.into_iter().map(|one| Invitation { reputation: ppm, ..one }).collect();
+    panel_under(json!({"choose": {"keep": 3, "min_runs": 1}}), Pinned { invited, ..pinned })
+}
+
+fn panel_under(further: Value, pinned: Pinned) -> Trace {
     let choice = json!({"kind": "choice", "options": ["A", "B", "C"]});
-    let rules = json!({"rounds": 2, "asking": "all", "answer": choice});
-    let mut making = Making::new(pinned(&["bob", "carl", "dora"], |_| ()));
+    let mut rules = json!({"rounds": 2, "asking": "all", "answer": choice});
+    if let (Some(rules), Value::Object(further)) = (rules.as_object_mut(), further) {
+        rules.extend(further);
+    }
+    let mut making = Making::new(pinned);
     making.append(Entry::Engine { epoch: 1, event: EngineEvent::Claim { engine: "engine-1".to_owned() } });
     making.say(1, &agent("alice"), Act::Cfp, json!({"act": "cfp", "task": "which?", "panel": rules}));
     let first = [("bob", "A"), ("carl", "B"), ("dora", "C")];

@@ -6,7 +6,7 @@ use schemas::Lane;
 use schemas::delivery::{Disposition, Finding, Notification, ProgressReport};
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence};
 
-use super::fixture::{agent, panel, reputed_round};
+use super::fixture::{agent, choosing_panel, panel, reputed_round};
 use super::{check, is_broken};
 use crate::check::{FoldedLog, evidence, panels};
 use crate::scenario::general_domain;
@@ -52,13 +52,16 @@ fn what_follows_from_the_log_in_another_way_is_noticed() {
 #[test]
 fn a_panel_that_counts_twice_or_never_is_noticed() {
     type Harm = fn(&mut LaneEvidence);
-    let harms: [(&str, Harm); 4] = [
+    let harms: [(&str, Harm); 7] = [
         ("a panel that counts twice", |evidence| {
             let counts = evidence.entries[1].counts;
             evidence.entries[1].counts.add(&counts);
         }),
         ("one that does not count", |evidence| drop(evidence.entries.remove(0))),
         ("importance of another agent", |evidence| evidence.entries[2].counts.total_e12 += 1),
+        ("an answer that was not given", |evidence| evidence.entries[0].counts.replied += 1),
+        ("an answer that fell, without a strike", |evidence| evidence.entries[0].counts.replied -= 1),
+        ("a cost that nobody named", |evidence| evidence.entries[1].counts.usage.calls += 1),
         ("evidence of the future", |evidence| evidence.position = 3),
     ];
     for (name, harm) in harms {
@@ -91,6 +94,22 @@ fn a_pinned_reputation_is_what_evidence_said_before_or_the_average() {
     assert!(with(1, 3), "three halves of a fair share");
     assert!(!with(1, 4));
     assert!(!with(2, 3), "stored with the call, not before");
+}
+
+#[test]
+fn a_panel_that_chooses_pins_what_evidence_said_and_seats_whom_that_recommends() {
+    let violated = |trace: &Trace, harm: fn(&mut Notification)| {
+        let mut folded = FoldedLog::of(trace, &mut Verdict::default());
+        folded.deliveries.values_mut().for_each(|caused| harm(Arc::make_mut(&mut caused.deliver.told)));
+        let mut verdict = Verdict::default();
+        evidence::check(trace, &folded, &mut verdict);
+        verdict.by_name[&Invariant::ReputationPinned].violated
+    };
+    let untouched: fn(&mut Notification) = |_| ();
+    assert_eq!(violated(&choosing_panel(None), untouched), 0, "nobody is known, so everybody is on trial");
+    assert_eq!(violated(&choosing_panel(Some(1_000_000)), untouched), 1, "who is not known has no reputation");
+    let unseat: fn(&mut Notification) = |told| change(told, |finding| drop(finding.panelists.remove(0)));
+    assert_eq!(violated(&choosing_panel(None), unseat), 1, "other seats than evidence recommends");
 }
 
 /// Two is a fair share.
