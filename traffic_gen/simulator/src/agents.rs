@@ -452,6 +452,7 @@ impl SimulatedAgent {
                     member.note_receipt(context, delivery, receipt);
                 }
                 self.panels.note_receipt(context, delivery, receipt);
+                panelist::note_seats(context, receipt);
                 contractor::answer_receipt(context, delivery, receipt, &mut self.members);
             }
             Notification::Inform(report) => {

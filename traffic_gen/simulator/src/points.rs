@@ -293,12 +293,18 @@ pub enum Point {
     AnswerLate,
     /// An answer named an earlier round.
     AnswerStale,
+    /// A panel chose its seats by evidence.
+    SeatsChosen,
+    /// A panel that chooses its seats took everybody on trial.
+    SeatsOnTrial,
     /// An engine stored what panels have shown.
     LedgerStored,
     /// A call to a contract net pinned a reputation other than the average.
     ReputationPinned,
     /// A call to a team did.
     ReputationPinnedForSeats,
+    /// A call to a panel that chooses its seats did.
+    ReputationPinnedForChoice,
 }
 
 impl Point {

@@ -81,6 +81,7 @@ impl Scenario {
         panels::add(&mut scenario, rng.random());
         teams::add(&mut scenario, rng.random());
         reputations::add(&mut scenario, rng.random());
+        panels::choose_seats(&mut scenario, rng.random());
         scenario
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemas::delivery::{Ask, Closing, Delivery, Disposition, Finding, Outcome, Rated, Receipt, Stopped};
 use schemas::evidence::Usage;
-use schemas::panel::{AnswerKind, PanelAnswer, RATING_MAX, RATING_MIN};
+use schemas::panel::{AnswerKind, PanelAnswer, RATING_MAX, RATING_MIN, SeatChoice};
 use schemas::payload::{Confirm, Reasoned};
 use schemas::{AwardNo, NegotiationId, Payload};
 
@@ -88,6 +88,15 @@ impl PanelMemory {
         } else if receipt.disposition == Disposition::StaleRound {
             context.reached(Point::AnswerStale);
         }
+    }
+}
+
+/// Counts how seats were chosen, as the initiator is told.
+pub(super) fn note_seats(context: &AgentContext, receipt: &Receipt) {
+    match receipt.seats {
+        Some(SeatChoice::Chosen) => context.reached(Point::SeatsChosen),
+        Some(SeatChoice::Trial) => context.reached(Point::SeatsOnTrial),
+        None => {}
     }
 }
 

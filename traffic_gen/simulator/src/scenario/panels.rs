@@ -3,11 +3,12 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::evidence::EvidenceSource;
 use schemas::ids::DomainName;
-use schemas::panel::{AnswerKind, Asking, ElementKind, PanelSelection, PanelSpec, Ranker, ReviewSpec};
+use schemas::panel::{AnswerKind, Asking, ChooseSpec, ElementKind, PanelSelection, PanelSpec, Ranker, ReviewSpec};
 use schemas::{Address, AgentId, NegotiationId};
 
-use super::{CONTRACTORS, agent};
+use super::{CONTRACTORS, INITIATORS, agent};
 use crate::{PanelPlan, Scenario};
 
 /// Panels one initiator calls to, at most.
@@ -16,6 +17,9 @@ const PANELS_MAX: u32 = 8;
 const SEATS_MAX: usize = 5;
 /// Reviewers of a panel, at most.
 const REVIEWERS_MAX: usize = 3;
+
+/// Panels that choose their seats by evidence: one in so many.
+const CHOOSING_ONE_IN: u32 = 3;
 
 /// Adds the panels. They draw from a generator of their own: everything else stays as it is without them.
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
@@ -35,6 +39,37 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
                 to: names.into_iter().map(Address::Agent).collect(),
             });
         }
+    }
+}
+
+/// Lets some panels choose their seats by what the others have shown, and waits with these until there may be something. They draw
+/// from a generator of their own: other panels stay as they are.
+pub(super) fn choose_seats(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let is_contractor = |id: &AgentId| CONTRACTORS.contains(&id.as_str());
+    let contractors: Vec<AgentId> =
+        scenario.agents.iter().map(|plan| plan.id.clone()).filter(|id| is_contractor(id)).collect();
+    let late = scenario.troubled_ms / 2..scenario.troubled_ms * 3 / 4;
+    for plan in scenario.agents.iter_mut().flat_map(|plan| &mut plan.panels) {
+        if rng.random_range(0..CHOOSING_ONE_IN) > 0 {
+            continue;
+        }
+        plan.at_ms = rng.random_range(late.clone());
+        let from = match rng.random_range(0..4) {
+            0 => EvidenceSource::All,
+            1 => EvidenceSource::Agents(INITIATORS.map(agent).to_vec()),
+            _ => EvidenceSource::Own,
+        };
+        let (keep, min_runs, newcomers) = (rng.random_range(1..=3), rng.random_range(1..3), rng.random_range(0..=2));
+        plan.rules.choose = Some(ChooseSpec { keep, from, min_runs, newcomers });
+        // Among everybody who takes no other part.
+        let ranker = plan.rules.select.as_ref().and_then(|select| match &select.ranker {
+            Ranker::Agent { agent, .. } => Some(agent),
+            Ranker::Support | Ranker::Rating | Ranker::Hash => None,
+        });
+        let reviewers = || plan.rules.review.iter().flat_map(|review| &review.by);
+        let has_part = |id: &&AgentId| ranker == Some(*id) || reviewers().any(|reviewer| reviewer == *id);
+        plan.to = contractors.iter().filter(|id| !has_part(id)).cloned().map(Address::Agent).collect();
     }
 }
 

@@ -167,8 +167,11 @@ impl Watcher {
         if let Some(pinned) = &message.pinned
             && pinned.invited.iter().filter_map(|one| one.reputation).any(|ppm| ppm != REPUTATION_AVERAGE_PPM)
         {
-            let is_team = matches!(message.message().map(|message| message.payload), Ok(Payload::Cfp(call)) if call.team.is_some());
-            points.reached(if is_team { Point::ReputationPinnedForSeats } else { Point::ReputationPinned });
+            points.reached(match message.message().map(|message| message.payload) {
+                Ok(Payload::Cfp(call)) if call.team.is_some() => Point::ReputationPinnedForSeats,
+                Ok(Payload::Cfp(call)) if call.panel.is_some() => Point::ReputationPinnedForChoice,
+                Ok(_) | Err(_) => Point::ReputationPinned,
+            });
         }
         let key = (message.from.clone(), message.negotiation.clone(), message.digest);
         match self.logged.get(&key) {
