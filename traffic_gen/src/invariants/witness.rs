@@ -352,8 +352,10 @@ impl NegotiationSeen {
 
     fn judge_admissions(&self, id: &NegotiationId, verdict: &mut Verdict) {
         // Who did not ask may not be told of a bare `ok`, unless it was told later how the negotiation ended. A call is
-        // always answered, and so is whatever is said where none was followed.
-        let is_call = |sender: &AgentId| !self.called && sender.as_str() == id.initiator();
+        // always answered, and so is whatever is said where none was followed. A task that was awarded has none.
+        let is_awarded_task = matches!(id.place(), FamilyPlace::Task(_)) && !self.awards.is_empty();
+        let is_begun = self.called || is_awarded_task;
+        let is_call = |sender: &AgentId| !is_begun && sender.as_str() == id.initiator();
         let is_owed = |message: &&(AgentId, MsgId)| {
             let asks = self.asked.contains(message) || self.asks.get(*message).is_some_and(|asks| *asks);
             asks || self.informed.contains(&message.0) || is_call(&message.0)

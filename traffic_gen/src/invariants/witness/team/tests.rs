@@ -5,7 +5,7 @@ use schemas::{DeliveryId, Digest, Lane};
 use serde_json::{Value, json};
 
 use crate::invariants::{Invariant, Verdict, Witness};
-use schemas::{Act, AgentId, AwardNo, NegotiationId};
+use schemas::{Act, AgentId, AwardNo, MsgId, NegotiationId};
 
 #[test]
 fn a_team_that_speaks_in_turn_and_concludes_violates_nothing() {
@@ -138,6 +138,22 @@ fn each_fault_of_a_task_trips_its_invariant() {
         assert!(verdict.by_name.get(&broken).is_some_and(|tally| tally.violated > 0), "{name}: {verdict:?}");
     }
     assert_eq!(judged(&story_of_a_task()).violated(), 0);
+}
+
+#[test]
+fn who_assigned_a_task_is_owed_no_bare_receipt_in_it_once_it_is_awarded_unless_it_asks() {
+    let team = NegotiationId::try_new("alice~team").unwrap();
+    let (alice, cancel) = (AgentId::try_new("alice").unwrap(), MsgId::try_new("a9").unwrap());
+    for (task, asks, is_missed) in [(1, false, false), (1, true, true), (2, false, true)] {
+        let mut witness = watched(&story_of_a_task());
+        let document = json!({"envelope": {"msg_id": cancel, "receipt": asks}, "payload": {"act": "cancel"}});
+        let task = team.task(task).unwrap();
+        witness.sent(&alice, &task, Act::Cancel, document.to_string().as_bytes());
+        witness.accepted(&alice, &cancel, &task);
+        let broken: Vec<Invariant> = witness.finish().broken().collect();
+        let expected = if is_missed { vec![Invariant::NoLostAdmission] } else { Vec::new() };
+        assert_eq!(broken, expected, "{task}, which asks: {asks}");
+    }
 }
 
 /// A sub-team and its task may end in other ways, as long as they end together. Who asks later is told the end again.
@@ -426,6 +442,10 @@ fn story_of_a_sub_team() -> Vec<Event> {
 }
 
 fn judged(story: &[Event]) -> Verdict {
+    watched(story).finish()
+}
+
+fn watched(story: &[Event]) -> Witness {
     let mut witness = Witness::default();
     let team = NegotiationId::try_new("alice~team").unwrap();
     for (index, Event { agent, sent, place, second, reply_to, payload }) in story.iter().enumerate() {
@@ -451,5 +471,5 @@ fn judged(story: &[Event]) -> Verdict {
         .unwrap();
         witness.received(&agent, &delivery);
     }
-    witness.finish()
+    witness
 }
