@@ -29,6 +29,7 @@ use schemas::delivery::{
 };
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::ids::{Capability, IdError};
+use schemas::panel::SeatChoice;
 use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{Act, Address, AgentId, Code, NegotiationId, OfferId, Payload, Refusal, Timestamp};
 use tokio::sync::mpsc;
@@ -119,6 +120,8 @@ pub enum CallReport {
         invited: u32,
         /// How many were left out ([`Pinned::left_out`](schemas::record::Pinned::left_out)).
         left_out: u32,
+        /// Of a panel that chooses its seats: whether by evidence, or everybody on trial.
+        seats: Option<SeatChoice>,
     },
     /// The exchange could not follow the call, or an act of ours.
     Misunderstood(Misunderstanding),
@@ -434,7 +437,7 @@ impl Calls {
         // Only the receipt of a call counts invitations.
         let invited = receipt.invited?;
         call.has_receipt = true;
-        Some(CallReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0) })
+        Some(CallReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0), seats: receipt.seats })
     }
 
     /// Hands offers to whoever chooses. With no room left there the exchange decides.

@@ -12,6 +12,7 @@
 //! | [`contractor`] | a contractor whose terms a model chooses |
 //! | [`decider`] | an initiator's choice among offers, made by a model |
 //! | [`party`] | a party of a bargain whose moves a model chooses |
+//! | [`panelist`] | a panelist, ranker and reviewer whose answers a model gives |
 //! | [`blocking`] | consultations that a caller waits for: experiments, tests |
 //! | [`routine`] | a routine that a model carries out |
 //! | [`forming`] | a team formed by a model |
@@ -37,6 +38,7 @@ pub mod http;
 pub mod kept;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod panelist;
 pub mod party;
 pub mod prompt;
 pub mod routine;
@@ -61,6 +63,7 @@ pub use decider::ModelDecider;
 pub use forming::{FormedByModel, ModelForming};
 pub use http::HttpModel;
 pub use kept::KeptPrompts;
+pub use panelist::ModelPanelist;
 pub use routine::ModelRoutine;
 pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};

@@ -87,7 +87,7 @@ pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
     if completion.is_refusal {
         return Err(fault(InvalidReason::Refusal, "an answer; `refuse` is one of its acts"));
     }
-    let text = unfenced(without_thinking(&completion.content));
+    let text = said(completion);
     let parsed = parse(text);
     match parsed {
         Some(value) => Ok(value),
@@ -95,6 +95,12 @@ pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
         None if text.is_empty() => Err(fault(InvalidReason::Empty, "one JSON object")),
         None => Err(fault(InvalidReason::NotJson, "one JSON object, every member once, and nothing around it")),
     }
+}
+
+/// The text of a completion without a leading block of thinking and one code fence.
+#[must_use]
+pub fn said(completion: &Completion) -> &str {
+    unfenced(without_thinking(&completion.content))
 }
 
 fn without_thinking(text: &str) -> &str {

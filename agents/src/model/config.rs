@@ -34,6 +34,9 @@ pub struct ModelAgentConfig {
     /// What a model that forms teams, and speaks and works in them, is told.
     #[serde(default)]
     pub team: ModelTeamConfig,
+    /// What a model that answers, ranks and reviews on panels is told.
+    #[serde(default)]
+    pub panel: ModelPanelConfig,
 }
 
 /// An endpoint and the limits of using it.
@@ -146,6 +149,15 @@ pub struct ModelRoutineConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ModelTeamConfig {
     /// The owner's words to the model: what the agent is good at, how it should work with others. Secrets do not belong here.
+    pub instructions: String,
+}
+
+/// What a model is told that answers, ranks and reviews on panels. It is shown the question and what others answer and say,
+/// quoted, whatever `words` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelPanelConfig {
+    /// The owner's words to the model: what the agent knows, how it should judge. Secrets do not belong here.
     pub instructions: String,
 }
 
@@ -277,6 +289,18 @@ impl ModelAgentConfig {
         self.model.check()?;
         if self.team.instructions.len() > INSTRUCTIONS_BYTES_MAX {
             return Err(fault("team.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+
+    /// Whether the parameters of a panelist, ranker or reviewer make sense.
+    ///
+    /// # Errors
+    /// [`ModelConfigError`] names the first that does not.
+    pub fn check_panel(&self) -> Result<(), ModelConfigError> {
+        self.model.check()?;
+        if self.panel.instructions.len() > INSTRUCTIONS_BYTES_MAX {
+            return Err(fault("panel.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
         }
         Ok(())
     }

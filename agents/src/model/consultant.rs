@@ -32,6 +32,23 @@ pub struct Subject {
     pub deadline: Timestamp,
 }
 
+/// What one consultation took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ConsultationCost {
+    /// Calls made.
+    pub calls: u64,
+    /// Their tokens, estimated where the endpoint did not count them.
+    pub usage: TokenUsage,
+}
+
+impl ConsultationCost {
+    fn add(&mut self, call: PaidCall) {
+        self.calls += 1;
+        self.usage.input = self.usage.input.saturating_add(call.usage.input);
+        self.usage.output = self.usage.output.saturating_add(call.usage.output);
+    }
+}
+
 /// A model with all that its use needs. Cheap to share as an `Arc`.
 pub struct Consultant {
     model: Box<dyn Model>,
@@ -156,6 +173,15 @@ impl Consultant {
     /// # Errors
     /// [`GaveUp`] says why there is no choice.
     pub async fn consult<Q: Question>(&self, subject: &Subject, question: Q) -> Result<Q::Choice, GaveUp> {
+        self.consult_counted(subject, question).await.0
+    }
+
+    /// As [`Self::consult`], and says what that took, whether there is a choice or not.
+    pub async fn consult_counted<Q: Question>(
+        &self,
+        subject: &Subject,
+        question: Q,
+    ) -> (Result<Q::Choice, GaveUp>, ConsultationCost) {
         let began = Instant::now();
         let elapsed_us = || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let now = || Timestamp(subject.asked_at.0.saturating_add(elapsed_us()));
@@ -163,6 +189,7 @@ impl Consultant {
         let first_form = FORMS[usize::from(self.form.load(Ordering::Relaxed)).min(FORMS.len() - 1)];
         let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
         let mut repairs = 0;
+        let mut cost = ConsultationCost::default();
         loop {
             match consultation.poll(now()) {
                 ConsultationStep::End => break,
@@ -170,10 +197,11 @@ impl Consultant {
                     tokio::time::sleep(Duration::from_micros(until.since_us(now()))).await;
                 }
                 ConsultationStep::Ask(request) => {
-                    let Some(answer) = self.ask(subject, now(), *request).await else {
+                    let Some((answer, call)) = self.ask(subject, now(), *request).await else {
                         consultation.give_up(GaveUp::Budget);
                         continue;
                     };
+                    cost.add(call);
                     if consultation.repairs() > repairs {
                         repairs = consultation.repairs();
                         self.accounts.lock().unwrap_or_else(PoisonError::into_inner).note_repair();
@@ -192,7 +220,7 @@ impl Consultant {
         let outcome = consultation.into_outcome().unwrap_or(Err(GaveUp::Deadline));
         #[cfg(feature = "metrics")]
         self.metrics.iter().for_each(|metrics| metrics.ended(outcome.as_ref().map(|_| ()).map_err(|reason| *reason)));
-        outcome
+        (outcome, cost)
     }
 
     /// One call, if the accounts have room for it.
@@ -201,7 +229,7 @@ impl Consultant {
         subject: &Subject,
         now: Timestamp,
         request: CompletionRequest,
-    ) -> Option<Result<Completion, CompletionError>> {
+    ) -> Option<(Result<Completion, CompletionError>, PaidCall)> {
         let Subject { agent, negotiation, .. } = subject;
         let input_bytes = request.messages.iter().map(|message| message.content.len()).sum();
         let sent = TokenUsage::estimated(input_bytes, 0);
@@ -236,7 +264,7 @@ impl Consultant {
         #[cfg(feature = "metrics")]
         self.metrics.iter().for_each(|metrics| metrics.called(took, answer.as_ref().err(), &call));
         self.record(subject, (retry, form, digest), (start, took), &call, answer.as_ref().err());
-        Some(answer)
+        Some((answer, call))
     }
 
     /// Later questions begin with the form that works.

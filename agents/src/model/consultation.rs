@@ -5,6 +5,7 @@
 //! |---|---|
 //! | an answer that fits | ends with the choice |
 //! | an answer that does not fit | asks for a repair, with pointer and expectation, at most `repairs` times |
+//! | a text without JSON that says what was asked for | ends with that, where its question reads texts |
 //! | 429, 5xx, no connection, no answer in time | asks again after a wait, at most `attempts` times in all |
 //! | that the form of the question is unknown | asks in the next weaker form |
 //! | any other refusal of the endpoint | ends |
@@ -19,7 +20,7 @@ use retry::{Backoff, draw};
 use schemas::Timestamp;
 use serde_json::Value;
 
-use super::answer::extract;
+use super::answer::{extract, said};
 use super::config::ModelConfig;
 use super::shape::{AnswerShape, InvalidReason, Misfit};
 use super::{AnswerForm, ChatMessage, ChatRole, Completion, CompletionError, CompletionRequest};
@@ -49,6 +50,12 @@ pub trait Question: Send + 'static {
     /// What an answer comes to that no repair has made fit: it is JSON, but has not the form, or is not legal now. None: it is
     /// no answer.
     fn salvage(&self, _answer: &Value) -> Option<Self::Choice> {
+        None
+    }
+
+    /// What a text comes to that is no JSON, and says what was asked for all the same. `is_last`: no repair is left, so that a
+    /// part of it is better than nothing.
+    fn read(&self, _text: &str, _is_last: bool) -> Option<Self::Choice> {
         None
     }
 }
@@ -262,21 +269,27 @@ impl<Q: Question> Consultation<Q> {
                 None
             }
             Err(misfit) => {
-                match self.repairs_left.checked_sub(1) {
-                    Some(left) => {
-                        self.repairs_left = left;
-                        self.repair = repair(completion, &misfit);
-                        self.is_repair_due = true;
-                    }
-                    None => match extract(completion).ok().and_then(|answer| self.question.salvage(&answer)) {
-                        Some(choice) => {
-                            self.outcome.get_or_insert(Ok(choice));
-                        }
-                        None => self.give_up(GaveUp::Output),
-                    },
+                let left = self.repairs_left.checked_sub(1);
+                if let Some(choice) = self.made_out(completion, misfit.reason, left.is_none()) {
+                    self.outcome.get_or_insert(Ok(choice));
+                } else if let Some(left) = left {
+                    self.repairs_left = left;
+                    self.repair = repair(completion, &misfit);
+                    self.is_repair_due = true;
+                } else {
+                    self.give_up(GaveUp::Output);
                 }
                 Some(misfit.reason)
             }
+        }
+    }
+
+    /// What an answer that does not fit comes to all the same.
+    fn made_out(&self, completion: &Completion, reason: InvalidReason, is_last: bool) -> Option<Q::Choice> {
+        match extract(completion) {
+            Ok(answer) if is_last => self.question.salvage(&answer),
+            Err(_) if reason == InvalidReason::NotJson => self.question.read(said(completion), is_last),
+            Ok(_) | Err(_) => None,
         }
     }
 

@@ -46,6 +46,11 @@ impl<P: Panelist> PanelMember<P> {
         Self { panelist, asks: OpenNegotiations::new(ASKS_MAX) }
     }
 
+    /// Its panelist.
+    pub fn panelist_mut(&mut self) -> &mut P {
+        &mut self.panelist
+    }
+
     fn handle_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) -> Vec<Action> {
         self.asks.expire(now);
         let panel = &delivery.envelope.negotiation;

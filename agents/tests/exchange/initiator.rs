@@ -29,7 +29,7 @@ async fn a_call_is_heard_from_acceptance_to_end() {
     assert_eq!(next(&mut events).await, CallReport::Accepted { seq: Some(7) });
     let opened = receipt(msg_id, Disposition::Ok, Some(3));
     exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened), delivery(2, "n1", closed())]).await;
-    assert_eq!(next(&mut events).await, CallReport::Opened { invited: 3, left_out: 0 });
+    assert_eq!(next(&mut events).await, CallReport::Opened { invited: 3, left_out: 0, seats: None });
     assert_eq!(initiator.open_count(), 0, "the end was handled before the events were read");
     assert!(matches!(next(&mut events).await, CallReport::Closed(_)));
     assert!(in_time(events.recv()).await.is_none());

@@ -7,9 +7,9 @@ use agents::transport::bus::BusTransport;
 use agents::{ActRefusal, Agent, AgentHandle, AgentOptions, CallReport, CallRequest, Initiator};
 use schemas::delivery::{
     Ask, Closing, Delivery, DeliveryEnvelope, Disposition, Finding, Misunderstanding, Notification, Outcome,
-    PanelCalls, ProgressReport, RankAsk, ShownAnswer, Stopped, UsageTotal,
+    PanelCalls, ProgressReport, RankAsk, Receipt, ShownAnswer, Stopped, UsageTotal,
 };
-use schemas::panel::{PanelAnswer, PanelSpec};
+use schemas::panel::{PanelAnswer, PanelSpec, SeatChoice};
 use schemas::payload::Cfp;
 use schemas::{Address, Code, Digest, NegotiationId, Refusal, Timestamp, WireTime};
 use serde_json::json;
@@ -183,6 +183,27 @@ async fn an_answer_that_counts_came_too_late_or_is_of_an_earlier_ask_is_not_corr
         assert_eq!(in_time(lessons.recv()).await, Some((reason.to_owned(), None)), "{index}");
         assert!(exchange.is_silent_for(Duration::from_secs(1)).await, "{index}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initiator_hears_how_the_seats_of_its_panel_were_chosen() {
+    let mut exchange = FakeExchange::start().await;
+    let transport = BusTransport::new(&exchange.bus);
+    let initiator = Initiator::spawn(transport, identity("alice"), AgentOptions::default());
+    let (sender, mut events) = mpsc::channel(16);
+    let rules: PanelSpec = serde_json::from_value(json!({"choose": {"keep": 2}})).unwrap();
+    let cfp = Cfp { panel: Some(Box::new(rules)), ..Cfp::default() };
+    initiator.call(CallRequest::new("n1", vec![Address::Agent(agent("bob"))], cfp), sender).await.unwrap();
+    let called = exchange.message().await;
+    exchange.accept(&called, 1).await;
+    let msg_id = called.document["envelope"]["msg_id"].as_str().unwrap();
+    let Notification::Ack(opened) = receipt(msg_id, Disposition::Ok, Some(2)) else { panic!("it is one") };
+    let opened = Notification::Ack(Receipt { seats: Some(SeatChoice::Trial), left_out: Some(1), ..opened });
+    exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened)]).await;
+    let mut next = async || in_time(events.recv()).await.unwrap().report;
+    assert_eq!(next().await, CallReport::Accepted { seq: Some(1) });
+    let seats = Some(SeatChoice::Trial);
+    assert_eq!(next().await, CallReport::Opened { invited: 2, left_out: 1, seats });
 }
 
 #[tokio::test(start_paused = true)]

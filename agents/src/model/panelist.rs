@@ -1,0 +1,331 @@
+//! A panelist, ranker and reviewer whose answers a model gives (docs/panels.md#models).
+//!
+//! An ask becomes a [`PanelQuestion`], which leaves by [`ModelPanelist::poll_question`]; the answer comes back by
+//! [`ModelPanelist::handle_answer`]. What the model says is an answer that the exchange takes, or none. Without a usable answer
+//! a seat has no opinion, and is asked again in the next round; without a budget for more calls it leaves. A ranker or reviewer
+//! leaves, and the panel goes on without it.
+
+mod asking;
+mod question;
+mod wanted;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use schemas::delivery::{Ask, Delivery, Notification};
+use schemas::evidence::Usage;
+use schemas::panel::PanelAnswer;
+use schemas::{AgentId, NegotiationId, Payload, Timestamp};
+use telemetry::{SpanId, TraceContext};
+
+use super::config::ModelAgentConfig;
+use super::consultant::{ConsultationCost, Subject};
+use super::consultation::GaveUp;
+use crate::open::OpenNegotiations;
+use crate::panel::{AskReply, PanelMember, Panelist};
+use crate::strategy::{ActRefusal, Action, Outgoing, Sent, Strategy};
+
+pub use asking::{AskingPanelist, spawn};
+pub use question::PanelQuestion;
+pub use wanted::WantedAnswer;
+
+/// How long before the end of an ask a model's answer is of use at the latest: the answer has to be admitted as well. Of an ask
+/// shorter than four times this, a quarter.
+const ANSWER_MARGIN_MS: u64 = 500;
+/// Most asks that wait for an answer of the model; further ones are answered without it.
+const WAITING_MAX: usize = 1024;
+/// Most panels whose last answer is kept, in case they ask for it again.
+const REPLIES_MAX: usize = 1024;
+
+/// A member of panels that asks a model.
+#[derive(Debug)]
+pub struct ModelPanelist {
+    agent: AgentId,
+    config: Arc<ModelAgentConfig>,
+    marker_seed: u64,
+    member: PanelMember<AdvisedPanelist>,
+    waiting: BTreeMap<NegotiationId, WaitingAsk>,
+    questions: VecDeque<AskedQuestion>,
+    last_number: u64,
+    counts: ModelPanelistCounts,
+}
+
+/// What the asks of a model panelist came to, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelPanelistCounts {
+    /// Questions put to the model.
+    pub questions: u64,
+    /// Answers that were used.
+    pub answers: u64,
+    /// Asks that were answered without the model.
+    pub fallbacks: u64,
+    /// Answers that came after their ask was over.
+    pub stale: u64,
+}
+
+impl AddAssign for ModelPanelistCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.questions += other.questions;
+        self.answers += other.answers;
+        self.fallbacks += other.fallbacks;
+        self.stale += other.stale;
+    }
+}
+
+/// A question on its way to the model.
+#[derive(Debug, Clone)]
+pub struct AskedQuestion {
+    /// Its number, by which the answer comes back.
+    pub number: u64,
+    /// Who asks, about what, until when.
+    pub subject: Subject,
+    /// The question.
+    pub question: PanelQuestion,
+}
+
+#[derive(Debug)]
+struct WaitingAsk {
+    number: u64,
+    ask: Box<Ask>,
+    /// The delivery that asked; none for an answer that is to be corrected.
+    delivery: Option<Delivery>,
+}
+
+impl ModelPanelist {
+    /// A member with the owner's words to its model. `marker_seed` makes the markers around words of others, who must not know it.
+    #[must_use]
+    pub fn new(agent: AgentId, config: Arc<ModelAgentConfig>, marker_seed: u64) -> Self {
+        Self {
+            agent,
+            config,
+            marker_seed,
+            member: PanelMember::new(AdvisedPanelist::new()),
+            waiting: BTreeMap::new(),
+            questions: VecDeque::new(),
+            last_number: 0,
+            counts: ModelPanelistCounts::default(),
+        }
+    }
+
+    /// What its asks came to.
+    #[must_use]
+    pub fn counts(&self) -> ModelPanelistCounts {
+        self.counts
+    }
+
+    /// The next question for the model.
+    pub fn poll_question(&mut self) -> Option<AskedQuestion> {
+        self.questions.pop_front()
+    }
+
+    /// Takes the answer to a question, by its number, and what it cost.
+    pub fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        panel: &NegotiationId,
+        number: u64,
+        (answer, cost): (Result<PanelAnswer, GaveUp>, ConsultationCost),
+    ) -> Vec<Action> {
+        if self.waiting.get(panel).is_none_or(|waiting| waiting.number != number) {
+            self.counts.stale += 1;
+            return Vec::new();
+        }
+        let Some(WaitingAsk { ask, delivery, .. }) = self.waiting.remove(panel) else { return Vec::new() };
+        let usage = (cost.calls > 0).then_some(Usage {
+            calls: cost.calls,
+            prompt_tokens: cost.usage.input,
+            completion_tokens: cost.usage.output,
+        });
+        match (answer, delivery) {
+            _ if now > ask.answer_by.0 => {
+                self.counts.stale += 1;
+                Vec::new()
+            }
+            (Ok(answer), delivery) => {
+                self.counts.answers += 1;
+                let answer = PanelAnswer { usage, ..answer };
+                self.member.panelist_mut().advise(now, panel, &ask, AskReply::Answer(Box::new(answer.clone())));
+                match delivery {
+                    Some(delivery) => self.member.handle(now, &delivery),
+                    None => vec![Outgoing::new(panel.clone(), Payload::Answer(Box::new(answer))).into()],
+                }
+            }
+            (Err(reason), Some(delivery)) => self.fall_back(now, &delivery, &ask, (reason, usage)),
+            // What was refused stays refused.
+            (Err(_), None) => Vec::new(),
+        }
+    }
+
+    fn handle_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) -> Vec<Action> {
+        let panel = &delivery.envelope.negotiation;
+        if self.member.panelist_mut().has_replied(panel, ask) {
+            return self.member.handle(now, delivery);
+        }
+        if let Some(waiting) = self.waiting.get_mut(panel).filter(|waiting| is_same(&waiting.ask, ask)) {
+            waiting.delivery = Some(delivery.clone());
+            return vec![Action::Defer];
+        }
+        let context = TraceContext::of(delivery.envelope.traceparent.as_deref(), panel)
+            .under(SpanId::processed(delivery.envelope.msg_id));
+        match self.question(now, (panel, context), ask, None) {
+            Ok(()) => {
+                if let Some(waiting) = self.waiting.get_mut(panel) {
+                    waiting.delivery = Some(delivery.clone());
+                }
+                vec![Action::Defer]
+            }
+            Err(reason) => self.fall_back(now, delivery, ask, (reason, None)),
+        }
+    }
+
+    /// Puts an ask to the model, in the place of what waits in this panel.
+    fn question(
+        &mut self,
+        now: Timestamp,
+        (panel, context): (&NegotiationId, TraceContext),
+        ask: &Ask,
+        refused: Option<&ActRefusal>,
+    ) -> Result<(), GaveUp> {
+        self.waiting.remove(panel);
+        let left_ms = ask.answer_by.0.since_us(now) / 1000;
+        let margin_us = ANSWER_MARGIN_MS.min(left_ms / 4) * 1000;
+        let deadline = Timestamp(ask.answer_by.0.0.saturating_sub(margin_us));
+        if deadline <= now {
+            return Err(GaveUp::Deadline);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(GaveUp::Budget);
+        }
+        self.last_number += 1;
+        let number = self.last_number;
+        let (agent, negotiation) = (self.agent.clone(), panel.clone());
+        let subject = Subject { agent, negotiation, context, asked_at: now, deadline };
+        let question = PanelQuestion::new(panel, ask, refused, &self.config.panel.instructions, self.marker_seed);
+        self.questions.push_back(AskedQuestion { number, subject, question });
+        self.counts.questions += 1;
+        let waiting = WaitingAsk { number, ask: Box::new(ask.clone()), delivery: None };
+        self.waiting.insert(panel.clone(), waiting);
+        Ok(())
+    }
+
+    fn fall_back(
+        &mut self,
+        now: Timestamp,
+        delivery: &Delivery,
+        ask: &Ask,
+        (reason, usage): (GaveUp, Option<Usage>),
+    ) -> Vec<Action> {
+        self.counts.fallbacks += 1;
+        let panel = &delivery.envelope.negotiation;
+        tracing::debug!(agent = %self.agent, %panel, reason = reason.as_str(), "an ask is answered without the model");
+        let is_seat = ask.rank.is_none() && !ask.review;
+        let reply = if is_seat && reason != GaveUp::Budget {
+            let answer = PanelAnswer { round: ask.round, answer: Some(None), usage, ..PanelAnswer::default() };
+            AskReply::Answer(Box::new(answer))
+        } else {
+            AskReply::Refuse(reason.as_str().to_owned())
+        };
+        self.member.panelist_mut().advise(now, panel, ask, reply);
+        self.member.handle(now, delivery)
+    }
+
+    /// Puts what was refused and may be corrected to the model again.
+    fn correct(&mut self, now: Timestamp) {
+        while let Some((panel, refusal, ask)) = self.member.panelist_mut().poll_refused() {
+            let context = TraceContext::of(None, &panel);
+            if let Err(reason) = self.question(now, (&panel, context), &ask, Some(&refusal)) {
+                tracing::debug!(agent = %self.agent, %panel, reason = reason.as_str(), "a refused answer is not corrected");
+            }
+        }
+    }
+}
+
+impl Strategy for ModelPanelist {
+    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        if let Notification::Ask(ask) = &delivery.payload {
+            return self.handle_ask(now, delivery, ask);
+        }
+        let actions = self.member.handle(now, delivery);
+        if matches!(delivery.payload, Notification::Closed(_)) {
+            let panel = &delivery.envelope.negotiation;
+            self.waiting.remove(panel);
+            self.member.panelist_mut().forget(panel);
+        }
+        self.correct(now);
+        actions
+    }
+
+    fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
+        let actions = self.member.handle_sent(now, sent);
+        self.correct(now);
+        actions
+    }
+}
+
+/// Whether two asks of a panel are for the same: told anew, an ask has the same round and the same part.
+fn is_same(one: &Ask, other: &Ask) -> bool {
+    (one.round, one.rank, one.review) == (other.round, other.rank, other.review)
+}
+
+/// Says what was advised, and nothing where nothing was.
+#[derive(Debug)]
+pub struct AdvisedPanelist {
+    replies: OpenNegotiations<(Box<Ask>, AskReply)>,
+    /// Said in any case: it may be of a panel too many.
+    latest: Option<(NegotiationId, Box<Ask>, AskReply)>,
+    refused: VecDeque<(NegotiationId, ActRefusal, Box<Ask>)>,
+}
+
+impl AdvisedPanelist {
+    fn new() -> Self {
+        Self { replies: OpenNegotiations::new(REPLIES_MAX), latest: None, refused: VecDeque::new() }
+    }
+
+    fn advise(&mut self, now: Timestamp, panel: &NegotiationId, ask: &Ask, reply: AskReply) {
+        // What it was asked about is not needed any more.
+        let asked = Box::new(Ask { task: None, own: None, peers: None, ..ask.clone() });
+        self.latest = Some((panel.clone(), asked.clone(), reply.clone()));
+        self.replies.remove(panel);
+        self.replies.expire(now);
+        if self.replies.has_room() {
+            self.replies.insert(panel, (asked, reply), ask.ends_by.0);
+        }
+    }
+
+    fn has_replied(&mut self, panel: &NegotiationId, ask: &Ask) -> bool {
+        self.replies.part(panel).is_some_and(|(asked, _)| is_same(asked, ask))
+    }
+
+    fn forget(&mut self, panel: &NegotiationId) {
+        self.replies.remove(panel);
+    }
+
+    fn poll_refused(&mut self) -> Option<(NegotiationId, ActRefusal, Box<Ask>)> {
+        self.refused.pop_front()
+    }
+}
+
+impl Panelist for AdvisedPanelist {
+    fn answer(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
+        self.reply(panel, ask)
+    }
+
+    fn reply(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
+        if let Some((_, reply)) = self.replies.part(panel).filter(|(asked, _)| is_same(asked, ask)) {
+            return reply.clone();
+        }
+        let latest = self.latest.as_ref().filter(|(latest, asked, _)| latest == panel && is_same(asked, ask));
+        latest.map_or(AskReply::Silence, |(_, _, reply)| reply.clone())
+    }
+
+    fn refused(&mut self, panel: &NegotiationId, refusal: &ActRefusal, ask: Option<&Ask>) -> AskReply {
+        if let Some(ask) = ask {
+            self.refused.push_back((panel.clone(), refusal.clone(), Box::new(ask.clone())));
+        }
+        AskReply::Silence
+    }
+}
+
+#[cfg(test)]
+mod tests;
