@@ -330,7 +330,7 @@ fn task(text: &str) -> Result<String, String> {
 }
 
 /// An address; a name alone is an agent's.
-fn address(text: &str) -> Result<Address, String> {
+pub fn address(text: &str) -> Result<Address, String> {
     let full = if text.contains("://") { text.to_owned() } else { format!("agent://{text}") };
     Address::try_new(&full).map_err(|error| error.to_string())
 }

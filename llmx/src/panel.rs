@@ -1,5 +1,8 @@
-//! `llmx panel`: panels of files played, what panels compute on streams of lines, and what they have shown about agents.
+//! `llmx panel`: questions asked of panels and answered with a model, panels of files played, what panels compute on streams of lines, and what they have shown about agents.
 
+#[cfg(feature = "llm")]
+mod answer;
+mod ask;
 mod choose;
 mod evidence;
 mod parse;
@@ -20,7 +23,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Arguments of `llmx panel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n  \
+    after_help = "Examples:\n  llmx panel ask \"Which is prime? (A) 21 (B) 23\" --options A,B --to ann,bob,cyd\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n  \
     llmx panel evidence --domain algebra\n  llmx panel choose --domain algebra --keep 4 --initiator alice\n\n\
     docs/panels.md"
 )]
@@ -31,6 +34,11 @@ pub struct PanelArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PanelCommand {
+    /// Ask a panel on a running exchange: its result goes to stdout
+    Ask(Box<ask::PanelAskArgs>),
+    /// Answer, rank and review on panels with a language model, until asked to end
+    #[cfg(feature = "llm")]
+    Answer(answer::PanelAnswerArgs),
     /// A panel of a file, played by scripted agents: who was asked how often, the result, importance
     Play(play::PanelPlayArgs),
     /// What came of recorded panels: result, calls, why they stopped, importance
@@ -46,6 +54,9 @@ enum PanelCommand {
 /// Runs a command.
 pub async fn run(args: &PanelArgs) -> Outcome {
     match &args.command {
+        PanelCommand::Ask(args) => ask::run(args).await,
+        #[cfg(feature = "llm")]
+        PanelCommand::Answer(args) => answer::run(args).await,
         PanelCommand::Play(args) => play::run(args).await,
         PanelCommand::Score(args) => score::run(args),
         PanelCommand::Parse(args) => parse::run(args),

@@ -97,9 +97,10 @@ impl ModelPanelist {
     #[must_use]
     pub fn new(agent: AgentId, config: Arc<ModelAgentConfig>, marker_seed: u64) -> Self {
         Self {
+            // Two agents that are shown the same have different markers.
+            marker_seed: retry::hash(agent.as_str(), marker_seed),
             agent,
             config,
-            marker_seed,
             member: PanelMember::new(AdvisedPanelist::new()),
             waiting: BTreeMap::new(),
             questions: VecDeque::new(),

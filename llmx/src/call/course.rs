@@ -189,7 +189,8 @@ impl Course {
                 Vec::new()
             }
             CallReport::Unanswered => Vec::new(),
-            CallReport::Opened { invited, left_out } => {
+            // `llmx call` opens no panels, whose seats might be chosen.
+            CallReport::Opened { invited, left_out, seats: _ } => {
                 (self.invited, self.left_out) = (Some(invited), Some(left_out));
                 let left_out = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
                 let plural = if invited == 1 { "" } else { "s" };

@@ -1,10 +1,117 @@
-//! `llmx panel evidence` and `llmx panel choose`, at a gateway and from an export.
+//! `llmx panel ask` and `llmx panel answer`, with a stub in a model's place; `llmx panel evidence` and `llmx panel choose`, at a
+//! gateway and from an export.
+
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use schemas::{Lane, subject};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 
-use crate::rig::{PATIENCE, Ran, Rig};
+use crate::rig::{PATIENCE, Ran, Rig, signal};
+
+/// Three answers of ten are of no use as they are.
+const FAULTY: &str =
+    "[shares]\ngood = 70\njunk = 10\ntruncated = 10\nwrong_type = 10\n[answer]\nanswer = \"B\"\ntext = \"why\"\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_goes_to_panelists_that_ask_a_model_of_which_three_answers_in_ten_are_faulty() {
+    let rig = Rig::start().await;
+    let (stub, model) = stub(&rig, FAULTY).await;
+    let model = model.to_str().unwrap();
+    let asked = ["panel", "ask", "Which is prime? (A) 21 (B) 23", "--options", "A,B", "--model", model];
+    let shown = rig.run(&asked).await;
+    assert_eq!((shown.code, shown.stdout.as_str()), (Some(0), "B\n"), "{shown:?}");
+    for said in ["4 seats", "consensus: ", "PANELIST", "model stub: ", " questions, "] {
+        assert!(shown.stderr.contains(said), "{said} in {shown:?}");
+    }
+    let more = ["--panelists", "5", "--domain", "primes", "--keep", "2", "--answer-ms", "20000", "--json"];
+    let found = rig.run(&[&asked[..], &more].concat()).await.document();
+    assert_eq!((&found["seats"], &found["invited"]), (&json!("trial"), &json!(5)), "{found}");
+    let finding = &found["finding"];
+    assert_eq!(
+        (&finding["answer"], &finding["outcome"], &finding["of"]),
+        (&json!("B"), &json!("consensus"), &json!(5))
+    );
+    assert!(is_counted(&shown), "{shown:?}");
+    let usage = &finding["usage"];
+    assert!(usage["calls"].as_u64() >= finding["calls"]["answered"].as_u64() && usage["prompt_tokens"] != 0, "{usage}");
+    signal(&stub, "-INT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_ask_a_model_answer_rank_and_review_until_they_are_asked_to_end() {
+    let rig = Rig::start().await;
+    let (stub, model) = stub(&rig, "").await;
+    let names = "ann,bob,cyd,dan,rex,rob";
+    let mut answering = rig.spawn(&["panel", "answer", "--as", names, "--model", model.to_str().unwrap()]);
+    let mut lines = BufReader::new(answering.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap();
+    assert_eq!(line.as_deref(), Some("panel: 6 agents connected"));
+    let rules = rig.path("rules.json");
+    let select = json!({"after_round": 1, "keep": 2, "ranker": {"kind": "agent", "agent": "rex"}});
+    let review = json!({"by": ["rob"]});
+    let document = json!({"consensus_from": 0, "rounds": 2, "select": select, "review": review});
+    std::fs::write(&rules, document.to_string()).unwrap();
+    let asked = ["panel", "ask", "Which?", "--options", "A,B", "--to", "ann,bob,cyd,dan", "--json", "--rules"];
+    let found = rig.run(&[&asked[..], &[rules.to_str().unwrap()]].concat()).await.document();
+    let calls = &found["finding"]["calls"];
+    assert_eq!(calls, &json!({"answers": 6, "ranks": 1, "reviews": 1, "answered": 8}), "{found}");
+    assert_eq!(found["finding"]["reviewers"][0]["agent"], "rob");
+    signal(&answering, "-INT");
+    let ended = Ran::of(answering.wait_with_output()).await;
+    assert!(ended.code == Some(0) && ended.stderr.contains("0 without the model"), "{ended:?}");
+    let gone = rig.run(&asked[..asked.len() - 1]).await;
+    assert!(gone.code == Some(1) && gone.stderr.contains("no_recipient"), "{gone:?}");
+    signal(&stub, "-INT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_model_that_answers_a_panel_ends_without_a_result_and_bad_usage_exits_2() {
+    let rig = Rig::start().await;
+    let (stub, model) = stub(&rig, "[shares]\nrefusal = 1\n").await;
+    let model = model.to_str().unwrap();
+    let nothing = rig.run(&["panel", "ask", "Which?", "--options", "A,B", "--model", model]).await;
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(1), ""), "{nothing:?}");
+    assert!(nothing.stderr.contains("no_answer") && nothing.stderr.contains("0 answers"), "{nothing:?}");
+    let rules = rig.path("rules.json");
+    std::fs::write(&rules, "{\"rounds\": 9}").unwrap();
+    let rules = rules.to_str().unwrap();
+    for (args, said) in [
+        (vec!["x"], "nobody is asked"),
+        (vec!["x", "--to", "ann", "--rules", rules], "/rounds"),
+        (vec!["x", "--to", "ann", "--rules", "nowhere.json"], "nowhere.json"),
+        (vec!["x", "--to", "ann", "--options", "A,a"], "/answer/options/1"),
+        (vec!["x", "--to", "ann", "--answer", "poem"], "--answer"),
+        (vec!["x", "--model", "nowhere.toml"], "nowhere.toml"),
+        (vec!["x", "--to", "ann", "--panelists", "3"], "--model"),
+    ] {
+        let refused = rig.run(&[vec!["panel", "ask"], args].concat()).await;
+        assert!(refused.code == Some(2) && refused.stderr.contains(said), "{said} in {refused:?}");
+    }
+    signal(&stub, "-INT");
+}
+
+/// Whether what the model was asked is told, three questions at least, each with its answer or without.
+fn is_counted(shown: &Ran) -> bool {
+    let told = shown.stderr.lines().find_map(|line| line.strip_prefix("model stub: ")).unwrap_or_default();
+    let numbers: Vec<u64> = told.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    numbers.first().is_some_and(|questions| *questions >= 3 && numbers[1] + numbers[2] == *questions)
+}
+
+/// A stub with this script, and the file of a model that names it.
+async fn stub(rig: &Rig, script: &str) -> (Child, PathBuf) {
+    let (stub_script, model) = (rig.path("stub.toml"), rig.path("model.toml"));
+    std::fs::write(&stub_script, script).unwrap();
+    let mut stub = rig.spawn(&["model-stub", "--listen", "127.0.0.1:0", "--script", stub_script.to_str().unwrap()]);
+    let mut lines = BufReader::new(stub.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let url = line.strip_prefix("model stub: ").unwrap();
+    let config = format!("[model]\nurl = \"{url}\"\ncalls_per_negotiation = 40\ntokens_per_negotiation = 400000\n");
+    std::fs::write(&model, config).unwrap();
+    (stub, model)
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evidence_is_shown_to_administrators_whole_and_to_others_as_far_as_it_concerns_them() {

@@ -315,6 +315,29 @@ fn every_behaviour_of_the_stub_comes_to_an_answer_or_to_none() {
     assert!(usable * 5 > all * 2, "{usable} of {all}");
 }
 
+#[test]
+fn prose_that_says_everything_takes_one_call_and_what_says_a_part_is_repaired_first() {
+    let ask = json!({"round": 2, "answer": options(&["A", "B"]), "peers": [{"answer": "A"}], "rate": "peers"});
+    for (said, ratings, calls) in [("So (B). [[2]]", Some(vec![2]), 1), ("So (B).", None, 3)] {
+        let asked = std::cell::Cell::new(0);
+        let answer = consulted(&ask, |_| {
+            asked.set(asked.get() + 1);
+            Ok(Completion { content: format!("<think>(A)?</think>{said}"), ..Completion::default() })
+        });
+        let answer = answer.unwrap();
+        assert_eq!(
+            (answer.answer, answer.ratings, asked.get()),
+            (Some(Some("B".to_owned())), ratings, calls),
+            "{said}"
+        );
+    }
+    // What was cut off may have been about to say something else.
+    let cut = consulted(&ask, |_| {
+        Ok(Completion { content: "(B) is".to_owned(), is_truncated: true, ..Completion::default() })
+    });
+    assert_eq!(cut, Err(GaveUp::Output));
+}
+
 /// What the exchange wants of an answer to an ask.
 fn check(ask: &Value, answer: &PanelAnswer) {
     let ask = ask_of(ask);

@@ -1,0 +1,132 @@
+//! `llmx panel answer`: agents that answer, rank and review on panels with a language model.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::agents::model::ModelAgentConfig;
+use ::agents::model::panelist::{AskingPanelist, ModelPanelist, ModelPanelistCounts, spawn};
+use ::agents::{AgentHandle, AgentOptions};
+use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::{AgentId, TopicName};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use traffic_gen::live::LiveError;
+
+use crate::model::{self, ModelUse, OpenedModel};
+use crate::output::{Failure, Outcome, agents, note, print, tracer};
+use crate::remote::{Remote, RemoteArgs};
+use crate::signals::asked_to_end;
+
+/// Arguments of `llmx panel answer`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx panel answer --as ann,bob,cyd --model examples/panel-model.toml\n  \
+    llmx panel answer --as ann --topic mathematics --model examples/panel-model.toml --gateway http://127.0.0.1:8080\n\n\
+    The agents consent to every call, answer the asks of panels, and refuse everything else. Without a usable answer of the model\n\
+    a seat has no opinion in that round; a ranker or reviewer leaves. docs/panels.md\n\
+    Exit codes: 1 when no gateway answers; 2 usage or configuration.")]
+pub struct PanelAnswerArgs {
+    /// Names of the agents, separated by commas
+    #[arg(long = "as", value_name = "AGENTS", required = true, value_delimiter = ',', value_parser = AgentId::try_new)]
+    names: Vec<AgentId>,
+    /// Topics they subscribe to, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = TopicName::try_new)]
+    topic: Vec<TopicName>,
+    /// The language model, as this TOML file says (docs/models.md)
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
+    #[arg(long, value_name = "DIR")]
+    keep_prompts: Option<PathBuf>,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// Takes part until asked to end.
+pub async fn run(args: &PanelAnswerArgs) -> Outcome {
+    let kept = model::keep(args.keep_prompts.as_deref())?;
+    let with = ModelUse { metrics: None, kept: kept.clone() };
+    let opened = model::open(&args.model, ModelAgentConfig::check_panel, with)?;
+    let remote = args.remote.open("llmx-panel").await?;
+    let names: BTreeSet<AgentId> = args.names.iter().cloned().collect();
+    let seated = ModelPanelists::start(&remote, &names, args.topic.clone(), opened).await?;
+    print(format_args!("panel: {} connected", agents(names.len())));
+    asked_to_end().await;
+    let stopped = seated.stop(&remote).await;
+    kept.iter().for_each(note);
+    stopped
+}
+
+/// Panelists of this process that share one model.
+pub struct ModelPanelists {
+    members: Vec<AgentHandle<AskingPanelist>>,
+    model: OpenedModel,
+}
+
+impl ModelPanelists {
+    /// Registers and connects them.
+    pub async fn start(
+        remote: &Remote,
+        names: &BTreeSet<AgentId>,
+        topics: Vec<TopicName>,
+        model: OpenedModel,
+    ) -> Result<Self, Failure> {
+        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
+        let registration = Registration { consent, topics, ..Registration::default() };
+        let (marker_seed, cancel) = (model::unknown_seed(), CancellationToken::new());
+        let mut members = Vec::new();
+        for name in names {
+            let identity = remote.identity(name);
+            remote.control.register(name, &identity.token.current(), &registration).await?;
+            let panelist = ModelPanelist::new(name.clone(), Arc::clone(&model.config), marker_seed);
+            let options = AgentOptions { tracer: tracer(), ..AgentOptions::default() };
+            let way = (remote.transport(), identity, options);
+            members.push(spawn(panelist, Arc::clone(&model.consultant), way, cancel.clone()));
+        }
+        let waited = remote.connect_within;
+        let connecting = async {
+            for member in &members {
+                let late = |_| LiveError::NotConnected { agent: member.agent().clone(), waited };
+                tokio::time::timeout(waited, member.connected()).await.map_err(late)??;
+            }
+            Ok(())
+        };
+        remote.connected(connecting).await?;
+        Ok(Self { members, model })
+    }
+
+    /// Takes the registrations away, ends the agents, and says what the model was asked.
+    pub async fn stop(self, remote: &Remote) -> Outcome {
+        let mut counts = ModelPanelistCounts::default();
+        for member in &self.members {
+            let identity = remote.identity(member.agent());
+            // Whoever cannot be taken away is absent when its lease ends.
+            let _ = remote.control.remove(member.agent(), &identity.token.current()).await;
+            counts += counted(member).await;
+        }
+        // The first that ends takes the others along.
+        for member in self.members {
+            member.shutdown().await?;
+        }
+        let ModelPanelistCounts { questions, answers, fallbacks, .. } = counts;
+        let (name, spent) = (&self.model.config.model.name, model::spent(&self.model.consultant));
+        note(format_args!(
+            "model {name}: {questions} questions, {answers} answers, {fallbacks} without the model; {spent}"
+        ));
+        Ok(())
+    }
+}
+
+/// What a member's asks came to; nothing of one that has ended.
+async fn counted(member: &AgentHandle<AskingPanelist>) -> ModelPanelistCounts {
+    let (sender, counts) = oneshot::channel();
+    let tell = move |asking: &mut AskingPanelist, _| {
+        // Who asked may have gone.
+        let _ = sender.send(asking.counts());
+        Vec::new()
+    };
+    match member.command(tell).await {
+        Ok(()) => counts.await.unwrap_or_default(),
+        Err(_) => ModelPanelistCounts::default(),
+    }
+}
