@@ -1,5 +1,5 @@
 //! `llmx experiment dylan`: what panels of scripted agents come to, beside what follows from theory and what the DyLAN paper
-//! (arXiv 2310.02170) published. No model is asked, and no exchange runs: panels are played by the core's own arithmetic
+//! (arXiv 2310.02170) published. No model is asked but in `live`, and no exchange runs: panels are played by the core's own arithmetic
 //! ([`policy_core::panel`]), and the same seed gives the same figures.
 //!
 //! | module | question it answers |
@@ -13,11 +13,14 @@
 //! | [`folded`] | how are panels of them called, and their seats chosen, as the exchange does it? |
 //! | [`gaming`] | what does rating to one's own advantage bring? |
 //! | [`replay`] | what would the published runs have cost under these rules? |
+//! | `live` | what do panels of a language model come to? (feature `llm`) |
 
 pub mod choose;
 pub mod crowd;
 pub mod folded;
 pub mod gaming;
+#[cfg(feature = "llm")]
+pub mod live;
 pub mod planted;
 pub mod play;
 pub mod replay;

@@ -102,12 +102,23 @@ impl FoldedPanels {
         initiator: &AgentId,
         rules: &PanelSpec,
         invited: &[AgentId],
+        says: impl FnMut(&AgentId, &Ask) -> Option<Value>,
+    ) -> FoldedPanel {
+        self.ask(initiator, (rules, "Which?"), invited, says)
+    }
+
+    /// The same for a question of one's own.
+    pub fn ask(
+        &mut self,
+        initiator: &AgentId,
+        (rules, task): (&PanelSpec, &str),
+        invited: &[AgentId],
         mut says: impl FnMut(&AgentId, &Ask) -> Option<Value>,
     ) -> FoldedPanel {
         self.panels += 1;
         let id =
             NegotiationId::try_new(&format!("{initiator}~panel-{}", self.panels)).expect("a name and a run are an id");
-        let mut call = self.admitted(&id, initiator, Act::Cfp, json!({"panel": rules, "task": "Which?"}));
+        let mut call = self.admitted(&id, initiator, Act::Cfp, json!({"panel": rules, "task": task}));
         let invited = invited.iter().map(|agent| self.invitation(initiator, rules, agent)).collect();
         call.pinned =
             Some(Arc::new(Pinned { invited, panel: Some(Box::new(PinnedPanel::default())), ..self.pinned.clone() }));
