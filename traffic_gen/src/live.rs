@@ -1,5 +1,6 @@
 //! A run against a real exchange: contractors, one initiator, open-loop calls, a verdict.
 
+mod access;
 mod contractors;
 pub mod due;
 
@@ -11,7 +12,6 @@ use std::time::Duration;
 use agents::routine::RoutineRunner;
 use agents::transport::Transport;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, ContractorConfig, Identity, Initiator};
-use futures_util::StreamExt;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::document::CallDocuments;
 use schemas::ids::Capability;
@@ -24,11 +24,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{Load, LoadError, PoissonArrivals, RateError, pace};
-use crate::control::{ControlClient, ControlError};
+use crate::control::ControlError;
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
 use due::DueCalls;
 
+pub(crate) use access::RegisteredAgents;
+pub use access::{Access, AgentShare};
 #[cfg(feature = "llm")]
 use agents::model::ModelDecider;
 #[cfg(feature = "llm")]
@@ -51,9 +53,6 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(30);
 /// How long behind the last intended call the exchange may be before the calls that are left are given up.
 const OVERTIME: Duration = Duration::from_secs(2);
-/// Registrations taken away at a time at the end of a run, and how long that may take.
-const REMOVALS_MAX: usize = 16;
-const REMOVAL_MAX: Duration = Duration::from_secs(5);
 /// How often a run looks whether it has settled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 
@@ -216,59 +215,11 @@ pub enum LiveError {
     Control(#[from] ControlError),
 }
 
-/// How agents reach the exchange under test.
-pub struct Access<'a> {
-    /// The gateway's control plane.
-    pub control: &'a ControlClient,
-    /// A transport for an agent.
-    pub transport: &'a dyn Fn(&AgentId) -> Arc<dyn Transport>,
-    /// An agent's identity.
-    pub identity: &'a dyn Fn(&AgentId) -> Identity,
-}
-
 /// Contractors that are connected and registered.
 pub struct Population {
     contractors: Vec<RunningContractor>,
     registered: RegisteredAgents,
     cancel: CancellationToken,
-}
-
-/// Agents that a run has registered, and takes away at its end.
-pub(crate) struct RegisteredAgents {
-    control: ControlClient,
-    identities: Vec<Identity>,
-}
-
-impl RegisteredAgents {
-    pub(crate) fn new(control: &ControlClient) -> Self {
-        Self { control: control.clone(), identities: Vec::new() }
-    }
-
-    /// Registers one more.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    pub(crate) async fn register(&mut self, identity: &Identity, document: &Registration) -> Result<(), ControlError> {
-        self.control.register(&identity.agent, &identity.token.current(), document).await?;
-        self.identities.push(identity.clone());
-        Ok(())
-    }
-
-    /// Takes all away, within [`REMOVAL_MAX`]. Whoever is left then is absent when its lease has ended.
-    pub(crate) async fn remove(&self) {
-        let removing =
-            futures_util::stream::iter(&self.identities).for_each_concurrent(REMOVALS_MAX, async |identity| {
-                let removed = self.control.remove(&identity.agent, &identity.token.current()).await;
-                if let Err(error) = removed {
-                    tracing::debug!(agent = %identity.agent, %error, "the registration stays");
-                }
-            });
-        if tokio::time::timeout(REMOVAL_MAX, removing).await.is_err() {
-            tracing::warn!(
-                "not every registration was taken away in time: the others are absent when their lease ends"
-            );
-        }
-    }
 }
 
 /// The initiator's id, unless the scenario names another.

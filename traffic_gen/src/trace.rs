@@ -33,7 +33,17 @@ impl TraceFile {
 
     /// Writes one event; `since_start` is the agent's local time since the start of the run.
     pub fn write(&mut self, since_start: Duration, agent: &AgentId, event: &Observed<'_>) {
-        let line = match event {
+        if self.failed.is_none()
+            && let Some(line) = Self::line(since_start, agent, event)
+        {
+            self.failed = writeln!(self.out, "{line}").err();
+        }
+    }
+
+    /// The document of one event; none of what is decided, which is told by what is sent.
+    #[must_use]
+    pub fn line(since_start: Duration, agent: &AgentId, event: &Observed<'_>) -> Option<serde_json::Value> {
+        let mut line = match event {
             Observed::Connected => json!({"event": "connected"}),
             Observed::Disconnected => json!({"event": "disconnected"}),
             Observed::Transmitted { negotiation, msg_id, act, attempt, document } => {
@@ -55,14 +65,11 @@ impl TraceFile {
             Observed::Delivered { delivery, is_repeat } => {
                 json!({"event": "received", "repeat": is_repeat, "delivery": delivery})
             }
-            // What is decided is told by what is sent.
-            Observed::Decided { .. } => return,
+            Observed::Decided { .. } => return None,
         };
-        if self.failed.is_none() {
-            let t_us = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX);
-            let line = merged(line, t_us, agent);
-            self.failed = writeln!(self.out, "{line}").err();
-        }
+        line["t_us"] = u64::try_from(since_start.as_micros()).unwrap_or(u64::MAX).into();
+        line["agent"] = agent.as_str().into();
+        Some(line)
     }
 
     /// Writes what is buffered.
@@ -75,10 +82,4 @@ impl TraceFile {
             None => self.out.flush(),
         }
     }
-}
-
-fn merged(mut line: serde_json::Value, t_us: u64, agent: &AgentId) -> serde_json::Value {
-    line["t_us"] = t_us.into();
-    line["agent"] = agent.as_str().into();
-    line
 }

@@ -23,10 +23,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::PlayedPanel;
-use super::population::{PanelCast, PanelEnd, PanelError, PanelPopulation};
+use super::population::{PanelCast, PanelEnd, PanelError, PanelMembers, PanelPopulation};
 use super::tally::PanelTally;
 use crate::arrivals::{PoissonArrivals, pace};
-use crate::live::{Access, INITIATOR, LiveError, OPEN_MAX, settle};
+use crate::live::{Access, AgentShare, INITIATOR, LiveError, OPEN_MAX, settle};
 use crate::recorder::{Recorder, observed};
 
 pub use summary::PanelSummary;
@@ -62,6 +62,8 @@ pub struct PanelScenario {
     pub options: AgentOptions,
     /// Begins the names of agents, where they share an exchange with others. One that makes no id is left out.
     pub prefix: String,
+    /// The panelists that this process runs.
+    pub share: AgentShare,
 }
 
 impl Default for PanelScenario {
@@ -76,6 +78,7 @@ impl Default for PanelScenario {
             drain: Duration::from_secs(60),
             options: AgentOptions::default(),
             prefix: String::new(),
+            share: AgentShare::WHOLE,
         }
     }
 }
@@ -189,7 +192,7 @@ impl PanelLedger {
     }
 }
 
-/// Registers and connects the agents of a scenario; what they see goes to the recorder.
+/// Registers and connects who calls and the process's share of the panelists; what they see goes to the recorder.
 ///
 /// # Errors
 /// [`LiveError`].
@@ -198,18 +201,26 @@ pub async fn start(
     scenario: &PanelScenario,
     recorder: &Arc<Recorder>,
 ) -> Result<PanelPopulation, LiveError> {
+    let cast = PanelCast { members: members(scenario), initiator: scenario.initiator(), own_ranker: None };
+    PanelPopulation::start(access, cast, &observed(&scenario.options, Some(recorder))).await
+}
+
+/// Registers and connects the process's share of the panelists, which another process calls.
+///
+/// # Errors
+/// [`LiveError`].
+pub async fn start_members(access: &Access<'_>, scenario: &PanelScenario) -> Result<PanelMembers, LiveError> {
+    PanelMembers::start(access, members(scenario), &scenario.options).await
+}
+
+fn members(scenario: &PanelScenario) -> Vec<(AgentId, StubPanelist)> {
     let questions: Arc<StubQuestions> = Arc::new((0..QUESTIONS).map(question).collect());
     let member = |number| {
         let name = scenario.agent_name(number);
         let stub = StubPanelist::new(name.clone(), scenario.profile(number), Arc::clone(&questions), scenario.seed);
         (name, stub)
     };
-    let cast = PanelCast {
-        members: (0..scenario.agents).map(member).collect(),
-        initiator: scenario.initiator(),
-        own_ranker: None,
-    };
-    PanelPopulation::start(access, cast, &observed(&scenario.options, Some(recorder))).await
+    (0..scenario.agents).filter(|number| scenario.share.has(*number)).map(member).collect()
 }
 
 /// Calls panels as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. Returns how

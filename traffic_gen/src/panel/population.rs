@@ -18,11 +18,58 @@ use crate::live::{Access, LiveError, RegisteredAgents};
 
 /// Agents that are connected and registered, and who calls them.
 pub struct PanelPopulation {
-    members: Vec<AgentHandle<PanelMember<StubPanelist>>>,
+    members: PanelMembers,
     initiator: Initiator,
     registered: RegisteredAgents,
     asks: Arc<AskCounter>,
+}
+
+/// Who answers, ranks and reviews: connected and registered.
+pub struct PanelMembers {
+    members: Vec<AgentHandle<PanelMember<StubPanelist>>>,
+    registered: RegisteredAgents,
     cancel: CancellationToken,
+}
+
+impl PanelMembers {
+    /// Registers and connects agents. Where one cannot be registered, none runs.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn start(
+        access: &Access<'_>,
+        cast: Vec<(AgentId, StubPanelist)>,
+        options: &AgentOptions,
+    ) -> Result<Self, LiveError> {
+        let cancel = CancellationToken::new();
+        let mut registered = RegisteredAgents::new(access.control);
+        for (name, _) in &cast {
+            registered.register(&(access.identity)(name), &registration()).await?;
+        }
+        let mut members = Vec::new();
+        for (name, panelist) in cast {
+            let member = PanelMember::new(panelist);
+            let agent = Agent::new((access.transport)(&name), (access.identity)(&name), member);
+            members.push(agent.with_options(options.clone()).spawn(cancel.clone()));
+        }
+        for member in &members {
+            member.connected().await?;
+        }
+        Ok(Self { members, registered, cancel })
+    }
+
+    /// Ends the agents and takes their registrations away.
+    ///
+    /// # Errors
+    /// The first agent's error.
+    pub async fn stop(self) -> Result<(), LiveError> {
+        self.registered.remove().await;
+        self.cancel.cancel();
+        for member in self.members {
+            member.join().await?;
+        }
+        Ok(())
+    }
 }
 
 /// Who is to take part.
@@ -74,23 +121,12 @@ impl PanelPopulation {
     /// # Errors
     /// [`LiveError`].
     pub async fn start(access: &Access<'_>, cast: PanelCast, options: &AgentOptions) -> Result<Self, LiveError> {
-        let cancel = CancellationToken::new();
         let asks = Arc::new(AskCounter::default());
         let mut watched: Vec<Arc<dyn Observer>> = vec![Arc::clone(&asks) as Arc<dyn Observer>];
         watched.extend(options.observer.clone());
         let options = AgentOptions { observer: Some(Arc::new(watched)), ..options.clone() };
+        let members = PanelMembers::start(access, cast.members, &options).await?;
         let mut registered = RegisteredAgents::new(access.control);
-        let mut members = Vec::new();
-        for (name, panelist) in cast.members {
-            let identity = (access.identity)(&name);
-            registered.register(&identity, &registration()).await?;
-            let member = PanelMember::new(panelist);
-            let agent = Agent::new((access.transport)(&name), identity, member).with_options(options.clone());
-            members.push(agent.spawn(cancel.clone()));
-        }
-        for member in &members {
-            member.connected().await?;
-        }
         let (identity, transport) = ((access.identity)(&cast.initiator), (access.transport)(&cast.initiator));
         registered.register(&identity, &registration()).await?;
         let initiator = match cast.own_ranker {
@@ -98,7 +134,7 @@ impl PanelPopulation {
             None => Initiator::spawn(transport, identity, options),
         };
         initiator.connected().await?;
-        Ok(Self { members, initiator, registered, asks, cancel })
+        Ok(Self { members, initiator, registered, asks })
     }
 
     /// Calls a panel, and waits for its end: the exchange ends each by its hard deadline.
@@ -140,10 +176,7 @@ impl PanelPopulation {
     /// The first agent's error.
     pub async fn stop(self) -> Result<(), LiveError> {
         self.registered.remove().await;
-        self.cancel.cancel();
-        for member in self.members {
-            member.join().await?;
-        }
+        self.members.stop().await?;
         self.initiator.shutdown().await?;
         Ok(())
     }

@@ -13,7 +13,7 @@ use agents::team::{
     FunctionWorker, MemberPlan, ScriptedSpeaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner, TeamRequest,
     Vote, WorkRunner,
 };
-use agents::{AgentHandle, AgentOptions};
+use agents::{AgentHandle, AgentOptions, Identity};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::PoissonArrivals;
-use crate::live::{Access, LiveError, RegisteredAgents, open_as_due};
+use crate::live::{Access, AgentShare, LiveError, RegisteredAgents, open_as_due};
 use crate::recorder::observed;
 
 pub use ledger::{TeamLedger, TeamTally};
@@ -69,6 +69,8 @@ pub struct TeamScenario {
     /// Begins the names of agents, where they share an exchange with others: characters of an id, 40 at most. One that
     /// makes no id is left out.
     pub prefix: String,
+    /// The agents that this process runs: those it is to call with, and register.
+    pub share: AgentShare,
 }
 
 impl Default for TeamScenario {
@@ -82,6 +84,7 @@ impl Default for TeamScenario {
             drain: Duration::from_secs(60),
             options: AgentOptions::default(),
             prefix: String::new(),
+            share: AgentShare::WHOLE,
         }
     }
 }
@@ -197,7 +200,8 @@ pub struct TeamPopulation {
 }
 
 impl TeamPopulation {
-    /// Registers and connects the agents of a scenario; what they see goes to the ledger.
+    /// Registers and connects the process's share of the agents; what they see goes to the ledger. Where one cannot be registered,
+    /// none runs.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -207,16 +211,20 @@ impl TeamPopulation {
         ledger: &Arc<TeamLedger>,
     ) -> Result<Self, LiveError> {
         let cancel = CancellationToken::new();
-        let mut agents = Vec::new();
         let mut registered = RegisteredAgents::new(access.control);
         let registration = Registration {
             description: Some("scripted member of teams".to_owned()),
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             ..Registration::default()
         };
-        for name in (0..scenario.agents).map(|number| scenario.agent_name(number)) {
-            let identity = (access.identity)(&name);
-            registered.register(&identity, &registration).await?;
+        let own = (0..scenario.agents).filter(|number| scenario.share.has(*number));
+        let identities: Vec<Identity> = own.map(|number| (access.identity)(&scenario.agent_name(number))).collect();
+        for identity in &identities {
+            registered.register(identity, &registration).await?;
+        }
+        let mut agents = Vec::new();
+        for identity in identities {
+            let name = identity.agent.clone();
             let worker = FunctionWorker::new(|_| Err("no task is assigned".to_owned()));
             let way = ((access.transport)(&name), identity, observed(&scenario.options, Some(ledger)));
             let planner = LoadPlanner { scenario: scenario.clone(), agent: name };
@@ -228,7 +236,7 @@ impl TeamPopulation {
         Ok(Self { agents, registered, scenario: scenario.clone(), cancel })
     }
 
-    /// Calls the `number`-th team of the scenario; latencies count from `intended`.
+    /// Calls the `number`-th team of the scenario, if its lead is of the process's share; latencies count from `intended`.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -237,6 +245,7 @@ impl TeamPopulation {
         let plot = scenario.plot(number);
         let names: Vec<AgentId> = plot.members.iter().map(|&member| scenario.agent_name(member)).collect();
         let [lead, invited @ ..] = names.as_slice() else { return Ok(()) };
+        let Some(agent) = self.agents.iter().find(|agent| agent.agent() == lead) else { return Ok(()) };
         let Ok(team) = NegotiationId::form(lead, &format!("{}-{number}", scenario.run)) else {
             tracing::error!(number, "an id of our own was refused");
             return Ok(());
@@ -251,10 +260,7 @@ impl TeamPopulation {
             speaker: Box::new(scenario.speaker(number, &plot, 0)),
         };
         ledger.recorder().call_due(team.clone(), intended);
-        let agent = self.agents.iter().find(|agent| agent.agent() == lead);
-        if let Some(agent) = agent {
-            agent.command(move |agent, now| agent.call(now, &team, request, None)).await?;
-        }
+        agent.command(move |agent, now| agent.call(now, &team, request, None)).await?;
         Ok(())
     }
 
