@@ -8,15 +8,16 @@ use traffic_gen::trace::TraceFile;
 
 use crate::arguments::run_length;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::signals::asked_to_end;
 
 /// Arguments of `llmx chaos`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx chaos --kill engines --duration 60\n  llmx chaos --kill engines --stop --duration 120\n  \
     llmx chaos --kill nats --replicas 3 --duration 300 --json\n  \
-    llmx chaos --protocol team --kill all --duration 60\n\n\
+    llmx chaos --protocol team --kill all --duration 60\n  llmx chaos --protocol panel --kill agents --duration 60\n\n\
     Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of this very program, and agents in\n\
-    this process; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
+    this process, or in processes of their own where they are hit too; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
     who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
     was lost or doubled. Fails (1) when something was; missed targets are reported, and fail with --strict."
 )]
@@ -66,6 +67,9 @@ pub struct ChaosArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Run the agents that a file says, as a process of a run that hits them; a run starts it by itself
+    #[arg(long, value_name = "FILE", hide = true, exclusive = true)]
+    host: Option<PathBuf>,
 }
 
 /// What agents do meanwhile.
@@ -92,7 +96,9 @@ enum Kill {
     Nats,
     /// Connections to nats-server: cut, or half open
     Links,
-    /// Engines, gateways and nats-servers
+    /// Processes that run agents, a quarter of them each; not of contract nets
+    Agents,
+    /// Engines, gateways and nats-servers, and of teams and panels agents
     All,
 }
 
@@ -109,12 +115,18 @@ impl ChaosArgs {
                 "--kill links needs --replicas 1: clients of a cluster know ways around their link",
             ));
         }
+        if self.kill == Kill::Agents && self.protocol == ChaosProtocol::ContractNet {
+            return Err(Failure::configuration(
+                "--kill agents needs --protocol team or panel: agents of contract nets are of this process",
+            ));
+        }
         let victims = match self.kill {
             Kill::Nobody => Victims::Nobody,
             Kill::Engines => Victims::Engines,
             Kill::Gateways => Victims::Gateways,
             Kill::Nats => Victims::Nats,
             Kill::Links => Victims::Links,
+            Kill::Agents => Victims::Agents,
             Kill::All => Victims::All,
         };
         let traffic = match self.protocol {
@@ -143,6 +155,10 @@ impl ChaosArgs {
 
 /// Makes the run and prints its report.
 pub async fn run(args: ChaosArgs) -> Outcome {
+    if let Some(told) = &args.host {
+        let ready = |agents| print(format_args!("agents: {agents}"));
+        return Ok(Box::pin(chaos::host(told, asked_to_end(), ready)).await.context("agents")?);
+    }
     let plan = args.plan()?;
     let binary = std::env::current_exe().context("this program's own file cannot be found")?;
     let progress = Progress::new();

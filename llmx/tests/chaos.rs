@@ -62,6 +62,37 @@ fn teams_and_panels_go_on_while_gateways_are_killed() {
 }
 
 #[test]
+fn agents_are_killed_and_what_they_acknowledged_still_counts() {
+    for (protocol, shown) in [("team", "same_story"), ("panel", "calls_bounded")] {
+        let run =
+            ["--protocol", protocol, "--kill", "agents", "--duration", "6", "--agents", "12", "--open", "20", "--json"];
+        let output = chaos(&run).output().unwrap();
+        assert!(output.status.success(), "{protocol}: {}", String::from_utf8_lossy(&output.stderr));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let report = &document["report"];
+        assert!(report["faults"]["agents kill"].as_u64().unwrap() > 0, "{report}");
+        assert!(report["invariant_violations"]["by_name"][shown]["checked"].as_u64().unwrap() > 0, "{report}");
+        let in_time = &report["checks"]["by_name"]["ended_in_time"];
+        assert!(in_time["checked"].as_u64().unwrap() > 0, "{report}");
+        assert_eq!(in_time["violated"], 0, "{report}");
+        assert_eq!(report["checks"]["by_name"]["ended_when_asked"]["checked"], 3 + 2 + 4, "four processes of agents");
+    }
+}
+
+#[test]
+fn agents_that_no_process_of_their_own_runs_cannot_be_killed() {
+    for (arguments, told) in [
+        (&["--kill", "agents"][..], "--kill agents needs --protocol team or panel"),
+        (&["--host", "/nonexistent", "--json"], "cannot be used with"),
+    ] {
+        let output = chaos(arguments).output().unwrap();
+        let refused = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{refused}");
+        assert!(refused.contains(told), "{refused}");
+    }
+}
+
+#[test]
 fn an_interrupted_run_leaves_no_process_behind() {
     let mut run = Ended(
         chaos(&["--kill", "nobody", "--duration", "600", "--agents", "17", "--open", "20"])

@@ -41,6 +41,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(15);
 const ENGINE_READY: &str = "engine: ";
 /// What a gateway prints once it serves.
 const GATEWAY_READY: &str = "gateway: ";
+/// What a process of agents prints once they are connected.
+const AGENTS_READY: &str = "agents: ";
 /// Where gateways listen.
 const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -48,6 +50,8 @@ const LOOPBACK: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCA
 pub(super) struct TestCluster {
     engines: Vec<Service>,
     gateways: Vec<Service>,
+    /// Processes of agents; empty unless agents are to be hit.
+    agents: Vec<Service>,
     /// One before each engine, then one before each gateway; empty unless links are to be hit.
     links: Vec<Proxy>,
     nats: Servers,
@@ -55,6 +59,7 @@ pub(super) struct TestCluster {
     engine_urls: Vec<String>,
     key: SigningKey,
     folder: TempDir,
+    binary: PathBuf,
 }
 
 impl TestCluster {
@@ -67,12 +72,14 @@ impl TestCluster {
         let mut cluster = Self {
             engines: Vec::new(),
             gateways: Vec::new(),
+            agents: Vec::new(),
             links: Vec::new(),
             nats,
             gateway_urls: Vec::new(),
             engine_urls: Vec::new(),
             key,
             folder,
+            binary: binary.to_owned(),
         };
         for number in 0..plan.engines {
             let name = engine_name(number);
@@ -83,7 +90,7 @@ impl TestCluster {
             let register_keep_s = plan.register_keep_s.map(|seconds| seconds.to_string());
             arguments.extend(register_keep_s.iter().flat_map(|seconds| ["--register-keep-s", seconds]));
             let arguments = arguments.into_iter().map(str::to_owned).collect();
-            cluster.engines.push(cluster.service(&name, binary, arguments, plan));
+            cluster.engines.push(cluster.service(&name, arguments, plan));
             cluster.engine_urls.push(format!("http://{listen}"));
         }
         for number in 0..plan.gateways {
@@ -93,17 +100,29 @@ impl TestCluster {
             let jwks = jwks.display().to_string();
             let arguments =
                 ["gateway", "--id", &name, "--nats", &nats, "--listen", &listen, "--jwks", &jwks, "--issuer", ISSUER];
-            cluster.gateways.push(cluster.service(&name, binary, arguments.map(str::to_owned).to_vec(), plan));
+            cluster.gateways.push(cluster.service(&name, arguments.map(str::to_owned).to_vec(), plan));
             cluster.gateway_urls.push(format!("http://{listen}"));
         }
         cluster.start_all().await?;
         Ok(cluster)
     }
 
-    fn service(&self, name: &str, binary: &Path, mut arguments: Vec<String>, plan: &ChaosPlan) -> Service {
+    fn service(&self, name: &str, mut arguments: Vec<String>, plan: &ChaosPlan) -> Service {
         let (lanes, replicas) = (plan.lanes.to_string(), plan.replicas.to_string());
         arguments.extend(["--lanes", &lanes, "--replicas", &replicas].map(str::to_owned));
-        Service::new(name, binary, arguments, self.folder.path())
+        Service::new(name, &self.binary, arguments, self.folder.path())
+    }
+
+    /// Starts one more process of agents, which is told who they are.
+    pub(super) fn add_agents(&mut self, told: &[u8]) -> io::Result<()> {
+        let name = format!("agents-{}", self.agents.len());
+        let path = self.folder.path().join(format!("{name}.json"));
+        std::fs::write(&path, told)?;
+        let arguments = ["chaos".to_owned(), "--host".to_owned(), path.display().to_string()].to_vec();
+        let mut service = Service::new(&name, &self.binary, arguments, self.folder.path());
+        service.start()?;
+        self.agents.push(service);
+        Ok(())
     }
 
     /// The address one process is given: nats-server's, or that of a link of its own before it.
@@ -135,6 +154,7 @@ impl TestCluster {
                 .iter_mut()
                 .map(|service| (service, ENGINE_READY))
                 .chain(self.gateways.iter_mut().map(|service| (service, GATEWAY_READY)))
+                .chain(self.agents.iter_mut().map(|service| (service, AGENTS_READY)))
             {
                 if let Some(status) = service.ended() {
                     return Err(ChaosError::NotReady(format!(
@@ -198,6 +218,7 @@ impl TestCluster {
             FaultKind::Nats => return self.nats.may_be_hit().await,
             FaultKind::Engine => (up(&self.engines), self.engines.len()),
             FaultKind::Gateway => (up(&self.gateways), self.gateways.len()),
+            FaultKind::Agents => (up(&self.agents), self.agents.len()),
             FaultKind::Link => {
                 let links = self.links.iter().enumerate();
                 let up = links.filter(|(_, link)| link.mode() == Mode::Forward).map(|(number, _)| number);
@@ -212,6 +233,7 @@ impl TestCluster {
         match kind {
             FaultKind::Engine => self.engines[number].name().to_owned(),
             FaultKind::Gateway => self.gateways[number].name().to_owned(),
+            FaultKind::Agents => self.agents[number].name().to_owned(),
             FaultKind::Nats => format!("nats-{number}"),
             FaultKind::Link => format!("link-{number}"),
         }
@@ -227,8 +249,10 @@ impl TestCluster {
             (FaultKind::Nats, _) => self.nats.kill(number),
             (FaultKind::Engine, FaultAction::Pause) => self.engines[number].pause()?,
             (FaultKind::Gateway, FaultAction::Pause) => self.gateways[number].pause()?,
+            (FaultKind::Agents, FaultAction::Pause) => self.agents[number].pause()?,
             (FaultKind::Engine, _) => self.engines[number].kill(),
             (FaultKind::Gateway, _) => self.gateways[number].kill(),
+            (FaultKind::Agents, _) => self.agents[number].kill(),
         }
         Ok(())
     }
@@ -242,8 +266,10 @@ impl TestCluster {
             (FaultKind::Nats, _) => self.nats.resume(number).await?,
             (FaultKind::Engine, FaultAction::Pause) => self.engines[number].unpause()?,
             (FaultKind::Gateway, FaultAction::Pause) => self.gateways[number].unpause()?,
+            (FaultKind::Agents, FaultAction::Pause) => self.agents[number].unpause()?,
             (FaultKind::Engine, _) => self.engines[number].start()?,
             (FaultKind::Gateway, _) => self.gateways[number].start()?,
+            (FaultKind::Agents, _) => self.agents[number].start()?,
         }
         Ok(())
     }
@@ -252,7 +278,7 @@ impl TestCluster {
     /// supervisor would.
     pub(super) fn supervise(&mut self) -> io::Result<Vec<String>> {
         let mut ended = Vec::new();
-        for service in self.engines.iter_mut().chain(&mut self.gateways) {
+        for service in self.engines.iter_mut().chain(&mut self.gateways).chain(&mut self.agents) {
             if let Some(status) = service.ended() {
                 ended.push(format!("{} ended by itself, {status}: {}", service.name(), service.tail()));
                 service.start()?;
@@ -261,19 +287,24 @@ impl TestCluster {
         Ok(ended)
     }
 
-    /// Asks every process to end; the names of those that did not end well in time.
+    /// Asks the processes of agents to end; the names of those that did not end well in time.
+    pub(super) async fn end_agents(&mut self) -> io::Result<Vec<String>> {
+        end_all(self.agents.iter_mut()).await
+    }
+
+    /// Asks every other process to end; the names of those that did not end well in time.
     pub(super) async fn end(&mut self) -> io::Result<Vec<String>> {
-        let services = self.gateways.iter_mut().chain(&mut self.engines);
-        let ends = services.map(async |service| Ok((service.end(END_TIMEOUT).await?, service.name().to_owned())));
-        let ends: Vec<io::Result<(bool, String)>> = futures_util::future::join_all(ends).await;
-        let mut failed = Vec::new();
-        for end in ends {
-            let (ended_well, name) = end?;
-            if !ended_well {
-                failed.push(name);
-            }
-        }
-        Ok(failed)
+        end_all(self.gateways.iter_mut().chain(&mut self.engines)).await
+    }
+
+    /// Processes besides nats-servers.
+    pub(super) fn processes(&self) -> usize {
+        self.engines.len() + self.gateways.len() + self.agents.len()
+    }
+
+    /// Where everything of the run lies.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Leaves the folder with the processes' output behind; where it is.
@@ -281,6 +312,19 @@ impl TestCluster {
         self.folder.disable_cleanup(true);
         self.folder.path().to_owned()
     }
+}
+
+async fn end_all(services: impl Iterator<Item = &mut Service>) -> io::Result<Vec<String>> {
+    let ends = services.map(async |service| Ok((service.end(END_TIMEOUT).await?, service.name().to_owned())));
+    let ends: Vec<io::Result<(bool, String)>> = futures_util::future::join_all(ends).await;
+    let mut failed = Vec::new();
+    for end in ends {
+        let (ended_well, name) = end?;
+        if !ended_well {
+            failed.push(name);
+        }
+    }
+    Ok(failed)
 }
 
 /// The id of an engine, in claims too.

@@ -36,7 +36,7 @@ pub(super) fn decision_gaps(
         let lanes = match fault.kind {
             FaultKind::Engine => lanes_of(&fault.name, fault.at, claims),
             FaultKind::Nats => (0..plan.lanes).map(schemas::Lane).collect(),
-            FaultKind::Gateway | FaultKind::Link => Vec::new(),
+            FaultKind::Gateway | FaultKind::Link | FaultKind::Agents => Vec::new(),
         };
         for lane in lanes {
             let gap = decision_gap(fault.at, lane, &notes.decisions);

@@ -16,6 +16,12 @@ use traffic_gen::recorder::Recorder;
 /// `reason` of the CANCEL that follows an award nobody confirmed in time.
 const CONFIRM_TIMEOUT: &str = "confirm_timeout";
 
+/// Hears a run: what its agents see, and when their calls are due.
+pub trait RunObserver: Observer {
+    /// A call is due at `intended`, and is about to be made.
+    fn call_due(&self, negotiation: &NegotiationId, intended: Instant);
+}
+
 /// Turns the instants of this process into times that compare with those of the log: servers and agents of a run share
 /// one machine's clock. Decides nothing but which figures are reported.
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +174,12 @@ impl Observer for AgentJournal {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         self.recorder.handle(agent, at, event);
         self.lock().handle(agent, self.clock.at(at), event);
+    }
+}
+
+impl RunObserver for AgentJournal {
+    fn call_due(&self, negotiation: &NegotiationId, intended: Instant) {
+        self.recorder.call_due(negotiation.clone(), intended);
     }
 }
 

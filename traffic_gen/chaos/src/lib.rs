@@ -9,6 +9,9 @@
 //! | `cluster` | which processes make the exchange? |
 //! | `load` | who negotiates? |
 //! | `populations` | who discusses in teams and sits on panels? |
+//! | `ways` | how do they reach the exchange? |
+//! | [`host()`] | how do agents run in a process that can be killed? |
+//! | `events`, `follower` | what did agents of such processes see, to the last moment? |
 //! | `injection` | who carries the schedule out? |
 //! | [`ProcessRig`] | the same under a load of somebody else's |
 //! | [`journal`] | what did agents send, hear and get told? |
@@ -25,9 +28,12 @@
 
 mod cluster;
 pub mod departures;
+mod events;
 mod figures;
+mod follower;
 pub mod gaps;
 pub mod heartbeats;
+mod host;
 mod injection;
 pub mod journal;
 pub mod judge;
@@ -40,6 +46,7 @@ pub mod report;
 pub mod schedule;
 mod servers;
 mod verdict;
+mod ways;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,13 +64,14 @@ use heartbeats::Listener;
 use injection::FaultInjector;
 use journal::{AgentJournal, WallClock};
 use judge::{Check, Checks};
-use load::{AgentLoad, Load};
-use populations::{PanelLoad, TeamLoad};
+use load::{AgentLoad, Load, LoadEnd};
+use populations::CalledLoad;
 use report::ChaosReport;
-use schedule::Schedule;
+use schedule::{FaultKind, Schedule};
 use verdict::{Evidence, judged};
 
 pub use cluster::{ProcessRig, Signer};
+pub use host::host;
 pub use injection::{FaultCounts, InjectedFault};
 pub use plan::{ChaosPlan, Traffic, Victims};
 
@@ -145,8 +153,7 @@ pub async fn run(
 ) -> Result<ChaosOutcome, ChaosError> {
     match plan.traffic {
         Traffic::ContractNet => run_under(plan, binary, progress, AgentLoad::start).await,
-        Traffic::Team => run_under(plan, binary, progress, TeamLoad::start).await,
-        Traffic::Panel => run_under(plan, binary, progress, PanelLoad::start).await,
+        Traffic::Team | Traffic::Panel => run_under(plan, binary, progress, CalledLoad::start).await,
     }
 }
 
@@ -154,7 +161,7 @@ async fn run_under<L: Load>(
     mut plan: ChaosPlan,
     binary: &Path,
     progress: impl Fn(&ChaosProgress),
-    start: impl AsyncFnOnce(&ChaosPlan, &TestCluster, &Arc<AgentJournal>) -> Result<L, ChaosError>,
+    start: impl AsyncFnOnce(&ChaosPlan, &mut TestCluster, &Arc<AgentJournal>) -> Result<L, ChaosError>,
 ) -> Result<ChaosOutcome, ChaosError> {
     let clock = WallClock::start();
     let mut cluster = TestCluster::start(&plan, binary).await?;
@@ -163,7 +170,7 @@ async fn run_under<L: Load>(
     let heartbeats = Listener::start(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
     let journal = Arc::new(AgentJournal::new(recorder, clock));
-    let load = tokio::time::timeout(READY_TIMEOUT, start(&plan, &cluster, &journal)).await;
+    let load = tokio::time::timeout(READY_TIMEOUT, start(&plan, &mut cluster, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
     let mut injector =
@@ -178,7 +185,7 @@ async fn run_under<L: Load>(
         // What is asked to end before it is ready fails.
         cluster.ready().await?;
         injector.watch(&mut cluster, tokio::time::sleep(L::AFTERMATH)).await?;
-        load.end_calls();
+        load.end_calls()?;
         injector.watch(&mut cluster, settled(&journal)).await
     };
     tokio::select! {
@@ -187,10 +194,17 @@ async fn run_under<L: Load>(
         () = show => {}
     }
     let elapsed_s = started.elapsed().as_secs_f64();
-    let dropped = load.end().await?;
-    let unwilling = cluster.end().await?;
+    let mut unwilling = cluster.end_agents().await?;
+    let LoadEnd { dropped, torn } = load.end().await?;
+    unwilling.extend(cluster.end().await?);
+    let killed = injector.faults.iter().filter(|fault| fault.kind == FaultKind::Agents).count() as u64;
+    if torn > killed {
+        let unread =
+            format!("{torn} events of agents cannot be read, though only {killed} of their processes were hit");
+        return Err(std::io::Error::other(unread).into());
+    }
     let mut checks = Checks::default();
-    let processes = plan.engines + plan.gateways;
+    let processes = cluster.processes();
     checks.tally(Check::NoneEndedByItself, processes, &injector.ended);
     checks.tally(Check::EndedWhenAsked, processes, &unwilling);
     let evidence = Evidence {
@@ -224,7 +238,11 @@ async fn show(journal: &AgentJournal, started: Instant, progress: impl Fn(&Chaos
 /// Waits until nothing is open and nothing is owed, a bounded time.
 async fn settled(journal: &AgentJournal) {
     let deadline = Instant::now() + SETTLE_TIMEOUT;
-    while Instant::now() < deadline && !(journal.recorder.open() == 0 && journal.recorder.is_settled()) {
+    loop {
+        // What was called last may not be known of yet.
         tokio::time::sleep(SETTLE_POLL).await;
+        if Instant::now() >= deadline || (journal.recorder.open() == 0 && journal.recorder.is_settled()) {
+            return;
+        }
     }
 }

@@ -7,12 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agents::contractor::Distribution;
-use agents::observer::Observer;
-use agents::session::SessionLimits;
-use agents::transport::Transport;
-use agents::transport::failover::FailoverTransport;
-use agents::transport::websocket::WebSocketTransport;
-use agents::{Agent, AgentHandle, AgentOptions, CallEvent, CallRequest, Contractor, ContractorConfig, Initiator};
+use agents::{Agent, AgentHandle, CallEvent, CallRequest, Contractor, ContractorConfig, Initiator};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId, Policy, TopicName};
@@ -23,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::TestCluster;
 use super::journal::AgentJournal;
+use super::ways::{options, transport};
 use super::{ChaosError, ChaosPlan};
 use traffic_gen::control::ControlClient;
 
@@ -70,10 +66,18 @@ pub(super) trait Load {
     async fn call(&self) -> Result<(), ChaosError>;
 
     /// No further calls.
-    fn end_calls(&self);
+    fn end_calls(&self) -> Result<(), ChaosError>;
 
-    /// Ends every agent, whatever is open. Returns the most events any caller dropped for want of room.
-    async fn end(self) -> Result<u64, ChaosError>;
+    /// Ends every agent, whatever is open.
+    async fn end(self) -> Result<LoadEnd, ChaosError>;
+}
+
+/// What is missing of what agents saw.
+pub(super) struct LoadEnd {
+    /// The most events any caller dropped for want of room.
+    pub(super) dropped: u64,
+    /// Events that cannot be read, because a process of agents was killed while it wrote them down.
+    pub(super) torn: u64,
 }
 
 /// Contractors, and callers that call of their own accord.
@@ -89,7 +93,7 @@ impl AgentLoad {
     /// Registers and connects every agent, and begins to call.
     pub(super) async fn start(
         plan: &ChaosPlan,
-        cluster: &TestCluster,
+        cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
         let control = ControlClient::try_new(cluster.gateway_urls()[0].as_str())?;
@@ -107,7 +111,8 @@ impl AgentLoad {
             let identity = cluster.identity(&name)?;
             control.register(&name, &identity.token.current(), &registration(number % crews)).await?;
             let contractor = Contractor::try_new(&name, behaviour(plan.seed))?;
-            let agent = Agent::new(transport(cluster)?, identity, contractor).with_options(options(journal));
+            let agent = Agent::new(transport(cluster.gateway_urls())?, identity, contractor)
+                .with_options(options(Arc::clone(journal) as _));
             load.contractors.push(agent.spawn(load.end_contractors.clone()));
         }
         for contractor in &load.contractors {
@@ -115,7 +120,11 @@ impl AgentLoad {
         }
         for number in 0..CALLERS {
             let name = AgentId::try_new(&format!("caller-{number}")).expect("a number makes a name");
-            let initiator = Initiator::spawn(transport(cluster)?, cluster.identity(&name)?, options(journal));
+            let initiator = Initiator::spawn(
+                transport(cluster.gateway_urls())?,
+                cluster.identity(&name)?,
+                options(Arc::clone(journal) as _),
+            );
             initiator.connected().await?;
             let open = (plan.open + CALLERS - 1 - number) / CALLERS;
             let caller = Caller {
@@ -141,11 +150,12 @@ impl Load for AgentLoad {
         Ok(())
     }
 
-    fn end_calls(&self) {
+    fn end_calls(&self) -> Result<(), ChaosError> {
         self.end_calls.cancel();
+        Ok(())
     }
 
-    async fn end(mut self) -> Result<u64, ChaosError> {
+    async fn end(mut self) -> Result<LoadEnd, ChaosError> {
         self.end_calls.cancel();
         self.callers.abort_all();
         while let Some(caller) = self.callers.join_next().await {
@@ -157,7 +167,7 @@ impl Load for AgentLoad {
         for contractor in self.contractors {
             contractor.join().await?;
         }
-        Ok(self.dropped_events.load(Ordering::Relaxed))
+        Ok(LoadEnd { dropped: self.dropped_events.load(Ordering::Relaxed), torn: 0 })
     }
 }
 
@@ -221,17 +231,4 @@ fn registration(number: u32) -> Registration {
 
 fn crew(number: u32) -> TopicName {
     TopicName::try_new(&format!("crew-{number}")).expect("a number makes a name")
-}
-
-/// Over every gateway, beginning with one that depends on the agent.
-pub(super) fn transport(cluster: &TestCluster) -> Result<FailoverTransport, ChaosError> {
-    let ways = cluster.gateway_urls().iter().map(|url| Arc::new(WebSocketTransport::new(url)) as Arc<dyn Transport>);
-    Ok(FailoverTransport::try_new(ways.collect())?)
-}
-
-/// Agents try again sooner than by default: the run's negotiations last seconds.
-pub(super) fn options(journal: &Arc<AgentJournal>) -> AgentOptions {
-    let limits = SessionLimits { retry_max_ms: 2_000, attempts_max: 60, ..SessionLimits::default() };
-    let observer: Arc<dyn Observer> = Arc::<AgentJournal>::clone(journal);
-    AgentOptions { limits, observer: Some(observer), drain: Duration::from_secs(1), ..AgentOptions::default() }
 }

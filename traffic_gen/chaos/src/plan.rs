@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::schedule::FaultKind;
 use traffic_gen::invariants::Invariant;
 use traffic_gen::trace::TraceFile;
@@ -20,7 +22,9 @@ pub enum Victims {
     Nats,
     /// The connections of engines and gateways to nats-server.
     Links,
-    /// Engines, gateways and nats-servers.
+    /// Processes of agents; not of contract nets.
+    Agents,
+    /// Engines, gateways and nats-servers, and processes of agents where there are some.
     All,
 }
 
@@ -33,7 +37,8 @@ impl Victims {
 }
 
 /// What agents do in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Traffic {
     /// Contract nets: four agents call, the others offer.
@@ -121,7 +126,12 @@ impl ChaosPlan {
             Victims::Gateways => vec![FaultKind::Gateway],
             Victims::Nats => vec![FaultKind::Nats],
             Victims::Links => vec![FaultKind::Link],
-            Victims::All => vec![FaultKind::Engine, FaultKind::Gateway, FaultKind::Nats],
+            Victims::Agents => vec![FaultKind::Agents],
+            Victims::All => {
+                let exchange = [FaultKind::Engine, FaultKind::Gateway, FaultKind::Nats];
+                let agents = (self.traffic != Traffic::ContractNet).then_some(FaultKind::Agents);
+                exchange.into_iter().chain(agents).collect()
+            }
         }
     }
 }

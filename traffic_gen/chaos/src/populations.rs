@@ -1,163 +1,226 @@
 //! The traffic of a run of teams or panels: agents that are called as calls fall due, whatever is hit meanwhile.
+//!
+//! Where agents are hit too, [`Host`]s run them: of teams all, of panels the panelists. Who calls panels is the process's own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agents::transport::Transport;
-use agents::{Identity, Token};
-use schemas::AgentId;
+use agents::AgentOptions;
+use schemas::{AgentId, NegotiationId};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
-use traffic_gen::live::{Access, LiveError};
+use traffic_gen::live::{AgentShare, LiveError};
 use traffic_gen::panel::load::{self as panels, PanelLedger, PanelScenario};
 use traffic_gen::panel::population::PanelPopulation;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::team::load::{self as teams, TeamLedger, TeamPopulation, TeamScenario};
 
-use super::cluster::{Signer, TestCluster};
-use super::journal::AgentJournal;
-use super::load::{Load, options, transport};
-use super::{ChaosError, ChaosPlan};
+use super::cluster::TestCluster;
+use super::events::EventWriter;
+use super::follower::Follower;
+use super::host::Host;
+use super::journal::{AgentJournal, RunObserver};
+use super::load::{Load, LoadEnd};
+use super::schedule::FaultKind;
+use super::ways::{Ways, options};
+use super::{ChaosError, ChaosPlan, Traffic};
 
 /// In how many seconds as many are called as a run of contract nets keeps open: about as long as one of those lasts.
 const CALLED_WITHIN_S: f64 = 10.0;
-/// So that every lane decides something after the last fault.
-const AFTERMATH: Duration = Duration::from_secs(10);
 /// Time to answer an ask, in milliseconds: longer than anything is down, so that every ask is heard.
 const ANSWER_MS: u64 = 15_000;
 /// Longer than any run: calls end when the run says so.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
+/// Processes that share the agents where agents are hit.
+const HOSTS: u32 = 4;
+/// Between two looks at what they wrote.
+const FOLLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Agents that discuss in teams.
-pub(super) struct TeamLoad {
-    population: TeamPopulation,
-    ledger: Arc<TeamLedger>,
-    end_calls: CancellationToken,
+/// Who takes part in a run of teams or panels, and what they do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Cast {
+    agents: u32,
+    /// Teams or panels called per second.
+    pub(super) rate: f64,
+    pub(super) seed: u64,
+    /// The agents that this process runs.
+    pub(super) share: AgentShare,
 }
 
-impl TeamLoad {
+impl Cast {
+    fn of(plan: &ChaosPlan, share: AgentShare) -> Self {
+        Self { agents: plan.agents, rate: f64::from(plan.open) / CALLED_WITHIN_S, seed: plan.seed, share }
+    }
+
+    pub(super) fn teams(&self, options: AgentOptions) -> TeamScenario {
+        let Self { agents, rate, seed, share } = *self;
+        let (duration, drain) = (FOR_EVER, Duration::ZERO);
+        TeamScenario { agents, rate, duration, seed, drain, options, share, ..TeamScenario::default() }
+    }
+
+    pub(super) fn panels(&self, options: AgentOptions) -> PanelScenario {
+        let Self { agents, rate, seed, share } = *self;
+        let (answer_ms, duration, drain) = (ANSWER_MS, FOR_EVER, Duration::ZERO);
+        PanelScenario { agents, answer_ms, rate, duration, seed, drain, options, share, ..PanelScenario::default() }
+    }
+
+    /// The agents of this process.
+    pub(super) fn names(&self, traffic: Traffic) -> Vec<AgentId> {
+        let own = (0..self.agents).filter(|number| self.share.has(*number));
+        let (teams, panels) = (self.teams(AgentOptions::default()), self.panels(AgentOptions::default()));
+        own.map(|number| if traffic == Traffic::Team { teams.agent_name(number) } else { panels.agent_name(number) })
+            .collect()
+    }
+}
+
+/// Agents that discuss in teams or sit on panels.
+pub(super) struct CalledLoad {
+    population: CalledPopulation,
+    end_calls: CancellationToken,
+    hosted: Option<HostedAgents>,
+}
+
+/// The agents that this process runs.
+enum CalledPopulation {
+    Teams(TeamPopulation, Arc<TeamLedger>),
+    Panels(PanelPopulation, PanelScenario, Arc<Recorder>),
+}
+
+impl CalledLoad {
     /// Registers and connects every agent.
     pub(super) async fn start(
         plan: &ChaosPlan,
-        cluster: &TestCluster,
+        cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
-        let ways = Ways::to(cluster)?;
-        let scenario = TeamScenario {
-            agents: plan.agents,
-            rate: rate(plan),
-            duration: FOR_EVER,
-            seed: plan.seed,
-            drain: Duration::ZERO,
-            options: options(journal),
-            ..TeamScenario::default()
+        let hosted = if plan.kinds().contains(&FaultKind::Agents) {
+            Some(HostedAgents::start(plan, cluster, journal).await?)
+        } else {
+            None
         };
-        let ledger = Arc::new(TeamLedger::new(Arc::new(due(journal))));
-        let population = ways.with(async |access| TeamPopulation::start(access, &scenario, &ledger).await).await?;
-        Ok(Self { population, ledger, end_calls: CancellationToken::new() })
+        let share = if hosted.is_some() { AgentShare::NONE } else { AgentShare::WHOLE };
+        let observer: Arc<dyn RunObserver> = match &hosted {
+            Some(hosted) => Arc::clone(&hosted.events) as _,
+            None => Arc::clone(journal) as _,
+        };
+        let (ways, cast) = (Ways::to(cluster), Cast::of(plan, share));
+        let (recorder, options) = (Arc::new(due(&observer)), options(observer));
+        let population = ways
+            .with(0, async |access| {
+                if plan.traffic == Traffic::Panel {
+                    let scenario = cast.panels(options);
+                    let population = panels::start(access, &scenario, &recorder).await?;
+                    return Ok(CalledPopulation::Panels(population, scenario, recorder));
+                }
+                let ledger = Arc::new(TeamLedger::new(recorder));
+                let population = TeamPopulation::start(access, &cast.teams(options), &ledger).await?;
+                Ok(CalledPopulation::Teams(population, ledger))
+            })
+            .await?;
+        Ok(Self { population, end_calls: CancellationToken::new(), hosted })
     }
 }
 
-impl Load for TeamLoad {
-    const AFTERMATH: Duration = AFTERMATH;
+impl Load for CalledLoad {
+    /// So that every lane decides something after the last fault.
+    const AFTERMATH: Duration = Duration::from_secs(10);
 
     async fn call(&self) -> Result<(), ChaosError> {
-        teams::meet(&self.population, &self.ledger, Instant::now(), &self.end_calls).await?;
+        let (started, cancel) = (Instant::now(), &self.end_calls);
+        match &self.population {
+            CalledPopulation::Teams(population, ledger) => teams::meet(population, ledger, started, cancel).await?,
+            CalledPopulation::Panels(population, scenario, recorder) => {
+                let ledger = PanelLedger::default();
+                panels::run(population, scenario, (recorder, &ledger), started, cancel).await?
+            }
+        };
         Ok(())
     }
 
-    fn end_calls(&self) {
+    fn end_calls(&self) -> Result<(), ChaosError> {
         self.end_calls.cancel();
+        self.hosted.as_ref().map_or(Ok(()), HostedAgents::end_calls)
     }
 
-    async fn end(self) -> Result<u64, ChaosError> {
-        self.population.stop().await?;
-        Ok(0)
+    async fn end(self) -> Result<LoadEnd, ChaosError> {
+        let stopped: Result<(), LiveError> = match self.population {
+            CalledPopulation::Teams(population, _) => population.stop().await,
+            CalledPopulation::Panels(population, ..) => population.stop().await,
+        };
+        stopped?;
+        let torn = match self.hosted {
+            Some(hosted) => hosted.end().await?,
+            None => 0,
+        };
+        Ok(LoadEnd { dropped: 0, torn })
     }
 }
 
-/// Agents that sit on panels.
-pub(super) struct PanelLoad {
-    population: PanelPopulation,
-    scenario: PanelScenario,
-    recorder: Arc<Recorder>,
-    end_calls: CancellationToken,
+/// What the processes of agents share with this one.
+struct HostedAgents {
+    events: Arc<EventWriter>,
+    follower: tokio::task::JoinHandle<std::io::Result<u64>>,
+    /// Ends the follower, once it has read everything.
+    is_over: CancellationToken,
+    calls_ended: PathBuf,
 }
 
-impl PanelLoad {
-    /// Registers and connects every agent.
-    pub(super) async fn start(
+impl HostedAgents {
+    /// Starts the processes, and waits until their agents are connected.
+    async fn start(
         plan: &ChaosPlan,
-        cluster: &TestCluster,
+        cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
-        let ways = Ways::to(cluster)?;
-        let scenario = PanelScenario {
-            agents: plan.agents,
-            answer_ms: ANSWER_MS,
-            rate: rate(plan),
-            duration: FOR_EVER,
-            seed: plan.seed,
-            drain: Duration::ZERO,
-            options: options(journal),
-            ..PanelScenario::default()
+        let (path, calls_ended) = (cluster.folder().join("events.jsonl"), cluster.folder().join("calls.ended"));
+        let began = Instant::now();
+        let events = Arc::new(EventWriter::open(&path, began)?);
+        let is_over = CancellationToken::new();
+        let follower = Follower::open(&path, began)?;
+        let follower = tokio::spawn(follow(follower, Arc::clone(journal), is_over.clone()));
+        let host = |number| {
+            let cast = Cast::of(plan, AgentShare { number, of: HOSTS });
+            let began = journal.clock.at(began);
+            Host::new(plan.traffic, cast, Ways::to(cluster), began, (&path, &calls_ended))
         };
-        let recorder = Arc::new(due(journal));
-        let population = ways.with(async |access| panels::start(access, &scenario, &recorder).await).await?;
-        Ok(Self { population, scenario, recorder, end_calls: CancellationToken::new() })
+        let hosts: Vec<Host> = (0..HOSTS).map(host).collect();
+        for host in &hosts {
+            cluster.add_agents(&serde_json::to_vec(host).map_err(std::io::Error::other)?)?;
+        }
+        cluster.ready().await?;
+        Ok(Self { events, follower, is_over, calls_ended })
     }
-}
 
-impl Load for PanelLoad {
-    const AFTERMATH: Duration = AFTERMATH;
-
-    async fn call(&self) -> Result<(), ChaosError> {
-        let (ledger, cancel) = (PanelLedger::default(), &self.end_calls);
-        panels::run(&self.population, &self.scenario, (&self.recorder, &ledger), Instant::now(), cancel).await?;
+    fn end_calls(&self) -> Result<(), ChaosError> {
+        std::fs::write(&self.calls_ended, "")?;
         Ok(())
     }
 
-    fn end_calls(&self) {
-        self.end_calls.cancel();
-    }
-
+    /// Reads what is left, once the processes have ended. Lines that could not be read.
     async fn end(self) -> Result<u64, ChaosError> {
-        self.population.stop().await?;
-        Ok(0)
+        self.events.failure()?;
+        self.is_over.cancel();
+        Ok(self.follower.await.map_err(std::io::Error::other)??)
     }
 }
 
-/// How agents reach the cluster: over every gateway.
-struct Ways {
-    control: ControlClient,
-    transport: Arc<dyn Transport>,
-    sign: Signer,
-}
-
-impl Ways {
-    fn to(cluster: &TestCluster) -> Result<Self, ChaosError> {
-        Ok(Self {
-            control: ControlClient::try_new(cluster.gateway_urls()[0].as_str())?,
-            transport: Arc::new(transport(cluster)?),
-            sign: cluster.signer(),
-        })
+async fn follow(
+    mut follower: Follower,
+    journal: Arc<AgentJournal>,
+    is_over: CancellationToken,
+) -> std::io::Result<u64> {
+    while tokio::time::timeout(FOLLOW_PERIOD, is_over.cancelled()).await.is_err() {
+        follower.follow(&journal)?;
     }
-
-    async fn with<T>(&self, start: impl AsyncFnOnce(&Access<'_>) -> Result<T, LiveError>) -> Result<T, ChaosError> {
-        let transport = |_: &AgentId| Arc::clone(&self.transport);
-        let identity = |agent: &AgentId| Identity { agent: agent.clone(), token: Token::fixed((self.sign)(agent)) };
-        Ok(start(&Access { control: &self.control, transport: &transport, identity: &identity }).await?)
-    }
+    follower.follow(&journal)?;
+    Ok(follower.torn())
 }
 
-fn rate(plan: &ChaosPlan) -> f64 {
-    f64::from(plan.open) / CALLED_WITHIN_S
-}
-
-/// Judges nothing itself: it passes on when calls are due, which the journal cannot see.
-fn due(journal: &Arc<AgentJournal>) -> Recorder {
-    let journal = Arc::clone(journal);
-    let due = move |negotiation: &_, intended| journal.recorder.call_due(Clone::clone(negotiation), intended);
+/// Judges nothing itself: it passes on when calls are due, which no agent sees.
+pub(super) fn due(observer: &Arc<dyn RunObserver>) -> Recorder {
+    let observer = Arc::clone(observer);
+    let due = move |negotiation: &NegotiationId, intended| observer.call_due(negotiation, intended);
     Recorder::start(Instant::now(), false, None).with_due(Box::new(due))
 }

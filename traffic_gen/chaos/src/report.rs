@@ -65,7 +65,7 @@ pub struct Messages {
     pub resent: u64,
     /// Messages a gateway refused.
     pub refused: u64,
-    /// Messages nobody answered, however often they were repeated.
+    /// Messages nobody answered, however often they were repeated, and those whose agent was killed before an answer came.
     pub unanswered: u64,
     /// Deliveries heard for the first time.
     pub heard: u64,

@@ -31,6 +31,8 @@ pub enum FaultKind {
     Nats,
     /// The connections of one engine or gateway to its nats-server.
     Link,
+    /// A process that runs agents.
+    Agents,
 }
 
 impl FaultKind {
@@ -110,8 +112,12 @@ impl Schedule {
             FaultKind::Link if self.random.random_bool(0.5) => (FaultAction::Cut, LINK_MS),
             FaultKind::Link => (FaultAction::HalfOpen, LINK_MS),
             FaultKind::Nats if self.pauses => (FaultAction::Pause, NATS_PAUSED_MS),
-            FaultKind::Engine | FaultKind::Gateway if self.pauses => (FaultAction::Pause, PAUSED_MS),
-            FaultKind::Engine | FaultKind::Gateway | FaultKind::Nats => (FaultAction::Kill, DOWN_MS),
+            FaultKind::Engine | FaultKind::Gateway | FaultKind::Agents if self.pauses => {
+                (FaultAction::Pause, PAUSED_MS)
+            }
+            FaultKind::Engine | FaultKind::Gateway | FaultKind::Nats | FaultKind::Agents => {
+                (FaultAction::Kill, DOWN_MS)
+            }
         };
         Some(ScheduledFault { kind, number, action, lasting: Duration::from_millis(self.random.random_range(range)) })
     }
