@@ -57,7 +57,8 @@ enum PartArg {
     Search,
     /// Says of teams in the fold, among few and many, in small and large ones; what teams keep in memory
     Teams,
-    /// Answers of panels in the fold, beside steps of bargains; what panels keep in memory
+    /// Answers of panels in the fold and through everything, beside steps of bargains; what panels keep in memory, what their
+    /// results take to compute, recovery
     Panels,
 }
 

@@ -13,7 +13,7 @@
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
 //! | [`teams`] | a say through the core, among few and many open teams, in small and large ones; memory |
-//! | [`panels`] | an answer of a panel through the core, short and long, beside steps of bargains; memory |
+//! | [`panels`] | answers of panels through the core and through everything, beside steps of bargains; memory, results, recovery |
 //! | [`mod@search`] | searches for agents, among few and among many |
 //! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
 

@@ -104,6 +104,12 @@ impl FoldBench {
         }
     }
 
+    /// Negotiations that have not ended.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.lane_state.open_count()
+    }
+
     /// The ids of the first negotiations.
     ///
     /// # Errors

@@ -1,137 +1,129 @@
-//! Panels in the core alone: what an answer costs, short and long, and what an open panel keeps in memory.
+//! What panels cost, beside bargains in the same run.
+//!
+//! | module | measures |
+//! |---|---|
+//! | [`folded`] | answers in the core alone, short and long |
+//! | [`memory`] | what open panels, and the ledger, keep in memory |
+//! | [`arithmetic`] | importance, and texts compared by BLEU |
+//! | [`live`] | answers through everything; from the last answer of a round to the asks of the next |
+//! | [`reputation`] | a call that weighs reputation, beside one that does not |
 
-use std::sync::Arc;
-use std::time::Instant;
+pub mod arithmetic;
+pub mod folded;
+pub mod live;
+pub mod memory;
+pub mod reputation;
 
-use policy_core::{Effect, LaneState, Limits};
-use schemas::delivery::Notification;
-use schemas::panel::PanelAnswer;
-use schemas::payload::{Cfp, Payload};
-use schemas::record::{Invitation, Pinned, Qos, Record};
-use schemas::{AgentId, Lane, Timestamp};
-use serde_json::json;
+use std::time::Duration;
 
-use super::fold::{self, FoldedMessage};
+use bus::Bus;
+use bus::memory::MemoryOptions;
+use bus::nats::NatsOptions;
+use nats_server::{LocalServer, LocalServerOptions};
+
+use super::recovery::{self, Load};
 use super::rounds::BenchError;
-use super::usage::resident_bytes;
-use crate::live::initiator_name;
+use super::suite::{BARGAINS, BenchPlan, LATENCY_RATE, computed};
+use super::{Row, steps};
 
-/// Seats of each panel.
-const SEATS: u32 = 4;
-/// Rounds of each, in which no two seats say the same.
-const ROUNDS: u32 = 3;
-/// Time to answer, in milliseconds.
-const HOUR_MS: u64 = 3_600_000;
-/// Microseconds between two records.
-const STEP_US: u64 = 10;
+/// Panels whose answers are folded at once, and characters of each answer: short ones, and half as long as they may be.
+const FOLDED: [(usize, usize); 2] = [(10_000, 64), (1_000, 4096)];
+/// Panels that are weighed.
+const WEIGHED: usize = 10_000;
+/// Entries of a ledger that is weighed: as many as it may have.
+const ENTRIES: usize = 1 << 16;
+/// Panels kept open in the closed loops: each waits for four answers, so as many messages are awaited as of bargains.
+const OPEN: usize = BARGAINS / 4;
+/// Times each result is computed, of small and of the largest panels.
+const TIMES: [usize; 2] = [10_000, 100];
+/// Calls without reputation, and as many with it.
+const CALLS: usize = 2_000;
 
-/// What panels cost.
-#[derive(Debug, Clone, Copy)]
-pub struct PanelCost {
-    /// Answers folded in a second, effects drained.
-    pub answers_per_s: f64,
-    /// Bytes of each open panel, with the answers of its first round.
-    pub bytes_per_panel: f64,
-}
-
-/// Opens `open` panels of four, and folds the answers of three rounds, each so many characters long.
+/// Measures everything. The server that is returned must run until the end of the suite.
 ///
 /// # Errors
-/// [`BenchError::Stuck`] when the log cannot be made up, or is not followed.
-pub fn measure(open: usize, answer_len: usize) -> Result<PanelCost, BenchError> {
-    let mut bench = PanelBench::new()?;
-    let calls = (0..open).map(|panel| bench.call(panel)).collect::<Result<Vec<_>, _>>()?;
-    let before = resident_bytes("self");
-    let mut asks: usize = calls.iter().map(|call| bench.fold(call)).sum();
-    let mut bytes = resident_bytes("self").saturating_sub(before);
-    let mut took = 0.0;
-    for round in 1..=ROUNDS {
-        let answers = (0..open).flat_map(|panel| (0..SEATS).map(move |seat| (panel, seat)));
-        let answers: Vec<Record> =
-            answers.map(|(panel, seat)| bench.answer(panel, (seat, round), answer_len)).collect::<Result<_, _>>()?;
-        let held = resident_bytes("self");
-        let started = Instant::now();
-        asks += answers.iter().map(|answer| bench.fold(answer)).sum::<usize>();
-        took += started.elapsed().as_secs_f64();
-        if round == 1 {
-            bytes += resident_bytes("self").saturating_sub(held);
-        }
-    }
-    let expected = open * (SEATS * ROUNDS) as usize;
-    if asks != expected {
-        return Err(BenchError::Stuck(format!("{asks} of {expected} asks")));
-    }
-    Ok(PanelCost {
-        answers_per_s: expected as f64 / took.max(f64::EPSILON),
-        bytes_per_panel: bytes as f64 / open as f64,
-    })
+/// [`BenchError`].
+pub async fn measure(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
+    // First, while nothing that was freed is taken again for what they keep.
+    kept(add).await?;
+    folded(add).await?;
+    results(add).await?;
+    let [without, with] = reputation::measure(CALLS).await?;
+    add(Row::new("panels.call.admitted.with_reputation", with.admit_us, "us/call").under(without.admit_us));
+    add(Row::new("panels.call.folded.with_reputation", with.fold_us, "us/call").under(without.fold_us));
+    add(Row::new("panels.call.with_reputation", with.us(), "us/call").under(without.us()).aiming_at("<= 1.1"));
+    let server = through_everything(plan, add).await?;
+    recovered(plan, add).await?;
+    Ok(server)
 }
 
-/// One lane, fed with calls to panels and with what their seats answer.
-struct PanelBench {
-    lane_state: LaneState,
-    seq: u64,
-    pinned: Arc<Pinned>,
+/// What open panels and the ledger keep.
+async fn kept(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let bytes = computed(|| memory::measure(WEIGHED, ENTRIES)).await?;
+    let row = Row::new("panels.bytes_per_panel", bytes.panel, "bytes").under(5_120.0);
+    add(row.aiming_at("<= 4096 bytes and 256 for each seat"));
+    add(Row::new("panels.bytes_per_seat", bytes.seat, "bytes").under(256.0).aiming_at("<= 256 bytes"));
+    add(Row::new("panels.bytes_of_texts", bytes.texts, "bytes").under(bytes.letters).aiming_at("<= 1.1"));
+    add(Row::new("panels.bytes_per_ledger_entry", bytes.entry, "bytes").under(256.0).aiming_at("<= 256 bytes"));
+    Ok(())
 }
 
-impl PanelBench {
-    fn new() -> Result<Self, BenchError> {
-        let policy = policy_core::preset("medium").ok_or_else(|| stuck(&"medium is no preset"))?;
-        let policy_digest = policy.digest().map_err(|error| stuck(&error))?;
-        let invitation =
-            |seat| Invitation { agent: agent(seat), qos: Qos::AtLeastOnce, durable: false, reputation: None };
-        let invited = (0..SEATS).map(invitation).collect();
-        let pinned =
-            Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None };
-        Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned: Arc::new(pinned) })
-    }
-
-    /// Folds a record; how many are asked by it.
-    fn fold(&mut self, record: &Record) -> usize {
-        self.seq += 1;
-        self.lane_state.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
-        let effects = std::iter::from_fn(|| self.lane_state.poll_effect());
-        let is_ask = |effect: &Effect| matches!(effect, Effect::Deliver(delivery) if matches!(*delivery.told, Notification::Ask(_)));
-        effects.filter(is_ask).count()
-    }
-
-    fn call(&self, panel: usize) -> Result<Record, BenchError> {
-        let rules = json!({"domain": "bench", "rounds": ROUNDS, "answer_ms": HOUR_MS, "asking": "all"});
-        let rules = serde_json::from_value(rules).map_err(|error| stuck(&error))?;
-        let payload = Payload::Cfp(Cfp { task: Some("which?".to_owned()), panel: Some(rules), ..Cfp::default() });
-        let (from, pinned) = (&initiator_name(), Some(Arc::clone(&self.pinned)));
-        fold::record(FoldedMessage { from, number: panel, msg_id: "call", seq: None, payload, pinned })
-    }
-
-    /// What a seat says in a round; from the second on it rates the others.
-    fn answer(&self, panel: usize, (seat, round): (u32, u32), len: usize) -> Result<Record, BenchError> {
-        let answer = PanelAnswer {
-            round,
-            answer: Some(Some(format!("{seat:0>len$}"))),
-            ratings: (round > 1).then(|| (1..SEATS).map(|place| 1 + (place + seat) % 5).collect()),
-            ..PanelAnswer::default()
-        };
-        let (from, msg_id) = (&agent(seat), &format!("answer-{round}"));
-        let payload = Payload::Answer(Box::new(answer));
-        fold::record(FoldedMessage { from, number: panel, msg_id, seq: None, payload, pinned: None })
-    }
+/// Answers in the core, beside steps of bargains.
+async fn folded(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let steps = computed(|| steps::core(BARGAINS, 50)).await?;
+    add(Row::new("panels.steps.core", steps, "steps/s"));
+    let [short, long] = FOLDED.map(|(open, len)| computed(move || folded::answers_per_s(open, len)));
+    add(Row::new("panels.answers.core", short.await?, "answers/s").under(steps).aiming_at(">= 0.5"));
+    add(Row::new("panels.answers.core.long", long.await?, "answers/s").under(steps).aiming_at(">= 0.25"));
+    Ok(())
 }
 
-fn agent(seat: u32) -> AgentId {
-    AgentId::try_new(&format!("panelist-{seat:02}")).expect("a number makes a name")
+/// What a result takes to compute.
+async fn results(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let [many, few] = TIMES;
+    let small = computed(move || arithmetic::importance_us(4, 3, many)).await?;
+    add(Row::new("panels.importance.seats_4.rounds_3", small, "us").under(20.0).aiming_at("<= 20 us"));
+    let large = computed(move || arithmetic::importance_us(32, 8, few)).await?;
+    add(Row::new("panels.importance.seats_32.rounds_8", large, "us").under(5_000.0).aiming_at("<= 5000 us"));
+    let bleu = computed(move || arithmetic::bleu(many)).await?;
+    add(Row::new("panels.bleu.key", bleu.key_us, "us"));
+    add(Row::new("panels.bleu.pair", bleu.pair_us, "us").under(100.0).aiming_at("<= 100 us"));
+    Ok(())
 }
 
-fn stuck(why: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Stuck(why.to_string())
+/// Answers through everything beside moves of bargains, in memory and over NATS with the log.
+async fn through_everything(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
+    let memory = || bus::memory::open(MemoryOptions::default());
+    answered("memory", (memory(), memory()), plan.closed_loop, add).await?;
+    let server = LocalServer::start(LocalServerOptions::default()).await?;
+    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    answered("nats.log", (nats.clone(), nats.clone()), plan.closed_loop, add).await?;
+    let moved = steps::move_latency(nats.clone(), LATENCY_RATE, plan.latency).await?.quantile_ms(0.95);
+    add(Row::new("panels.move.nats.p95", moved, "ms"));
+    let asked = live::to_next_ask(nats, LATENCY_RATE, plan.latency, "latency").await?.quantile_ms(0.95);
+    add(Row::new("panels.next_ask.nats.p95", asked, "ms").under(moved).aiming_at("<= 1.5"));
+    Ok(server)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+async fn answered(
+    place: &str,
+    (of_bargains, of_panels): (Bus, Bus),
+    duration: Duration,
+    add: &mut impl FnMut(Row),
+) -> Result<(), BenchError> {
+    let steps = steps::closed_loop(of_bargains, BARGAINS, duration, "beside").await?;
+    add(Row::new(format!("panels.steps.{place}"), steps, "steps/s"));
+    let answers = live::answers_per_s(of_panels, OPEN, duration, "loop").await?;
+    add(Row::new(format!("panels.answers.{place}"), answers, "answers/s").under(steps).aiming_at(">= 0.6"));
+    Ok(())
+}
 
-    #[test]
-    fn every_seat_is_asked_in_every_round_of_every_panel() {
-        let cost = measure(5, 64).unwrap();
-        assert!(cost.answers_per_s > 0.0, "{cost:?}");
-    }
+/// An engine that is killed with as many open panels, and with as many open bargains.
+async fn recovered(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
+    let open = plan.recovered;
+    let bargains = recovery::from_checkpoint_s(Load::Bargains, open).await?;
+    add(Row::new(format!("panels.recovery.bargains_{open}"), bargains, "s"));
+    let panels = recovery::from_checkpoint_s(Load::Panels, open).await?;
+    add(Row::new(format!("panels.recovery.panels_{open}"), panels, "s").under(bargains).aiming_at("<= 1.5"));
+    Ok(())
 }

@@ -13,8 +13,11 @@ use bus::nats::NatsOptions;
 use bytes::Bytes;
 use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
+use tokio::task::JoinSet;
 
-use self::fill::{acknowledge_all, fill};
+pub use self::fill::Load;
+pub(super) use self::fill::acknowledge_all;
+use self::fill::fill;
 use self::process::EngineProcess;
 use super::rounds::BenchError;
 
@@ -46,14 +49,7 @@ pub struct Recovery {
 /// # Errors
 /// [`BenchError`].
 pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
-    let mut first = EngineProcess::start(&server.url(), "recovery-1").await?;
-    let ackers = acknowledge_all(&bus).await?;
-    fill(&bus, &first, open).await?;
-    let filled = last_seq(&bus).await?;
-    until_checkpointed(&bus, filled / 2).await?;
-    first.until_idle(u64::from(open)).await?;
+    let FilledLog { server, bus, engine: mut first, ackers } = FilledLog::of(Load::ContractNets, open).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_before = first.resident_bytes();
     first.kill();
@@ -80,6 +76,43 @@ pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
     last.kill();
     drop(ackers);
     Ok(Recovery { from_checkpoint_s, from_log_s, cold_takeover_s, resident_before, resident_after })
+}
+
+/// Seconds from the start of an engine's process to readiness, with checkpoints and the log behind them, where another was killed
+/// with `open` negotiations of one kind.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn from_checkpoint_s(load: Load, open: u32) -> Result<f64, BenchError> {
+    let mut filled = FilledLog::of(load, open).await?;
+    filled.engine.kill();
+    let second = EngineProcess::start(&filled.server.url(), "recovery-2").await?;
+    let from_checkpoint_s = second.ready_after().as_secs_f64();
+    second.until_idle(u64::from(open)).await?;
+    Ok(from_checkpoint_s)
+}
+
+/// A log with open negotiations, and the engine that folded it as it came.
+struct FilledLog {
+    engine: EngineProcess,
+    ackers: JoinSet<()>,
+    bus: Bus,
+    server: LocalServer,
+}
+
+impl FilledLog {
+    /// Opens as many, and waits until every lane has a checkpoint and every delivery is acknowledged.
+    async fn of(load: Load, open: u32) -> Result<Self, BenchError> {
+        let server = LocalServer::start(LocalServerOptions::default()).await?;
+        let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
+        let engine = EngineProcess::start(&server.url(), "recovery-1").await?;
+        let ackers = acknowledge_all(&bus).await?;
+        fill(&bus, &engine, load, open).await?;
+        let filled = last_seq(&bus).await?;
+        until_checkpointed(&bus, filled / 2).await?;
+        engine.until_idle(u64::from(open)).await?;
+        Ok(Self { engine, ackers, bus, server })
+    }
 }
 
 /// Waits until every lane has a checkpoint at or behind `from`.

@@ -49,6 +49,14 @@ pub enum BenchError {
     Stuck(String),
 }
 
+/// An exchange whose rate limiter is never the limit, and its control plane.
+pub(super) async fn unlimited(bus: Bus) -> Result<(Exchange, ControlClient), BenchError> {
+    let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
+    let exchange = Exchange::start(bus, ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
+    let control = ControlClient::try_new(exchange.url())?;
+    Ok((exchange, control))
+}
+
 /// What a closed loop gave.
 #[derive(Debug)]
 pub struct ClosedLoop {

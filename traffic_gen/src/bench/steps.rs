@@ -14,20 +14,19 @@ use bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use gateway::LimitConfig;
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Offer};
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Payload};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use super::rounds::{BenchError, UNLIMITED};
+use super::rounds::{BenchError, unlimited};
 use crate::bargain::in_memory::{InMemoryExchange, admitted};
-use crate::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name};
+use crate::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name, trade};
 use crate::bargain::session::{BargainSession, SessionParty};
-use crate::control::ControlClient;
-use crate::exchange::{Exchange, ExchangeOptions};
+use crate::latency::Latency;
 use crate::live::Access;
 use crate::recorder::Recorder;
 
@@ -37,6 +36,8 @@ const PAYLOAD_BYTES: usize = 400;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of a bargain in the closed loop; two Boulwares agree after five sixths of them.
 const ROUNDS: u32 = 50;
+/// The same where moves are waited for: as many moves as a panel of the benchmarks has answers.
+const ROUNDS_FEW: u32 = 7;
 /// How often the closed loop looks how many bargains are open: a bargain takes a hundred times as long.
 const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for the open bargains after the measured time.
@@ -103,11 +104,36 @@ fn rules(issue: Issue, rounds: u32) -> BargainSpec {
 /// # Errors
 /// [`BenchError`].
 pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -> Result<f64, BenchError> {
-    let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-    let exchange = Exchange::start(bus.clone(), ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
-    let control = ControlClient::try_new(exchange.url())?;
-    let scenario =
-        BargainScenario { strategies: vec![StrategyKind::Boulware], run: run.to_owned(), ..BargainScenario::default() };
+    let scenario = BargainScenario { run: run.to_owned(), ..BargainScenario::default() };
+    among_bargainers(bus, scenario, ROUNDS, async |population, ledger| {
+        keep_open(population, ledger, open, duration).await
+    })
+    .await
+}
+
+/// From sending a move until the other party knows of it: `rate` bargains, of some twelve moves each, are opened per second for
+/// `duration`.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn move_latency(bus: Bus, rate: f64, duration: Duration) -> Result<Latency, BenchError> {
+    let scenario = BargainScenario { rate, duration, ..BargainScenario::default() };
+    among_bargainers(bus, scenario, ROUNDS_FEW, async |population, ledger| {
+        trade(population, ledger, tokio::time::Instant::now(), &CancellationToken::new()).await?;
+        Ok(ledger.traded().step)
+    })
+    .await
+}
+
+/// Runs `load` on an exchange with agents that bargain as a scenario says, in so many rounds.
+async fn among_bargainers<T>(
+    bus: Bus,
+    scenario: BargainScenario,
+    rounds: u32,
+    load: impl AsyncFnOnce(&BargainPopulation, &Arc<Ledger>) -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    let (exchange, control) = unlimited(bus.clone()).await?;
+    let scenario = BargainScenario { strategies: vec![StrategyKind::Boulware], ..scenario };
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let identities = (0..scenario.agents)
         .map(agent_name)
@@ -115,15 +141,15 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
         .collect::<Result<BTreeMap<_, _>, BenchError>>()?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
-    let catalog = Catalog::try_new(vec![domain()?]).map_err(|error| BenchError::Stuck(error.to_string()))?;
+    let catalog = Catalog::try_new(vec![domain(rounds)?]).map_err(|error| BenchError::Stuck(error.to_string()))?;
     let catalog = Arc::new(catalog);
     let recorder = Arc::new(Recorder::start(tokio::time::Instant::now(), false, None));
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
     let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
-    let steps_per_s = keep_open(&population, &ledger, open, duration).await;
+    let result = load(&population, &ledger).await;
     population.stop().await?;
     exchange.shutdown().await;
-    steps_per_s
+    result
 }
 
 async fn keep_open(
@@ -153,10 +179,10 @@ async fn keep_open(
 }
 
 /// What the benchmarks bargain about: a hundred and one values, worth as much to one party as they cost the other.
-fn domain() -> Result<Domain, BenchError> {
+fn domain(rounds: u32) -> Result<Domain, BenchError> {
     let rising: Vec<f64> = (0..=100).map(|value| f64::from(value) / 100.0).collect();
     let falling = rising.iter().rev().copied().collect();
-    Domain::tabular("bench", &[rising.len()], vec![(rising, 0.0), (falling, 0.0)], BargainRules::with_rounds(ROUNDS))
+    Domain::tabular("bench", &[rising.len()], vec![(rising, 0.0), (falling, 0.0)], BargainRules::with_rounds(rounds))
         .map_err(|fault| BenchError::Stuck(fault.to_string()))
 }
 

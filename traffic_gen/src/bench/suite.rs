@@ -20,9 +20,9 @@ const CONTRACTORS: u32 = 12;
 /// Rounds open at once in the closed loops.
 const OPEN: usize = 256;
 /// Bargains open at once in the closed loops.
-const BARGAINS: usize = 128;
-/// Calls per second of the latency rows.
-const LATENCY_RATE: f64 = 10.0;
+pub(super) const BARGAINS: usize = 128;
+/// Calls, panels and bargains per second of the latency rows.
+pub(super) const LATENCY_RATE: f64 = 10.0;
 /// Populations of the linearity rows.
 const POPULATIONS: [u32; 5] = [5, 12, 50, 200, 1000];
 
@@ -54,7 +54,8 @@ pub enum Part {
     Search,
     /// Says of teams in the fold.
     Teams,
-    /// Answers of panels in the fold, beside steps of bargains.
+    /// Answers of panels in the fold and through everything, beside steps of bargains; what panels keep, and what their results
+    /// take to compute.
     Panels,
 }
 
@@ -158,7 +159,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
             }
             Part::Search => searched(plan, &mut add).await?,
             Part::Teams => of_teams(plan, &mut add).await?,
-            Part::Panels => of_panels(&mut add).await?,
+            Part::Panels => servers.push(panels::measure(plan, &mut add).await?),
         }
     }
     Ok(rows)
@@ -237,7 +238,7 @@ async fn latency(plan: BenchPlan, nats: &Bus, add: &mut impl FnMut(Row)) -> Resu
 }
 
 /// Measures what only computes, on a thread of its own: the suite can be dropped meanwhile.
-async fn computed<T: Send + 'static>(
+pub(super) async fn computed<T: Send + 'static>(
     measure: impl FnOnce() -> Result<T, BenchError> + Send + 'static,
 ) -> Result<T, BenchError> {
     let measured = tokio::task::spawn_blocking(measure).await;
@@ -304,25 +305,6 @@ async fn of_teams(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Benc
     add(Row::new("teams.delivery.members_5", small.us_per_delivery, "us/delivery"));
     let row = Row::new("teams.delivery.members_50", large.us_per_delivery, "us/delivery");
     add(row.under(small.us_per_delivery).aiming_at("<= 1.3"));
-    Ok(())
-}
-
-/// Panels open at once, and characters of each answer: short ones, and as long as they may be.
-const PANELS: [(usize, usize); 2] = [(10_000, 64), (1_000, 4096)];
-
-/// Answers of panels, short and long, beside steps of bargains in the core, and what panels keep in memory.
-async fn of_panels(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    // First, while nothing that was freed is taken again for what they keep.
-    let [(open, short), (few, long)] = PANELS;
-    let cost = computed(move || panels::measure(open, short)).await?;
-    let steps = computed(|| steps::core(BARGAINS, 50)).await?;
-    add(Row::new("panels.steps.core", steps, "steps/s"));
-    add(Row::new("panels.answers.core", cost.answers_per_s, "answers/s").under(steps).aiming_at(">= 0.5"));
-    let row = Row::new("panels.bytes_per_panel", cost.bytes_per_panel, "bytes");
-    add(row.under(5_120.0).aiming_at("<= 4096 bytes and 256 for each seat"));
-    let cost = computed(move || panels::measure(few, long)).await?;
-    let row = Row::new("panels.answers.core.long", cost.answers_per_s, "answers/s");
-    add(row.under(steps).aiming_at(">= 0.25"));
     Ok(())
 }
 

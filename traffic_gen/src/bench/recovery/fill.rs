@@ -1,4 +1,4 @@
-//! Open negotiations with their offers, written to the log as a gateway would.
+//! Open negotiations with what was said in them, written to the log as a gateway would.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use schemas::digest::canonical;
+use schemas::policy::TIMER_MS_MAX;
 use schemas::record::{AdmittedMessage, Entry, Invitation, Pinned, Qos};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Payload, subject};
 use serde::Deserialize;
@@ -21,6 +22,10 @@ use crate::live::{contractor_name, initiator_name};
 
 /// Contractors invited to each negotiation.
 const CONTRACTORS: u32 = 12;
+/// Seats of each panel.
+const SEATS: u32 = 4;
+/// Characters of an answer.
+const ANSWER_LEN: usize = 64;
 /// Negotiations written before it is looked whether the engine keeps up.
 const CHUNK: u32 = 200;
 /// Deliveries that may wait meanwhile: far below what an engine gives up for one agent.
@@ -40,7 +45,7 @@ struct DeliveredEnvelope {
 }
 
 /// Acknowledges every delivery to anyone, until it is dropped.
-pub(super) async fn acknowledge_all(bus: &Bus) -> Result<JoinSet<()>, BenchError> {
+pub(in crate::bench) async fn acknowledge_all(bus: &Bus) -> Result<JoinSet<()>, BenchError> {
     let mut ackers = JoinSet::new();
     for _ in 0..ACKERS {
         let pub_sub = Arc::clone(&bus.pub_sub);
@@ -68,31 +73,94 @@ fn acknowledgement(inbox: &str, payload: &Bytes) -> Option<(String, Bytes)> {
     Some((subject::ack(&agent, first), body))
 }
 
-/// Opens `open` negotiations, each with an offer of every contractor but one, so that none closes.
-pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, open: u32) -> Result<(), BenchError> {
+/// Which negotiations are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Calls to twelve contractors, with an offer of each but one, so that none closes.
+    ContractNets,
+    /// Bargains of two, each of which has made an offer.
+    Bargains,
+    /// Panels of four seats, of which three have answered.
+    Panels,
+}
+
+impl Load {
+    /// The call, and who is invited.
+    fn call(self) -> (Value, u32) {
+        match self {
+            Self::ContractNets => {
+                let reply_within_ms = TIMER_MS_MAX / 2;
+                let call = json!({"act": "cfp", "task": "deliver one parcel", "reply_within_ms": reply_within_ms});
+                (call, CONTRACTORS)
+            }
+            Self::Bargains => {
+                let time_ms = TIMER_MS_MAX / 4;
+                let issues = json!([{"name": "price", "min": 0, "max": 1000}]);
+                let rules = json!({"issues": issues, "rounds": 50, "deadline_ms": time_ms, "step_ms": time_ms});
+                (json!({"act": "cfp", "bargain": rules, "reply_within_ms": time_ms}), 1)
+            }
+            Self::Panels => {
+                let answer_ms = TIMER_MS_MAX / 4;
+                let rules = json!({"domain": "bench", "rounds": 3, "answer_ms": answer_ms, "asking": "all"});
+                (json!({"act": "cfp", "task": "which?", "panel": rules}), SEATS)
+            }
+        }
+    }
+
+    /// What follows the call: of each step all is in the log before the next one begins.
+    fn steps(self) -> Vec<Vec<(AgentId, Value)>> {
+        match self {
+            Self::ContractNets => {
+                let price = |contractor: u32| 50_000_000 + i64::from(contractor) * 1_000_003;
+                let offer =
+                    |contractor| json!({"act": "offer", "terms": {"price": price(contractor), "delivery_ms": 1500}});
+                vec![(0..CONTRACTORS - 1).map(|number| (contractor_name(number), offer(number))).collect()]
+            }
+            Self::Bargains => {
+                let offer = |price: u32| json!({"act": "offer", "terms": {"price": price}});
+                vec![
+                    vec![(contractor_name(0), json!({"act": "join"}))],
+                    vec![(initiator_name(), offer(900))],
+                    vec![(contractor_name(0), offer(100))],
+                ]
+            }
+            Self::Panels => {
+                let answer =
+                    |seat: u32| json!({"act": "answer", "round": 1, "answer": format!("{seat:0>ANSWER_LEN$}")});
+                vec![(0..SEATS - 1).map(|seat| (contractor_name(seat), answer(seat))).collect()]
+            }
+        }
+    }
+}
+
+/// Opens `open` negotiations.
+pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, load: Load, open: u32) -> Result<(), BenchError> {
     let lanes = bus.log.lanes();
     let appenders: Vec<Appender> = (0..lanes)
         .map(|lane| Appender::spawn(Arc::clone(&bus.log), Lane(lane), "bench", AppenderOptions::default()))
         .collect();
-    let pinned = Arc::new(pinned()?);
+    let (call, invited) = load.call();
+    let pinned = Arc::new(pinned(invited)?);
+    let steps = load.steps();
     let mut next = 0;
     while next < open {
         let numbers = next..open.min(next + CHUNK);
         next = numbers.end;
-        let mut calls = Vec::new();
-        let mut offers = Vec::new();
-        for number in numbers {
-            let id = NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(stuck)?;
-            let appender = &appenders[usize::from(id.lane(lanes).0)];
-            calls.push((appender, call(&id, &pinned)?));
-            for contractor in 0..CONTRACTORS - 1 {
-                offers.push((appender, offer(&id, contractor)?));
-            }
+        let negotiation = |number| NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(stuck);
+        let ids = numbers.map(negotiation).collect::<Result<Vec<_>, _>>()?;
+        let mut entries = Vec::new();
+        for id in &ids {
+            entries.push((id, entry(&initiator_name(), id, &call, Some(Arc::clone(&pinned)))?));
         }
-        // Offers of a negotiation must stand behind its call.
-        for entries in [calls, offers] {
-            let appended = entries.iter().map(|(appender, entry)| appender.append(entry));
-            try_join_all(appended).await.map_err(stuck)?;
+        append(&appenders, entries).await?;
+        for step in &steps {
+            let mut entries = Vec::new();
+            for id in &ids {
+                for (from, payload) in step {
+                    entries.push((id, entry(from, id, payload, None)?));
+                }
+            }
+            append(&appenders, entries).await?;
         }
         engine.until_below(OUTBOX_MAX).await?;
     }
@@ -100,26 +168,21 @@ pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, open: u32) -> Result
     engine.until_idle(u64::from(open)).await
 }
 
-fn pinned() -> Result<Pinned, BenchError> {
+async fn append(appenders: &[Appender], entries: Vec<(&NegotiationId, Entry)>) -> Result<(), BenchError> {
+    let lanes = u8::try_from(appenders.len()).map_err(stuck)?;
+    let appended = entries.iter().map(|(id, entry)| appenders[usize::from(id.lane(lanes).0)].append(entry));
+    try_join_all(appended).await.map_err(stuck)?;
+    Ok(())
+}
+
+fn pinned(invited: u32) -> Result<Pinned, BenchError> {
     let mut policy = policy_core::preset("high").expect("`high` is a preset");
-    policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
+    policy.timers_ms.hard = TIMER_MS_MAX;
     let policy_digest = policy.digest().map_err(stuck)?;
-    let invited = (0..CONTRACTORS)
+    let invited = (0..invited)
         .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false, reputation: None })
         .collect();
     Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None })
-}
-
-fn call(id: &NegotiationId, pinned: &Arc<Pinned>) -> Result<Entry, BenchError> {
-    let reply_within_ms = schemas::policy::TIMER_MS_MAX / 2;
-    let payload = json!({"act": "cfp", "task": "deliver one parcel", "reply_within_ms": reply_within_ms});
-    entry(&initiator_name(), id, &payload, Some(Arc::clone(pinned)))
-}
-
-fn offer(id: &NegotiationId, contractor: u32) -> Result<Entry, BenchError> {
-    let price = 50_000_000 + i64::from(contractor) * 1_000_003;
-    let payload = json!({"act": "offer", "terms": {"price": price, "delivery_ms": 1500}});
-    entry(&contractor_name(contractor), id, &payload, None)
 }
 
 fn entry(
@@ -131,7 +194,7 @@ fn entry(
     let act = payload["act"].clone();
     let document = json!({
         "envelope": {
-            "msg_id": "first", "ts": "2026-11-20T21:00:00.000Z", "from": format!("agent://{from}"),
+            "msg_id": act, "ts": "2026-11-20T21:00:00.000Z", "from": format!("agent://{from}"),
             "negotiation": id.as_str(),
         },
         "payload": payload,
