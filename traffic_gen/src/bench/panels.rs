@@ -21,7 +21,7 @@ use bus::memory::MemoryOptions;
 use bus::nats::NatsOptions;
 use nats_server::{LocalServer, LocalServerOptions};
 
-use super::recovery::{self, Load};
+use super::recovery::{self, FillKind};
 use super::rounds::BenchError;
 use super::suite::{BARGAINS, BenchPlan, LATENCY_RATE, computed};
 use super::{Row, steps};
@@ -121,9 +121,9 @@ async fn answered(
 /// An engine that is killed with as many open panels, and with as many open bargains.
 async fn recovered(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let open = plan.recovered;
-    let bargains = recovery::from_checkpoint_s(Load::Bargains, open).await?;
+    let bargains = recovery::from_checkpoint_s(FillKind::Bargains, open).await?;
     add(Row::new(format!("panels.recovery.bargains_{open}"), bargains, "s"));
-    let panels = recovery::from_checkpoint_s(Load::Panels, open).await?;
+    let panels = recovery::from_checkpoint_s(FillKind::Panels, open).await?;
     add(Row::new(format!("panels.recovery.panels_{open}"), panels, "s").under(bargains).aiming_at("<= 1.5"));
     Ok(())
 }

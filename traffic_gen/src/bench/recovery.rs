@@ -15,7 +15,7 @@ use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
 use tokio::task::JoinSet;
 
-pub use self::fill::Load;
+pub use self::fill::FillKind;
 pub(super) use self::fill::acknowledge_all;
 use self::fill::fill;
 use self::process::EngineProcess;
@@ -49,7 +49,7 @@ pub struct Recovery {
 /// # Errors
 /// [`BenchError`].
 pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
-    let FilledLog { server, bus, engine: mut first, ackers } = FilledLog::of(Load::ContractNets, open).await?;
+    let FilledLog { server, bus, engine: mut first, ackers } = FilledLog::of(FillKind::ContractNets, open).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_before = first.resident_bytes();
     first.kill();
@@ -83,8 +83,8 @@ pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
 ///
 /// # Errors
 /// [`BenchError`].
-pub async fn from_checkpoint_s(load: Load, open: u32) -> Result<f64, BenchError> {
-    let mut filled = FilledLog::of(load, open).await?;
+pub async fn from_checkpoint_s(kind: FillKind, open: u32) -> Result<f64, BenchError> {
+    let mut filled = FilledLog::of(kind, open).await?;
     filled.engine.kill();
     let second = EngineProcess::start(&filled.server.url(), "recovery-2").await?;
     let from_checkpoint_s = second.ready_after().as_secs_f64();
@@ -102,12 +102,12 @@ struct FilledLog {
 
 impl FilledLog {
     /// Opens as many, and waits until every lane has a checkpoint and every delivery is acknowledged.
-    async fn of(load: Load, open: u32) -> Result<Self, BenchError> {
+    async fn of(kind: FillKind, open: u32) -> Result<Self, BenchError> {
         let server = LocalServer::start(LocalServerOptions::default()).await?;
         let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
         let engine = EngineProcess::start(&server.url(), "recovery-1").await?;
         let ackers = acknowledge_all(&bus).await?;
-        fill(&bus, &engine, load, open).await?;
+        fill(&bus, &engine, kind, open).await?;
         let filled = last_seq(&bus).await?;
         until_checkpointed(&bus, filled / 2).await?;
         engine.until_idle(u64::from(open)).await?;

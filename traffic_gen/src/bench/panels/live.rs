@@ -185,7 +185,7 @@ struct RoundWatch(Mutex<RoundsSeen>);
 
 #[derive(Default)]
 struct RoundsSeen {
-    panels: BTreeMap<NegotiationId, PanelSeen>,
+    panels: BTreeMap<NegotiationId, WatchedPanel>,
     /// Answers of rounds that are over.
     answers: u64,
     to_next_ask: Latency,
@@ -193,7 +193,7 @@ struct RoundsSeen {
 
 /// A panel that goes on.
 #[derive(Default)]
-struct PanelSeen {
+struct WatchedPanel {
     /// In which round an agent was asked last.
     round_of: BTreeMap<AgentId, u32>,
     /// By round: when its last answer left, and how many of its answers are not counted yet.

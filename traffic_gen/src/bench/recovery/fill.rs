@@ -75,7 +75,7 @@ fn acknowledgement(inbox: &str, payload: &Bytes) -> Option<(String, Bytes)> {
 
 /// Which negotiations are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub enum FillKind {
     /// Calls to twelve contractors, with an offer of each but one, so that none closes.
     ContractNets,
     /// Bargains of two, each of which has made an offer.
@@ -84,7 +84,7 @@ pub enum Load {
     Panels,
 }
 
-impl Load {
+impl FillKind {
     /// The call, and who is invited.
     fn call(self) -> (Value, u32) {
         match self {
@@ -134,14 +134,14 @@ impl Load {
 }
 
 /// Opens `open` negotiations.
-pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, load: Load, open: u32) -> Result<(), BenchError> {
+pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, kind: FillKind, open: u32) -> Result<(), BenchError> {
     let lanes = bus.log.lanes();
     let appenders: Vec<Appender> = (0..lanes)
         .map(|lane| Appender::spawn(Arc::clone(&bus.log), Lane(lane), "bench", AppenderOptions::default()))
         .collect();
-    let (call, invited) = load.call();
+    let (call, invited) = kind.call();
     let pinned = Arc::new(pinned(invited)?);
-    let steps = load.steps();
+    let steps = kind.steps();
     let mut next = 0;
     while next < open {
         let numbers = next..open.min(next + CHUNK);
