@@ -199,9 +199,9 @@ async fn an_initiator_hears_how_the_seats_of_its_panel_were_chosen() {
     let msg_id = called.document["envelope"]["msg_id"].as_str().unwrap();
     let Notification::Ack(opened) = receipt(msg_id, Disposition::Ok, Some(2)) else { panic!("it is one") };
     let opened = Notification::Ack(Receipt { seats: Some(SeatChoice::Trial), left_out: Some(1), ..opened });
-    exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened)]).await;
     let mut next = async || in_time(events.recv()).await.unwrap().report;
     assert_eq!(next().await, CallReport::Accepted { seq: Some(1) });
+    exchange.deliver(&agent("alice"), &[delivery(1, "n1", opened)]).await;
     let seats = Some(SeatChoice::Trial);
     assert_eq!(next().await, CallReport::Opened { invited: 2, left_out: 1, seats });
 }
