@@ -23,6 +23,7 @@ use futures_util::StreamExt;
 use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AwardNo, Lane, Lot, NegotiationId, RegisterKey};
 use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn a_stream_with_other_settings_is_refused_and_each_difference_is_named() {
@@ -68,6 +69,26 @@ async fn processes_that_start_together_agree_on_the_streams() {
     for outcome in futures_util::future::join_all(opens).await {
         assert_eq!(outcome.unwrap().log.lanes(), bus::LANES_DEFAULT);
     }
+}
+
+/// What nobody else listens to is refused by the server at once; where somebody listens to everything, nothing ever is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_listens_to_everything_holds_up_no_subscription_and_no_flush() {
+    let server = start().await;
+    let listener = async_nats::connect(server.url()).await.unwrap();
+    let mut everything = listener.subscribe(">").await.unwrap();
+    listener.flush().await.unwrap();
+    let request_timeout = Duration::from_secs(3600);
+    let opening = nats::open(NatsOptions { request_timeout, ..NatsOptions::new(server.url()) });
+    let bus = timeout(PATIENCE, opening).await.expect("it opens").unwrap();
+    let subscribing = bus.pub_sub.subscribe("view.0".to_owned(), None);
+    let mut views = timeout(PATIENCE, subscribing).await.expect("it subscribes").unwrap();
+    bus.pub_sub.publish("view.0".to_owned(), Bytes::from_static(b"x")).await.unwrap();
+    timeout(PATIENCE, bus.pub_sub.flush()).await.expect("it flushes").unwrap();
+    let seen = timeout(PATIENCE, views.next()).await.expect("it is delivered").unwrap();
+    assert_eq!(seen.payload, "x");
+    let heard = timeout(PATIENCE, everything.next()).await.expect("the listener hears what passes");
+    assert!(heard.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,15 +26,17 @@ impl NatsPubSub {
         Self { client, timeout, status }
     }
 
-    /// Returns when the server has processed everything sent before. The client's own `flush` waits for the socket
-    /// only; a request that nobody answers is refused by the server at once, in turn.
+    /// Returns when the server has processed everything sent before. The client's own `flush` waits for the socket only;
+    /// a message to itself comes back in turn, whoever else listens.
     async fn round_trip(&self) -> Result<(), BusError> {
-        let request = Request::new().timeout(None);
-        let answer = self.client.send_request(self.client.new_inbox(), request);
-        match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(BusError::Unknown(error.to_string())),
+        let inbox = self.client.new_inbox();
+        let there_and_back = async {
+            let mut echo = self.client.subscribe(inbox.clone()).await.map_err(|error| error.to_string())?;
+            self.client.publish(inbox, Bytes::new()).await.map_err(|error| error.to_string())?;
+            echo.next().await.map(drop).ok_or_else(|| "the connection is closed".to_owned())
+        };
+        match tokio::time::timeout(self.timeout, there_and_back).await {
+            Ok(outcome) => outcome.map_err(BusError::Unknown),
             Err(_) => Err(BusError::Unknown(format!("the server has not answered in {:?}", self.timeout))),
         }
     }
