@@ -81,7 +81,20 @@ pub struct Witness {
     contents: BTreeMap<DeliveryId, Digest>,
     /// Whose messages are seen, where there are agents whose messages are not.
     watched: Option<BTreeSet<AgentId>>,
+    /// See [`Self::told_of_failures`].
+    are_failures_told: bool,
     verdict: Verdict,
+}
+
+/// What is known of a run beside what its agents saw.
+#[derive(Clone, Copy)]
+struct Knowledge<'a> {
+    /// Whether a negotiation's end waits for nobody who may have left the run.
+    ends_by_itself: bool,
+    /// See [`Witness::told_of_failures`].
+    are_failures_told: bool,
+    /// Whether an agent's messages are seen.
+    is_watched: &'a dyn Fn(&AgentId) -> bool,
 }
 
 impl Witness {
@@ -89,6 +102,12 @@ impl Witness {
     #[must_use]
     pub fn among_others(self, watched: BTreeSet<AgentId>) -> Self {
         Self { watched: Some(watched), ..self }
+    }
+
+    /// Whoever feeds it tells of every delivery that was given up ([`Self::unreached`]): what is missing all the same is a fault.
+    #[must_use]
+    pub fn told_of_failures(self) -> Self {
+        Self { are_failures_told: true, ..self }
     }
 
     /// An agent was told by a gateway that its message is in the log (202).
@@ -198,7 +217,9 @@ impl Witness {
             let is_watched = |agent: &AgentId| self.watched.as_ref().is_none_or(|watched| watched.contains(agent));
             // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
             let ends_by_itself = seen.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
-            seen.judge(id, when, (ends_by_itself, &is_watched), &mut self.verdict);
+            let are_failures_told = self.are_failures_told;
+            let known = Knowledge { ends_by_itself, are_failures_told, is_watched: &is_watched };
+            seen.judge(id, when, known, &mut self.verdict);
             let find = |number| task_found(&self.negotiations, id, number);
             seen.team.judge_tasks(id, when, find, &mut self.verdict);
         }
@@ -302,7 +323,7 @@ impl NegotiationSeen {
         &self,
         id: &NegotiationId,
         when: When,
-        (ends_by_itself, is_watched): (bool, &dyn Fn(&AgentId) -> bool),
+        Knowledge { ends_by_itself, are_failures_told, is_watched }: Knowledge<'_>,
         verdict: &mut Verdict,
     ) {
         if when == When::AtRest {
@@ -331,7 +352,8 @@ impl NegotiationSeen {
             return self.team.judge(id, when, &self.unreached, verdict);
         }
         if self.panel.is_one() {
-            return self.panel.judge(id, when, WatchedAgents { unreached: &self.unreached, is_watched }, verdict);
+            let unreached = &self.unreached;
+            return self.panel.judge(id, when, WatchedAgents { unreached, are_failures_told, is_watched }, verdict);
         }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);

@@ -14,7 +14,7 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 }
 
 fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
-    let mut witness = Witness::default();
+    let mut witness = Witness::default().told_of_failures();
     for (agent, journal) in &trace.journals {
         for entry in journal {
             match &entry.kind {
@@ -49,7 +49,7 @@ fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
 
 /// Only negotiations that have ended, and whatever is above them in their family: the others are in the middle of things.
 fn of_the_log(folded: &FoldedLog) -> Witness {
-    let mut witness = Witness::default();
+    let mut witness = Witness::default().told_of_failures();
     let is_over = |negotiation: &NegotiationId| folded.history(negotiation).is_some_and(|it| it.ended_by.is_some());
     let has_ended = |negotiation: &NegotiationId| {
         std::iter::successors(Some(negotiation.clone()), NegotiationId::parent).all(|above| is_over(&above))

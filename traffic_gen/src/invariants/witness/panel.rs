@@ -50,6 +50,8 @@ pub(super) struct PanelSeen {
 pub(super) struct WatchedAgents<'a> {
     /// To whom a delivery was given up.
     pub(super) unreached: &'a BTreeSet<AgentId>,
+    /// Whether every delivery that was given up is among these.
+    pub(super) are_failures_told: bool,
     /// Whether an agent's messages are seen.
     pub(super) is_watched: &'a dyn Fn(&AgentId) -> bool,
 }
@@ -112,7 +114,7 @@ impl PanelSeen {
         &self,
         id: &NegotiationId,
         when: When,
-        WatchedAgents { unreached, is_watched }: WatchedAgents<'_>,
+        WatchedAgents { unreached, are_failures_told, is_watched }: WatchedAgents<'_>,
         verdict: &mut Verdict,
     ) {
         let Some(rules) = &self.rules else { return };
@@ -132,7 +134,7 @@ impl PanelSeen {
             self.judge_quorum(id, rules, finding, verdict);
             judge_importance(id, finding, verdict);
             if is_all_known {
-                self.judge_calls(id, finding, verdict);
+                self.judge_calls(id, finding, are_failures_told, verdict);
             }
         }
     }
@@ -320,16 +322,20 @@ impl PanelSeen {
         });
     }
 
-    /// As many asks as the rules allow at most, and as many as the exchange says.
-    fn judge_calls(&self, id: &NegotiationId, finding: &Finding, verdict: &mut Verdict) {
+    /// As many asks as the rules allow at most, and as many as the exchange says. An ask that nobody answered may have expired
+    /// before its agent had it, where nobody tells of such.
+    fn judge_calls(&self, id: &NegotiationId, finding: &Finding, are_failures_told: bool, verdict: &mut Verdict) {
         let Some(rules) = &self.rules else { return };
         let count = |is_kind: fn(&Ask) -> bool| self.asks.iter().filter(|(_, ask)| is_kind(ask)).count() as u64;
         let ranks = count(|ask| ask.rank.is_some());
         let reviews = count(|ask| ask.review);
         let answers = self.asks.len() as u64 - ranks - reviews;
         let (calls, seats) = (&finding.calls, finding.panelists.len() as u64);
-        let is_told =
-            (u64::from(calls.answers), u64::from(calls.ranks), u64::from(calls.reviews)) == (answers, ranks, reviews);
+        let told = [calls.answers, calls.ranks, calls.reviews].map(u64::from);
+        let expired = told.iter().sum::<u64>().saturating_sub(self.asks.len() as u64);
+        let unanswered = told.iter().sum::<u64>().saturating_sub(u64::from(calls.answered));
+        let is_told = told.iter().zip([answers, ranks, reviews]).all(|(told, seen)| seen <= *told)
+            && (expired == 0 || (!are_failures_told && expired <= unanswered));
         let has_ranker = matches!(&rules.select, Some(select) if matches!(select.ranker, Ranker::Agent { .. }));
         let reviewers = rules.review.as_ref().map_or(0, |review| review.by.len()) as u64;
         let rounds = u64::from(rules.rounds);

@@ -115,6 +115,23 @@ fn a_result_that_cannot_have_reached_its_initiator_is_not_missed() {
     assert_eq!(witnessed(&story).finish_early().violated(), 0, "it may still be under way");
 }
 
+#[test]
+fn an_ask_that_may_have_expired_unheard_counts_and_one_that_was_answered_cannot_have() {
+    let calls =
+        |answers: u32, answered: u32| json!({"answers": answers, "ranks": 0, "reviews": 1, "answered": answered});
+    let judged = |calls: Value, are_failures_told: bool| {
+        let mut story = story();
+        *story[FINDING].payload.pointer_mut("/calls").unwrap() = calls;
+        let mut witness = witnessed(&story);
+        witness.are_failures_told = are_failures_told;
+        witness.finish().by_name[&Invariant::CallsBounded].violated
+    };
+    assert_eq!(judged(calls(7, 7), false), 0, "the seventh ask expired before its seat had it");
+    assert_eq!(judged(calls(7, 7), true), 1, "nobody says that it did");
+    assert_eq!(judged(calls(7, 8), false), 1, "all asks were answered, and one of them nobody had");
+    assert_eq!(judged(calls(5, 5), false), 1, "more asks were heard than are counted");
+}
+
 /// Something an agent sent or was told.
 #[derive(Clone)]
 struct Seen {
@@ -271,7 +288,7 @@ fn panel() -> NegotiationId {
 }
 
 fn witnessed(story: &[Seen]) -> Witness {
-    let mut witness = Witness::default();
+    let mut witness = Witness::default().told_of_failures();
     for (number, seen) in (0..).zip(story) {
         let name = agent(seen.agent);
         if let Some(msg_id) = &seen.sent {
