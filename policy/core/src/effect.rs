@@ -212,6 +212,8 @@ pub enum Event {
         negotiation: NegotiationId,
         /// For what.
         kind: AskKind,
+        /// In which round.
+        round: u32,
         /// How many.
         count: u32,
         /// When.

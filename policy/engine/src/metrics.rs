@@ -71,6 +71,8 @@ telemetry::metrics! {
         panel_calls: Counter[kind: AskKind] = "exchange_panel_calls_total";
         /// Panels that came to a finding, by what stopped them.
         panel_stops: Counter[by: Stopped] = "exchange_panel_stops_total";
+        /// Log time of a panel's round, from its first ask to the first of the next round, or to the end.
+        panel_rounds: Histogram(NEGOTIATION_S) = "exchange_panel_round_duration_seconds";
     }
 }
 
@@ -289,6 +291,8 @@ enum Noticed {
     Turn(Protocol, Role, u64),
     /// A deadline has passed.
     Miss(Protocol, Deadline),
+    /// A round of a panel is over, after so many microseconds.
+    Round(u64),
 }
 
 /// The states of open negotiations.
@@ -480,6 +484,7 @@ impl NegotiationMetrics {
         match noticed {
             Noticed::Turn(protocol, role, took_us) => self.responses.of(protocol, role).observe(seconds(took_us)),
             Noticed::Miss(protocol, deadline) => self.misses.of(protocol, deadline).inc(),
+            Noticed::Round(took_us) => self.panel_rounds.observe(seconds(took_us)),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use policy_core::{AwardLoss, Cause, Event, Phase, Protocol};
+use policy_core::{AskKind, AwardLoss, Cause, Event, Phase, Protocol};
 use prometheus::{Gauge, IntGauge};
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
@@ -173,7 +173,7 @@ impl Drop for LaneGauges {
     }
 }
 
-/// Open negotiations of a lane that are followed, in at most 6 MiB; beyond, turns are not measured.
+/// Open negotiations of a lane that are followed, in at most 8 MiB; beyond, turns are not measured.
 const FOLLOWED_MAX: usize = 65_536;
 /// A negotiation in which nothing has happened for so long stands still, in milliseconds: twice the longest default timer.
 const STILL_MS: u64 = 120_000;
@@ -192,6 +192,16 @@ struct Turn {
     asked_at: Timestamp,
     /// When something happened last.
     moved_at: Timestamp,
+    /// Of a panel: the round that runs, once its first ask was seen.
+    round: Option<RunningRound>,
+}
+
+/// A round of a panel.
+#[derive(Debug, Clone, Copy)]
+struct RunningRound {
+    number: u32,
+    /// Its first ask.
+    began_at: Timestamp,
 }
 
 impl Turns {
@@ -241,12 +251,19 @@ impl Turns {
                     | AwardLoss::Aborted => None,
                 }
             }
-            Event::Ended { negotiation, outcome, .. } => missed_at_end(self.0.remove(negotiation)?, *outcome),
+            Event::Ended { negotiation, outcome, .. } => {
+                let turn = self.0.remove(negotiation)?;
+                missed_at_end(turn, *outcome).or_else(|| turn.round.map(|round| round.ended(at)))
+            }
             Event::Committed { negotiation, .. } => {
                 self.0.get_mut(negotiation)?.moved_at = at;
                 None
             }
-            Event::Asked { negotiation, .. } | Event::TurnTaken { negotiation, .. } => {
+            Event::Asked { negotiation, kind, round, .. } => {
+                self.ask_again(negotiation, at);
+                self.0.get_mut(negotiation).filter(|_| *kind == AskKind::Answer)?.begin_round(*round, at)
+            }
+            Event::TurnTaken { negotiation, .. } => {
                 self.ask_again(negotiation, at);
                 None
             }
@@ -274,7 +291,8 @@ impl Turns {
 
     fn begin(&mut self, negotiation: &NegotiationId, protocol: Protocol, phase: Phase, at: Timestamp) {
         let policy = self.policy(negotiation);
-        let turn = Turn { protocol, policy, phase, asked_at: at, moved_at: at };
+        let round = self.0.get(negotiation).and_then(|turn| turn.round);
+        let turn = Turn { protocol, policy, phase, asked_at: at, moved_at: at, round };
         if let Some(known) = self.0.get_mut(negotiation) {
             *known = turn;
         } else if self.0.len() < FOLLOWED_MAX {
@@ -289,7 +307,21 @@ impl Turns {
     }
 }
 
+impl RunningRound {
+    fn ended(self, at: Timestamp) -> Noticed {
+        Noticed::Round(at.since_us(self.began_at))
+    }
+}
+
 impl Turn {
+    /// Seats of a panel are asked in this round: with its first ask the round before it is over.
+    fn begin_round(&mut self, number: u32, at: Timestamp) -> Option<Noticed> {
+        if self.round.is_some_and(|running| running.number == number) {
+            return None;
+        }
+        self.round.replace(RunningRound { number, began_at: at }).map(|before| before.ended(at))
+    }
+
     /// A message of a party: was it its turn?
     fn handle(
         &mut self,

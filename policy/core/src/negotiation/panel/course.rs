@@ -206,7 +206,7 @@ impl Panel {
         if count > 0 {
             let (negotiation, at) = (self.header.id.clone(), context.clock);
             let count = u32::try_from(count).unwrap_or(u32::MAX);
-            context.event(Event::Asked { negotiation, kind, count, at });
+            context.event(Event::Asked { negotiation, kind, round: self.round().number, count, at });
         }
     }
 

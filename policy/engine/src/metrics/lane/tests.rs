@@ -66,6 +66,24 @@ fn each_turn_of_a_team_counts_from_the_one_before() {
 }
 
 #[test]
+fn a_round_of_a_panel_lasts_from_its_first_ask_to_the_first_of_the_next_or_to_the_end() {
+    let mut turns = Turns::default();
+    let mut follow = |event: Event, ms| turns.follow(&event, Timestamp::from_ms(ms));
+    let asked = |kind, round| Event::Asked { negotiation: id("job"), kind, round, count: 1, at: Timestamp(1) };
+    assert_eq!(follow(asked(AskKind::Answer, 1), 900), None, "of a panel that is not followed nothing is known");
+    follow(started(Protocol::Panel), 1_000);
+    assert_eq!(follow(asked(AskKind::Answer, 1), 1_000), None);
+    assert_eq!(follow(asked(AskKind::Answer, 1), 1_200), None, "a later wave");
+    follow(moved(Phase::Asking, Phase::Ranking), 1_300);
+    assert_eq!(follow(asked(AskKind::Rank, 1), 1_300), None);
+    follow(moved(Phase::Ranking, Phase::Asking), 1_500);
+    assert_eq!(follow(asked(AskKind::Answer, 2), 1_500), Some(Noticed::Round(500_000)));
+    assert_eq!(follow(ended(Protocol::Panel, Outcome::Consensus), 1_750), Some(Noticed::Round(250_000)));
+    follow(started(Protocol::Panel), 2_000);
+    assert_eq!(follow(ended(Protocol::Panel, Outcome::NoAnswer), 2_100), None, "nobody was asked");
+}
+
+#[test]
 fn a_missed_deadline_is_counted_where_it_was_waited_for() {
     let net = Protocol::ContractNet;
     let bargain = Protocol::AlternatingOffers;
@@ -96,7 +114,7 @@ fn a_missed_deadline_is_counted_where_it_was_waited_for() {
         turns.follow(&moved(protocol.phases()[0], Phase::Ended), Timestamp(3));
         let missed = match turns.follow(&event, Timestamp(3)) {
             Some(Noticed::Miss(protocol, deadline)) => Some((protocol, deadline.into())),
-            Some(Noticed::Turn(..)) | None => None,
+            Some(Noticed::Turn(..) | Noticed::Round(_)) | None => None,
         };
         assert_eq!(missed, expected.map(|phase| (protocol, phase)), "{event:?}");
     }
