@@ -7,6 +7,7 @@ use schemas::record::EngineEvent;
 use serde_json::{Value, json};
 
 use crate::gathering::{BEGIN_MS, Gathering, REPLY_MS};
+use crate::script::agent;
 
 #[test]
 fn a_call_tells_the_invited_the_rules_with_their_defaults() {
@@ -84,6 +85,22 @@ fn too_few_that_join_in_time_form_no_team() {
         ],
         "who refused hears nothing more"
     );
+}
+
+#[test]
+fn who_declined_is_told_to_nobody_and_of_who_joined_the_lead_has_a_view() {
+    let mut gathering = Gathering::empty();
+    gathering.call(&["bob", "carol", "dan"], json!({"members": {"min": 4}}), json!({}));
+    gathering.say(1, "bob", Act::Join, json!({}));
+    assert_eq!(gathering.say(2, "carol", Act::Refuse, json!({"reason": "busy"})), ["carol<ack:ok"]);
+    assert_eq!(gathering.team_view("alice").members, ["alice", "bob"].map(agent));
+    gathering.say(3, "dan", Act::Refuse, json!({}));
+    let told = gathering.script.deliveries.iter().filter(|deliver| ["alice", "bob"].contains(&deliver.to.as_str()));
+    for deliver in told {
+        let text = serde_json::to_string(&*deliver.told).expect("it is written");
+        assert!(!text.contains("carol") && !text.contains("dan") && !text.contains("busy"), "{text}");
+    }
+    assert_eq!(gathering.closing("alice").outcome, Outcome::NotFormed);
 }
 
 #[test]

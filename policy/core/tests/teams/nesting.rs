@@ -301,6 +301,45 @@ fn under_leave_a_task_and_its_sub_team_outlive_their_team() {
 }
 
 #[test]
+fn whoever_leaves_a_team_keeps_its_seat_and_its_tasks_in_the_sub_teams_that_go_on() {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol"], json!({"depth": 1}));
+    gathering.assign(20, "alice", "async", &[direct("bob")]);
+    gathering.confirm(21, 1, "bob");
+    gathering.call_sub_team(22, ("bob", TASK, 1), &["carol", "dan"], json!({}));
+    gathering.say(23, "carol", Act::Join, json!({}));
+    gathering.say(23, "dan", Act::Join, json!({}));
+    gathering.assign(24, "bob", "async", &[direct("carol")]);
+    gathering.confirm(25, 1, "carol");
+    gathering.go_to(ROOT).say(26, "carol", Act::End, json!({}));
+    gathering.go_to(SUB).result(27, 1, "carol");
+    assert_eq!(gathering.floor("dan").tasks[0].result.as_deref(), Some("drawn"));
+    gathering.say(28, "bob", Act::Say, json!({"text": "go on", "next": "carol"}));
+    assert!(gathering.conclude(29, "carol").contains(&"carol<ack:ok".to_owned()));
+    assert_eq!(gathering.result_of(TASK, "alice").as_deref(), Some("so"));
+}
+
+#[test]
+fn what_a_sub_team_has_left_open_goes_on_though_the_award_it_worked_for_has_ended() {
+    let mut gathering = Gathering::of(&["alice", "bob"], json!({"depth": 2}));
+    gathering.assign(20, "alice", "async", &[direct("bob")]);
+    gathering.confirm(21, 1, "bob");
+    gathering.call_sub_team(22, ("bob", TASK, 1), &["dan"], json!({"depth": 1, "at_conclusion": "leave"}));
+    gathering.say(23, "dan", Act::Join, json!({}));
+    gathering.assign(24, "bob", "async", &[direct("dan")]);
+    gathering.confirm(25, 1, "dan");
+    gathering.call_sub_team(26, ("dan", SUB_TASK, 1), &["erin"], json!({}));
+    gathering.say(27, "erin", Act::Join, json!({}));
+    gathering.go_to(SUB).conclude(28, "bob");
+    assert_eq!(gathering.result_of(TASK, "alice").as_deref(), Some("so"));
+    gathering.go_to(ROOT).conclude(29, "alice");
+    let is_open = [ROOT, TASK, SUB, SUB_TASK, LEAF].map(|id| gathering.is_open(id));
+    assert_eq!(is_open, [false, false, false, true, true]);
+    gathering.go_to(LEAF).say(30, "dan", Act::Conclude, json!({"text": "late"}));
+    assert_eq!(gathering.result_of(SUB_TASK, "bob").as_deref(), Some("late"));
+    assert_eq!(gathering.script.lane_state.open_count(), 0);
+}
+
+#[test]
 fn a_family_has_so_many_open_negotiations_and_no_more() {
     let mut gathering = Gathering::of(&["alice", "bob"], json!({"depth": 1}));
     let sixteen: Vec<Value> = vec![direct("bob"); 16];
