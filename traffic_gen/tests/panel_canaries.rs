@@ -4,6 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "acceptance/log.rs"]
+mod log;
+
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,8 +25,8 @@ use nats_server::{LocalServer, LocalServerOptions};
 use reqwest::Client;
 use schemas::control::{Consent, ConsentEffect, ReceiptPreference, Registration};
 use schemas::delivery::{Ask, Delivery, Notification, ProgressReport};
-use schemas::record::{Entry, Record};
-use schemas::{AgentId, Lane, subject};
+use schemas::record::Entry;
+use schemas::{AgentId, subject};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::Metadata;
@@ -253,20 +256,10 @@ impl Site {
 
     /// The bodies of the log.
     async fn logged(&self) -> String {
-        let log = &self.exchange.bus.log;
         let mut bodies = String::new();
-        for lane in (0..log.lanes()).map(Lane) {
-            let last = log.last_seq(lane).await.unwrap();
-            let mut records = log.read(lane, 1).await.unwrap();
-            let mut seq = 0;
-            while seq < last {
-                let record = records.next().await.unwrap().unwrap();
-                seq = record.seq;
-                for entry in Record::decode(&record.bytes).unwrap().entries {
-                    if let Entry::Message(message) = entry {
-                        bodies.push_str(message.body.get());
-                    }
-                }
+        for entry in log::entries(&self.exchange.bus).await {
+            if let Entry::Message(message) = entry {
+                bodies.push_str(message.body.get());
             }
         }
         bodies

@@ -226,26 +226,6 @@ async fn a_call_to_a_panel_pins_its_seats_and_the_agents_that_rank_and_review() 
     }
 }
 
-/// Nobody has a reputation, so everybody would have a seat.
-#[tokio::test]
-async fn a_trial_of_more_than_a_panel_seats_is_refused() {
-    let rig = start().await;
-    let names: Vec<String> = (0..=SEATS_MAX).map(|number| format!("s{number}")).collect();
-    for name in &names {
-        rig.register(name).await;
-    }
-    let addresses: Vec<String> = names.iter().map(|name| format!("agent://{name}")).collect();
-    for (count, status) in [(SEATS_MAX + 1, 422), (SEATS_MAX, 202)] {
-        let mut message = call(json!({ "choose": { "keep": 1 } }));
-        message["envelope"]["to"] = json!(addresses[..count]);
-        let (found, body) = rig.send("alice", &message).await;
-        assert_eq!(found, status, "{count}: {body}");
-        if status == 422 {
-            assert_eq!((code(&body), body["pointer"].as_str()), ("out_of_range", Some("/envelope/to")));
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_panel_holds_so_many_seats_and_no_more() {
     let rig = start().await;
@@ -254,13 +234,19 @@ async fn a_panel_holds_so_many_seats_and_no_more() {
         rig.register(name).await;
     }
     let addresses: Vec<String> = names.iter().map(|name| format!("agent://{name}")).collect();
-    for (kind, max) in [("exact", SEATS_MAX), ("bleu", BLEU_SEATS_MAX)] {
+    let of_kind = |kind: &str| json!({ "answer": { "kind": kind } });
+    for (name, rules, max) in [
+        ("exact", of_kind("exact"), SEATS_MAX),
+        ("bleu", of_kind("bleu"), BLEU_SEATS_MAX),
+        // Nobody has a reputation, so everybody has a seat.
+        ("trial", json!({ "choose": { "keep": 1 } }), SEATS_MAX),
+    ] {
         for (count, status) in [(max + 1, 422), (max, 202)] {
-            let mut message = call(json!({ "answer": { "kind": kind } }));
+            let mut message = call(rules.clone());
             message["envelope"]["to"] = json!(addresses[..count]);
-            message["envelope"]["msg_id"] = json!(format!("{kind}-{count}"));
+            message["envelope"]["msg_id"] = json!(format!("{name}-{count}"));
             let (found, body) = rig.send("alice", &message).await;
-            assert_eq!(found, status, "{kind} {count}: {body}");
+            assert_eq!(found, status, "{name} {count}: {body}");
             if status == 422 {
                 assert_eq!((code(&body), body["pointer"].as_str()), ("out_of_range", Some("/envelope/to")));
             }

@@ -1,64 +1,48 @@
 //! What is said to panels and must not count, by each way in: over WebSocket, over NATS, and over HTTP with server-sent events.
 //! Every row has the same answer whichever way it takes: a code and a pointer where a gateway refuses it, and nothing is logged;
-//! otherwise a disposition, and the reason and pointer of NOT_UNDERSTOOD.
+//! otherwise a disposition, and the reason and pointer of NOT_UNDERSTOOD. After each that is not followed the panel stands as before.
 //!
-//! Rows are numbered. Not here:
+//! Rows are numbered. Not here, because no message says it:
 //!
 //! | row | where |
 //! |---|---|
-//! | 12, a lane of rules before panels | `policy/core/tests/panels/opening.rs` |
-//! | 31 to 33, policies that weigh reputation, who writes evidence | `gateway/tests/gateway/evidence.rs`: there is one way to say that |
-//! | 34, what peers say is text | `policy/core/tests/panels/legality.rs`; that it is taken, here |
-//! | 35, recorded panels | `llmx/tests/panel.rs` |
+//! | 12, a lane of rules before panels: an engine that owns one raises its rules at once | `policy/core/tests/panels/opening.rs` |
+//! | 31, policies that weigh reputation, and 33, who writes evidence: documents of the control plane, put over HTTP alone | `gateway/tests/gateway/evidence.rs` |
+//! | 34, that what peers say changes nothing (that it is taken, is here) | `policy/core/tests/panels/legality.rs` |
+//! | 35, recorded panels: files of the command line | `llmx/tests/panel.rs` |
 
-use std::sync::Arc;
-
-use agents::transport::bus::BusTransport;
-use agents::transport::http::HttpTransport;
-use agents::transport::websocket::WebSocketTransport;
-use agents::transport::{Inbox, SendReply, Transport, Uplink};
-use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::future::select_all;
-use schemas::delivery::{Delivery, Disposition, Notification};
+use schemas::Policy;
+use schemas::delivery::{Delivery, Notification};
 use schemas::panel::{BLEU_SEATS_MAX, SEATS_MAX};
 use serde_json::{Value, json};
 
-use crate::rig::{PATIENCE, Rig, open_registration};
+use crate::rig::{Rig, open_registration, policy};
+use crate::speaker::{Row, Speaker, Way, merged, view};
 
 /// Those that take every call, and one that takes none.
 const AGENTS: [&str; 8] = ["alice", "ann", "bob", "cyd", "dan", "rex", "stranger", "zoe"];
 /// The seats.
 const SEATS: [&str; 4] = ["agent://ann", "agent://bob", "agent://cyd", "agent://dan"];
 
-/// A row: its number and name, who says what, and the answer: `code pointer`, or `disposition reason pointer`.
-type Row = (&'static str, &'static str, Value, &'static str);
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_panels_are_answered_alike_over_websocket() {
-    play(|rig| Arc::new(WebSocketTransport::new(rig.exchange.url()))).await;
+    play(Way::WebSocket).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_panels_are_answered_alike_over_nats() {
-    play(|rig| Arc::new(BusTransport::new(&rig.exchange.bus))).await;
+    play(Way::Nats).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_panels_are_answered_alike_over_http() {
-    play(|rig| Arc::new(HttpTransport::try_new(rig.exchange.url()).unwrap())).await;
+    play(Way::Http).await;
 }
 
-async fn play(way: impl Fn(&Rig) -> Arc<dyn Transport>) {
-    let rig = Rig::start().await;
-    let transport = way(&rig);
-    let mut table = Table { speakers: Vec::new(), calls: 0 };
-    for name in AGENTS {
-        rig.register(name, &open_registration()).await;
-        let connection = transport.connect(&rig.identity(name)).await.unwrap();
-        let (link, inbox) = (connection.link, connection.inbox);
-        table.speakers.push(Speaker { name, link, inbox, sent: 0, heard: Vec::new() });
-    }
+async fn play(way: Way) {
+    let rig = Rig::with_policies(vec![weighing()]).await;
+    let mut table = Table::start(&rig, way).await;
     rig.register("deaf", &schemas::control::Registration::default()).await;
     for seat in 0..=SEATS_MAX {
         rig.register(&format!("s{seat}"), &open_registration()).await;
@@ -71,6 +55,13 @@ async fn play(way: impl Fn(&Rig) -> Arc<dyn Transport>) {
     kinds_of_answers(&mut table).await;
     later_rounds(&mut table).await;
     late_order(&mut table).await;
+    own_reputation(&mut table).await;
+    late_answer(way).await;
+}
+
+/// A policy that weighs reputation, with which a call pins it.
+fn weighing() -> Policy {
+    policy("weighing@1", |policy| policy.reputation = serde_json::from_value(json!({ "domain": "general" })).unwrap())
 }
 
 fn refused_calls() -> Vec<(&'static str, Value, &'static str)> {
@@ -89,6 +80,7 @@ fn refused_calls() -> Vec<(&'static str, Value, &'static str)> {
         ("1 a bargain", beside("bargain", bargain), "not_allowed /payload/bargain"),
         ("1 a team", beside("team", json!({})), "not_allowed /payload/panel"),
         ("1 a policy", beside("policy", json!("medium")), "not_allowed /payload/policy"),
+        ("1 a mandate", beside("mandate", json!({})), "not_allowed /payload/mandate"),
         ("2 no round", panel(json!({ "rounds": 0 })), "out_of_range /payload/panel/rounds"),
         ("2 nine rounds", panel(json!({ "rounds": 9 })), "out_of_range /payload/panel/rounds"),
         ("2 none kept", select(json!({ "after_round": 1, "keep": 0 })), "out_of_range /payload/panel/select/keep"),
@@ -147,7 +139,7 @@ fn unfollowed_calls() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 /// Rows of an open first round, in which the four are asked at once.
-async fn first_round(table: &mut Table) {
+async fn first_round(table: &mut Table<'_>) {
     let rules = json!({ "asking": "all", "max_strikes": 100, "answer": choice(&["A", "B", "C", "D"]) });
     let panel = table.open(rules).await;
     let answer = |rest: Value| merged(json!({ "act": "answer", "round": 1 }), rest);
@@ -192,6 +184,8 @@ async fn first_round(table: &mut Table) {
         ("17 a second answer", "ann", answer(json!({ "answer": "B" })), "out_of_turn out_of_turn"),
     ];
     table.judge(&panel, rows).await;
+    let nowhere = table.speaker("ann").say("alice~nothing", answer(json!({ "answer": "A" }))).await;
+    assert_eq!(nowhere, "unauthorized", "13 to no negotiation");
     let said = table.speaker("bob").document(&panel, answer(json!({ "answer": "B" })));
     for (name, change, expected) in
         [("18 first", "B", "ok"), ("18 repeat", "B", "duplicate"), ("18 conflict", "C", "conflict /envelope/msg_id")]
@@ -212,7 +206,7 @@ async fn first_round(table: &mut Table) {
 }
 
 /// Answers without a key, of every kind that has such.
-async fn kinds_of_answers(table: &mut Table) {
+async fn kinds_of_answers(table: &mut Table<'_>) {
     let (numbers, deep) = ((0..65).map(|n| n.to_string()), format!("{}1{}", "[".repeat(17), "]".repeat(17)));
     let elements = numbers.collect::<Vec<_>>().join(",");
     for (kind, answers) in [
@@ -233,7 +227,7 @@ async fn kinds_of_answers(table: &mut Table) {
 }
 
 /// Rows of a panel with a ranker and a reviewer, and of one that asks a quorum first.
-async fn later_rounds(table: &mut Table) {
+async fn later_rounds(table: &mut Table<'_>) {
     let panel = table.open(json!({})).await;
     let mut asked = Vec::new();
     for name in ["ann", "bob", "cyd", "dan"] {
@@ -296,7 +290,7 @@ async fn later_rounds(table: &mut Table) {
 }
 
 /// The ranker is silent until support has decided.
-async fn late_order(table: &mut Table) {
+async fn late_order(table: &mut Table<'_>) {
     let ranker = json!({ "kind": "agent", "agent": "zoe", "rank_ms": 1 });
     let select = json!({ "after_round": 1, "keep": 2, "ranker": ranker });
     let panel = table.open(json!({ "asking": "all", "answer_ms": 60_000, "select": select })).await;
@@ -309,10 +303,44 @@ async fn late_order(table: &mut Table) {
         let Notification::Ask(ask) = &delivery.payload else { return None };
         (delivery.envelope.negotiation.as_str() == panel && ask.round == 2).then_some(())
     };
-    let seats = table.speakers.iter_mut().filter(|speaker| ["ann", "bob", "cyd", "dan"].contains(&speaker.name));
+    let seats = table.speakers.iter_mut().filter(|speaker| is_seat(speaker.name));
     select_all(seats.map(|seat| Box::pin(seat.hear(0, asked_again)))).await;
     let order = json!({ "act": "answer", "round": 1, "order": [1, 2] });
     assert_eq!(table.speaker("zoe").say(&panel, order).await, "stale_round", "26");
+}
+
+/// An offer of a contract net says what its reputation is.
+async fn own_reputation(table: &mut Table<'_>) {
+    let cfp = json!({ "act": "cfp", "task": "carry it", "policy": "weighing", "reply_within_ms": 60_000 });
+    let (net, found) = table.call_with(cfp).await;
+    assert_eq!(found, "ok");
+    let offer = json!({ "act": "offer", "terms": { "price": 10, "reputation": 9_000_000 } });
+    assert_eq!(table.speaker("ann").say(&net, offer).await, "policy_reject reputation.reserved", "32");
+}
+
+/// The log's clock stands still until a seat's time to answer is over: the fourth is asked then, so the round
+/// goes on.
+async fn late_answer(way: Way) {
+    let (rig, time) = Rig::with_log_time(Vec::new()).await;
+    let mut table = Table::start(&rig, way).await;
+    let panel = table.open(json!({ "answer_ms": 60_000 })).await;
+    let asked = |delivery: &Delivery| matches!(delivery.payload, Notification::Ask(_)).then_some(());
+    let seats = table.speakers.iter_mut().filter(|speaker| is_seat(speaker.name));
+    let name = select_all(seats.map(|seat| {
+        Box::pin(async move {
+            seat.hear(0, asked).await;
+            seat.name
+        })
+    }))
+    .await
+    .0;
+    time.move_to(time.now().plus_ms(60_001));
+    let answer = json!({ "act": "answer", "round": 1, "answer": "A" });
+    assert_eq!(table.speaker(name).say(&panel, answer).await, "late", "16 after its time");
+}
+
+fn is_seat(name: &str) -> bool {
+    ["ann", "bob", "cyd", "dan"].contains(&name)
 }
 
 fn choice(options: &[&str]) -> Value {
@@ -323,20 +351,24 @@ fn bleu(at_least: u32) -> Value {
     json!({ "panel": { "answer": { "kind": "bleu", "at_least_permille": at_least } } })
 }
 
-fn merged(mut document: Value, more: Value) -> Value {
-    for (name, value) in more.as_object().unwrap() {
-        document[name] = value.clone();
-    }
-    document
-}
-
 /// Everybody, connected by one way.
-struct Table {
+struct Table<'a> {
+    rig: &'a Rig,
     speakers: Vec<Speaker>,
     calls: u32,
 }
 
-impl Table {
+impl<'a> Table<'a> {
+    async fn start(rig: &'a Rig, way: Way) -> Self {
+        let transport = way.into(rig);
+        let mut speakers = Vec::new();
+        for name in AGENTS {
+            rig.register(name, &open_registration()).await;
+            speakers.push(Speaker::connect(rig, &*transport, name).await);
+        }
+        Self { rig, speakers, calls: 0 }
+    }
+
     fn speaker(&mut self, name: &str) -> &mut Speaker {
         self.speakers.iter_mut().find(|speaker| speaker.name == name).unwrap()
     }
@@ -344,8 +376,12 @@ impl Table {
     async fn judge(&mut self, negotiation: &str, rows: Vec<Row>) {
         let mut wrong = Vec::new();
         for (name, who, payload, expected) in rows {
+            let before = view(self.rig, negotiation).await;
             let found = self.speaker(who).say(negotiation, payload).await;
             wrong.extend((found != expected).then(|| format!("{name}: {found}, not {expected}")));
+            let after = view(self.rig, negotiation).await;
+            let is_followed = expected == "ok";
+            wrong.extend((!is_followed && after != before).then(|| format!("{name}: {before} becomes {after}")));
         }
         assert_eq!(wrong, [""; 0]);
     }
@@ -360,13 +396,17 @@ impl Table {
         assert_eq!(wrong, [""; 0]);
     }
 
-    async fn call(&mut self, mut cfp: Value) -> (String, String) {
+    /// Alice's call to a panel.
+    async fn call(&mut self, cfp: Value) -> (String, String) {
+        self.call_with(merged(json!({ "act": "cfp", "task": "Which?" }), cfp)).await
+    }
+
+    async fn call_with(&mut self, mut cfp: Value) -> (String, String) {
         self.calls += 1;
         let own = format!("call-{}", self.calls);
         let to = cfp.as_object_mut().unwrap().remove("to").unwrap_or(json!(SEATS));
-        let payload = merged(json!({ "act": "cfp", "task": "Which?" }), cfp);
         let alice = self.speaker("alice");
-        let mut document = alice.document(&own, payload);
+        let mut document = alice.document(&own, cfp);
         document["envelope"]["to"] = to;
         (format!("alice~{own}"), alice.say_document(&document).await)
     }
@@ -375,79 +415,5 @@ impl Table {
         let (negotiation, found) = self.call(json!({ "panel": rules })).await;
         assert_eq!(found, "ok", "{rules}");
         negotiation
-    }
-}
-
-/// An agent that says what a test wants it to.
-struct Speaker {
-    name: &'static str,
-    link: Arc<dyn Uplink>,
-    inbox: Inbox,
-    sent: u32,
-    heard: Vec<Delivery>,
-}
-
-impl Speaker {
-    fn document(&mut self, negotiation: &str, payload: Value) -> Value {
-        self.sent += 1;
-        let msg_id = format!("{}-{}", self.name, self.sent);
-        json!({
-            "envelope": { "msg_id": msg_id, "ts": "2026-11-20T20:00:00.000Z", "from": format!("agent://{}", self.name),
-                "negotiation": negotiation, "receipt": true },
-            "payload": payload,
-        })
-    }
-
-    async fn say(&mut self, negotiation: &str, payload: Value) -> String {
-        let document = self.document(negotiation, payload);
-        self.say_document(&document).await
-    }
-
-    /// What becomes of a document: `code pointer`, or `disposition reason pointer`.
-    async fn say_document(&mut self, document: &Value) -> String {
-        let heard_before = self.heard.len();
-        let answer = match self.link.send(Bytes::from(document.to_string())).await {
-            SendReply::Refused(refusal) => {
-                return format!("{} {}", refusal.code, refusal.pointer.unwrap_or_default());
-            }
-            SendReply::Accepted(accepted) => accepted,
-            SendReply::Unknown(why) => panic!("{}: {why}", self.name),
-        };
-        let msg_id = answer.msg_id;
-        let told = |delivery: &Delivery| {
-            let along = delivery.receipts.iter();
-            let own = if let Notification::Ack(receipt) = &delivery.payload { Some(receipt) } else { None };
-            along.chain(own).find(|receipt| receipt.ack_of == msg_id).map(|receipt| receipt.disposition)
-        };
-        let disposition = self.hear(heard_before, told).await;
-        let explains = [Disposition::Malformed, Disposition::OutOfTurn].contains(&disposition);
-        if !explains {
-            return disposition.as_str().to_owned();
-        }
-        let misunderstood = |delivery: &Delivery| {
-            let Notification::NotUnderstood(told) = &delivery.payload else { return None };
-            let is_answer = delivery.envelope.in_reply_to.as_ref() == Some(&msg_id);
-            is_answer.then(|| (told.reason.clone(), told.pointer.clone()))
-        };
-        let (reason, pointer) = self.hear(heard_before, misunderstood).await;
-        let pointer = pointer.map(|pointer| format!(" {pointer}")).unwrap_or_default();
-        format!("{} {reason}{pointer}", disposition.as_str())
-    }
-
-    /// Waits for a delivery since that many.
-    async fn hear<T>(&mut self, since: usize, wanted: impl Fn(&Delivery) -> Option<T>) -> T {
-        let name = self.name;
-        let waits = async {
-            loop {
-                if let Some(found) = self.heard.iter().skip(since).find_map(&wanted) {
-                    return found;
-                }
-                let message = self.inbox.next().await.expect("the connection stays open");
-                let ids = message.deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect();
-                self.heard.extend(message.deliveries);
-                self.link.ack(ids).await.unwrap();
-            }
-        };
-        tokio::time::timeout(PATIENCE, waits).await.unwrap_or_else(|_| panic!("{name} hears nothing more"))
     }
 }

@@ -12,6 +12,7 @@
 //! | `identity` | duplicates, conflicts, order, ties, ids |
 //! | `limits` | what the default rate is enough for; what a tighter one holds back |
 //! | `bad_semantics` | what is well-formed and still wrong |
+//! | `bad_panels`, `bad_teams` | what is said to panels and teams and must not count, by each way in |
 //! | `bad_order` | replays, order, duplication, foreign hands in the log |
 //! | `transactions` | clients of Agora, answered by agents |
 //! | `replay` | an export is recomputed; every altered byte is found |
@@ -21,15 +22,18 @@
 mod bad_order;
 mod bad_panels;
 mod bad_semantics;
+mod bad_teams;
 mod consent;
 mod identity;
 mod journal;
 mod limits;
+mod log;
 mod lost_acks;
 mod mixed_case;
 mod party;
 mod policies;
 mod replay;
 mod rig;
+mod speaker;
 mod transactions;
 mod transports;

@@ -9,14 +9,13 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
 use bus::memory::{self, MemoryOptions};
-use futures_util::StreamExt;
 use gateway::{AuthConfig, Gateway, GatewayConfig, GatewayHandle, GatewayMetrics, KeySource};
 use prometheus::Registry;
 use reqwest::Client;
 use schemas::control::{Consent, ConsentEffect, ReceiptPreference, Registration};
 use schemas::ids::Capability;
-use schemas::record::{EngineEvent, Entry, Record};
-use schemas::{AgentId, Lane, Policy, Timestamp, TopicName};
+use schemas::record::{EngineEvent, Entry};
+use schemas::{AgentId, Policy, Timestamp, TopicName};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +25,7 @@ use traffic_gen::invariants::Verdict;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};
 
+use crate::log;
 use crate::party::Party;
 
 /// Longest wait for something that must happen; hanging is failing.
@@ -139,20 +139,7 @@ impl Rig {
 
     /// Every entry of the log, lane by lane.
     pub(crate) async fn logged(&self) -> Vec<Entry> {
-        let log = &self.exchange.bus.log;
-        let mut entries = Vec::new();
-        for lane in (0..log.lanes()).map(Lane) {
-            let last = log.last_seq(lane).await.unwrap();
-            let mut records = log.read(lane, 1).await.unwrap();
-            let mut seq = 0;
-            while seq < last {
-                let record = records.next().await.unwrap().unwrap();
-                seq = record.seq;
-                // Foreign writers are part of some tests.
-                entries.extend(Record::decode(&record.bytes).into_iter().flat_map(|record| record.entries));
-            }
-        }
-        entries
+        log::entries(&self.exchange.bus).await
     }
 
     /// What engines have added to the log.
