@@ -1,8 +1,5 @@
-use std::time::{Duration, Instant};
-
+use fuzzing::{Mixture, feed};
 use proptest::prelude::*;
-use rand::SeedableRng as _;
-use rand_chacha::ChaCha12Rng;
 
 use super::*;
 
@@ -142,60 +139,55 @@ proptest! {
 
 /// Bytes of a model's text: twice what an answer may hold.
 const TEXT_MAX: usize = 16_384;
-/// Longest a text may take to be read in every way, with 65 options, where the build is not optimised and the machine is busy: five
-/// times what it takes on a quiet one. An optimised build takes a twentieth of that.
-const COST_MAX: Duration = Duration::from_secs(1);
+/// Texts for each way of reading where no time is asked for.
+const TEXTS: u64 = 100;
 
-/// `LLMX_FUZZ_S=600` draws texts for as many seconds.
 #[test]
-#[allow(clippy::print_stdout, reason = "the slowest text is told")]
 fn no_text_takes_long_to_read_whatever_it_is_made_of() {
-    let pieces = [
-        "[",
-        "]",
-        "[[",
-        "]]",
-        "1,",
-        "5",
-        "-",
-        " ",
-        "\n",
-        "(A)",
-        "A)",
-        "boxed{",
-        "}",
-        "the answer is ",
-        "1/2",
-        ".",
-        "é",
-    ];
-    let seconds: Option<u64> = std::env::var("LLMX_FUZZ_S").ok().map(|seconds| seconds.parse().unwrap());
-    let (begun, mut random, mut slowest, mut texts) =
-        (Instant::now(), ChaCha12Rng::seed_from_u64(1), Duration::ZERO, 0);
-    while seconds.map_or(texts < 200, |seconds| begun.elapsed() < Duration::from_secs(seconds)) {
-        let kinds = random.random_range(1..=4);
-        let some: Vec<&str> = (0..kinds).map(|_| pieces[random.random_range(0..pieces.len())]).collect();
-        let mut text = String::new();
-        let length = TEXT_MAX >> random.random_range(0..12);
-        while text.len() < length {
-            text.push_str(some[random.random_range(0..kinds)]);
-        }
-        let cost = (0..5).map(|_| cost(&text)).min().unwrap_or_default();
-        assert!(cost <= COST_MAX, "{cost:?}: {some:?}, {} bytes", text.len());
-        (slowest, texts) = (slowest.max(cost), texts + 1);
-    }
-    println!("{texts} texts, the slowest took {slowest:?}");
-}
-
-fn cost(text: &str) -> Duration {
-    let begun = Instant::now();
+    let mixture = Mixture {
+        valid: &[
+            "[[5, 1, 2]]",
+            "I rank them [3, 1, 2].",
+            "so the answer is \\boxed{\\frac{1}{2}}.",
+            "it is (B), not (A)",
+        ],
+        words: &[
+            "[",
+            "]",
+            "[[",
+            "]]",
+            "1,",
+            "5",
+            "-",
+            " ",
+            "\n",
+            "(A)",
+            "A)",
+            "boxed{",
+            "}",
+            "the answer is ",
+            "1/2",
+            ".",
+            "é",
+        ],
+        bytes_max: TEXT_MAX,
+    };
     let options = (0..64).map(|number| format!("A{number}")).chain(["A".to_owned()]).collect();
-    for mode in [ReadingMode::Panel, ReadingMode::Reference] {
-        let _ = (ratings(mode, text, 31), order(text, 31, 16));
-        for kind in [AnswerKind::Math, AnswerKind::Number] {
-            let _ = answer(mode, &kind, text);
-        }
+    let choice = AnswerKind::Choice { options };
+    let modes = [ReadingMode::Panel, ReadingMode::Reference];
+    feed("parse-ratings", TEXTS, mixture, |text| {
+        let found = modes.map(|mode| ratings(mode, text, 31));
+        assert!(found.iter().flatten().all(|ratings| ratings.len() == 31));
+    });
+    feed("parse-rank", TEXTS, mixture, |text| {
+        assert!(order(text, 31, 16).is_none_or(|order| (1..=16).contains(&order.len())));
+    });
+    for (name, kind) in
+        [("parse-math", AnswerKind::Math), ("parse-number", AnswerKind::Number), ("parse-choice", choice)]
+    {
+        feed(name, TEXTS, mixture, |text| {
+            let found = modes.map(|mode| answer(mode, &kind, text));
+            assert!(found.iter().flatten().all(|answer| !answer.trim().is_empty() && answer.len() <= text.len()));
+        });
     }
-    let _ = answer(ReadingMode::Panel, &AnswerKind::Choice { options }, text);
-    begun.elapsed()
 }

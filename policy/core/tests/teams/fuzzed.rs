@@ -1,15 +1,14 @@
-//! Anything at all that is said to a team, its tasks and ids near theirs: nothing panics, the reference says the same, and
-//! nothing takes long. `LLMX_FUZZ_SECONDS` runs it for longer than the count of [`MESSAGES`].
+//! Anything at all that is said to a team and its tasks: nothing panics, the reference says the same, and nothing takes long.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "how long it takes is what is measured")]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use fuzzing::Fuzzing;
 use policy_core::{Effect, LaneState, Limits};
 use policy_reference::{Reference, fact};
 use schemas::digest::canonical;
-use schemas::ids::FamilyPlace;
 use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp};
 use serde_json::value::RawValue;
@@ -22,68 +21,38 @@ use crate::gathering::pinned_team;
 const MESSAGES: u64 = 20_000;
 /// Messages to one team, until another is called.
 const PER_TEAM: u64 = 60;
-/// What one message may take in a run of its own; others of the machine's processes may have taken it in a quick one.
-const LONGEST: Duration = Duration::from_millis(10);
 const MEMBERS: [&str; 4] = ["alice", "bob", "carol", "dan"];
-/// Ids that are drawn from.
-const IDS: usize = 200_000;
 
 /// A lane and the reference, in which one team after another is called.
 struct FuzzedLane {
     draws: Draws,
     lane_state: LaneState,
+    /// Folds the same: of what an input takes the lesser counts, because whoever folds may be interrupted.
+    twin: LaneState,
     reference: Reference,
     now: Timestamp,
     teams: u64,
     messages: u64,
-    slowest: Duration,
+    fuzzing: Fuzzing,
 }
 
 #[test]
 fn nothing_that_is_said_to_a_team_makes_it_panic_or_take_long() {
-    let seconds = std::env::var("LLMX_FUZZ_SECONDS").ok().map(|text| text.parse().expect("seconds"));
-    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let limits = Limits { tombstone_grace_ms: 500, tombstones_max: 64, open_max: 256, ..Limits::default() };
     let mut lane = FuzzedLane {
         draws: Draws::of(20_261_123),
         lane_state: LaneState::new(Lane(0), limits.clone()),
+        twin: LaneState::new(Lane(0), limits.clone()),
         reference: Reference::new(&limits),
         now: Timestamp::from_ms(1_000_000),
         teams: 0,
         messages: 0,
-        slowest: Duration::ZERO,
+        fuzzing: Fuzzing::begin("team-messages", MESSAGES),
     };
-    while until.map_or(lane.messages < MESSAGES, |until| Instant::now() < until) {
+    while lane.fuzzing.goes_on() {
         lane.play();
     }
-    println!("messages {} teams {} slowest_us {}", lane.messages, lane.teams, lane.slowest.as_micros());
-    assert!(seconds.is_none() || lane.slowest < LONGEST, "{:?}", lane.slowest);
-}
-
-#[test]
-fn ids_near_those_of_families_are_refused_or_name_their_place() {
-    let draws = &mut Draws::of(7);
-    let mut families = 0;
-    for _ in 0..IDS {
-        let text = near_id(draws);
-        let Ok(id) = NegotiationId::try_new(&text) else { continue };
-        assert_eq!(id.as_str(), text);
-        assert_eq!(
-            id.lane(4),
-            NegotiationId::try_new(&text.split('~').take(2).collect::<Vec<_>>().join("~")).expect("its root").lane(4)
-        );
-        let above = id.parent();
-        assert_eq!(above.is_some(), id.place() != FamilyPlace::Root, "{id}");
-        let below = match (above, id.place()) {
-            (Some(above), FamilyPlace::Task(task)) => above.task(task),
-            (Some(above), FamilyPlace::SubTeam { award_no, .. }) => above.sub_team(award_no),
-            (_, _) => continue,
-        };
-        assert_eq!(below, Some(id), "what it stands below has it");
-        families += 1;
-    }
-    println!("ids {IDS} of_families {families}");
-    assert!(families > IDS / 100, "{families}");
+    lane.fuzzing.finish();
 }
 
 impl FuzzedLane {
@@ -155,10 +124,17 @@ impl FuzzedLane {
         self.now = Timestamp(self.now.0 + self.draws.below(100_000) as u64);
         let record = Record::new("test", vec![Entry::Message(message)]);
         let seq = self.lane_state.position() + 1;
-        let began = Instant::now();
-        self.lane_state.handle_record(seq, self.now, &record);
-        let effects: Vec<Effect> = std::iter::from_fn(|| self.lane_state.poll_effect()).collect();
-        self.slowest = self.slowest.max(began.elapsed());
+        let now = self.now;
+        let fold = |lane_state: &mut LaneState| {
+            let began = Instant::now();
+            lane_state.handle_record(seq, now, &record);
+            let effects: Vec<Effect> = std::iter::from_fn(|| lane_state.poll_effect()).collect();
+            (began.elapsed(), effects)
+        };
+        let (cost, effects) = fold(&mut self.lane_state);
+        let (again, same) = fold(&mut self.twin);
+        assert_eq!(fact::facts(&same), fact::facts(&effects), "message {}", self.messages);
+        self.fuzzing.note(cost.min(again), || format!("{record:?}"));
         let expected = self.reference.fold(seq, self.now, &record);
         self.reference.note(&effects);
         assert_eq!(fact::facts(&effects), expected, "message {}", self.messages);
@@ -236,18 +212,4 @@ fn text(draws: &mut Draws) -> String {
             .map(|_| format!("{} ", draws.pick(&["we", "write", "the", "survey", "7", "図"])))
             .collect(),
     }
-}
-
-/// Mostly parts of ids, in any order.
-fn near_id(draws: &mut Draws) -> String {
-    let parts = [
-        "t1", "t64", "t65", "t0", "t01", "s1-1", "s64-999", "s1-0", "s1", "s1-1000", "s0-1", "x1", "t", "s-", "T1",
-        "t1 ", "", "t\u{661}",
-    ];
-    let mut id = String::from(draws.pick(&["alice~job", "alice~job", "alice", "alice~", "~job", "alice~t1"]));
-    for _ in 0..draws.below(7) {
-        id.push_str(draws.pick(&["~", "~", "~", "~", "~", "~~", "-"]));
-        id.push_str(draws.pick(&parts));
-    }
-    id
 }
