@@ -456,8 +456,9 @@ impl SimulatedAgent {
                 contractor::answer_receipt(context, delivery, receipt, &mut self.members);
             }
             Notification::Inform(report) => {
-                let is_late = negotiation.parent().is_some_and(|team| self.ends.has(&team));
-                member::note_report(context, report, is_late);
+                if let Some(team) = negotiation.parent().filter(|team| self.ends.has(team)) {
+                    member::note_late_report(context, report, &team);
+                }
                 initiator::answer_progress(context, delivery, report);
             }
             Notification::Closed(closing) => self.note_closed(delivery, closing),

@@ -12,7 +12,7 @@ use schemas::payload::{Accept, AttrValue, Reasoned, Terms};
 use schemas::team::{
     Assign, AssignedTask, Conclude, Floor, Pause, ProposedConclusion, Say, Spoken, TaskMode, TaskStatus, TeamState,
 };
-use schemas::{Act, AgentId, MsgId, OfferId, Payload, WireTime};
+use schemas::{Act, AgentId, MsgId, NegotiationId, OfferId, Payload, WireTime};
 
 use super::{AgentContext, Draft};
 use crate::faults::AgentFault;
@@ -33,6 +33,8 @@ const OWNED: u32 = 500;
 const NESTED_OWNED: u32 = 750;
 /// Leads that leave a team which goes on without them, in per mille of the notices they are told.
 const LEAD_LEAVES: u32 = 25;
+/// Late reports behind which the team is asked once more, in per mille.
+const ASKED_AGAIN: u32 = 700;
 /// What texts are made of: few words, so that some are nearly alike.
 const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "river", "bridge", "late"];
 
@@ -394,10 +396,16 @@ pub(super) fn note_rejected(member: Option<&SimulatedMember>, context: &AgentCon
     }
 }
 
-/// Counts reports that come of a task whose team has ended.
-pub(super) fn note_report(context: &AgentContext, report: &ProgressReport, is_late: bool) {
-    if is_late && matches!(report, ProgressReport::Done(_) | ProgressReport::Result(_)) {
-        context.reached(Point::TaskOutlived);
+/// Counts a report that comes of a task whose team has ended. Mostly the team is asked once more: it tells its end again, which no
+/// result changes.
+pub(super) fn note_late_report(context: &mut AgentContext, report: &ProgressReport, team: &NegotiationId) {
+    if !matches!(report, ProgressReport::Done(_) | ProgressReport::Result(_)) {
+        return;
+    }
+    context.reached(Point::TaskOutlived);
+    if context.happens(ASKED_AGAIN) {
+        let after_ms = context.draw(0..300);
+        context.say(after_ms, Draft::new(team, Payload::End(Reasoned::default())));
     }
 }
 
