@@ -114,7 +114,7 @@ impl Settings {
     fn draw(rng: &mut ChaCha8Rng) -> Self {
         let limits = Limits {
             open_max: if rng.random_range(0..12) == 0 { 2 } else { 64 },
-            tombstones_max: 64,
+            tombstones_max: 256,
             // Longer than the latest repetition of a message travels: see `agents::submission` and `faults`.
             tombstone_grace_ms: rng.random_range(30_000..60_000),
             stranger_receipt_ms: rng.random_range(500..2500),

@@ -257,7 +257,9 @@ impl NegotiationSeen {
             }
             Notification::Closed(closing) => {
                 // An ended negotiation answers CLOSED once more to whoever asks, and nothing comes along with that.
-                if delivery.envelope.in_reply_to.is_none() || negotiation.initiator() == agent.as_str() {
+                let is_initiator =
+                    negotiation.place() == FamilyPlace::Root && negotiation.initiator() == agent.as_str();
+                if delivery.envelope.in_reply_to.is_none() || is_initiator {
                     self.informed.insert(agent.clone());
                 }
                 self.bargain.told_closed(&delivery.envelope, agent, closing);
@@ -337,10 +339,11 @@ impl NegotiationSeen {
         }
         // Whose call a sub-team is does not show in its id.
         let caller = self.team.lead().map_or(id.initiator(), AgentId::as_str);
-        let is_reached = !self.unreached.iter().any(|agent| agent.as_str() == caller);
+        // Who has left a team hears no more of it, and who stayed may not have been reached.
+        let has_left = self.team.has_left(caller);
+        let is_reached = !self.unreached.iter().any(|agent| has_left || agent.as_str() == caller);
         if when == When::AtRest && is_reached {
-            // Who has left a team hears no more of it.
-            let is_to_hear = |agent: &AgentId| agent.as_str() == caller || self.team.has_left(caller);
+            let is_to_hear = |agent: &AgentId| has_left || agent.as_str() == caller;
             let ended = !ends_by_itself || self.told_closed.keys().any(is_to_hear);
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }

@@ -112,7 +112,8 @@ impl<'a> WaitingSteps<'a> {
         verdict.check(Invariant::Wakes, is_silent, || {
             format!("{}: an act of {:?} was applied while it waited for {:?}", self.id, after.by, before.waits)
         });
-        if let Some(setter) = self.setter.filter(|_| after.state == TeamState::Discussing) {
+        let is_known = !self.members.is_empty() && after.state == TeamState::Discussing;
+        if let Some(setter) = self.setter.filter(|_| is_known) {
             let due = self.due(setter);
             verdict.check(Invariant::Wakes, after.speaker.as_ref() == due, || {
                 format!("{}: {setter} waited, {due:?} was to speak, and {:?} does", self.id, after.speaker)
