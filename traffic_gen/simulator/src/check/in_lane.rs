@@ -297,8 +297,14 @@ impl OwedReceipts {
             }
         }
         for ((negotiation, agent), owed) in &mut self.0 {
+            // An ended negotiation may answer in the same record what follows its end.
+            let has_ended = effects.iter().any(|effect| {
+                matches!(effect, Effect::Event(Event::Ended { negotiation: ended, .. }) if ended == negotiation)
+            });
             let is_told_something = effects.iter().filter_map(delivered).any(|deliver| {
-                (&deliver.negotiation, &deliver.to) == (negotiation, agent) && takes_receipts_along(deliver)
+                (&deliver.negotiation, &deliver.to) == (negotiation, agent)
+                    && takes_receipts_along(deliver)
+                    && !(has_ended && deliver.in_reply_to.is_some())
             });
             owed.retain(|msg_id| {
                 let key = (negotiation.clone(), agent.clone(), msg_id.clone());
