@@ -255,13 +255,8 @@ async fn alone(request: &GoalRequest, help: &GoalHelp<'_>, team: &NegotiationId)
         title: String::new(),
         text: request.goal.clone(),
     };
-    let mut tries: Vec<WorkRunner> = request.worker.iter().cloned().collect();
-    #[cfg(feature = "llm")]
-    if let Some(model) = help.model.as_ref().filter(|_| tries.is_empty()) {
-        tries.extend((0..ALONE_TRIES).map(|number| model.worker(number)));
-    }
-    #[cfg(not(feature = "llm"))]
-    let _ = help;
+    let tries: Vec<WorkRunner> =
+        if let Some(worker) = &request.worker { vec![worker.clone()] } else { tries_of_model(help) };
     let mut end = GoalEnd::Alone { result: None };
     for worker in tries {
         match worker.run(work.clone()).await {
@@ -270,6 +265,17 @@ async fn alone(request: &GoalRequest, help: &GoalHelp<'_>, team: &NegotiationId)
         }
     }
     end
+}
+
+#[cfg(feature = "llm")]
+fn tries_of_model(help: &GoalHelp<'_>) -> Vec<WorkRunner> {
+    help.model.iter().flat_map(|model| (0..ALONE_TRIES).map(|number| model.worker(number))).collect()
+}
+
+/// There is no model.
+#[cfg(not(feature = "llm"))]
+fn tries_of_model(_: &GoalHelp<'_>) -> Vec<WorkRunner> {
+    Vec::new()
 }
 
 #[cfg(feature = "llm")]
