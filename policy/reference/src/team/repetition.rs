@@ -40,16 +40,17 @@ fn shingles(text: &str) -> BTreeSet<u64> {
 }
 
 /// Runs of ASCII letters and digits in lower case; every other character is one by itself, but for white space of ASCII, and for
-/// a full stop, comma, semicolon, colon, exclamation mark or question mark that no letter or digit of ASCII follows.
+/// full stops, commas, semicolons, colons, exclamation marks and question marks behind which, but for more of them, a part of a
+/// sentence ends.
 fn tokens(text: &str) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
     let mut tokens = vec![String::new()];
-    for (at, character) in text.char_indices() {
-        let next = text[at..].chars().nth(1);
+    for (at, character) in characters.iter().enumerate() {
+        let next = characters[at..].iter().find(|next| !is_mark(**next));
+        let is_end = next.is_none_or(|next| next.is_ascii_whitespace() || ")]}\"'".contains(*next));
         if character.is_ascii_alphanumeric() {
             tokens.last_mut().expect("at least one").push(character.to_ascii_lowercase());
-        } else if character.is_ascii_whitespace()
-            || (ends_a_part(character) && !next.is_some_and(|next| next.is_ascii_alphanumeric()))
-        {
+        } else if character.is_ascii_whitespace() || (is_mark(*character) && is_end) {
             tokens.push(String::new());
         } else {
             tokens.extend([character.to_string(), String::new()]);
@@ -59,6 +60,6 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-fn ends_a_part(character: char) -> bool {
+fn is_mark(character: char) -> bool {
     matches!(character, '.' | ',' | ';' | ':' | '!' | '?')
 }

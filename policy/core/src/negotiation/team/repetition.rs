@@ -12,8 +12,10 @@ const SHINGLE_TOKENS: usize = 3;
 const SKETCH_LEN: usize = 128;
 /// Says that a text is compared with: the latest that repeat no other.
 const LOOK_BACK: usize = 16;
-/// Marks that end parts of a sentence, and count only inside: `1.5` is not `15`, and `we agree!` is `We agree.`
+/// Marks that count only inside: `1.5` is not `15`, `!=` not `=`, and `we agree!` is `We agree.`
 const PUNCTUATION: [char; 6] = ['.', ',', ';', ':', '!', '?'];
+/// What may stand between a mark that ends a part of a sentence and the white space behind it.
+const CLOSING: [char; 5] = [')', ']', '}', '"', '\''];
 /// The whole, in parts per million.
 const PPM: usize = 1_000_000;
 
@@ -84,24 +86,38 @@ impl DistinctSays {
 }
 
 /// Runs of ASCII letters and digits; every other character by itself, but for white space of ASCII and for marks of punctuation
-/// that no letter or digit of ASCII follows at once.
+/// that end a part of a sentence.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let length = if first.is_ascii_alphanumeric() {
-            rest.find(|next: char| !next.is_ascii_alphanumeric()).unwrap_or(rest.len())
+            length_of_run(rest, |next| next.is_ascii_alphanumeric())
+        } else if PUNCTUATION.contains(&first) {
+            length_of_run(rest, |next| PUNCTUATION.contains(&next))
         } else {
             first.len_utf8()
         };
-        let (token, behind) = rest.split_at(length);
-        let is_inside = || behind.starts_with(|next: char| next.is_ascii_alphanumeric());
-        if !first.is_ascii_whitespace() && (!PUNCTUATION.contains(&first) || is_inside()) {
-            tokens.push(token);
+        let (run, behind) = rest.split_at(length);
+        if PUNCTUATION.contains(&first) {
+            let counts = !ends_a_part(behind);
+            tokens.extend(run.split_inclusive(PUNCTUATION).filter(|_| counts));
+        } else if !first.is_ascii_whitespace() {
+            tokens.push(run);
         }
         rest = behind;
     }
     tokens
+}
+
+fn length_of_run(text: &str, is_part: impl Fn(char) -> bool) -> usize {
+    text.find(|next| !is_part(next)).unwrap_or(text.len())
+}
+
+/// Whether marks with this behind them end a part of a sentence.
+fn ends_a_part(behind: &str) -> bool {
+    let next = behind.chars().next();
+    next.is_none_or(|next| next.is_ascii_whitespace() || CLOSING.contains(&next))
 }
 
 #[cfg(test)]
@@ -118,8 +134,9 @@ mod tests {
     fn tokens_are_words_of_ascii_and_single_characters_of_all_else_but_white_space_and_punctuation_behind_words() {
         assert_eq!(tokens("we draw2, figure--2"), ["we", "draw2", "figure", "-", "-", "2"]);
         assert_eq!(tokens("an übersicht 図表"), ["an", "ü", "bersicht", "図", "表"]);
-        assert_eq!(tokens("1,000.5; .5!? a.é, (b)."), ["1", ",", "000", ".", "5", ".", "5", "a", "é", "(", "b", ")"]);
-        assert_eq!(tokens(" \t!-\n"), ["-"]);
+        assert_eq!(tokens("1,000.5; .5!? (b.)."), ["1", ",", "000", ".", "5", ".", "5", "(", "b", ")"]);
+        assert_eq!(tokens("a.é != 1..2"), ["a", ".", "é", "!", "=", "1", ".", ".", "2"]);
+        assert_eq!(tokens(" \t!-.\n"), ["!", "-"]);
     }
 
     #[test]
@@ -138,6 +155,10 @@ mod tests {
             ("is a < b", "is a > b"),
             ("x = 1.5", "x = 1,5"),
             ("x = .5", "x = 5"),
+            ("x != 5", "x = 5"),
+            ("x := 5", "x = 5"),
+            ("if !(ready) go", "if (ready) go"),
+            ("1..5", "1.5"),
         ];
         for (one, other) in pairs.into_iter().chain([("!!!", "???"), ("???", "..."), ("a", "a+")]) {
             assert!(similarity(one, other) < REPEAT_PPM_MIN, "{one} and {other}");
