@@ -55,6 +55,8 @@ pub const CONNECT_MAX_DEFAULT: Duration = Duration::from_secs(30);
 const OVERTIME: Duration = Duration::from_secs(2);
 /// How often a run looks whether it has settled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
+/// How many looks in a row must find a run settled.
+const SETTLED_LOOKS: u32 = 2;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -469,10 +471,13 @@ pub(crate) async fn open_as_due(
     Ok(shed)
 }
 
-/// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`.
+/// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`. An agent may be about
+/// to answer what it was just told: it has to be so at two looks in a row.
 pub(crate) async fn settle(recorder: &Recorder, patience: Duration) {
     let deadline = Instant::now() + patience;
-    while Instant::now() < deadline && !(recorder.open() == 0 && recorder.is_settled()) {
+    let mut looks = 0;
+    while Instant::now() < deadline && looks < SETTLED_LOOKS {
+        looks = if recorder.open() == 0 && recorder.is_settled() { looks + 1 } else { 0 };
         tokio::time::sleep(SETTLE_POLL).await;
     }
 }
