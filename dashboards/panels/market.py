@@ -103,6 +103,8 @@ TEAMS = Row("Teams and panels", (
            "ops", Query(rate("exchange_panel_calls_total", "kind"), "{{kind}}"), stack=True),
     series("Findings of panels by reason", "Panels that came to a finding, by what stopped them.",
            "ops", Query(rate("exchange_panel_stops_total", "by"), "{{by}}"), stack=True),
+    series("Time of a panel's round", "Log time from the first ask of a round to the first of the next, or to the end of the panel.",
+           "s", *quantiles("exchange_panel_round_duration_seconds")),
     series("Evidence by lane", "Entries that panels have left: an agent, in a domain, in a role, with an initiator. At 65,536 the one that was added to longest ago is dropped.",
            "short", Query("max by (lane) (exchange_lane_evidence_entries)", "lane {{lane}}")),
     series("Time deadlines are overdue by lane", "Log time since the earliest deadline of a lane that nobody has acted on. Above a tick's time, negotiations and teams outlive their end (DeadlinesOverdue).",
