@@ -126,7 +126,7 @@ enum Protocol {
     ContractNet,
     /// Alternating offers: bargains between two or three
     Alternating,
-    /// Teams: agents that speak in turn, share out tasks, vote and conclude
+    /// Teams: agents that speak in turn, vote and conclude
     Team,
     /// Panels: several agents answer one question in rounds
     Panel,
