@@ -29,7 +29,7 @@ mod world;
 mod tests;
 
 use std::cell::RefCell;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, Weak};
 
 use ::bus::Bucket;
 use bytes::Bytes;
@@ -195,18 +195,23 @@ struct Absence {
 /// When no runtime can be built, which takes no resource but memory.
 #[must_use]
 pub fn run(seed: u64, options: &Options) -> Trace {
+    run_to_end(seed, options).0
+}
+
+/// What a run left, and its world, of which nothing may be left: a batch makes thousands of runs.
+fn run_to_end(seed: u64, options: &Options) -> (Trace, Weak<World>) {
     watch_panics();
     let quiet = tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::new());
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime of this thread alone needs nothing of the system");
-    let mut trace = runtime.block_on(run_in(seed, options));
+    let (mut trace, world) = runtime.block_on(run_in(seed, options));
     drop(runtime);
     drop(quiet);
     trace.panics = seen_panics();
-    trace
+    (trace, world)
 }
 
-async fn run_in(seed: u64, options: &Options) -> Trace {
+async fn run_in(seed: u64, options: &Options) -> (Trace, Weak<World>) {
     // Each part draws from a generator of its own: one more draw in one of them leaves the others as they were.
     let part = |part: u64| seed.wrapping_mul(8).wrapping_add(part);
     let scenario = Scenario::draw(part(0));
@@ -222,14 +227,15 @@ async fn run_in(seed: u64, options: &Options) -> Trace {
     }
     processes.drive_until(scenario.troubled_ms).await;
     let unfinished = if options.liveness { rest(&agents, &mut processes, &scenario).await } else { Vec::new() };
-    Trace {
+    let trace = Trace {
         is_liveness: options.liveness,
         journals: agents.journals(),
         views: views.answered(),
         loads: processes.loads(),
         unfinished,
         ..world.trace(seed, &scenario)
-    }
+    };
+    (trace, Arc::downgrade(&world))
 }
 
 /// Stores what an exchange that has been up for a while has stored: agents, their group, policies.

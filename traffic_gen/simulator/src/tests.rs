@@ -27,3 +27,12 @@ fn everything_comes_to_rest_once_the_faults_have_ended() {
         assert_eq!(trace.panics, Vec::<String>::new(), "seed {seed}");
     }
 }
+
+#[test]
+fn nothing_keeps_the_world_of_a_run_that_is_over() {
+    for seed in 0..20 {
+        let (trace, world) = run_to_end(seed, &Options { liveness: seed % 5 == 0 });
+        assert!(!trace.records.is_empty(), "seed {seed}");
+        assert_eq!(world.strong_count(), 0, "seed {seed}");
+    }
+}

@@ -7,7 +7,7 @@
 mod tests;
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bus::{
@@ -42,10 +42,11 @@ enum CallKind {
 /// The answer to a call, on its way.
 type AnswerSender<T> = oneshot::Sender<Result<T, BusError>>;
 
-/// One process's handle.
+/// One process's handle. The world holds gateways, and through them their handles, so no handle keeps the world: it would never
+/// end.
 #[derive(Clone)]
 struct Handle {
-    world: Arc<World>,
+    world: Weak<World>,
     link: LinkId,
     lanes: u8,
 }
@@ -61,7 +62,7 @@ impl World {
             }
             (link, u8::try_from(state.broker.lanes.len()).unwrap_or(u8::MAX))
         };
-        let handle = Arc::new(Handle { world: Arc::clone(self), link, lanes });
+        let handle = Arc::new(Handle { world: Arc::downgrade(self), link, lanes });
         let bus = Bus {
             log: Arc::clone(&handle) as Arc<dyn Log>,
             register: Arc::clone(&handle) as Arc<dyn Register>,
@@ -74,6 +75,13 @@ impl World {
 }
 
 impl Handle {
+    /// Changes the world. Once it has ended, its processes are about to be dropped, and learn nothing any more.
+    fn change(&self, change: impl FnOnce(&mut WorldState)) {
+        if let Some(world) = self.world.upgrade() {
+            world.change(change);
+        }
+    }
+
     /// Makes a call when the future is first polled; dropping it later takes nothing back.
     fn call<T: Send + 'static>(
         &self,
@@ -83,7 +91,7 @@ impl Handle {
         async move {
             let (answer, outcome) = oneshot::channel();
             let link = self.link;
-            self.world.change(|state| {
+            self.change(|state| {
                 if state.depart(link) {
                     state.send(link, Box::new(move |state| reach(state, link, call, effect, answer)));
                 }
@@ -283,7 +291,7 @@ impl PubSub for Handle {
         async move {
             let (handed_over, outcome) = oneshot::channel();
             let link = self.link;
-            self.world.change(|state| {
+            self.change(|state| {
                 if state.depart(link) {
                     post(state, link, message, handed_over);
                 }
