@@ -88,6 +88,7 @@ async fn results(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let bleu = computed(move || arithmetic::bleu(many)).await?;
     add(Row::new("panels.bleu.key", bleu.key_us, "us"));
     add(Row::new("panels.bleu.pair", bleu.pair_us, "us").under(100.0).aiming_at("<= 100 us"));
+    add(Row::new("panels.bleu.restarted", bleu.restarted_us, "us").under(10_000.0).aiming_at("<= 10000 us"));
     Ok(())
 }
 

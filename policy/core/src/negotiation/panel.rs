@@ -7,8 +7,8 @@
 //! ```
 //!
 //! What answers, counts, orders and importance are is arithmetic, and everybody's: [`crate::panel`]. Here is who takes part and
-//! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves,
-//! `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
+//! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves, `reply.rs`
+//! what a seat replied, `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
 //! decision record, `view.rs` what the members see.
 //!
 //! # Choices
@@ -21,6 +21,7 @@ mod asks;
 mod course;
 mod finding;
 pub(crate) mod opening;
+mod reply;
 mod review;
 mod round;
 mod rules;
@@ -408,6 +409,7 @@ impl Panel {
             members.first().is_some_and(is_initiator) && !others.iter().any(is_initiator),
             "a panel has one initiator",
         )?;
+        ensure(self.seats().count() <= self.rules.seats_max(), "a panel has too many seats")?;
         ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
         members.iter().try_for_each(|one| one.party.check())?;
         ensure(
@@ -419,8 +421,9 @@ impl Panel {
         let (is_seat, is_reviewer) =
             (|place| is_role(place, MemberRole::Seat), |place| is_role(place, MemberRole::Reviewer));
         let rounds = (1..).zip(&self.rounds);
-        let in_order =
-            rounds.into_iter().all(|(number, round)| round.number == number && round.is_sound(is_seat, is_reviewer));
+        let in_order = rounds
+            .into_iter()
+            .all(|(number, round)| round.number == number && round.is_sound(&self.rules.answer, is_seat, is_reviewer));
         ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;
         let closed = self.rounds.iter().rev().skip(1).all(|round| round.closed_at.is_some());
         ensure(closed, "a round before the last goes on")?;

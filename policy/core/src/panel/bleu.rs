@@ -1,8 +1,8 @@
 //! Sentence BLEU, decided in integers (docs/spec/panel-answers.md#pa-9): whether one text reaches a bound against another,
 //! not by how much. Tokens are those of sacreBLEU's `13a`; where it agrees, `sentence_bleu(lowercase=True)` does.
 //!
-//! The counts of an answer are computed once. A pair costs one pass over both texts' n-grams: clipped matches are the same in
-//! both directions.
+//! The counts of an answer are computed once, and again after a restart. A pair costs one pass over both texts' n-grams: clipped
+//! matches are the same in both directions.
 
 use num_bigint::BigUint;
 
@@ -40,11 +40,10 @@ impl Tokens {
     /// # Errors
     /// [`BadAnswer::Tokens`] beyond [`TOKENS_MAX`] tokens.
     pub fn try_new(text: &str) -> Result<Self, BadAnswer> {
+        #[cfg(test)]
+        KEYS.with(|keys| keys.set(keys.get() + 1));
         let separated = separated(text);
-        let tokens: Vec<&str> = separated.split_ascii_whitespace().take(TOKENS_MAX + 1).collect();
-        if tokens.len() > TOKENS_MAX {
-            return Err(BadAnswer::Tokens);
-        }
+        let tokens = tokens_of(&separated)?;
         let mut words = tokens.clone();
         words.sort_unstable();
         words.dedup();
@@ -99,9 +98,24 @@ impl Tokens {
     }
 }
 
+/// The tokens of a text, a blank between two: [`Tokens::text`] without counting n-grams.
+///
+/// # Errors
+/// As [`Tokens::try_new`].
+pub fn token_text(text: &str) -> Result<String, BadAnswer> {
+    Ok(tokens_of(&separated(text))?.join(" "))
+}
+
+fn tokens_of(separated: &str) -> Result<Vec<&str>, BadAnswer> {
+    let tokens: Vec<&str> = separated.split_ascii_whitespace().take(TOKENS_MAX + 1).collect();
+    if tokens.len() > TOKENS_MAX { Err(BadAnswer::Tokens) } else { Ok(tokens) }
+}
+
 /// Whether BLEU reaches the bound in both directions. A text without tokens is like none.
 #[must_use]
 pub fn is_alike(one: &Tokens, other: &Tokens, at_least_permille: u32) -> bool {
+    #[cfg(test)]
+    PAIRS.with(|pairs| pairs.set(pairs.get() + 1));
     let (shorter, longer) = (one.len.min(other.len), one.len.max(other.len));
     if shorter == 0 || (longer - shorter) * SHORTER_BY_A > shorter {
         return false;
@@ -202,6 +216,23 @@ fn between(
         }
     }
     written
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Texts whose n-grams this thread has counted, and pairs it has compared.
+    static KEYS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    static PAIRS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Does something, for which so many texts' n-grams are counted, and so many pairs compared.
+#[cfg(test)]
+pub(crate) fn counted(does: impl FnOnce(), (keys, pairs): (usize, usize)) {
+    let so_far = || (KEYS.with(std::cell::Cell::get), PAIRS.with(std::cell::Cell::get));
+    let before = so_far();
+    does();
+    let after = so_far();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (keys, pairs), "texts counted, pairs compared");
 }
 
 #[cfg(test)]

@@ -28,22 +28,23 @@ pub struct AnswerTally {
 /// nothing.
 #[must_use]
 pub fn tally(kind: &AnswerKind, answers: &[Option<&AnswerKey>]) -> AnswerTally {
-    AnswerTally::of(answers, |(_, one), (_, other)| agrees(kind, one, other))
+    let has_answer: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    let answer = |place: usize| answers.get(place).copied().flatten();
+    AnswerTally::of(&has_answer, |one, other| {
+        answer(one).zip(answer(other)).is_some_and(|(one, other)| agrees(kind, one, other))
+    })
 }
 
 impl AnswerTally {
-    /// Counts the answers of a round, where somebody else says whether an answer agrees with one before it; each comes with its
-    /// place.
-    pub(crate) fn of(
-        answers: &[Option<&AnswerKey>],
-        agrees: impl Fn((usize, &AnswerKey), (usize, &AnswerKey)) -> bool,
-    ) -> Self {
-        let mut supporters = vec![Vec::new(); answers.len()];
-        for (place, answer) in answers.iter().enumerate() {
-            let Some(answer) = answer else { continue };
+    /// Counts the answers of a round of which `has_answer` says where there are any; `agrees` says of two places whether their
+    /// answers do, and is asked once of each pair that has answers.
+    pub(crate) fn of(has_answer: &[bool], agrees: impl Fn(usize, usize) -> bool) -> Self {
+        let mut supporters = vec![Vec::new(); has_answer.len()];
+        let with_answer = || has_answer.iter().enumerate().filter(|(_, has)| **has).map(|(place, _)| place);
+        for place in with_answer() {
             // Agreement is mutual: those before are asked, and told.
-            for (earlier, other) in answers.iter().enumerate().take(place) {
-                if other.is_some_and(|other| agrees((place, answer), (earlier, other))) {
+            for earlier in with_answer().take_while(|earlier| *earlier < place) {
+                if agrees(place, earlier) {
                     supporters[earlier].push(place);
                     supporters[place].push(earlier);
                 }

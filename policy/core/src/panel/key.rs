@@ -68,16 +68,31 @@ pub enum BadAnswer {
 /// # Errors
 /// [`BadAnswer`] when the text is no answer of the kind.
 pub fn key(kind: &AnswerKind, text: &str) -> Result<AnswerKey, BadAnswer> {
-    let key: Cow<'_, str> = match kind {
+    match kind {
+        AnswerKind::Bleu { .. } => Ok(AnswerKey::Tokens(Box::new(Tokens::try_new(text)?))),
+        AnswerKind::Exact { .. }
+        | AnswerKind::Choice { .. }
+        | AnswerKind::Number
+        | AnswerKind::Math
+        | AnswerKind::Set { .. }
+        | AnswerKind::Json => Ok(AnswerKey::Text(Arc::from(key_text(kind, text)?))),
+    }
+}
+
+/// The key of an answer as a text, as [`AnswerKey::text`] says it; of the kind `bleu` no n-grams are counted for it.
+///
+/// # Errors
+/// As [`key`].
+pub fn key_text<'t>(kind: &'t AnswerKind, text: &'t str) -> Result<Cow<'t, str>, BadAnswer> {
+    Ok(match kind {
         AnswerKind::Exact { ignore_case } => exact(text, *ignore_case),
         AnswerKind::Choice { options } => choice(text, options)?.into(),
         AnswerKind::Number => number::key(text)?.into(),
         AnswerKind::Math => math::key(text).into(),
         AnswerKind::Set { of, separator } => set(text, *of, separator)?.into(),
         AnswerKind::Json => json::key(text)?.into(),
-        AnswerKind::Bleu { .. } => return Ok(AnswerKey::Tokens(Box::new(Tokens::try_new(text)?))),
-    };
-    Ok(AnswerKey::Text(Arc::from(key)))
+        AnswerKind::Bleu { .. } => bleu::token_text(text)?.into(),
+    })
 }
 
 /// Whether two answers of a kind are the same one. What stands in for "no answer" agrees with nothing: it has no key.

@@ -1,6 +1,7 @@
 //! A panel goes on from a snapshot as it would have gone on without (docs/spec/log.md#lg-24).
 
 use policy_core::{LaneState, Limits};
+use schemas::delivery::Stopped;
 use schemas::record::PinnedPanel;
 use schemas::{Act, Lane};
 use serde_json::json;
@@ -12,7 +13,7 @@ use crate::choosing::chosen_and_on_trial;
 fn the_same_records_give_the_same_effects_from_any_snapshot_on() {
     let [chosen, on_trial] = chosen_and_on_trial();
     let played = [played(json!({"kind": "exact"})), played(json!({"kind": "bleu"})), played_with_reviews()];
-    for board in played.into_iter().chain([chosen, on_trial]) {
+    for board in played.into_iter().chain([selected_by_agreement(), chosen, on_trial]) {
         let log = board.script.log();
         for cut in 0..=log.len() {
             let mut steady = LaneState::new(Lane(0), Limits::default());
@@ -58,6 +59,22 @@ pub(crate) fn played(kind: serde_json::Value) -> Board {
         board.answer(5_100, &who, round, "we all agree on this one answer");
     }
     assert_eq!(board.finding().agreed, 2);
+    board
+}
+
+/// A panel that ends with the selection: two of five texts are alike, and the deadline closes the round.
+pub(crate) fn selected_by_agreement() -> Board {
+    let mut board = Board::empty();
+    let select = json!({"after_round": 1, "keep": 2, "ranker": {"kind": "support"}});
+    let rules = json!({"answer": {"kind": "bleu", "at_least_permille": 850}, "select": select});
+    board.call_with(&SEATS[..5], rules, json!({}), json!({}), None);
+    let alike = "seats say almost the same thing at some length so that one word more or less hardly counts here";
+    for (who, answer) in SEATS.iter().zip(["something else", alike, &format!("{alike} now"), "another thing"]) {
+        board.answer(10, who, 1, answer);
+    }
+    board.script.tick(5_000);
+    let finding = board.finding();
+    assert_eq!((finding.stopped, finding.agreed, finding.of), (Stopped::Selection, 2, 2));
     board
 }
 

@@ -3,9 +3,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use policy_core::panel::bleu::TOKENS_MAX;
 use policy_core::panel::importance::{Layer, LayerNode, Shown, importance};
-use policy_core::panel::key::{agrees, key};
-use schemas::panel::AnswerKind;
+use policy_core::panel::key::{AnswerKey, agrees, key};
+use schemas::panel::{AnswerKind, BLEU_SEATS_MAX};
 
 use crate::bench::overhead::median;
 use crate::bench::rounds::BenchError;
@@ -60,6 +61,9 @@ pub struct BleuCost {
     pub key_us: f64,
     /// Microseconds to compare two whose n-grams are counted.
     pub pair_us: f64,
+    /// Microseconds for the last answer of a full round of the longest texts, the first after a restart: the n-grams of all are
+    /// counted, and its own compared with the others'.
+    pub restarted_us: f64,
 }
 
 /// Compares two texts of 512 tokens that are hardly different. Medians of `times`.
@@ -68,12 +72,13 @@ pub struct BleuCost {
 /// [`BenchError::Stuck`] when the texts are no answers, or are not alike.
 pub fn bleu(times: usize) -> Result<BleuCost, BenchError> {
     let kind = AnswerKind::Bleu { at_least_permille: 900 };
-    let text = |other: &str| -> String {
+    let text = |tokens: usize, other: &str| -> String {
         let word =
-            |number: usize| if number % CHANGED == CHANGED - 1 { other.to_owned() } else { format!("w{number}") };
-        (0..TOKENS).map(word).collect::<Vec<_>>().join(" ")
+            |number: usize| if number % CHANGED == CHANGED - 1 { other.to_owned() } else { format!("{number:x}") };
+        (0..tokens).map(word).collect::<Vec<_>>().join(" ")
     };
-    let (one, other) = (text("x"), text("y"));
+    let (one, other) = (text(TOKENS, "x"), text(TOKENS, "y"));
+    let longest: Vec<String> = (0..BLEU_SEATS_MAX).map(|seat| text(TOKENS_MAX, &format!("s{seat}"))).collect();
     let read = |text: &str| key(&kind, text).map_err(|error| BenchError::Stuck(error.to_string()));
     let keys = (read(&one)?, read(&other)?);
     if !agrees(&kind, &keys.0, &keys.1) {
@@ -82,6 +87,12 @@ pub fn bleu(times: usize) -> Result<BleuCost, BenchError> {
     Ok(BleuCost {
         key_us: median_us(times, || _ = black_box(key(&kind, &one).is_ok())),
         pair_us: median_us(times, || _ = black_box(agrees(&kind, &keys.0, &keys.1))),
+        restarted_us: median_us(times, || {
+            let keys: Vec<_> = longest.iter().filter_map(|text| key(&kind, text).ok()).collect();
+            let last = keys.last();
+            let is_agreeing = |other: &&AnswerKey| last.is_some_and(|last| agrees(&kind, last, other));
+            _ = black_box(keys.iter().rev().skip(1).filter(is_agreeing).count());
+        }),
     })
 }
 

@@ -8,8 +8,9 @@ use schemas::record::Qos;
 use schemas::{Timestamp, WireTime};
 
 use super::Panel;
+use super::reply::SeatReply;
 use super::review::PanelReview;
-use super::round::{MemberIndex, PanelRound, SeatReply};
+use super::round::{MemberIndex, PanelRound};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;

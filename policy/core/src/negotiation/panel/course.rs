@@ -7,8 +7,9 @@ use schemas::panel::Ranker;
 use schemas::payload::INTEGER_MAX;
 use schemas::{AgentId, DeliveryId};
 
+use super::reply::SeatReply;
 use super::review::{AskedReviewer, PanelReview, ReviewReply};
-use super::round::{AskedSeat, MemberIndex, PanelRound, SeatReply};
+use super::round::{AskedSeat, MemberIndex, PanelRound};
 use super::{MemberRole, Panel, Ranking, Selected, asks, finding};
 use crate::effect::{AskKind, Event};
 use crate::negotiation::InputContext;
@@ -34,7 +35,7 @@ impl Panel {
     fn ask_wave(&mut self, context: &mut InputContext<'_>) {
         let Self { members, rounds, rules, .. } = self;
         let is_gone = |place: MemberIndex| members.get(usize::from(place)).is_none_or(|member| member.has_left);
-        let next = rounds.last_mut().map(|round| round.next_wave(rules.asking, &rules.answer, is_gone));
+        let next = rounds.last_mut().map(|round| round.next_wave(rules.asking, is_gone));
         let wave = next.unwrap_or_default();
         let answer_by = context.clock.plus_ms(self.rules.answer_ms).min(self.header.ends_by);
         self.note_asked(AskKind::Answer, wave.len(), context);
@@ -84,11 +85,11 @@ impl Panel {
 
     /// Ends the panel if more than two thirds of the round's members have given one answer.
     fn ends_by_consensus(&mut self, context: &mut InputContext<'_>) -> bool {
-        if !self.may_agree() || !self.round().has_consensus(&self.rules.answer) {
+        if !self.may_agree() || !self.round().has_consensus() {
             return false;
         }
         self.round_mut().stop_waiting();
-        self.round_mut().closed_at = Some(context.position);
+        self.round_mut().close(context.position);
         self.find_consensus(Stopped::Answers, context);
         true
     }
@@ -102,7 +103,7 @@ impl Panel {
 
     /// All members of the round have been asked, and did not agree.
     fn close_round(&mut self, context: &mut InputContext<'_>) {
-        self.round_mut().closed_at = Some(context.position);
+        self.round_mut().close(context.position);
         let has_answer = self.round().has_answer();
         if let Some((_, before)) = self.rounds.split_last_mut() {
             before.iter_mut().for_each(|round| round.strip(has_answer));
@@ -239,7 +240,7 @@ impl Panel {
         self.ranking = None;
         self.selection = Some(Selected { after_round: self.round().number, by, ranked, keep });
         let kept = |place: MemberIndex| !self.is_dropped(place);
-        let is_agreed = || consensus(self.round().tally(&self.rules.answer, kept).most(), keep);
+        let is_agreed = || consensus(self.round().tally(kept).most(), keep);
         if recheck && self.may_agree() && is_agreed() {
             self.find_consensus(Stopped::Selection, context);
         } else {
@@ -250,7 +251,7 @@ impl Panel {
     /// The candidates' numbers, the best first (docs/spec/panel-answers.md#pa-13).
     fn ranked(&self, ranker: &Ranker, candidates: &[MemberIndex]) -> Vec<usize> {
         let round = self.round();
-        let tally = round.tally(&self.rules.answer, |_| true);
+        let tally = round.tally(|_| true);
         let number =
             |place: MemberIndex| round.asked.iter().position(|asked| asked.member == place).unwrap_or(usize::MAX);
         let given_to = |place: MemberIndex| -> Vec<u32> {
@@ -337,11 +338,8 @@ impl Panel {
             return;
         }
         let is_seat = member.role == MemberRole::Seat;
-        if is_seat
-            && self.phase == Phase::Asking
-            && let Some(asked) = self.round_mut().asked_mut(place)
-        {
-            asked.reply = None;
+        if is_seat && self.phase == Phase::Asking {
+            self.round_mut().take_back(place);
         }
         if let Some(asked) = self.review_mut().and_then(|review| review.asked_mut(place)) {
             asked.reply = None;

@@ -1,15 +1,18 @@
 //! The result of a panel: what it is, what each seat and reviewer contributed to it, and the decision record that proves both
 //! (docs/spec/panel.md#pn-28).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use schemas::AgentId;
 use schemas::delivery::{Finding, Outcome, PanelCalls, PanelistReport, ReviewerReport, Stopped, UsageTotal};
 use schemas::evidence::{EvidenceCounts, EvidenceRole, EvidenceSubject};
-use schemas::{AgentId, Digest};
+use schemas::panel::AnswerKind;
 
 use super::Panel;
+use super::reply::{GivenRating, SeatReply};
 use super::review::{PanelReview, ReviewReply};
-use super::round::{GivenRating, MemberIndex, PanelRound, SeatReply};
+use super::round::{MemberIndex, PanelRound};
 use crate::negotiation::InputContext;
 use crate::panel::count::AnswerTally;
 use crate::panel::decision::{
@@ -17,7 +20,6 @@ use crate::panel::decision::{
     ReviewerRecord, RoundRecord, SelectionRecord,
 };
 use crate::panel::importance::{Importance, Layer, LayerNode, Shown, importance};
-use crate::panel::key::AnswerKey;
 use crate::panel::ranker::tie;
 
 /// Fewest seats of a panel that counts as evidence: of two each is the other's only rater.
@@ -53,7 +55,7 @@ pub(super) fn ending(
     let round = panel.rounds.get(deciding)?;
     let result = leading(panel, round, stopped)?;
     let first = round.reply_of(*result.supporters.first()?)?;
-    let key = round.asked.get(result.leader)?.reply.as_ref()?.key(&panel.rules.answer)?;
+    let leader = round.asked.get(result.leader)?.reply.as_ref()?;
     let contributions = Contributions::of(panel, deciding, &result.supporters);
     let (panelists, reviewers) = (contributions.panelists(&result.supporters), contributions.reviewers());
     let is_evidence = panel.rules.rate && panel.rules.evidence && panelists.len() >= EVIDENCE_SEATS_MIN;
@@ -68,7 +70,7 @@ pub(super) fn ending(
         domain: panel.rules.domain.as_ref().map(ToString::to_string).unwrap_or_default(),
         decided: round.number,
         evidence: is_evidence,
-        key: Digest::of_bytes(key.text().as_bytes()),
+        key: leader.key_digest?,
         negotiation: panel.header.id.clone(),
         outcome,
         panelists: panelists.iter().map(record_of).collect(),
@@ -84,7 +86,7 @@ pub(super) fn ending(
         outcome,
         stopped,
         answer: first.answer.clone()?,
-        key: if let AnswerKey::Text(text) = &*key { Some(text.to_string()) } else { None },
+        key: key_told(&panel.rules.answer, leader),
         agreed: u32::try_from(result.supporters.len()).unwrap_or(u32::MAX),
         of: u32::try_from(result.of).unwrap_or(u32::MAX),
         round: round.number,
@@ -97,19 +99,25 @@ pub(super) fn ending(
     Some(Ending { finding, decision: Arc::new(decision), evidence })
 }
 
+/// The key of an answer. Those compared by BLEU have none that all who agree share.
+fn key_told(kind: &AnswerKind, reply: &SeatReply) -> Option<String> {
+    let is_bleu = matches!(kind, AnswerKind::Bleu { .. });
+    reply.key_text(kind).filter(|_| !is_bleu).map(Cow::into_owned)
+}
+
 /// The answer with most supporters, ties as docs/spec/panel-answers.md#pa-11 has it. What stopped a selection counts the
 /// answers of those it keeps.
 fn leading(panel: &Panel, round: &PanelRound, stopped: Stopped) -> Option<Leading> {
     let is_selection = stopped == Stopped::Selection;
-    let tally: AnswerTally = round.tally(&panel.rules.answer, |place| !is_selection || !panel.is_dropped(place));
+    let tally: AnswerTally = round.tally(|place| !is_selection || !panel.is_dropped(place));
     let ranked = panel.selection.as_ref().map_or(&[][..], |selection| &selection.ranked);
     let number = |place: &MemberIndex| round.asked.iter().position(|asked| asked.member == *place);
     let ranked_numbers: Vec<usize> = ranked.iter().filter_map(number).collect();
     let closing = round.closed_at?;
     let hash = |answer: usize| {
         let reply = round.asked.get(answer).and_then(|asked| asked.reply.as_ref());
-        let key = reply.and_then(|reply| reply.key(&panel.rules.answer));
-        tie(&panel.header.id, closing, key.as_ref().map_or("", |key| key.text()))
+        let key = reply.and_then(|reply| reply.key_text(&panel.rules.answer));
+        tie(&panel.header.id, closing, key.as_deref().unwrap_or_default())
     };
     let leader = tally.leader(&ranked_numbers, hash)?;
     let rank = |number: usize| ranked_numbers.iter().position(|ranked| *ranked == number).unwrap_or(usize::MAX);

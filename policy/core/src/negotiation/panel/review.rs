@@ -5,7 +5,8 @@ use std::sync::Arc;
 use schemas::{DeliveryId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::round::{GivenRating, MemberIndex};
+use super::reply::GivenRating;
+use super::round::MemberIndex;
 
 /// The review of the answers of one round.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,15 +1,13 @@
 //! One round of answers: who is asked in which order, who has replied, and what the replies come to.
 
-use std::borrow::Cow;
-use std::sync::Arc;
-
 use schemas::ids::Position;
-use schemas::panel::{AnswerKind, Asking, SEATS_MAX};
-use schemas::{DeliveryId, Digest, Timestamp};
+use schemas::panel::{AnswerKind, Asking};
+use schemas::{DeliveryId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::MEMBERS_MAX;
+use super::reply::SeatReply;
 use crate::panel::count::{AnswerTally, consensus, quorum};
-use crate::panel::key::{AnswerKey, agrees, key};
 
 /// A member of a panel by its place among all who take part. [`super::MEMBERS_MAX`] fit.
 pub(crate) type MemberIndex = u8;
@@ -41,94 +39,12 @@ pub(super) struct AskedSeat {
     /// Whether the wave goes on until it replies, leaves or runs out of time.
     pub(super) is_waited: bool,
     pub(super) reply: Option<Box<SeatReply>>,
-    /// With which of the others' answers its own was compared when it came; with none after a restart.
-    #[serde(skip)]
-    compared: Compared,
-}
-
-/// Those whose answers an answer was compared with, by their numbers in [`PanelRound::asked`]: a bit for each.
-#[derive(Debug, Clone, Copy, Default)]
-struct Compared {
-    with: u32,
-    /// Of those, the ones it agrees with.
-    agreeing: u32,
-}
-
-const _: () = assert!(SEATS_MAX <= u32::BITS as usize);
-
-impl Compared {
-    fn note(&mut self, other: usize, is_agreeing: bool) {
-        let bit = u32::try_from(other).ok().and_then(|other| 1_u32.checked_shl(other)).unwrap_or_default();
-        self.with |= bit;
-        self.agreeing = if is_agreeing { self.agreeing | bit } else { self.agreeing & !bit };
-    }
-
-    /// Whether it agrees with the other; absent where they were not compared.
-    fn agrees(self, other: usize) -> Option<bool> {
-        let bit = u32::try_from(other).ok().and_then(|other| 1_u32.checked_shl(other))?;
-        (self.with & bit != 0).then_some(self.agreeing & bit != 0)
-    }
 }
 
 impl AskedSeat {
     /// A seat that is waited for.
     pub(super) fn new(member: MemberIndex, ask: DeliveryId, answer_by: Timestamp) -> Self {
-        Self { member, ask, answer_by, is_waited: true, reply: None, compared: Compared::default() }
-    }
-}
-
-/// What a seat replied.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SeatReply {
-    /// None where it has no opinion, and once a later round can decide.
-    pub(super) answer: Option<Arc<str>>,
-    /// Kept until the next round has closed.
-    pub(super) text: Option<Arc<str>>,
-    /// The key of the answer, which shares its text where the two are equal; computed again after a restart.
-    #[serde(skip)]
-    key: Option<AnswerKey>,
-    /// Digest of the key.
-    pub(super) key_digest: Option<Digest>,
-    /// Whom it was shown, and how it rated them.
-    pub(super) ratings: Vec<GivenRating>,
-}
-
-/// A rating of somebody shown; 0 where none was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GivenRating {
-    pub(super) of: MemberIndex,
-    pub(super) rating: u8,
-}
-
-impl SeatReply {
-    pub(super) fn new(opinion: Option<(&str, AnswerKey)>, text: Option<&str>, ratings: Vec<GivenRating>) -> Self {
-        let answer = |(answer, key): &(&str, AnswerKey)| match key {
-            AnswerKey::Text(key) if **key == **answer => Arc::clone(key),
-            AnswerKey::Text(_) | AnswerKey::Tokens(_) => Arc::from(*answer),
-        };
-        Self {
-            answer: opinion.as_ref().map(answer),
-            text: text.map(Arc::from),
-            key_digest: opinion.as_ref().map(|(_, key)| Digest::of_bytes(key.text().as_bytes())),
-            key: opinion.map(|(_, key)| key),
-            ratings,
-        }
-    }
-
-    /// Computes the key again after a restart.
-    fn recall(&mut self, kind: &AnswerKind) {
-        if let (None, Some(answer)) = (&self.key, &self.answer) {
-            self.key = key(kind, answer).ok();
-        }
-    }
-
-    /// The key of its answer.
-    pub(super) fn key(&self, kind: &AnswerKind) -> Option<Cow<'_, AnswerKey>> {
-        match (&self.key, &self.answer) {
-            (Some(known), _) => Some(Cow::Borrowed(known)),
-            (None, Some(answer)) => key(kind, answer).ok().map(Cow::Owned),
-            (None, None) => None,
-        }
+        Self { member, ask, answer_by, is_waited: true, reply: None }
     }
 }
 
@@ -145,23 +61,42 @@ impl PanelRound {
         self.asked.iter_mut().find(|asked| asked.member == member)
     }
 
-    /// A member replies. Its answer is compared with those there are, each pair once: texts compared by BLEU take long, and who
-    /// replies last would pay for all of them (docs/spec/panel-answers.md#pa-9).
+    /// A member replies. Where texts are compared by BLEU, its answer is compared with those there are.
     pub(super) fn note_reply(&mut self, member: MemberIndex, mut reply: Box<SeatReply>, kind: &AnswerKind) {
-        let Some(number) = self.asked.iter().position(|asked| asked.member == member) else { return };
-        let mut compared = Compared::default();
-        reply.recall(kind);
-        for (other, asked) in self.asked.iter_mut().enumerate().filter(|(other, _)| *other != number) {
-            let Some(theirs) = &mut asked.reply else { continue };
-            theirs.recall(kind);
-            let (Some(one), Some(another)) = (&reply.key, &theirs.key) else { continue };
-            let is_agreeing = agrees(kind, one, another);
-            compared.note(other, is_agreeing);
-            asked.compared.note(number, is_agreeing);
+        let Some(number) = self.number_of(member) else { return };
+        if let AnswerKind::Bleu { at_least_permille } = kind {
+            for (other, asked) in self.asked.iter_mut().enumerate().filter(|(other, _)| *other != number) {
+                if let Some(theirs) = &mut asked.reply {
+                    SeatReply::compare((number, &mut reply), (other, theirs), *at_least_permille);
+                }
+            }
         }
         if let Some(asked) = self.asked.get_mut(number) {
-            (asked.reply, asked.is_waited, asked.compared) = (Some(reply), false, compared);
+            (asked.reply, asked.is_waited) = (Some(reply), false);
         }
+    }
+
+    /// What a member replied falls.
+    pub(super) fn take_back(&mut self, member: MemberIndex) {
+        let Some(number) = self.number_of(member) else { return };
+        for (other, asked) in self.asked.iter_mut().enumerate() {
+            match &mut asked.reply {
+                reply if other == number => *reply = None,
+                Some(theirs) => theirs.forget(number),
+                None => {}
+            }
+        }
+    }
+
+    /// The number of a member among those asked.
+    fn number_of(&self, member: MemberIndex) -> Option<usize> {
+        self.asked.iter().position(|asked| asked.member == member)
+    }
+
+    /// The round is over.
+    pub(super) fn close(&mut self, at: Position) {
+        self.closed_at = Some(at);
+        self.asked.iter_mut().filter_map(|asked| asked.reply.as_mut()).for_each(|reply| reply.close());
     }
 
     /// Those that replied, in the order of asking.
@@ -189,38 +124,31 @@ impl PanelRound {
         self.asked.iter().filter(|asked| asked.is_waited).map(|asked| asked.answer_by).max()
     }
 
-    /// Which answers agree, by their numbers in [`PanelRound::asked`]; only those of members that `counts`.
-    pub(super) fn tally(&self, kind: &AnswerKind, counts: impl Fn(MemberIndex) -> bool) -> AnswerTally {
-        let reply = |asked: &&AskedSeat| counts(asked.member);
-        let keys: Vec<Option<Cow<'_, AnswerKey>>> = self
-            .asked
-            .iter()
-            .map(|asked| Some(asked).filter(reply).and_then(|asked| asked.reply.as_ref()?.key(kind)))
-            .collect();
-        let keys: Vec<Option<&AnswerKey>> = keys.iter().map(Option::as_deref).collect();
-        let known = |one: usize, other: usize| self.asked.get(one)?.compared.agrees(other);
-        AnswerTally::of(&keys, |(one, key), (other, theirs)| {
-            known(one, other).unwrap_or_else(|| agrees(kind, key, theirs))
+    /// Which answers agree, by their numbers in [`PanelRound::asked`]; only those of members that `counts`. No text is compared
+    /// for it.
+    pub(super) fn tally(&self, counts: impl Fn(MemberIndex) -> bool) -> AnswerTally {
+        let reply = |number: usize| self.asked.get(number)?.reply.as_deref();
+        let has_answer = |asked: &AskedSeat| {
+            counts(asked.member) && asked.reply.as_ref().is_some_and(|reply| reply.answer.is_some())
+        };
+        let has_answer: Vec<bool> = self.asked.iter().map(has_answer).collect();
+        AnswerTally::of(&has_answer, |one, other| {
+            reply(one).zip(reply(other)).is_some_and(|(reply, theirs)| reply.agrees(theirs, other))
         })
     }
 
     /// Whether so far more than two thirds of its members have given one answer.
-    pub(super) fn has_consensus(&self, kind: &AnswerKind) -> bool {
-        consensus(self.tally(kind, |_| true).most(), self.of)
+    pub(super) fn has_consensus(&self) -> bool {
+        consensus(self.tally(|_| true).most(), self.of)
     }
 
     /// The next wave: whom to ask now (docs/spec/panel.md#pn-18). Those `is_gone` are passed over. Nobody, once all have been
     /// asked.
-    pub(super) fn next_wave(
-        &mut self,
-        asking: Asking,
-        kind: &AnswerKind,
-        is_gone: impl Fn(MemberIndex) -> bool,
-    ) -> Vec<MemberIndex> {
+    pub(super) fn next_wave(&mut self, asking: Asking, is_gone: impl Fn(MemberIndex) -> bool) -> Vec<MemberIndex> {
         let size = match asking {
             Asking::All => self.order.len(),
             Asking::QuorumFirst if self.asked.is_empty() => quorum(self.of),
-            Asking::QuorumFirst => quorum(self.of).saturating_sub(self.tally(kind, |_| true).most()).max(1),
+            Asking::QuorumFirst => quorum(self.of).saturating_sub(self.tally(|_| true).most()).max(1),
         };
         let rest = self.order.get(self.reached..).unwrap_or_default();
         let there = rest.iter().enumerate().filter(|(_, member)| !is_gone(**member)).take(size);
@@ -237,17 +165,13 @@ impl PanelRound {
 
     /// Drops what is shown to nobody any more; the answers, too, once a later round `decides`.
     pub(super) fn strip(&mut self, decides: bool) {
-        for reply in self.asked.iter_mut().filter_map(|asked| asked.reply.as_mut()) {
-            reply.text = None;
-            if decides {
-                (reply.answer, reply.key) = (None, None);
-            }
-        }
+        self.asked.iter_mut().filter_map(|asked| asked.reply.as_mut()).for_each(|reply| reply.strip(decides));
     }
 
     /// What is relied on between the fields, and a snapshot might not keep.
     pub(super) fn is_sound(
         &self,
+        kind: &AnswerKind,
         is_seat: impl Fn(MemberIndex) -> bool,
         is_reviewer: impl Fn(MemberIndex) -> bool,
     ) -> bool {
@@ -258,16 +182,46 @@ impl PanelRound {
         self.order.iter().all(|member| is_seat(*member))
             && self.reached <= self.order.len()
             && self.asked.len() <= self.reached
+            && is_each_once(self.order.iter().copied())
+            && is_each_once(self.asked.iter().map(|asked| asked.member))
             && self.asked.iter().all(|asked| self.order.contains(&asked.member))
+            && self.replies().all(|(_, reply)| reply.is_sound(kind))
+            && self.is_agreement_mutual()
             && self.replies().all(|(_, reply)| rates(reply, &is_seat) || rates(reply, &is_reviewer))
     }
+
+    /// Whether answers agree only with others, which agree with them; only answers compared by BLEU say with whom.
+    fn is_agreement_mutual(&self) -> bool {
+        let agreeing: Vec<u32> =
+            self.asked.iter().map(|asked| asked.reply.as_ref().map_or(0, |reply| reply.agreeing())).collect();
+        let agrees = |one: u32, other: u32| {
+            let agreeing = usize::try_from(one).ok().and_then(|one| agreeing.get(one).copied());
+            agreeing.is_some_and(|agreeing| agreeing >> other & 1 != 0)
+        };
+        (0..u32::BITS).zip(&agreeing).all(|(number, agreeing)| {
+            let others = (0..u32::BITS).filter(|other| agreeing >> other & 1 != 0);
+            others.into_iter().all(|other| other != number && agrees(other, number))
+        })
+    }
+}
+
+/// Whether no member is named twice. Of a number beyond the most members there may be it is not said.
+fn is_each_once(members: impl Iterator<Item = MemberIndex>) -> bool {
+    let mut named = [false; MEMBERS_MAX];
+    members
+        .into_iter()
+        .all(|member| named.get_mut(usize::from(member)).is_none_or(|is_named| !std::mem::replace(is_named, true)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use schemas::Lane;
 
+    use super::super::reply::Opinion;
     use super::*;
+    use crate::panel::bleu;
 
     const KIND: AnswerKind = AnswerKind::Exact { ignore_case: false };
 
@@ -281,8 +235,8 @@ mod tests {
                 [|_| "a".into(), |asked| asked.to_string(), |asked| (asked == 1).to_string()];
             for (asks, answer) in [unanimous, never, two].into_iter().zip(answers) {
                 let mut round = PanelRound::new(1, members, (0..members as u8).collect());
-                while !round.has_consensus(&KIND) {
-                    let wave = round.next_wave(Asking::QuorumFirst, &KIND, |_| false);
+                while !round.has_consensus() {
+                    let wave = round.next_wave(Asking::QuorumFirst, |_| false);
                     if wave.is_empty() {
                         break;
                     }
@@ -299,61 +253,161 @@ mod tests {
     #[test]
     fn those_that_left_are_passed_over_and_lower_no_quorum() {
         let mut round = PanelRound::new(1, 4, vec![3, 1, 0, 2]);
-        assert_eq!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1), [3, 0, 2]);
+        assert_eq!(round.next_wave(Asking::QuorumFirst, |member| member == 1), [3, 0, 2]);
         for member in [3, 0] {
             round.asked.push(asked(member, "a"));
         }
-        assert!(!round.has_consensus(&KIND), "two of four are not more than two thirds");
-        assert!(round.next_wave(Asking::QuorumFirst, &KIND, |member| member == 1).is_empty());
+        assert!(!round.has_consensus(), "two of four are not more than two thirds");
+        assert!(round.next_wave(Asking::QuorumFirst, |member| member == 1).is_empty());
         let mut all = PanelRound::new(1, 4, vec![3, 1, 0, 2]);
-        assert_eq!(all.next_wave(Asking::All, &KIND, |_| false), [3, 1, 0, 2]);
+        assert_eq!(all.next_wave(Asking::All, |_| false), [3, 1, 0, 2]);
     }
 
     #[test]
-    fn what_was_compared_as_it_came_counts_like_what_is_compared_at_the_end() {
-        let kind = AnswerKind::Bleu { at_least_permille: 850 };
+    fn texts_agree_alike_in_whatever_order_they_come_and_after_a_restart() {
         let words: Vec<String> = (0..60).map(|word| format!("w{word}")).collect();
         // Each is alike with its neighbours only; the last has no opinion.
         let mut texts: Vec<Option<String>> =
             [&words[..56], &words[..50], &words[..44]].map(|words| Some(words.join(" "))).into();
         texts.push(None);
-        let reply = |text: &Option<String>| {
-            let opinion = text.as_deref().map(|text| (text, key(&kind, text).unwrap()));
-            Box::new(SeatReply::new(opinion, None, Vec::new()))
-        };
         for order in [[0, 1, 2, 3], [3, 2, 0, 1], [1, 3, 2, 0]] {
-            let mut round = PanelRound::new(1, 4, (0..4).collect());
-            let ask = |member| AskedSeat::new(member, DeliveryId::new(Lane(0), [member; 16]), Timestamp(0));
-            round.asked = (0..4).map(ask).collect();
+            let mut round = round_of(4);
             for number in order {
-                round.note_reply(number, reply(&texts[usize::from(number)]), &kind);
+                round.note_reply(number, reply(&BLEU, texts[usize::from(number)].as_deref()), &BLEU);
             }
-            let compared = |one: usize| [0, 1, 2, 3].map(|other| round.asked[one].compared.agrees(other));
-            assert_eq!(compared(0), [None, Some(true), Some(false), None], "{order:?}");
-            assert_eq!(compared(1), [Some(true), None, Some(true), None], "{order:?}");
-            assert_eq!(compared(3), [None; 4], "{order:?}");
-            let restored: PanelRound = serde_json::from_str(&serde_json::to_string(&round).unwrap()).unwrap();
-            assert_eq!(restored.asked[0].compared.agrees(1), None);
-            assert_eq!(round.tally(&kind, |_| true), restored.tally(&kind, |_| true));
-            assert_eq!(round.tally(&kind, |member| member != 1), restored.tally(&kind, |member| member != 1));
-            assert_eq!(round.tally(&kind, |_| true).most(), 3);
+            let supporters = |round: &PanelRound, without: Option<MemberIndex>| {
+                let tally = round.tally(|member| Some(member) != without);
+                [0, 1, 2, 3].map(|number| tally.supporters(number).to_vec())
+            };
+            let all = [vec![0, 1], vec![0, 1, 2], vec![1, 2], vec![]];
+            let others = [vec![0], vec![], vec![2], vec![]];
+            for round in [&round, &restored(&round)] {
+                assert!(is_sound(round, &BLEU));
+                assert_eq!(supporters(round, None), all, "{order:?}");
+                assert_eq!(supporters(round, Some(1)), others, "{order:?}");
+            }
         }
     }
 
     #[test]
-    fn a_reply_after_a_restart_is_compared_with_those_before_it() {
-        let mut round = PanelRound::new(1, 3, (0..3).collect());
-        round.asked = vec![asked(0, "a"), asked(1, "b"), asked(2, "c")];
-        let mut restored: PanelRound = serde_json::from_str(&serde_json::to_string(&round).unwrap()).unwrap();
-        let again = SeatReply::new(Some(("b", key(&KIND, "b").unwrap())), None, Vec::new());
-        restored.note_reply(2, Box::new(again), &KIND);
-        assert_eq!([0, 1].map(|other| restored.asked[2].compared.agrees(other)), [Some(false), Some(true)]);
-        assert_eq!(restored.tally(&KIND, |_| true).supporters(1), [1, 2]);
+    fn an_answer_after_a_restart_is_compared_with_each_before_it_once_and_no_others_are() {
+        const SEATS: MemberIndex = 16;
+        let texts: Vec<String> = (0..SEATS).map(longest).collect();
+        let mut steady = round_of(SEATS);
+        for member in 0..SEATS - 1 {
+            steady.note_reply(member, reply(&BLEU, Some(&texts[usize::from(member)])), &BLEU);
+        }
+        let mut restored = restored(&steady);
+        bleu::counted(|| assert!(!restored.has_consensus()), (0, 0));
+        let last = || reply(&BLEU, Some(&texts[15]));
+        let (here, there) = (last(), last());
+        bleu::counted(|| restored.note_reply(15, here, &BLEU), (15, 15));
+        bleu::counted(|| steady.note_reply(15, there, &BLEU), (0, 15));
+        let kept = |member: MemberIndex| member < 4;
+        bleu::counted(|| assert_eq!((restored.tally(|_| true).most(), restored.tally(kept).most()), (8, 2)), (0, 0));
+        assert_eq!(restored.tally(|_| true), steady.tally(|_| true));
+        assert_eq!(super::tests::restored(&restored).tally(|_| true), steady.tally(|_| true));
+    }
+
+    #[test]
+    fn texts_of_other_kinds_are_not_compared_after_a_restart() {
+        let mut round = round_of(32);
+        for member in 0..32 {
+            round.note_reply(member, reply(&KIND, Some(["a", " b "][usize::from(member % 2)])), &KIND);
+        }
+        let restored = restored(&round);
+        assert!(is_sound(&restored, &KIND) && !is_sound(&restored, &BLEU));
+        assert_eq!(restored.tally(|_| true), round.tally(|_| true));
+        assert_eq!(restored.tally(|_| true).most(), 16);
+        assert_eq!(restored.tally(|member| member % 4 == 0).most(), 8);
+    }
+
+    #[test]
+    fn what_falls_agrees_with_nothing_and_leaves_the_round_sound() {
+        let mut round = round_of(3);
+        for member in 0..3 {
+            round.note_reply(member, reply(&BLEU, Some("one and the same answer")), &BLEU);
+        }
+        round.take_back(1);
+        assert!(is_sound(&restored(&round), &BLEU));
+        assert_eq!(round.tally(|_| true).supporters(0), [0, 2]);
+        assert_eq!(round.tally(|_| true).supporters(1), [0_usize; 0]);
+        round.strip(true);
+        assert!(is_sound(&restored(&round), &BLEU) && !round.has_answer());
+    }
+
+    #[test]
+    fn a_snapshot_that_contradicts_itself_about_who_agrees_is_refused() {
+        let mut round = round_of(4);
+        for (member, text) in (0..3).zip(["one answer for all of us", "one answer for all of us", "another"]) {
+            round.note_reply(member, reply(&BLEU, Some(text)), &BLEU);
+        }
+        let whole = serde_json::to_value(&round).unwrap();
+        let agreeing = |number: usize, bits: u32| {
+            let mut changed = whole.clone();
+            changed["asked"][number]["reply"]["compared"]["agreeing"] = bits.into();
+            serde_json::from_value::<PanelRound>(changed).unwrap()
+        };
+        assert!(is_sound(&agreeing(0, 0b10), &BLEU), "as it was");
+        for (number, bits) in
+            [(0, 0b0), (0, 0b11), (0, 0b110), (0, 0b1010), (2, 0b100), (2, 0b1000), (0, 1 << 31 | 0b10)]
+        {
+            assert!(!is_sound(&agreeing(number, bits), &BLEU), "{bits:b} of {number}");
+        }
+        let without = |member: &str| {
+            let mut changed = whole.clone();
+            changed["asked"][2]["reply"][member] = serde_json::Value::Null;
+            serde_json::from_value::<PanelRound>(changed).unwrap()
+        };
+        for member in ["compared", "answer", "key_digest"] {
+            assert!(!is_sound(&without(member), &BLEU), "{member}");
+        }
+        for list in ["asked", "order"] {
+            let mut changed = whole.clone();
+            changed[list][3] = changed[list][2].clone();
+            assert!(!is_sound(&serde_json::from_value(changed).unwrap(), &BLEU), "{list}");
+        }
+    }
+
+    const BLEU: AnswerKind = AnswerKind::Bleu { at_least_permille: 850 };
+
+    /// A round that has asked so many.
+    fn round_of(seats: MemberIndex) -> PanelRound {
+        let mut round = PanelRound::new(1, usize::from(seats), (0..seats).collect());
+        round.next_wave(Asking::All, |_| false);
+        let ask = |member| AskedSeat::new(member, DeliveryId::new(Lane(0), [member; 16]), Timestamp(0));
+        round.asked = (0..seats).map(ask).collect();
+        round
+    }
+
+    /// As many tokens as an answer has room for. Every second text is alike.
+    fn longest(member: MemberIndex) -> String {
+        let word = |number: usize| {
+            let number =
+                if number < 8 { 40 * usize::from(member) + number } else { 4000 * usize::from(member % 2) + number };
+            [number / 676 % 26, number / 26 % 26, number % 26].map(|letter| char::from(b'a' + letter as u8))
+        };
+        let words: Vec<String> = (0..2047).map(|number| word(number).iter().collect()).collect();
+        assert!(words.iter().collect::<BTreeSet<_>>().len() > 1900, "n-grams are counted one by one");
+        words.join(" ")
+    }
+
+    fn reply(kind: &AnswerKind, answer: Option<&str>) -> Box<SeatReply> {
+        let opinion = answer.map(|answer| Opinion::try_new(kind, answer).unwrap());
+        Box::new(SeatReply::new(opinion, None, Vec::new()))
+    }
+
+    fn restored(round: &PanelRound) -> PanelRound {
+        postcard::from_bytes(&postcard::to_extend(round, Vec::new()).unwrap()).unwrap()
+    }
+
+    fn is_sound(round: &PanelRound, kind: &AnswerKind) -> bool {
+        round.is_sound(kind, |_| true, |_| false)
     }
 
     fn asked(member: MemberIndex, answer: &str) -> AskedSeat {
-        let reply = SeatReply::new(Some((answer, key(&KIND, answer).unwrap())), None, Vec::new());
         let ask = DeliveryId::new(Lane(0), [member; 16]);
-        AskedSeat { is_waited: false, reply: Some(Box::new(reply)), ..AskedSeat::new(member, ask, Timestamp(0)) }
+        let reply = Some(reply(&KIND, Some(answer)));
+        AskedSeat { is_waited: false, reply, ..AskedSeat::new(member, ask, Timestamp(0)) }
     }
 }

@@ -6,13 +6,13 @@ use schemas::panel::{PanelAnswer, RATING_MAX, RATING_MIN};
 use schemas::{Act, Payload};
 
 use super::asks::SeenBySeat;
+use super::reply::{GivenRating, Opinion, SeatReply};
 use super::review::ReviewReply;
-use super::round::{GivenRating, MemberIndex, SeatReply};
+use super::round::MemberIndex;
 use super::{MemberRole, Panel};
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, InputContext, Pointed, Ruling};
-use crate::panel::key::key;
 use crate::protocol::Phase;
 
 /// What follows from a message.
@@ -149,14 +149,9 @@ impl Panel {
         if let Some(member) = said.oversized() {
             return Err(Unfollowed::malformed(NotUnderstoodReason::BadAnswer, format!("/payload{member}")));
         }
-        let opinion = match answer {
-            None => None,
-            Some(text) => {
-                let key = key(&self.rules.answer, text);
-                let bad = |_| Unfollowed::malformed(NotUnderstoodReason::BadAnswer, "/payload/answer");
-                Some((text.as_str(), key.map_err(bad)?))
-            }
-        };
+        let bad = |_| Unfollowed::malformed(NotUnderstoodReason::BadAnswer, "/payload/answer");
+        let opinion = answer.as_deref().map(|text| Opinion::try_new(&self.rules.answer, text));
+        let opinion = opinion.transpose().map_err(bad)?;
         let seen = SeenBySeat::of(self, seat);
         let ratings = self.judge_ratings(said, seen.rated().1, self.round().number > 1)?;
         let reply = Box::new(SeatReply::new(opinion, said.text.as_deref(), ratings));
