@@ -26,7 +26,7 @@ pub struct DylanRunArgs {
     /// How many seeds of each part that has several (default: shapley 40, planted 20, choose 100, gaming 60)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
-    /// A tenth of the panels and seeds, to see that it works: bounds are those of the whole, and may fail
+    /// Six seeds of each part that has several and 2000 panels of each cell, to see that it works: bounds are those of the whole, and may fail
     #[arg(long, conflicts_with_all = ["seeds", "panels"])]
     quick: bool,
     /// Panels of each cell of independent agents
