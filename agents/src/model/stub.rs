@@ -214,11 +214,8 @@ impl StubWriter<'_> {
 
     /// A value that fits a schema.
     fn write(&self, name: &str, schema: &Value, draws: &mut StubDraws) -> Value {
-        match self.script.answer.get(name) {
-            Some(StubValue::Number(number)) => return (*number).into(),
-            Some(StubValue::Text(text)) => return text.as_str().into(),
-            Some(StubValue::Drawn { lo, hi }) => return draws.integer(*lo, *hi).into(),
-            None => {}
+        if let Some(said) = self.script.answer.get(name) {
+            return scripted(said, draws);
         }
         if let Some(first) = schema["anyOf"].get(0) {
             let is_text = first["type"] == "string" && first["enum"].is_null();
@@ -255,6 +252,16 @@ impl StubWriter<'_> {
             "string" => "stub".into(),
             _ => Value::Null,
         }
+    }
+}
+
+/// What a script says of a member.
+fn scripted(said: &StubValue, draws: &mut StubDraws) -> Value {
+    match said {
+        StubValue::Number(number) => (*number).into(),
+        StubValue::Text(text) => text.as_str().into(),
+        StubValue::Drawn { lo, hi } => draws.integer(*lo, *hi).into(),
+        StubValue::List(items) => items.iter().map(|item| scripted(item, draws)).collect(),
     }
 }
 

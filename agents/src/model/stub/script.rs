@@ -88,6 +88,18 @@ pub enum StubValue {
     Number(i64),
     /// A text.
     Text(String),
+    /// A list: each item says what a member says.
+    List(Vec<StubValue>),
+}
+
+impl StubValue {
+    fn is_empty_range(&self) -> bool {
+        match self {
+            Self::Drawn { lo, hi } => lo > hi,
+            Self::List(items) => items.iter().any(Self::is_empty_range),
+            Self::Number(_) | Self::Text(_) => false,
+        }
+    }
 }
 
 impl Default for StubScript {
@@ -106,7 +118,7 @@ impl StubScript {
         if self.shares.values().map(|share| u64::from(*share)).sum::<u64>() == 0 {
             return Err("`shares` gives no behaviour a share above 0");
         }
-        let is_empty = |said: &StubValue| matches!(said, StubValue::Drawn { lo, hi } if lo > hi);
-        if self.answer.values().any(is_empty) { Err("`answer`: `lo` lies above `hi`") } else { Ok(()) }
+        let has_empty_range = self.answer.values().any(StubValue::is_empty_range);
+        if has_empty_range { Err("`answer`: `lo` lies above `hi`") } else { Ok(()) }
     }
 }

@@ -154,4 +154,5 @@ fn a_script_that_makes_no_sense_is_refused() {
     assert!(read("[shares]\nevil = 1").is_err() && read("shares = 5").is_err());
     assert!(read("[shares]\ngood = 0").unwrap().check().is_err());
     assert!(read("[answer]\nprice = { lo = 2, hi = 1 }").unwrap().check().is_err());
+    assert!(read("[answer]\nlist = [1, { lo = 2, hi = 1 }]").unwrap().check().is_err());
 }
