@@ -157,11 +157,13 @@ async fn refuse_beside_gateway(bus: &Bus) -> Result<(), Failure> {
     let agent = AgentId::try_new(live::INITIATOR)?;
     let asked = bus.pub_sub.request(subject::gateway_in(&agent), None, Bytes::new(), GATEWAY_ASKED_MAX).await;
     match asked {
-        Err(BusError::NoResponder(_)) => Ok(()),
-        Ok(_) | Err(_) => Err(Failure::configuration(
+        Ok(_) => Err(Failure::configuration(
             "a gateway serves this NATS already, and would refuse the demo's agents: use `llmx contractors` and `llmx traffic` \
              there, or --nats-local",
         )),
+        // A gateway answers every request: whoever hears this one and does not answer is a client that watches.
+        Err(BusError::NoResponder(_) | BusError::Unknown(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -97,13 +97,36 @@ async fn a_demo_does_not_start_beside_a_gateway_that_would_refuse_its_agents() {
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let url = server.url();
     let gateway = async_nats::connect(&url).await.unwrap();
-    let requests = gateway.queue_subscribe("gw.in.*", "gateways".to_owned()).await.unwrap();
+    let mut requests = gateway.queue_subscribe("gw.in.*", "gateways".to_owned()).await.unwrap();
     gateway.flush().await.unwrap();
+    let answering = tokio::spawn(async move {
+        let request = requests.next().await.unwrap();
+        gateway.publish(request.reply.unwrap(), "{}".into()).await.unwrap();
+        gateway.flush().await.unwrap();
+        drop(requests);
+        gateway.flush().await.unwrap();
+    });
     let demo = ["demo", "--nats", &url, "--agents", "1", "--duration", "1"];
     refused(&llmx(&demo).await, &["a gateway serves this NATS already", "llmx traffic"]);
-    drop(requests);
-    gateway.flush().await.unwrap();
+    answering.await.unwrap();
     assert_eq!(llmx(&demo).await.status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_watches_every_subject_is_no_gateway_to_a_demo() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let url = server.url();
+    let watching = async_nats::connect(&url).await.unwrap();
+    let mut everything = watching.subscribe(">").await.unwrap();
+    watching.flush().await.unwrap();
+    let seen = tokio::spawn(async move { while everything.next().await.is_some() {} });
+    for protocol in ["contract-net", "alternating", "team", "panel"] {
+        let output = llmx(&["demo", "--nats", &url, "--protocol", protocol, "--duration", "1", "--json"]).await;
+        assert_eq!(output.status.code(), Some(0), "{protocol}: {}", String::from_utf8_lossy(&output.stderr));
+        let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(summary["invariant_violations"]["total"], 0, "{protocol}: {summary}");
+    }
+    seen.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
