@@ -9,7 +9,7 @@ use bus::{Blobs, Bus, BusError, Received};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use policy_core::panel::reputation::{ReputationBasis, reputation};
-use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence};
+use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSource, EvidenceSubject, LaneEvidence};
 use schemas::ids::DomainName;
 use schemas::{AgentId, Lane, subject};
 use tokio_util::sync::CancellationToken;
@@ -51,12 +51,15 @@ impl EvidenceTable {
 
     /// The reputation of an agent as a panelist of a domain; none without enough evidence.
     pub(crate) fn reputation(&self, domain: &DomainName, agent: &AgentId, basis: ReputationBasis<'_>) -> Option<u64> {
-        let mut by_initiator: BTreeMap<&AgentId, EvidenceCounts> = BTreeMap::new();
         let wanted = (domain, agent, EvidenceRole::Panelist);
         let entries = self.entries_of(|subject| (&subject.domain, &subject.agent, subject.role).cmp(&wanted));
-        for EvidenceEntry { subject, counts } in entries {
-            by_initiator.entry(&subject.initiator).or_default().add(counts);
+        let shown = entries.map(|entry| (&entry.subject.initiator, entry.counts));
+        // What several lanes have of an initiator is added up anyway, where the panels of all are not told apart.
+        if *basis.from != EvidenceSource::All {
+            return reputation(shown, basis);
         }
+        let mut by_initiator: BTreeMap<&AgentId, EvidenceCounts> = BTreeMap::new();
+        shown.for_each(|(initiator, counts)| by_initiator.entry(initiator).or_default().add(&counts));
         reputation(by_initiator.into_iter(), basis)
     }
 
@@ -68,8 +71,10 @@ impl EvidenceTable {
         self.lanes.values().flat_map(move |evidence| {
             let entries = &evidence.entries;
             let begin = entries.partition_point(|entry| place(&entry.subject).is_lt());
-            let end = entries.partition_point(|entry| place(&entry.subject).is_le());
-            entries.get(begin..end).unwrap_or_default()
+            // An agent has few entries: looking at them is less than a second search.
+            let rest = entries.get(begin..).unwrap_or_default();
+            let count = rest.iter().take_while(|entry| place(&entry.subject).is_eq()).count();
+            rest.get(..count).unwrap_or_default()
         })
     }
 }

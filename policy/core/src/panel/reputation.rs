@@ -28,7 +28,7 @@ pub struct ReputationBasis<'a> {
 }
 
 /// An agent's importance as a share of the average, in parts per million; none without enough evidence. `shown` is what
-/// panels of each initiator have shown about it in one domain, each initiator once.
+/// panels of each initiator have shown about it in one domain; under [`EvidenceSource::All`] each initiator once.
 #[must_use]
 pub fn reputation<'e>(
     shown: impl Iterator<Item = (&'e AgentId, EvidenceCounts)>,
