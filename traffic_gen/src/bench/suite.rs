@@ -290,18 +290,18 @@ const TEAMS_WEIGHED: usize = 10_000;
 /// Says among few and many open teams, in small and large ones, and what teams keep in memory.
 async fn of_teams(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let of = |open, members| computed(move || teams::measure(open, members));
-    let base = of(100, 5).await?;
+    let (base, _kept) = of(100, 5).await?;
     add(Row::new("teams.say.open_100", base.us_per_say, "us/message"));
     let open = TEAMS.min(plan.open_max);
-    let many = of(open, 5).await?;
+    let (many, _kept) = of(open, 5).await?;
     let row = Row::new(format!("teams.say.open_{open}"), many.us_per_say, "us/message");
     add(row.under(base.us_per_say).aiming_at("<= 1.5"));
     let row = Row::new("teams.bytes_per_team", many.bytes_per_team, "bytes");
     add(row.under(8192.0).aiming_at("<= 8192 bytes"));
-    let (small, large) = (of(TEAMS_WEIGHED, 5).await?, of(TEAMS_WEIGHED, 15).await?);
+    let ((small, _few), (large, _several)) = (of(TEAMS_WEIGHED, 5).await?, of(TEAMS_WEIGHED, 15).await?);
     let row = Row::new("teams.bytes_per_member", (large.bytes_per_team - small.bytes_per_team) / 10.0, "bytes");
     add(row.under(512.0).aiming_at("<= 512 bytes"));
-    let (small, large) = (of(1_000, 5).await?, of(1_000, 50).await?);
+    let ((small, _), (large, _)) = (of(1_000, 5).await?, of(1_000, 50).await?);
     add(Row::new("teams.delivery.members_5", small.us_per_delivery, "us/delivery"));
     let row = Row::new("teams.delivery.members_50", large.us_per_delivery, "us/delivery");
     add(row.under(small.us_per_delivery).aiming_at("<= 1.3"));

@@ -41,10 +41,12 @@ pub struct TeamCost {
 }
 
 /// Opens `open` teams of `members` and has each of them say eight things of 200 characters, the teams in random order.
+/// Whoever weighs several keeps the lane of each until the last is weighed: what was freed would be taken again, and not be
+/// seen.
 ///
 /// # Errors
 /// [`BenchError::Stuck`] when the log cannot be made up, or is not followed.
-pub fn measure(open: usize, members: u32) -> Result<TeamCost, BenchError> {
+pub fn measure(open: usize, members: u32) -> Result<(TeamCost, TeamBench), BenchError> {
     let mut bench = TeamBench::new(members)?;
     let before = resident_bytes("self");
     for team in 0..open {
@@ -71,15 +73,16 @@ pub fn measure(open: usize, members: u32) -> Result<TeamCost, BenchError> {
         return Err(BenchError::Stuck(why));
     }
     let us = took.as_secs_f64() * 1e6;
-    Ok(TeamCost {
+    let cost = TeamCost {
         us_per_say: us / says as f64,
         us_per_delivery: us / deliveries as f64,
         bytes_per_team: resident as f64 / open as f64,
-    })
+    };
+    Ok((cost, bench))
 }
 
 /// One lane, fed with calls to teams, those that join, and what they say in the order of their seats.
-struct TeamBench {
+pub struct TeamBench {
     lane_state: LaneState,
     seq: u64,
     members: u32,
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_say_of_every_team_is_followed_and_heard() {
-        let cost = measure(3, 5).unwrap();
+        let (cost, _) = measure(3, 5).unwrap();
         assert!(cost.us_per_say > cost.us_per_delivery && cost.us_per_delivery > 0.0, "{cost:?}");
     }
 }
