@@ -70,6 +70,7 @@ A script says how often each behaviour comes, and what good answers say:
   [answer]
   price = { lo = 60000000, hi = 90000000 }
   delivery_ms = 2000
+  members = [0, { lo = 1, hi = 3 }]
 
 Behaviours: good junk truncated fenced thinking wrong_type outside_schema other_act refusal empty huge slow 429 500 drop \
 no_json_schema no_response_format no_usage first gullible.

@@ -85,6 +85,22 @@ async fn whatever_a_stub_answers_a_goal_gets_a_team_or_is_worked_on_alone() {
     assert!(fallbacks >= 40 && launched >= 40, "{fallbacks} fallbacks, {launched} launched");
 }
 
+/// Whether it searches or launches is drawn, so some launch until their repairs are used up, and the rule decides.
+#[tokio::test]
+async fn a_stub_whose_script_has_lists_searches_and_calls_whom_it_names() {
+    let script: StubScript = toml::from_str("[answer]\nqueries = [\"walls\"]\nmembers = [0]").unwrap();
+    let mut launched = 0;
+    for seed in 0..20 {
+        let stub = StubModel::new(script.clone(), seed);
+        let (formed, _) = formed(ScriptedModel::new(move |request| stub.answer(request)), 4).await;
+        if formed.fallback.is_none() {
+            assert_eq!(formed.formation, team(&["bob"]), "seed {seed}");
+            launched += 1;
+        }
+    }
+    assert!(launched >= 12, "{launched} of 20");
+}
+
 /// Over 500 seeds: a profile that gives orders changes nothing, because no prompt holds it.
 #[tokio::test]
 async fn a_gullible_model_chooses_as_it_would_without_the_orders_of_a_profile() {

@@ -77,6 +77,8 @@ pub struct StubScript {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum StubValue {
+    /// A list: each item says what a member says. First: two integers would also be read as the ends of a range.
+    List(Vec<StubValue>),
     /// An integer drawn from `lo` to `hi`.
     Drawn {
         /// Smallest.
@@ -88,8 +90,6 @@ pub enum StubValue {
     Number(i64),
     /// A text.
     Text(String),
-    /// A list: each item says what a member says.
-    List(Vec<StubValue>),
 }
 
 impl StubValue {

@@ -154,5 +154,7 @@ fn a_script_that_makes_no_sense_is_refused() {
     assert!(read("[shares]\nevil = 1").is_err() && read("shares = 5").is_err());
     assert!(read("[shares]\ngood = 0").unwrap().check().is_err());
     assert!(read("[answer]\nprice = { lo = 2, hi = 1 }").unwrap().check().is_err());
+    let pair = read("[answer]\nmembers = [0, 1]").unwrap();
+    assert_eq!(pair.answer["members"], StubValue::List(vec![StubValue::Number(0), StubValue::Number(1)]));
     assert!(read("[answer]\nlist = [1, { lo = 2, hi = 1 }]").unwrap().check().is_err());
 }
