@@ -44,12 +44,9 @@ impl Tokens {
         KEYS.with(|keys| keys.set(keys.get() + 1));
         let separated = separated(text);
         let tokens = tokens_of(&separated)?;
-        let mut words = tokens.clone();
-        words.sort_unstable();
-        words.dedup();
-        let numbers: Vec<u64> = tokens.iter().map(|token| words.partition_point(|word| word < token) as u64).collect();
+        let (numbers, words) = numbered(&tokens);
         let counts = std::array::from_fn(|order| counts(&numbers, order + 1));
-        let mut vocabulary = vec![(0, 0); words.len()];
+        let mut vocabulary = vec![(0, 0); words];
         let mut start = 0;
         for (token, number) in tokens.iter().zip(&numbers) {
             if let Some(place) = usize::try_from(*number).ok().and_then(|number| vocabulary.get_mut(number)) {
@@ -151,6 +148,22 @@ fn exponential(numerator: u128, denominator: u128) -> u128 {
         divisor += denominator;
     }
     sum
+}
+
+/// Of each token its place among the different ones, ascending; and how many those are.
+fn numbered(tokens: &[&str]) -> (Vec<u64>, usize) {
+    let mut sorted: Vec<(&str, usize)> = tokens.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let (mut numbers, mut words) = (vec![0; tokens.len()], 0);
+    for alike in sorted.chunk_by(|one, other| one.0 == other.0) {
+        for (_, place) in alike {
+            if let Some(number) = numbers.get_mut(*place) {
+                *number = words as u64;
+            }
+        }
+        words += 1;
+    }
+    (numbers, words)
 }
 
 fn counts(numbers: &[u64], order: usize) -> Vec<(u64, u32)> {
