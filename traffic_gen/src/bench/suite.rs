@@ -50,10 +50,10 @@ pub enum Part {
     /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
     /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
+    /// Says of teams in the fold. Before searches: of what they free, teams would be seen to take nothing.
+    Teams,
     /// Searches for agents, among few and among many.
     Search,
-    /// Says of teams in the fold.
-    Teams,
     /// Answers of panels in the fold and through everything, beside steps of bargains; what panels keep, and what their results
     /// take to compute.
     Panels,
