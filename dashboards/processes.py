@@ -1,9 +1,7 @@
 """An exchange, its load and a Prometheus as processes of this machine: what docker-compose.yml runs, without containers."""
 
-import contextlib
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,21 +9,15 @@ import urllib.error
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "scripts"))
+from free_ports import free_ports  # noqa: E402
+
 # Until a process answers: an engine of a debug build on a busy machine, with room.
 START_MAX_S = 60
 # What alerts say of Grafana, which does not run here.
 GRAFANA = "http://127.0.0.1:3000"
 # A process that is asked to end and does not is killed.
 END_MAX_S = 15
-
-
-def free_ports(count):
-    """Ports of loopback that were free a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def wait_for(url):

@@ -18,6 +18,8 @@ import urllib.request
 import uuid
 from datetime import datetime, timezone
 
+from free_ports import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LLMX = os.environ.get("LLMX_BIN", str(ROOT / "target/release/llmx"))
 START_S = 30  # for a process to be ready
@@ -50,12 +52,6 @@ def within(seconds, holds, what):
             raise Failed(f"{what}: not within {seconds} s")
         time.sleep(0.005)
     return time.monotonic() - began
-
-
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def run_tests(crate, target, *names):

@@ -1,19 +1,17 @@
 """A demo of the exchange in a process of its own, with its console."""
 
 import json
+import pathlib
 import re
-import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
 
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "scripts"))
+from free_ports import free_port  # noqa: E402,F401 (check.py and plane.py take it from here)
 
 
 class Demo:
