@@ -31,6 +31,14 @@ struct Call<'a> {
     invited_max: usize,
 }
 
+impl Call<'_> {
+    /// Whether its caller finds another agent: refusals name what such agents have, and nothing else
+    /// (docs/spec/search.md#se-18).
+    fn may_name(&self, agent: &AgentId, member: &Member) -> bool {
+        agent != self.from && member.registration.is_visible_to(self.from)
+    }
+}
+
 /// What became of the addresses.
 pub(super) struct Resolved {
     /// The invited, in the order of the agent id.
@@ -328,6 +336,9 @@ impl Absent<'_> {
 
 /// Addressed agents whose capabilities are looked at.
 const ADDRESSED_MAX: usize = 256;
+/// Subscribers looked at to name a topic. Each may be asked its consent to every protocol, which for all the topics compared
+/// comes to as much as for a call that reaches [`CONSIDERED_MAX`] agents.
+const SUBSCRIBERS_MAX: usize = 16;
 /// How a call reaches who is absent.
 const REMEDY_FOR_ABSENT: &str = "`scope.absent`: true to reach absent agents as well, or their agent:// addresses";
 /// What `to` takes.
@@ -339,13 +350,15 @@ fn nobody_known(agents: &AgentTable, call: &Call<'_>) -> Refusal {
         None => ("the call names no address".to_owned(), None),
         Some(Address::Agent(agent)) if agent == call.from => ("the sender addresses only itself".to_owned(), None),
         Some(address @ Address::Agent(agent)) => {
-            let ids = agents.ids_around(agent, AROUND_MAX).filter(|id| *id != call.from);
-            let ids = nearest(agent.as_str(), ids.map(|id| id.as_str()));
+            let others = agents.agents_around(agent, AROUND_MAX).filter(|(id, member)| call.may_name(id, member));
+            let ids = nearest(agent.as_str(), others.map(|(id, _)| id.as_str()));
             (format!("nobody is registered as {address}; start that agent, or name one that is"), Some(("agents", ids)))
         }
         Some(address @ Address::Topic(topic)) => {
-            let others = agents.topics_around(topic, AROUND_MAX);
-            let others = others.filter(|(_, audience)| audience.reached.keys().any(|agent| agent != call.from));
+            let others = agents.topics_around(topic, AROUND_MAX).filter(|(_, audience)| {
+                let mut looked_at = audience.reached.iter().take(SUBSCRIBERS_MAX);
+                looked_at.any(|(id, member)| call.may_name(id, member))
+            });
             let topics = nearest(topic.as_str(), others.map(|(topic, _)| topic.as_str()));
             (format!("nobody but perhaps the sender is registered for {address}"), Some(("topics", topics)))
         }
@@ -370,7 +383,7 @@ fn nobody_capable(agents: &AgentTable, call: &Call<'_>) -> Refusal {
     refusal(detail, "capabilities that an addressed agent has registered", near)
 }
 
-/// Capabilities of agents that are addressed by topic or id. Whom a group holds is not told.
+/// Capabilities of agents that are addressed by topic or id and that the caller finds. Whom a group holds is not told.
 fn addressed<'a>(agents: &'a AgentTable, call: &'a Call<'_>) -> impl Iterator<Item = &'a Vec<Capability>> {
     let ids = call.envelope.to.iter().flat_map(|address| match address {
         Address::Agent(agent) => vec![agent],
@@ -382,14 +395,14 @@ fn addressed<'a>(agents: &'a AgentTable, call: &'a Call<'_>) -> impl Iterator<It
             .collect(),
         Address::Group(_) => Vec::new(),
     });
-    let others = ids.take(ADDRESSED_MAX).filter(|id| *id != call.from);
-    others.filter_map(|id| agents.registration(id)).map(|registration| &registration.capabilities)
+    let others = ids.take(ADDRESSED_MAX).filter_map(|id| Some((id, agents.member(id)?)));
+    others.filter(|(id, member)| call.may_name(id, member)).map(|(_, member)| &member.registration.capabilities)
 }
 
 fn refusal(detail: String, expected: &str, nearest: Option<(&str, Vec<&str>)>) -> Refusal {
     let nearest = match nearest {
         None => String::new(),
-        Some((kind, names)) if names.is_empty() => format!("; no {kind} are registered"),
+        Some((kind, names)) if names.is_empty() => format!("; no registered {kind} that you may find are near that"),
         Some((kind, names)) => format!("; registered {kind} nearest to that: {}", names.join(", ")),
     };
     Refusal::new(Code::NoRecipient, detail).at("/envelope/to").expecting(format!("{expected}{nearest}"))

@@ -141,9 +141,9 @@ impl AgentTable {
         self.by_id.range::<AgentId, _>((begin, Bound::Unbounded))
     }
 
-    /// The agents whose ids stand around `agent` in alphabetical order, at most `each_max` on either side.
-    pub(crate) fn ids_around(&self, agent: &AgentId, each_max: usize) -> impl Iterator<Item = &AgentId> {
-        around(&self.by_id, agent, each_max).map(|(id, _)| id)
+    /// The agents whose ids stand around `id` in alphabetical order, at most `each` on either side.
+    pub(crate) fn agents_around(&self, id: &AgentId, each: usize) -> impl Iterator<Item = (&AgentId, &Arc<Member>)> {
+        around(&self.by_id, id, each)
     }
 
     /// The topics around `topic` in alphabetical order with their subscribers, at most `each_max` on either side.

@@ -69,6 +69,62 @@ async fn what_a_refusal_suggests_is_bounded_and_comes_from_what_discovery_shows(
 }
 
 #[tokio::test]
+async fn a_refusal_names_only_what_its_caller_may_find() {
+    let rig = Rig::start().await;
+    let register = async |agent: &str, visibility: &str, members: Value| {
+        let mut registration = json!({ "visibility": visibility });
+        registration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        rig.register_as(agent, &registration).await;
+    };
+    let of = |topics: Value, capability: &str| json!({ "topics": topics, "capabilities": [capability] });
+    let mut only_for_bob = of(json!(["fair", "consented-topic"]), "lend");
+    only_for_bob["consent"] = json!({ "rules": [{ "effect": "allow", "counterpart": "bob", "protocol": "team" }] });
+    register("mole", "hidden", of(json!(["fair", "hidden-topic"]), "digs")).await;
+    register("more", "consented", only_for_bob).await;
+    let to = |caller: &str, address: &str| cfp(caller, "job", &[address]);
+    let asking = |caller: &str, address: &str, capabilities: Value| {
+        let mut call = to(caller, address);
+        call["envelope"]["capabilities"] = capabilities;
+        call
+    };
+    let expected = async |caller: &str, call: Value| {
+        let (status, refused) = rig.send(caller, &call).await;
+        assert_eq!((status, code(&refused)), (422, "no_recipient"), "{refused}");
+        refused["expected"].as_str().unwrap().to_owned()
+    };
+    for (call, told) in [
+        (to("alice", "agent://mol"), "; no registered agents that you may find are near that"),
+        (to("alice", "topic://hidden-topik"), "; no registered topics that you may find are near that"),
+        (asking("alice", "topic://fair", json!(["dig"])), "capabilities that an addressed agent has registered"),
+        (asking("alice", "agent://mole", json!(["dig"])), "capabilities that an addressed agent has registered"),
+    ] {
+        let expected = expected("alice", call).await;
+        assert!(expected.ends_with(told), "alice may find nobody: {expected}");
+    }
+    let mut guessing = to("alice", "topic://fair");
+    guessing["payload"]["requires"] = json!(["digs", "paint"]);
+    let (_, refused) = rig.send("alice", &guessing).await;
+    assert!(refused["detail"].as_str().unwrap().contains("`digs`"), "which of them a hidden agent has: {refused}");
+    register("moss", "listed", of(json!(["fair", "square"]), "dials")).await;
+    for (caller, agents, topics, capabilities) in [
+        ("alice", "moss", "fair, square", "dials"),
+        ("bob", "more, moss", "fair, square, consented-topic", "lend, dials"),
+    ] {
+        for (call, nearest) in [
+            (to(caller, "agent://mol"), format!("; registered agents nearest to that: {agents}")),
+            (to(caller, "topic://fai"), format!("; registered topics nearest to that: {topics}")),
+            (
+                asking(caller, "topic://fair", json!(["len"])),
+                format!("; registered capabilities nearest to that: {capabilities}"),
+            ),
+        ] {
+            let expected = expected(caller, call).await;
+            assert!(expected.ends_with(&nearest), "{caller}: {expected} for {nearest}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_admitted_call_is_told_the_policy_in_force_and_a_repeat_is_not() {
     let rig = Rig::start().await;
     rig.register("bob").await;
