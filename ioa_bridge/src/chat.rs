@@ -26,17 +26,19 @@ use schemas::team::{
 use schemas::{AgentId, Digest, NegotiationId};
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
 pub use self::accepting::AcceptedFrame;
-use crate::names::NameBook;
+use crate::names::{EXCHANGE_NAME, NameBook};
 use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameKind, OneOrMany, STATE_DISCUSSION};
 
-/// Who says what no member says.
-pub const EXCHANGE_NAME: &str = "exchange";
 /// Steps that wait for one before them: as many as a team has messages in flight, with room.
 const STEPS_WAITING_MAX: usize = 256;
 /// Latest frames of a chat that are kept.
 const RECORD_LEN_MAX: usize = 512;
+/// Bytes of the frames that are kept of a chat, as they are written. 200 turns of 2 KiB find room; with every chat open and every
+/// record kept the bridge holds 256 MiB of them at most.
+const RECORD_BYTES_MAX: usize = 512 * 1024;
 /// Hexadecimal digits of the name of a chat, and of a task that no client owns.
 const ID_DIGITS: usize = 32;
 const YOUR_TURN: &str = "Nobody has spoken in time. It is your turn.";
@@ -136,7 +138,9 @@ pub struct Chat {
     concluding: Option<AgentId>,
     tasks: BTreeMap<u32, ChatTask>,
     said: BTreeMap<u32, String>,
-    record: VecDeque<ChatFrame>,
+    /// The latest frames as they are written: their size is known, and that of what is read from them is not.
+    record: VecDeque<Box<RawValue>>,
+    record_bytes: usize,
 }
 
 impl Chat {
@@ -167,6 +171,7 @@ impl Chat {
             tasks: BTreeMap::new(),
             said: BTreeMap::new(),
             record: VecDeque::new(),
+            record_bytes: 0,
         }
     }
 
@@ -271,20 +276,23 @@ impl Chat {
         self.handle_step(step, news)
     }
 
-    /// Takes the end of the team. What waits for steps that never came is told first.
-    pub fn handle_closed(&mut self, closing: &Closing) -> Vec<ToldFrame> {
+    /// Takes the end of the team, or that it must have ended and nothing was heard of it. What waits for steps that never came is
+    /// told first.
+    pub fn handle_closed(&mut self, closing: Option<&Closing>) -> Vec<ToldFrame> {
         let mut told = Vec::new();
         while let Some((_, news)) = self.waiting.pop_first() {
             told.extend(self.tell(news));
         }
-        let frame = match &closing.conclusion {
+        let frame = match closing.and_then(|closing| closing.conclusion.as_ref()) {
             Some(conclusion) => {
                 let frame = self.sent(&conclusion.by, &[FrameKind::Conclusion], &conclusion.text);
                 frame.unwrap_or_else(|| self.frame(FrameKind::Conclusion, &conclusion.by, &conclusion.text))
             }
             None => {
-                let detail = closing.detail.as_deref().map(|detail| format!(", {detail}")).unwrap_or_default();
-                let content = format!("(no conclusion: {}{detail})", closing.outcome.as_str());
+                let outcome = closing.map_or("nothing was heard of the end", |closing| closing.outcome.as_str());
+                let detail = closing.and_then(|closing| closing.detail.as_deref());
+                let detail = detail.map(|detail| format!(", {detail}")).unwrap_or_default();
+                let content = format!("(no conclusion: {outcome}{detail})");
                 ChatFrame { content, ..self.of_exchange(FrameKind::Conclusion) }
             }
         };
@@ -474,10 +482,14 @@ impl Chat {
     }
 
     fn tell_all(&mut self, frame: ChatFrame) -> ToldFrame {
-        if self.record.len() == RECORD_LEN_MAX {
-            self.record.pop_front();
+        // Texts, integers and values read from JSON can always be written.
+        if let Ok(written) = to_raw_value(&frame) {
+            self.record_bytes += written.get().len();
+            self.record.push_back(written);
         }
-        self.record.push_back(frame.clone());
+        while self.record.len() > RECORD_LEN_MAX || self.record_bytes > RECORD_BYTES_MAX {
+            self.record_bytes -= self.record.pop_front().map_or(self.record_bytes, |oldest| oldest.get().len());
+        }
         ToldFrame { audience: Audience::All, frame }
     }
 

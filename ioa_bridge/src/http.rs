@@ -1,17 +1,22 @@
 //! The routes of the published server.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use axum::{Json, Router};
 use schemas::{AgentId, Code, Refusal};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::Bridge;
@@ -40,7 +45,43 @@ pub fn router(bridge: Arc<Bridge>, stop: CancellationToken) -> Router {
         .route("/ws/{name}", any(connect))
         .fallback(async || Refused(Refusal::new(Code::NotFound, "the published server has no such route")))
         .layer(DefaultBodyLimit::max(FRAME_BYTES_MAX))
+        .layer(from_fn(refuse_pages))
         .with_state(BridgeSite { bridge, stop })
+}
+
+/// Refuses what a browser sends for a page of another machine. Clients carry no token, so such a page could speak for all of them.
+async fn refuse_pages(request: Request, next: Next) -> Response {
+    match page_fault(request.headers()) {
+        Some(fault) => Refused(fault).into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// A page says by `Origin` where it comes from; clients that are no browsers say nothing. A page whose name was pointed at this
+/// machine says that name as `Host`. An address cannot be pointed elsewhere: any is taken, for the bridge may listen on several.
+fn page_fault(headers: &HeaderMap) -> Option<Refusal> {
+    let all = |name: HeaderName, is_fit: &dyn Fn(&str) -> bool| {
+        headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(is_fit))
+    };
+    let page = |origin: &str| origin.split_once("://").and_then(|(_, authority)| address_of(authority));
+    let expected = if !all(ORIGIN, &|origin| page(origin).is_some_and(|address| address.is_loopback())) {
+        "no `Origin`, or one on this machine"
+    } else if !all(HOST, &|host| address_of(host).is_some()) {
+        "an IP address or `localhost` as `Host`"
+    } else {
+        return None;
+    };
+    Some(Refusal::new(Code::Unauthorized, "the bridge serves no pages of other machines").expecting(expected))
+}
+
+/// The address of `HOST[:PORT]`; of a name other than `localhost` none.
+fn address_of(authority: &str) -> Option<IpAddr> {
+    let authority: Authority = authority.parse().ok()?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    if host.eq_ignore_ascii_case("localhost") {
+        return Some(Ipv4Addr::LOCALHOST.into());
+    }
+    host.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 /// A refusal as an answer.
@@ -98,12 +139,12 @@ async fn team_up(State(site): State<BridgeSite>, asked: BridgeQuestion<TeamUp>) 
     Ok(Json(json!(site.bridge.team_up(asked?.0).await?)))
 }
 
-async fn records(State(site): State<BridgeSite>, asked: BridgeQuestion<RecordQuestion>) -> BridgeAnswer {
+async fn records(State(site): State<BridgeSite>, asked: BridgeQuestion<RecordQuestion>) -> Result<Response, Refused> {
     let wanted = asked?.0.comm_id;
     let is_wanted = |comm_id: &str| wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| one == comm_id));
     let records = site.bridge.hub().records().into_iter().filter(|record| is_wanted(&record.comm_id));
-    let by_id: Map<String, Value> = records.map(|record| (record.comm_id.clone(), json!(record))).collect();
-    Ok(Json(Value::Object(by_id)))
+    let by_id: BTreeMap<_, _> = records.map(|record| (record.comm_id.clone(), record)).collect();
+    Ok(Json(by_id).into_response())
 }
 
 async fn list(State(site): State<BridgeSite>) -> Json<Vec<ClientInfo>> {

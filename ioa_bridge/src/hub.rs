@@ -4,17 +4,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agents::observer::{Observed, Observer};
 use agents::routine::RoutineFault;
 use agents::strategy::SendOutcome;
-use agents::team::{Advisor, TeamMove, TeamView, WorkRequest, Worker};
+use agents::team::{
+    Advisor, MemberPlan, TaskPlan, TeamMove, TeamPlanner, TeamView, WillingPlanner, WorkRequest, Worker,
+};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::ids::FamilyPlace;
-use schemas::team::TeamRules;
-use schemas::{Act, AgentId, Code, NegotiationId, Refusal, Timestamp};
+use schemas::payload::Terms;
+use schemas::policy::TIMER_MS_MAX;
+use schemas::team::{Brief, TeamCall, TeamRules};
+use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Refusal, Timestamp};
 use serde::Deserialize;
 use strum::VariantArray as _;
 use tokio::sync::{mpsc, oneshot};
@@ -32,6 +37,9 @@ pub const RECORDS_MAX: usize = 256;
 pub const FRAMES_WAITING_MAX: usize = 256;
 /// Acts whose receipts are awaited: one for each agent and chat, with room.
 const ACTS_MAX: usize = 4096;
+/// How long a chat stays open after the hard end of its team: time for its call to reach the exchange, and for its end to come
+/// from there.
+const LATENESS_MAX: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub struct Hub {
@@ -54,6 +62,10 @@ struct HubState {
 
 struct OpenChat {
     chat: Chat,
+    /// The owner's agents that may still hear of the team, each with the message by which it joined. Without one the chat ends.
+    parts: BTreeMap<AgentId, Option<MsgId>>,
+    /// When it ends whatever was heard.
+    ends_at: Instant,
     /// Turns that wait for a client's frame.
     turns: BTreeMap<AgentId, WaitingTurn>,
     /// Tasks that wait for a client's result.
@@ -133,7 +145,7 @@ impl Hub {
         }
     }
 
-    /// Makes room for a team that a client is about to call. What comes of it is sent to the returned end.
+    /// Makes room for a team that a client is about to call at the time `at`. What comes of it is sent to the returned end.
     ///
     /// # Errors
     /// `overloaded` where too many chats are open.
@@ -141,14 +153,18 @@ impl Hub {
         &self,
         (team, lead, rules): (NegotiationId, AgentId, TeamRules),
         team_name: Option<String>,
+        at: Instant,
     ) -> Result<oneshot::Receiver<Result<FormedTeam, Refusal>>, Refusal> {
         let mut state = self.state();
+        state.sweep(at);
         if state.open.len() >= CHATS_OPEN_MAX {
             return Err(Refusal::new(Code::Overloaded, format!("{CHATS_OPEN_MAX} teams are open")));
         }
-        let chat = Chat::new((team.clone(), lead, rules), None, Arc::clone(&self.names), state.infos.clone());
+        let ends_at = latest_end(at, rules.ends_within_ms);
+        let rules = (team.clone(), lead.clone(), rules);
+        let chat = Chat::new(rules, None, Arc::clone(&self.names), state.infos.clone()).named(team_name);
         let (sender, formed) = oneshot::channel();
-        state.insert(team, chat.named(team_name), Some(sender));
+        state.insert(team, OpenChat { forming: Some(sender), ..OpenChat::new(lead, chat, ends_at) });
         Ok(formed)
     }
 
@@ -177,22 +193,30 @@ impl Hub {
         taken
     }
 
-    fn handle_delivery(&self, agent: &AgentId, delivery: &Delivery) {
+    fn handle_delivery(&self, agent: &AgentId, at: Instant, delivery: &Delivery) {
         let team = &delivery.envelope.negotiation;
         let mut state = self.state();
+        state.sweep(at);
         let told = match &delivery.payload {
             Notification::Cfp(call) => {
                 let Some(called) = &call.team else { return };
-                if state.open.len() < CHATS_OPEN_MAX && !state.open.contains_key(team) {
+                let ends_at = latest_end(at, call.ends_by.0.since_us(delivery.envelope.ts.0) / 1000);
+                if let Some(open) = state.open.get_mut(team) {
+                    open.parts.entry(agent.clone()).or_default();
+                } else if state.open.len() < CHATS_OPEN_MAX {
                     let rules = (team.clone(), called.lead.clone(), called.rules.clone());
                     let chat = Chat::new(rules, call.task.clone(), Arc::clone(&self.names), state.infos.clone());
-                    state.insert(team.clone(), chat, None);
+                    state.insert(team.clone(), OpenChat::new(agent.clone(), chat, ends_at));
                 }
-                Vec::new()
+                return;
             }
             Notification::Floor(floor) => state.with_chat(team, |chat| chat.handle_floor(floor)),
             Notification::Ack(receipt) => {
                 let said = receipt.first.unwrap_or(receipt.disposition);
+                let joined = state.open.get(team).and_then(|open| open.parts.get(agent)?.as_ref());
+                if said != Disposition::Ok && joined == Some(&receipt.ack_of) {
+                    return state.leave(agent, team);
+                }
                 let act = state.acts.remove(&(agent.clone(), team.clone()));
                 let is_lead = team.initiator() == agent.as_str() && team.place() == FamilyPlace::Root;
                 if said != Disposition::Ok && is_lead && act.is_none() {
@@ -201,16 +225,17 @@ impl Hub {
                 state.with_chat(team, |chat| chat.handle_own(agent, act.as_ref(), receipt))
             }
             Notification::Closed(closing) => {
-                let told = state.with_chat(team, |chat| chat.handle_closed(closing));
+                let told = state.with_chat(team, |chat| chat.handle_closed(Some(closing)));
                 let why = format!("the team has ended: {}", closing.outcome.as_str());
                 state.fail_forming(team, Refusal::new(Code::NoRecipient, why));
                 state.send(team, told);
                 state.close(team);
                 return;
             }
+            // It joined and got no seat: it hears nothing more.
+            Notification::Reject(_) => return state.leave(agent, team),
             Notification::NotUnderstood(_)
             | Notification::Accept(_)
-            | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
@@ -221,13 +246,17 @@ impl Hub {
         state.tell_formed(team);
     }
 
-    fn handle_transmitted(&self, agent: &AgentId, team: &NegotiationId, document: &[u8]) {
+    fn handle_transmitted(&self, agent: &AgentId, team: &NegotiationId, (msg_id, act): (&MsgId, Act), document: &[u8]) {
         #[derive(Deserialize)]
         struct SentDocument {
             payload: SentAct,
         }
-        let Ok(SentDocument { payload }) = serde_json::from_slice(document) else { return };
         let mut state = self.state();
+        let Some(joined) = state.open.get_mut(team).and_then(|open| open.parts.get_mut(agent)) else { return };
+        if act == Act::Join {
+            *joined = Some(msg_id.clone());
+        }
+        let Ok(SentDocument { payload }) = serde_json::from_slice(document) else { return };
         if state.acts.len() < ACTS_MAX {
             state.acts.insert((agent.clone(), team.clone()), payload);
         }
@@ -239,14 +268,32 @@ impl Hub {
 }
 
 impl HubState {
-    fn insert(
-        &mut self,
-        team: NegotiationId,
-        chat: Chat,
-        forming: Option<oneshot::Sender<Result<FormedTeam, Refusal>>>,
-    ) {
-        self.teams_by_comm_id.insert(chat.comm_id().to_owned(), team.clone());
-        self.open.insert(team, OpenChat { chat, turns: BTreeMap::new(), works: BTreeMap::new(), forming });
+    fn insert(&mut self, team: NegotiationId, open: OpenChat) {
+        self.teams_by_comm_id.insert(open.chat.comm_id().to_owned(), team.clone());
+        self.open.insert(team, open);
+    }
+
+    /// An agent hears nothing more of a team. Its chat ends where no other of the owner's agents does.
+    fn leave(&mut self, agent: &AgentId, team: &NegotiationId) {
+        let Some(open) = self.open.get_mut(team) else { return };
+        open.parts.remove(agent);
+        if open.parts.is_empty() {
+            self.close(team);
+        }
+    }
+
+    /// Ends the chats of teams that must have ended by `now`, whatever was heard of them.
+    fn sweep(&mut self, now: Instant) {
+        let is_over = |(team, open): (&NegotiationId, &OpenChat)| (open.ends_at < now).then(|| team.clone());
+        let over: Vec<NegotiationId> = self.open.iter().filter_map(is_over).collect();
+        for team in over {
+            tracing::debug!(%team, "nothing was heard of the end of a team");
+            let told =
+                self.with_chat(&team, |chat| if chat.has_formed() { chat.handle_closed(None) } else { Vec::new() });
+            self.send(&team, told);
+            self.fail_forming(&team, Refusal::new(Code::Unavailable, "nothing was heard of the team"));
+            self.close(&team);
+        }
     }
 
     fn with_chat(&mut self, team: &NegotiationId, tell: impl FnOnce(&mut Chat) -> Vec<ToldFrame>) -> Vec<ToldFrame> {
@@ -300,7 +347,18 @@ impl HubState {
     }
 }
 
+/// When the chat of a team ends of whose end nothing was heard. A team lasts [`TIMER_MS_MAX`] at most.
+fn latest_end(at: Instant, ends_within_ms: u64) -> Instant {
+    at + Duration::from_millis(ends_within_ms.min(TIMER_MS_MAX)) + LATENESS_MAX
+}
+
 impl OpenChat {
+    /// `agent` is the one of the owner's that leads the team or is called to it.
+    fn new(agent: AgentId, chat: Chat, ends_at: Instant) -> Self {
+        let parts = BTreeMap::from([(agent, None)]);
+        Self { chat, parts, ends_at, turns: BTreeMap::new(), works: BTreeMap::new(), forming: None }
+    }
+
     fn handle_move(&mut self, agent: &AgentId, next: TeamMove) {
         match self.turns.remove(agent) {
             Some(WaitingTurn::Asked(turn)) => {
@@ -315,11 +373,16 @@ impl OpenChat {
 }
 
 impl Observer for Hub {
-    fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
+    fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         match event {
-            Observed::Delivered { delivery, is_repeat: false } => self.handle_delivery(agent, delivery),
-            Observed::Transmitted { negotiation, document, attempt: 1, .. } => {
-                self.handle_transmitted(agent, negotiation, document);
+            Observed::Delivered { delivery, is_repeat: false } => self.handle_delivery(agent, at, delivery),
+            Observed::Transmitted { negotiation, msg_id, act, attempt: 1, document } => {
+                self.handle_transmitted(agent, negotiation, (msg_id, act), document);
+            }
+            Observed::Settled { sent, .. }
+                if sent.act == Act::Join && matches!(sent.outcome, SendOutcome::Refused(_)) =>
+            {
+                self.state().leave(agent, &sent.negotiation);
             }
             Observed::Settled { sent, .. } if sent.act == Act::Cfp => {
                 let refusal = match &sent.outcome {
@@ -337,6 +400,27 @@ impl Observer for Hub {
             | Observed::Deferred { .. }
             | Observed::Decided { .. } => {}
         }
+    }
+}
+
+/// The hub as what decides for the owner's agents: they join every team that has a chat, and take every task.
+pub struct ClientPlanner(pub Arc<Hub>);
+
+impl TeamPlanner for ClientPlanner {
+    /// The call was delivered before: its chat is open, or there was no room for it.
+    fn join(&mut self, team: &NegotiationId, goal: &str, call: &TeamCall) -> Result<MemberPlan, String> {
+        if !self.0.state().open.contains_key(team) {
+            return Err(format!("{CHATS_OPEN_MAX} chats are open"));
+        }
+        WillingPlanner::default().join(team, goal, call)
+    }
+
+    fn offer(&mut self, brief: &Brief) -> Result<Terms, String> {
+        WillingPlanner::default().offer(brief)
+    }
+
+    fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String> {
+        WillingPlanner::default().take(brief)
     }
 }
 
@@ -386,3 +470,6 @@ impl fmt::Debug for Hub {
         f.debug_struct("Hub").field("names", &self.names).field("dropped", &self.dropped()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

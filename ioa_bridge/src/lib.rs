@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agents::team::{AdvisedSpeaker, PassingSpeaker, TeamAgent, TeamHands, TeamRequest, WillingPlanner, WorkRunner};
+use agents::team::{AdvisedSpeaker, PassingSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
 use agents::{AgentHandle, AgentOptions, Transport};
 use futures_util::future::BoxFuture;
 use schemas::control::{AgentKind, Consent, ConsentEffect, Registration};
@@ -36,9 +36,10 @@ use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{AtConclusion, INVITED_MAX, MEMBERS_MAX, Seats, TeamRules};
 use schemas::{AgentId, Code, NegotiationId, Refusal};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{ClientAdvisor, ClientWorker, Hub};
+use crate::hub::{ClientAdvisor, ClientPlanner, ClientWorker, Hub};
 use crate::wire::{ClientInfo, ClientKind, DESCRIPTION_LEN_MAX, FormedTeam, NAME_LEN_MAX, TeamUp};
 
 pub use names::{NameBook, NameBookError, NamedAgent};
@@ -201,7 +202,7 @@ impl Bridge {
             let advisor = Arc::new(ClientAdvisor(Arc::clone(&self.hub)));
             let hands = TeamHands { advisor: Some(advisor), ..TeamHands::new(worker) };
             let way = ((self.transport)(agent), identity, self.options.agents.clone());
-            let handle = TeamAgent::spawn(WillingPlanner::default(), hands, way, self.cancel.child_token());
+            let handle = TeamAgent::spawn(ClientPlanner(Arc::clone(&self.hub)), hands, way, self.cancel.child_token());
             running.insert(agent.clone(), handle);
         }
         let Some(handle) = running.get(agent) else { return Err(gone()) };
@@ -322,7 +323,7 @@ impl Bridge {
             search: Vec::new(),
             speaker: Box::new(AdvisedSpeaker::new(PassingSpeaker)),
         };
-        let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name)?;
+        let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name, Instant::now())?;
         {
             let running = self.running.lock().await;
             let handle = running.get(&lead).ok_or_else(gone)?;

@@ -11,6 +11,10 @@ use crate::wire::NAME_LEN_MAX;
 
 /// Most names of one bridge.
 pub const NAMES_MAX: usize = 256;
+/// The bridge's own name: it says what no member says. No client has it, and no other agent is shown under it.
+pub const EXCHANGE_NAME: &str = "exchange";
+/// Begins the name of an agent whose id is taken by the name of a client or by [`EXCHANGE_NAME`]. No client's name begins so.
+pub const NATIVE_PREFIX: &str = "agent:";
 
 /// One name of the owner's document.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -30,6 +34,11 @@ pub enum NameBookError {
     /// A name that no client can have.
     #[error("the name of agent {0} has no character, more than {NAME_LEN_MAX}, or a control character")]
     Name(AgentId),
+    /// A name that is the bridge's own, or that it gives to agents of others.
+    #[error(
+        "`{0}` is no name for a client: `{EXCHANGE_NAME}` is the bridge's, and `{NATIVE_PREFIX}` begins those of other agents"
+    )]
+    Reserved(String),
     /// A name or agent twice, or a name that is the id of another agent.
     #[error("`{0}` stands twice: each name is one agent, and each agent has one name")]
     Twice(String),
@@ -56,6 +65,10 @@ impl NameBook {
         for (name, Identity { agent, token }) in named {
             if name.is_empty() || name.chars().count() > NAME_LEN_MAX || name.chars().any(char::is_control) {
                 return Err(NameBookError::Name(agent));
+            }
+            let lower = name.to_ascii_lowercase();
+            if lower == EXCHANGE_NAME || lower.starts_with(NATIVE_PREFIX) {
+                return Err(NameBookError::Reserved(name));
             }
             let is_known_agent = book.names_by_agent.insert(agent.clone(), name.clone()).is_some();
             if is_known_agent || book.agents_by_name.insert(name.clone(), agent.clone()).is_some() {
@@ -84,16 +97,25 @@ impl NameBook {
         self.agents_by_name.get(name)
     }
 
-    /// The agent of this name: the owner's, or the agent of the exchange whose id it is.
+    /// The agent of this name: the owner's, or the agent of the exchange whose id it is, with [`NATIVE_PREFIX`] or, where no
+    /// client's name is the same but for the case of letters, without.
     #[must_use]
     pub fn agent(&self, name: &str) -> Option<AgentId> {
-        self.own(name).cloned().or_else(|| AgentId::try_new(name).ok())
+        let id = || name.strip_prefix(NATIVE_PREFIX).or_else(|| (!self.is_taken(name)).then_some(name));
+        self.own(name).cloned().or_else(|| AgentId::try_new(id()?).ok())
     }
 
-    /// The name of an agent: the owner's name for it, or its id.
+    /// The name of an agent: the owner's name for it, or its id, behind [`NATIVE_PREFIX`] where that could be mistaken for a
+    /// client's name or the bridge's. No two agents have the same.
     #[must_use]
     pub fn name(&self, agent: &AgentId) -> String {
-        self.names_by_agent.get(agent).cloned().unwrap_or_else(|| agent.to_string())
+        let prefix = || if self.is_taken(agent.as_str()) { NATIVE_PREFIX } else { "" };
+        self.names_by_agent.get(agent).cloned().unwrap_or_else(|| format!("{}{agent}", prefix()))
+    }
+
+    fn is_taken(&self, id: &str) -> bool {
+        let is_it = |name: &String| name.eq_ignore_ascii_case(id);
+        id.eq_ignore_ascii_case(EXCHANGE_NAME) || self.agents_by_name.keys().any(is_it)
     }
 
     /// Whether an agent is one of the owner's.
@@ -133,6 +155,28 @@ mod tests {
         assert_eq!(names.agent("carol").map(|agent| names.name(&agent)).as_deref(), Some("carol"));
         assert_eq!((names.name(&alice).as_str(), names.agent("not an id")), ("Weather Man", None));
         assert!(names.identity(&AgentId::try_new("carol").unwrap()).is_none());
+    }
+
+    #[test]
+    fn an_agent_whose_id_is_a_clients_name_or_the_bridges_is_shown_under_another_that_leads_back_to_it() {
+        let names = book(&[("Weather", "alice"), ("Trip Planner", "planner")]).unwrap();
+        for (id, shown) in [
+            ("Weather", "agent:Weather"),
+            ("weather", "agent:weather"),
+            ("exchange", "agent:exchange"),
+            ("EXCHANGE", "agent:EXCHANGE"),
+            ("carol", "carol"),
+            ("alice", "Weather"),
+        ] {
+            let agent = AgentId::try_new(id).unwrap();
+            assert_eq!(names.name(&agent), shown);
+            assert_eq!(names.agent(shown), Some(agent), "{shown}");
+        }
+        assert_eq!(names.agent("Weather").map(|agent| agent.to_string()).as_deref(), Some("alice"));
+        assert_eq!((names.agent("exchange"), names.agent("weather"), names.agent("agent:a b")), (None, None, None));
+        for name in ["exchange", "Exchange", "agent:weather", "Agent:x"] {
+            assert_eq!(book(&[(name, "alice")]).unwrap_err(), NameBookError::Reserved(name.to_owned()));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Largest frame or body read, in bytes. A team's text has 4096 characters; a frame repeats goal, members and plan besides.
 pub const FRAME_BYTES_MAX: usize = 256 * 1024;
@@ -110,7 +111,7 @@ pub struct RecordQuestion {
 }
 
 /// What was said in a chat.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct ChatRecord {
     /// The chat.
     pub comm_id: String,
@@ -118,8 +119,8 @@ pub struct ChatRecord {
     pub agent_names: Vec<String>,
     /// What it is called.
     pub team_name: Option<String>,
-    /// The latest frames, oldest first.
-    pub chat_record: Vec<ChatFrame>,
+    /// The latest frames, oldest first, as they were sent.
+    pub chat_record: Vec<Box<RawValue>>,
 }
 
 /// `state` of every frame of a chat: the published code knows others, and uses none.
@@ -239,9 +240,12 @@ pub enum FrameFault {
     /// It is not the sender's turn, or it has said what it says in this turn.
     #[error("not the sender's turn")]
     Turn,
-    /// It is about a task that the sender does not own, or that has ended.
-    #[error("no open task of the sender's")]
+    /// It is about a task that the sender does not own, or that has ended, or it waits for no task that is known.
+    #[error("no open task of the sender's, or none to wait for")]
     Task,
+    /// It is a word, an assignment or a conclusion without text.
+    #[error("nothing is said")]
+    Empty,
 }
 
 #[cfg(test)]

@@ -3,23 +3,31 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agents::team::{Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, WorkRunner};
+use agents::observer::{Observed, Observer};
+use agents::team::{
+    PassingSpeaker, Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, TeamRequest, WorkRunner,
+};
 use agents::transport::bus::BusTransport;
 use agents::{AgentHandle, AgentOptions, Transport};
 use bus::memory::{self, MemoryOptions};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use ioa_bridge::FoundClient;
+use ioa_bridge::hub::CHATS_OPEN_MAX;
 use ioa_bridge::{Bridge, BridgeOptions, ExchangeDirectory, NameBook};
 use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::delivery::{Notification, Outcome};
 use schemas::search::SearchRequest;
-use schemas::{AgentId, Code, Refusal};
+use schemas::team::{Seats, TeamRules};
+use schemas::{AgentId, Code, NegotiationId, Refusal};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 use traffic_gen::control::{ControlClient, ControlError};
@@ -199,6 +207,10 @@ async fn a_hostile_frame_is_dropped_and_counted_and_its_socket_stays_open() {
     let end = tokio::time::timeout(PATIENCE, weather.0.next()).await.unwrap();
     assert!(matches!(end, None | Some(Err(_) | Ok(Message::Close(_)))), "{end:?}");
     let mut again = site.connect("Weather Man").await;
+    again.say(&with("content", json!(""))).await;
+    again.say(&with("type", json!(9))).await;
+    until(|| site.bridge.hub().dropped()["empty"] == 1, "a frame without words").await;
+    until(|| site.bridge.hub().dropped()["task"] == 3, "a pause that waits for nothing").await;
     again.say(&with("next_speaker", json!("Trip Planner"))).await;
     assert_eq!(planner.next().await["sender"], "Weather Man");
     site.stop().await;
@@ -257,6 +269,77 @@ async fn a_hostile_request_is_refused_by_its_code_and_pointer() {
     site.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_another_machine_is_refused_and_a_client_that_is_no_browser_is_served() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    let port = site.address.port();
+    for (host, origin, is_served) in [
+        ("127.0.0.1", None, true),
+        ("localhost:7788", None, true),
+        ("[::1]:7788", Some("http://[::1]:3000"), true),
+        // A bridge may listen on any address of its machine.
+        ("192.0.2.7:7788", None, true),
+        ("127.0.0.1", Some("http://localhost:5173"), true),
+        ("127.0.0.1", Some("http://127.0.0.1"), true),
+        ("127.0.0.1", Some("http://evil.example"), false),
+        ("127.0.0.1", Some("https://127.0.0.1.evil.example"), false),
+        ("127.0.0.1", Some("https://192.0.2.7"), false),
+        ("127.0.0.1", Some("null"), false),
+        ("127.0.0.1", Some(""), false),
+        // A name that was pointed at this machine.
+        ("evil.example:7788", None, false),
+        ("evil.example", Some("http://evil.example"), false),
+        ("localhost.evil.example", None, false),
+        ("", None, false),
+    ] {
+        let client = reqwest::Client::new();
+        let mut asking = client.post(format!("http://127.0.0.1:{port}/list_all_agents")).header("Host", host);
+        asking = origin.into_iter().fold(asking, |asking, origin| asking.header("Origin", origin));
+        let response = asking.send().await.unwrap();
+        let status = response.status().as_u16();
+        assert_eq!(status, if is_served { 200 } else { 403 }, "{host} {origin:?}");
+        if !is_served {
+            assert_eq!(response.json::<Value>().await.unwrap()["code"], "unauthorized");
+        }
+        let mut handshake = format!("ws://127.0.0.1:{port}/ws/Trip%20Planner").into_client_request().unwrap();
+        handshake.headers_mut().insert("Host", host.parse().unwrap());
+        if let Some(origin) = origin {
+            handshake.headers_mut().insert("Origin", origin.parse().unwrap());
+        }
+        let connected = tokio_tungstenite::connect_async(handshake).await;
+        assert_eq!(connected.is_ok(), is_served, "{host} {origin:?}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_a_native_member_is_declined_where_there_is_no_room_and_nobody_passes_in_a_clients_name() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    let hub = site.bridge.hub();
+    let lead = |number: usize| AgentId::try_new(&format!("lead-{number}")).unwrap();
+    for number in 0..CHATS_OPEN_MAX {
+        let team = NegotiationId::form(&lead(number), "n").unwrap();
+        hub.open((team, lead(number), TeamRules::default()), None, Instant::now()).unwrap();
+    }
+    let team = NegotiationId::form(site.native.agent(), "full").unwrap();
+    let request = TeamRequest {
+        goal: "a trip".to_owned(),
+        policy: None,
+        reply_within_ms: 20_000,
+        rules: TeamRules { members: Seats { min: 2, max: 2 }, ..TeamRules::default() },
+        invites: vec![AgentId::try_new("alice").unwrap()],
+        search: Vec::new(),
+        speaker: Box::new(PassingSpeaker),
+    };
+    site.native.command(move |agent, now| agent.call(now, &team, request, None)).await.unwrap();
+    until(|| site.end.outcome().is_some(), "the team has ended").await;
+    assert_eq!(site.end.outcome(), Some(Outcome::NotFormed));
+    assert_eq!(hub.records().len(), CHATS_OPEN_MAX);
+    site.stop().await;
+}
+
 /// What clients are answered and told.
 #[derive(Default)]
 struct Golden(Vec<Value>);
@@ -282,7 +365,8 @@ struct Site {
     bridge: Arc<Bridge>,
     address: SocketAddr,
     stop: CancellationToken,
-    _native: AgentHandle<TeamAgent>,
+    native: AgentHandle<TeamAgent>,
+    end: Arc<End>,
 }
 
 impl Site {
@@ -311,9 +395,12 @@ impl Site {
         };
         control.register(&native.agent, &native.token.current(), &registration).await.unwrap();
         let hands = TeamHands::new(WorkRunner::new(ScenarioWorker::new(Arc::clone(&scenario))));
-        let bus = exchange.bus.clone();
-        let way: (Arc<dyn Transport>, _, _) =
-            (Arc::new(BusTransport::new(&bus)), native.clone(), AgentOptions::default());
+        let (bus, end) = (exchange.bus.clone(), Arc::new(End::default()));
+        let way: (Arc<dyn Transport>, _, _) = (
+            Arc::new(BusTransport::new(&bus)),
+            native.clone(),
+            AgentOptions { observer: Some(Arc::clone(&end) as _), ..AgentOptions::default() },
+        );
         let native =
             TeamAgent::spawn(ScenarioPlanner::new(scenario, native.agent), hands, way, CancellationToken::new());
         native.connected().await.unwrap();
@@ -330,7 +417,7 @@ impl Site {
         tokio::spawn(
             async move { axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned()).await },
         );
-        Self { exchange, bridge, address, stop, _native: native }
+        Self { exchange, bridge, address, stop, native, end }
     }
 
     async fn register(&self, name: &str, description: &str) -> (u16, Value) {
@@ -355,6 +442,26 @@ impl Site {
         self.stop.cancel();
         self.bridge.shutdown().await;
         self.exchange.shutdown().await;
+    }
+}
+
+/// How the latest team of the native member has ended.
+#[derive(Default)]
+struct End(Mutex<Option<Outcome>>);
+
+impl End {
+    fn outcome(&self) -> Option<Outcome> {
+        *self.0.lock().unwrap()
+    }
+}
+
+impl Observer for End {
+    fn handle(&self, _agent: &AgentId, _at: Instant, event: Observed<'_>) {
+        if let Observed::Delivered { delivery, .. } = event
+            && let Notification::Closed(closing) = &delivery.payload
+        {
+            *self.0.lock().unwrap() = Some(closing.outcome);
+        }
     }
 }
 

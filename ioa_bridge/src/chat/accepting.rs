@@ -57,7 +57,7 @@ impl Chat {
         if self.floor.as_ref() != Some(agent) || self.frames.contains_key(agent) {
             return Err(FrameFault::Turn);
         }
-        let next = self.as_move(agent, kind, &frame);
+        let next = self.as_move(agent, kind, &frame)?;
         self.note_template(&frame);
         self.frames.insert(agent.clone(), (kind, frame));
         Ok(AcceptedFrame::Move(next))
@@ -88,7 +88,11 @@ impl Chat {
         Ok(AcceptedFrame::Result { task: number, text })
     }
 
-    fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> TeamMove {
+    /// What has no words of its own is none: the agent would make some up.
+    fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> Result<TeamMove, FrameFault> {
+        if kind != FrameKind::Pause && frame.content.trim().is_empty() {
+            return Err(FrameFault::Empty);
+        }
         let named: Vec<AgentId> = frame.next_speaker.iter().filter_map(|name| self.names.agent(name)).collect();
         let mut members: Vec<AgentId> = Vec::new();
         for member in named.into_iter().filter(|member| self.members.contains(member)) {
@@ -99,7 +103,7 @@ impl Chat {
         let text = frame.content.clone();
         let is_to_nobody = frame.next_speaker.iter().next().is_none();
         let said = |next: Option<AgentId>| TeamMove::Say { text: text.clone(), next };
-        match kind {
+        Ok(match kind {
             FrameKind::SyncAssignment | FrameKind::AsyncAssignment if !members.is_empty() => {
                 let mode = if kind == FrameKind::SyncAssignment { TaskMode::Sync } else { TaskMode::Async };
                 let tasks = members.into_iter().map(|owner| assigned(&text, owner)).collect();
@@ -109,6 +113,9 @@ impl Chat {
                 let by_id = |id: &String| self.tasks.iter().find(|(_, task)| task.task_id.as_ref() == Some(id));
                 let triggers: BTreeSet<u32> =
                     frame.triggers.iter().filter_map(by_id).map(|(number, _)| *number).collect();
+                if triggers.is_empty() {
+                    return Err(FrameFault::Task);
+                }
                 TeamMove::Pause {
                     triggers: Some(triggers.into_iter().collect()),
                     text: Some(text).filter(|text| !text.is_empty()),
@@ -122,7 +129,7 @@ impl Chat {
             | FrameKind::TaskResult
             | FrameKind::TaskProgress
             | FrameKind::Concluding => said(Some(members.into_iter().next().unwrap_or_else(|| agent.clone()))),
-        }
+        })
     }
 }
 

@@ -136,9 +136,55 @@ fn an_end_without_a_conclusion_is_told_too_so_that_no_client_waits_for_one() {
     let mut chat = formed();
     chat.handle_floor(&floor(3, "bob", json!({"by": "carol", "said": {"text": "late"}})));
     let closing = json!({"outcome": "unconcluded", "detail": "silence", "digest": "0".repeat(64)});
-    let told = chat.handle_closed(&serde_json::from_value(closing).unwrap());
+    let told = chat.handle_closed(Some(&serde_json::from_value(closing).unwrap()));
     assert_eq!(shown(&told)[1], (11, EXCHANGE_NAME, "(no conclusion: unconcluded, silence)", vec![]));
     assert_eq!(told[0].frame.content, "late");
+}
+
+#[test]
+fn a_frame_without_words_is_dropped_and_binds_none_that_nobody_said() {
+    let pause = |triggers: &[&str]| ChatFrame {
+        triggers: triggers.iter().map(|id| (*id).to_owned()).collect(),
+        ..said("Trip Planner", 9, "wait", json!(""))
+    };
+    for (kind, frame, fault) in [
+        (FrameKind::Discussion, said("Trip Planner", 4, "", json!("")), FrameFault::Empty),
+        (FrameKind::Discussion, said("Trip Planner", 4, " \n", json!(["carol"])), FrameFault::Empty),
+        (FrameKind::SyncAssignment, said("Trip Planner", 5, "", json!(["carol"])), FrameFault::Empty),
+        (FrameKind::AsyncAssignment, said("Trip Planner", 6, "", json!("")), FrameFault::Empty),
+        (FrameKind::Conclusion, said("Trip Planner", 11, "", json!("")), FrameFault::Empty),
+        (FrameKind::Pause, pause(&[]), FrameFault::Task),
+        (FrameKind::Pause, pause(&["none"]), FrameFault::Task),
+    ] {
+        let mut chat = formed();
+        assert_eq!(chat.accept(&alice(), kind, frame), Err(fault), "{kind:?}");
+        // The turn is as before.
+        let words = said("Trip Planner", 4, "words", json!(""));
+        assert!(chat.accept(&alice(), FrameKind::Discussion, words).is_ok(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_record_is_bounded_in_bytes_and_its_oldest_frames_give_way() {
+    let mut chat = formed();
+    let plan = "p".repeat(RECORD_BYTES_MAX / 4);
+    for step in 2..12 {
+        chat.handle_floor(&floor(step, "alice", json!({"by": "carol", "said": {"text": "go on"}})));
+        let content = format!("word {step}");
+        let frame = ChatFrame { updated_plan: plan.clone(), ..said("Trip Planner", 10, &content, json!("")) };
+        let accepted = chat.accept(&alice(), FrameKind::Concluding, frame);
+        let Ok(AcceptedFrame::Relayed(told)) = accepted else { panic!("{accepted:?}") };
+        assert_eq!(told[0].frame.updated_plan, plan, "it is told whole");
+    }
+    let kept: Vec<String> = chat.record().chat_record.iter().map(|frame| frame.get().to_owned()).collect();
+    assert!(kept.iter().map(String::len).sum::<usize>() <= RECORD_BYTES_MAX);
+    assert!(kept.last().unwrap().contains("word 11") && kept.iter().any(|frame| frame.contains("word 9")));
+    assert!(!kept.iter().any(|frame| frame.contains("word 8")));
+    assert_eq!(kept.iter().map(String::len).sum::<usize>(), chat.record_bytes);
+    // One that is larger than the bound is told and not kept.
+    let frame = ChatFrame { updated_plan: "p".repeat(RECORD_BYTES_MAX), ..said("Trip Planner", 4, "x", json!("")) };
+    chat.tell_all(frame);
+    assert_eq!((chat.record.len(), chat.record_bytes), (0, 0));
 }
 
 #[test]
