@@ -40,7 +40,8 @@ const OWN_ID: &str = "play";
 /// Arguments of `llmx team`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/evening.json --json\n\n\
+    after_help = "Examples:\n  llmx team play domains/teams/evening.json\n  llmx team play domains/teams/evening.json --json\n  \
+    llmx team goal \"Who paints walls? Who lays floors?\" --gateway http://127.0.0.1:8080\n\n\
     What teams are: docs/teams.md"
 )]
 pub struct TeamArgs {
@@ -84,7 +85,8 @@ struct TeamPlayArgs {
     /// Agents speak with the gateway over WebSockets instead of the bus
     #[arg(long)]
     websocket: bool,
-    /// On an exchange that runs, reached as `llmx contractors` reaches it, instead of one of its own
+    /// On an exchange that runs, reached as `llmx contractors` reaches it (--gateway), instead of one of its own. No agent of
+    /// the file may be registered there
     #[arg(long, conflicts_with_all = ["nats_local", "websocket"])]
     running: bool,
     /// Write every message of every agent, one JSON document per line
@@ -197,9 +199,25 @@ async fn play_there(
     let transport = |_: &AgentId| -> Arc<dyn Transport> { remote.transport() };
     let identity = |agent: &AgentId| remote.identity(agent);
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
+    check_names(&access, scenario).await?;
     // It may have been played there before.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     play_on(access, scenario, &format!("{OWN_ID}-{:x}", now.as_millis()), trace).await
+}
+
+/// Refuses to play under the name of an agent that is registered already: the play would be told what is for that agent, and
+/// remove its registration.
+async fn check_names(access: &Access<'_>, scenario: &Scenario) -> Outcome {
+    for agent in &scenario.agents {
+        let token = (access.identity)(&agent.name).token.current();
+        if access.control.finds(&format!("/v1/agents/{}", agent.name), &token).await? {
+            let taken = format!("agent `{}` of the scenario is registered at this exchange", agent.name);
+            return Err(Failure::configuration(format_args!(
+                "{taken}: end it, or give the scenario's agents other names"
+            )));
+        }
+    }
+    Ok(())
 }
 
 async fn play_on(

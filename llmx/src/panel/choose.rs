@@ -21,7 +21,7 @@ const SEATS: i64 = SEATS_MAX as i64;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx panel choose --domain algebra --keep 4 --initiator alice\n  \
     llmx panel choose --domain algebra --keep 4 --from all --group algebraists\n  \
-    llmx panel choose --domain arithmetic --keep 3 --from all --json run.jsonl\n\n\
+    llmx panel choose --domain arithmetic --keep 3 --initiator alice --json run.jsonl\n\n\
     Chooses as a call with `choose` does: the --keep of highest reputation, and --newcomers of those without one; everybody,\n\
     a trial, where fewer than --keep have a reputation. Equals and newcomers are drawn by the id of a negotiation. A call\n\
     chooses among those of its addresses that consent when it is made; this chooses among those named here. docs/panels.md\n\
@@ -35,7 +35,7 @@ pub struct PanelChooseArgs {
     /// How many without enough evidence, 0 to 32
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=SEATS))]
     newcomers: u32,
-    /// Whose panels count: own, those of --initiator; all, the lower median over initiators; or initiators, separated by
+    /// Whose panels count: own, those of --initiator; all, the lower median over initiators, of which it takes three; or initiators, separated by
     /// commas
     #[arg(long, value_name = "own|all|AGENTS", default_value = "own", value_parser = evidence_source)]
     from: EvidenceSource,
@@ -121,6 +121,11 @@ pub async fn run(args: &PanelChooseArgs) -> Outcome {
         SeatChoice::Chosen => format!("{} chosen", agents(seats.len())),
         SeatChoice::Trial => format!("a trial of {}: fewer than {} have a reputation", agents(seats.len()), args.keep),
     });
+    if choice == SeatChoice::Trial {
+        let initiators: BTreeSet<&str> = entries.iter().map(|entry| entry.subject.initiator.as_str()).collect();
+        let initiators: Vec<&str> = initiators.into_iter().collect();
+        note(format_args!("the evidence is from panels of: {}", initiators.join(", ")));
+    }
     Ok(())
 }
 

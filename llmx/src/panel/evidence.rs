@@ -1,6 +1,6 @@
 //! `llmx panel evidence`: what panels have shown about agents (docs/spec/panel.md#evidence).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use archive::audit;
@@ -60,6 +60,9 @@ pub(super) struct DomainEvidence {
     pub(super) entries: Vec<EvidenceEntry>,
     /// Whether nothing was cut off.
     complete: bool,
+    /// The domains an export has evidence of.
+    #[serde(skip)]
+    others: Option<BTreeSet<DomainName>>,
 }
 
 /// Prints the entries.
@@ -77,6 +80,13 @@ pub async fn run(args: &PanelEvidenceArgs) -> Outcome {
     print(table(&std::iter::once(heading).chain(found.entries.iter().map(row)).collect::<Vec<_>>()));
     let plural = if found.entries.len() == 1 { "y" } else { "ies" };
     print(format_args!("{} entr{plural} of {}", found.entries.len(), found.domain));
+    if found.entries.is_empty() {
+        note(match &found.others {
+            Some(others) if others.is_empty() => "no panel of the export came to a result that counts".to_owned(),
+            Some(others) => format!("the export has evidence of: {}", others.iter().map(DomainName::as_str).collect::<Vec<_>>().join(", ")),
+            None => "no panel of this domain came to a result that counts, or the name is another".to_owned(),
+        });
+    }
     Ok(())
 }
 
@@ -134,12 +144,15 @@ impl EvidenceOriginArgs {
             return Err(Failure::failed(anyhow::anyhow!("{}: {fault}", export.display())));
         }
         let mut sums: BTreeMap<EvidenceSubject, EvidenceCounts> = BTreeMap::new();
+        let mut others = BTreeSet::new();
         for EvidenceEntry { subject, counts } in report.evidence.into_iter().flat_map(|lane| lane.entries) {
             if subject.domain == self.domain {
                 sums.entry(subject).or_default().add(&counts);
+            } else {
+                others.insert(subject.domain);
             }
         }
         let entries = sums.into_iter().map(|(subject, counts)| EvidenceEntry { subject, counts }).collect();
-        Ok(DomainEvidence { domain: self.domain.clone(), entries, complete: true })
+        Ok(DomainEvidence { domain: self.domain.clone(), entries, complete: true, others: Some(others) })
     }
 }

@@ -40,13 +40,13 @@ pub struct TeamGoalArgs {
     /// The goal
     #[arg(value_name = "TEXT")]
     goal: String,
-    /// Who has it, and leads the team
+    /// Who has it, and leads the team. It is registered for that long, and removed afterwards
     #[arg(long = "as", value_name = "AGENT", default_value = "operator", value_parser = AgentId::try_new)]
     lead: AgentId,
-    /// What the lead says of itself: if that covers the goal, nobody is called
+    /// What the lead says of itself: if that covers the goal, nobody is called, and --worker or --model works on it
     #[arg(long, value_name = "TEXT")]
     profile: Option<String>,
-    /// Most members, the lead among them
+    /// Most members, the lead among them, 2 to 64
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=i64::from(MEMBERS_MAX)))]
     members: u32,
     /// How long the called have to join, in milliseconds
@@ -55,7 +55,7 @@ pub struct TeamGoalArgs {
     /// How long a member may take for its turn, in milliseconds
     #[arg(long, default_value_t = 30_000, value_name = "MS", value_parser = clap::value_parser!(u64).range(SPEAK_MS_MIN..=SPEAK_MS_MAX))]
     speak: u64,
-    /// Turns of discussion; then only a conclusion is taken
+    /// Turns of discussion, 1 to 1000; then only a conclusion is taken
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     turns: u32,
     /// Let a language model choose whom to call, and speak for the lead, as this TOML file says (docs/models.md)
@@ -172,10 +172,13 @@ fn show(args: &TeamGoalArgs, report: &GoalReport) -> Outcome {
             Ok(())
         }
         GoalEnd::Alone { result: None } => {
-            let remedy =
-                "give --worker PROGRAM or --model FILE, or another goal: `llmx search TEXT` shows who is there";
-            Err(Failure::failed(anyhow::anyhow!("nobody who is there fits the goal, and nothing works on it alone"))
-                .or(remedy))
+            let (why, remedy) = if args.profile.is_some() && report.searched.iter().any(|text| !text.found.is_empty()) {
+                ("the lead's own profile covers the goal", "give --worker PROGRAM or --model FILE, or another --profile")
+            } else {
+                let remedy = "give --worker PROGRAM or --model FILE, or another goal: `llmx search TEXT` shows who is there";
+                ("nobody who is there fits the goal", remedy)
+            };
+            Err(Failure::failed(anyhow::anyhow!("{why}, and nothing works on it alone")).or(remedy))
         }
         GoalEnd::Failed { reason } => failed(format!("nobody was called, and the work failed: {reason}")),
         GoalEnd::Unconcluded { outcome } => failed(format!("the team ended without a conclusion: {outcome}")),

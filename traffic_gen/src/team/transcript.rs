@@ -16,6 +16,8 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::control::in_full;
+
 /// Teams of one family that are kept: its root, and a sub-team for each task on each of four levels would be more than an
 /// exchange keeps open at once.
 pub const TEAMS_MAX: usize = 256;
@@ -320,7 +322,7 @@ impl Observer for TranscriptKeeper {
             }
             Observed::Settled { sent, .. } if sent.act == schemas::Act::Cfp => {
                 if let agents::strategy::SendOutcome::Refused(refusal) = &sent.outcome {
-                    kept.refused.insert(sent.negotiation.clone(), refusal.to_string());
+                    kept.refused.insert(sent.negotiation.clone(), in_full(refusal));
                 }
             }
             Observed::Settled { sent, .. } if sent.act == schemas::Act::Refuse => {
@@ -333,7 +335,7 @@ impl Observer for TranscriptKeeper {
                 if let agents::strategy::SendOutcome::Refused(refusal) = &sent.outcome
                     && let Some(heard) = kept.teams.get_mut(&sent.negotiation)
                 {
-                    heard.refuse(agent, None, Some(refusal.to_string()));
+                    heard.refuse(agent, None, Some(in_full(refusal)));
                 }
             }
             Observed::Connected
