@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use crate::streams::{AgentStream, UnreadableInbox};
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
-/// Frames written between two flushes.
+/// Frames written between two flushes; also what is taken of each source in between, so that none starves another.
 const BATCH_MAX: usize = 64;
 /// Between two pings.
 const PING_PERIOD: Duration = Duration::from_secs(20);
@@ -43,7 +44,6 @@ struct WebSocketSession {
     missed_pings: u32,
     /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
     patience: Duration,
-    lifetime: StreamLifetime,
     /// Deliveries among the frames that are not written yet.
     unsettled: usize,
 }
@@ -108,33 +108,25 @@ pub(super) async fn serve(
     site: Arc<Site>,
     identity: Arc<Identity>,
     stream: AgentStream,
-    lifetime: StreamLifetime,
+    mut lifetime: StreamLifetime,
     socket: WebSocket,
 ) {
     let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let in_flight = FuturesUnordered::new();
     let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
-    let session = WebSocketSession {
-        site,
-        identity,
-        stream,
-        in_flight,
-        pings,
-        missed_pings: 0,
-        patience,
-        lifetime,
-        unsettled: 0,
-    };
-    session.run(socket).await;
+    let session =
+        WebSocketSession { site, identity, stream, in_flight, pings, missed_pings: 0, patience, unsettled: 0 };
+    // One future for the whole stream: to begin to listen costs more than to be asked again.
+    session.run(socket, std::pin::pin!(lifetime.over())).await;
 }
 
 impl WebSocketSession {
-    async fn run(mut self, mut socket: WebSocket) {
+    async fn run(mut self, mut socket: WebSocket, over: Pin<&mut impl Future<Output = CloseReason>>) {
         self.site.metrics.serving.stream_connections.of(StreamKind::WebSocket).inc();
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
         let end = match write(&mut socket, vec![hello.into()], self.patience).await {
-            Ok(()) => self.drive(&mut socket).await,
+            Ok(()) => self.drive(&mut socket, over).await,
             Err(failure) => failure.into(),
         };
         if let Some((code, reason)) = end.close {
@@ -145,23 +137,19 @@ impl WebSocketSession {
         self.site.metrics.serving.stream_ended(StreamKind::WebSocket, end.reason);
     }
 
-    async fn drive(&mut self, socket: &mut WebSocket) -> SessionEnd {
+    async fn drive(
+        &mut self,
+        socket: &mut WebSocket,
+        mut over: Pin<&mut impl Future<Output = CloseReason>>,
+    ) -> SessionEnd {
         loop {
+            let wake = self.next(socket, over.as_mut()).await;
             let mut frames = Vec::new();
-            let mut wake = self.next(socket).await;
             // Whatever else is ready goes out with the same flush; when nothing is, nothing waits.
-            loop {
-                if let Err(end) = self.handle(wake, &mut frames) {
-                    self.settle(&Err(Unwritten::Gone));
-                    return end;
-                }
-                if frames.len() >= BATCH_MAX {
-                    break;
-                }
-                match self.next(socket).now_or_never() {
-                    Some(next) => wake = next,
-                    None => break,
-                }
+            let handled = self.handle(wake, &mut frames).and_then(|()| self.handle_ready(socket, &mut frames));
+            if let Err(end) = handled {
+                self.settle(&Err(Unwritten::Gone));
+                return end;
             }
             let written = write(socket, frames, self.patience).await;
             self.settle(&written);
@@ -169,6 +157,27 @@ impl WebSocketSession {
                 return failure.into();
             }
         }
+    }
+
+    /// Handles what is ready, a bounded part of each source: asking each of them again after every event would cost more
+    /// than the events.
+    fn handle_ready(&mut self, socket: &mut WebSocket, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+        for _ in 0..BATCH_MAX {
+            let Some(Some(admitted)) = self.in_flight.next().now_or_never() else { break };
+            self.handle(SessionEvent::Admitted(admitted), frames)?;
+        }
+        for _ in 0..BATCH_MAX {
+            let Some(delivery) = self.stream.next().now_or_never() else { break };
+            self.handle(SessionEvent::Delivery(delivery), frames)?;
+        }
+        for _ in 0..BATCH_MAX {
+            if self.in_flight.len() >= IN_FLIGHT_MAX {
+                break;
+            }
+            let Some(frame) = socket.recv().now_or_never() else { break };
+            self.handle(SessionEvent::Frame(frame), frames)?;
+        }
+        Ok(())
     }
 
     /// Counts the deliveries of a batch of frames once it is known what became of them.
@@ -182,13 +191,17 @@ impl WebSocketSession {
         self.site.metrics.serving.delivered(StreamKind::WebSocket, result, count);
     }
 
-    async fn next(&mut self, socket: &mut WebSocket) -> SessionEvent {
+    async fn next(
+        &mut self,
+        socket: &mut WebSocket,
+        over: Pin<&mut impl Future<Output = CloseReason>>,
+    ) -> SessionEvent {
         tokio::select! {
             Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
             delivery = self.stream.next() => SessionEvent::Delivery(delivery),
             frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
-            reason = self.lifetime.over() => SessionEvent::Over(reason),
+            reason = over => SessionEvent::Over(reason),
         }
     }
 
