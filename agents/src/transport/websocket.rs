@@ -3,6 +3,7 @@
 //! One task owns the socket. It never waits for anything but the socket and the agent, and the agent always reads its
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,7 +35,7 @@ use crate::identity::Identity;
 const FRAMES_MAX: usize = 1024;
 /// Deliveries waiting for the agent; beyond them the socket is not read.
 const DELIVERIES_MAX: usize = 1024;
-/// Most deliveries handed to the agent at a time.
+/// Most deliveries handed to the agent at a time, and most frames read before commands have their turn.
 const BATCH_MAX: usize = 128;
 /// Largest frame read: a delivery to an initiator with a thousand offers fits.
 const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -203,28 +204,48 @@ enum SocketEvent {
 
 impl Pump {
     async fn drive(mut self) {
+        let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.keepalive.poll_timeout()));
         loop {
             let wake = tokio::select! {
                 command = self.commands.recv() => SocketEvent::Command(command),
                 frame = self.stream.next() => SocketEvent::Frame(frame),
-                () = tokio::time::sleep_until(self.keepalive.poll_timeout()) => SocketEvent::Timer,
+                () = &mut alarm => SocketEvent::Timer,
             };
             let is_up = match wake {
                 SocketEvent::Command(Some(command)) => self.handle_commands(command).await,
                 // The agent dropped the link.
                 SocketEvent::Command(None) => false,
-                SocketEvent::Frame(Some(Ok(frame))) => {
-                    self.keepalive.handle_sign(Instant::now());
-                    self.handle_frame(frame).await
-                }
-                SocketEvent::Frame(Some(Err(_)) | None) => false,
+                SocketEvent::Frame(frame) => self.handle_frames(frame).await,
                 SocketEvent::Timer => self.handle_timer().await,
             };
             if !is_up {
                 break;
             }
+            // One that goes off too early is set again then: to set it for every frame would cost more than the frame.
+            let timeout = self.keepalive.poll_timeout();
+            if timeout < alarm.deadline() || alarm.is_elapsed() {
+                alarm.as_mut().reset(timeout);
+            }
         }
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sink.close()).await;
+    }
+
+    /// Handles a frame and those that are there behind it, a bounded number; false when the connection is over.
+    async fn handle_frames(&mut self, first: Option<Result<Message, WebSocketError>>) -> bool {
+        self.keepalive.handle_sign(Instant::now());
+        let mut next = first;
+        for _ in 0..BATCH_MAX {
+            let Some(Ok(frame)) = next else { return false };
+            if !self.handle_frame(frame).await {
+                return false;
+            }
+            match self.stream.next().now_or_never() {
+                Some(frame) => next = frame,
+                None => return true,
+            }
+        }
+        let Some(Ok(last)) = next else { return false };
+        self.handle_frame(last).await
     }
 
     async fn handle_timer(&mut self) -> bool {
@@ -338,16 +359,20 @@ enum ServerFrame {
 fn read_frame(text: &str) -> ServerFrame {
     #[derive(Deserialize)]
     struct RawServerFrame<'a> {
-        r#type: String,
+        #[serde(borrow)]
+        r#type: Cow<'a, str>,
         id: Option<String>,
         #[serde(borrow)]
         delivery: Option<&'a RawValue>,
         #[serde(borrow)]
         problem: Option<&'a RawValue>,
     }
+    if let Some(delivery) = sole_delivery(text) {
+        return ServerFrame::Delivery(Some(delivery));
+    }
     let Ok(frame) = serde_json::from_str::<RawServerFrame<'_>>(text) else { return ServerFrame::Other };
     let reference = frame.id.and_then(|id| id.parse().ok());
-    match (frame.r#type.as_str(), reference) {
+    match (&*frame.r#type, reference) {
         ("delivery", _) => {
             let delivery = frame.delivery.and_then(|delivery| serde_json::from_str(delivery.get()).ok());
             ServerFrame::Delivery(delivery.map(Box::new))
@@ -365,6 +390,13 @@ fn read_frame(text: &str) -> ServerFrame {
         }
         (_, _) => ServerFrame::Other,
     }
+}
+
+/// A delivery in a frame as gateways write it, read without looking for the frame's other members first. Nothing of another
+/// frame, or of one written otherwise: what stands between the two ends is then no delivery.
+fn sole_delivery(text: &str) -> Option<Box<Delivery>> {
+    let delivery = text.strip_prefix(r#"{"type":"delivery","delivery":"#)?.strip_suffix('}')?;
+    serde_json::from_str(delivery).ok().map(Box::new)
 }
 
 /// Between the last sign of life and a ping, while nothing was asked. With [`PONG_TIMEOUT`] the longest an agent that
@@ -465,6 +497,16 @@ mod frame_tests {
         let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
         assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));
         assert!(matches!(read_frame(r#"{"type":"delivery","delivery":{}}"#), ServerFrame::Delivery(None)));
+        let delivery = r#"{"envelope":{"msg_id":"00000000000000000000000000000001","ts":"2026-11-20T00:00:00Z",
+            "from":"exchange://llmx","to":["agent://bob"],"negotiation":"alice~job"},
+            "payload":{"act":"ack","ack_of":"m1","disposition":"ok"}}"#;
+        for frame in [
+            format!(r#"{{"type":"delivery","delivery":{delivery}}}"#),
+            format!(r#"{{"type":"delivery","delivery":{delivery},"later":{{}}}}"#),
+            format!(r#"{{ "delivery": {delivery}, "type": "delivery" }}"#),
+        ] {
+            assert!(matches!(read_frame(&frame), ServerFrame::Delivery(Some(_))), "{frame}");
+        }
         assert!(matches!(read_frame(r#"{"type":"hello","agent":"alice"}"#), ServerFrame::Other));
         assert!(matches!(read_frame("no json"), ServerFrame::Other));
     }
