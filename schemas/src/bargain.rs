@@ -34,7 +34,7 @@ pub const ATTR_ROUND: &str = "round";
 pub const ATTR_ELAPSED_MS: &str = "elapsed_ms";
 
 /// The rules of one bargain. At least one of `rounds` and `deadline_ms` is given.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BargainSpec {
     /// The outcome space; an offer names a value for every issue. Outcomes are numbered row-major: the last issue runs
@@ -61,7 +61,7 @@ pub struct BargainSpec {
 }
 
 /// One issue: a name and the values it can have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Issue {
     /// The attribute of the terms.
     pub name: AttrName,
@@ -71,7 +71,7 @@ pub struct Issue {
 }
 
 /// The values of an issue.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IssueValues {
     /// These, in this order, each once.
@@ -108,7 +108,7 @@ pub enum Comparison {
 
 /// A predicate: attribute, comparison, constant. Of an attribute that is absent, or of another kind than the constant, only
 /// `ne` holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Predicate {
     /// An issue; in an offer's conditions also [`ATTR_ROUND`] and [`ATTR_ELAPSED_MS`].

@@ -26,7 +26,7 @@ use crate::time::WireTime;
 pub const EXCHANGE: &str = "exchange://llmx";
 
 /// One delivery to one agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Delivery {
     /// The envelope.
     pub envelope: DeliveryEnvelope,
@@ -46,7 +46,7 @@ impl Delivery {
 }
 
 /// The envelope of a delivery.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeliveryEnvelope {
     /// The delivery id.
     pub msg_id: DeliveryId,
@@ -67,7 +67,7 @@ pub struct DeliveryEnvelope {
 }
 
 /// What an agent is sent: one act, with what it says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "act", rename_all = "snake_case")]
 pub enum Notification {
     /// To a contractor: a call for proposals.
@@ -124,7 +124,7 @@ impl Notification {
 }
 
 /// A call as a contractor receives it, deadlines made absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Call {
     /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ pub struct Call {
 }
 
 /// An award as the winner receives it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Award {
     /// The accepted offer.
     pub offer_id: OfferId,
@@ -215,7 +215,7 @@ pub enum RejectReason {
 }
 
 /// A rejection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rejection {
     /// The offer, where it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,7 +228,7 @@ pub struct Rejection {
 }
 
 /// An award taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Cancellation {
     /// The award.
     pub award_no: AwardNo,
@@ -237,7 +237,7 @@ pub struct Cancellation {
 }
 
 /// How a negotiation goes, for its initiator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ProgressReport {
     /// An award is registered.
@@ -257,7 +257,7 @@ pub enum ProgressReport {
 }
 
 /// A registered award.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AwardReport {
     /// The offer.
     pub offer_id: OfferId,
@@ -288,7 +288,7 @@ pub struct AwardReport {
 }
 
 /// All valid offers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OffersReport {
     /// The offers.
     pub offers: Vec<OfferNews>,
@@ -297,7 +297,7 @@ pub struct OffersReport {
 }
 
 /// One valid offer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OfferNews {
     /// The offer.
     pub offer_id: OfferId,
@@ -313,7 +313,7 @@ pub struct OfferNews {
 }
 
 /// A contractor's report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContractorReport {
     /// The contractor.
     pub contractor: AgentId,
@@ -330,7 +330,7 @@ pub struct ContractorReport {
 }
 
 /// A contractor's failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContractorFailure {
     /// The contractor.
     pub contractor: AgentId,
@@ -372,7 +372,7 @@ pub enum CloseReason {
 }
 
 /// An act the exchange could not follow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Misunderstanding {
     /// Why: `out_of_turn`, `bad_round`, `bad_deadline`, `use_failure_decommit`, ….
     pub reason: String,
@@ -447,7 +447,7 @@ impl Outcome {
 }
 
 /// The end of a negotiation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Closing {
     /// How it ended.
     pub outcome: Outcome,
@@ -478,7 +478,7 @@ impl Closing {
 }
 
 /// A public notice on `topic.<name>` or `group.<id>`: that a negotiation began or ended. Never terms, never offers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Notice {
     /// A call was published.

@@ -86,7 +86,7 @@ impl fmt::Debug for DocumentHash {
 }
 
 /// The documents a call names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallDocuments {
     /// Their hashes, the preferred first: 1 to [`DOCUMENTS_MAX`], none twice.
     pub hashes: Vec<DocumentHash>,
@@ -146,7 +146,7 @@ impl RoutineKind {
 }
 
 /// What an INFORM says of the routine that carried the award out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoutineReport {
     /// The document it followed; of [`RoutineKind::Language`] none, of every other kind the pinned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,7 +36,7 @@ pub struct EvidenceSubject {
 }
 
 /// What answers cost, as their senders say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
     /// Calls of a model.

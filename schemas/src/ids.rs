@@ -222,7 +222,7 @@ pub struct DeliveryId(u128);
 
 text!(
     DeliveryId,
-    |id: &Self, serializer: S| serializer.collect_str(id),
+    |id: &Self, serializer: S| id.with_text(|text| serializer.serialize_str(text)),
     Self::try_new,
     [u8; 16] = Self::to_bytes,
     |bytes| Self(u128::from_be_bytes(bytes))
@@ -254,16 +254,26 @@ impl DeliveryId {
     /// [`IdError`] for anything else.
     pub fn try_new(text: &str) -> Result<Self, IdError> {
         let refuse = || IdError { what: "delivery id", text: text.chars().take(NAME_LEN_MAX).collect() };
-        if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        if text.bytes().any(|digit| digit.is_ascii_uppercase()) {
             return Err(refuse());
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| refuse())
+        let mut bytes = [0; 16];
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| refuse())?;
+        Ok(Self(u128::from_be_bytes(bytes)))
+    }
+
+    /// Hands the text to `write`, without the formatting machinery: every delivery is written with its id.
+    pub fn with_text<T>(self, write: impl FnOnce(&str) -> T) -> T {
+        let mut digits = [0; 32];
+        let written = hex::encode_to_slice(self.to_bytes(), &mut digits);
+        debug_assert!(written.is_ok(), "32 digits are 16 bytes");
+        write(std::str::from_utf8(&digits).expect("hexadecimal digits are ASCII"))
     }
 }
 
 impl fmt::Display for DeliveryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        self.with_text(|text| f.write_str(text))
     }
 }
 

@@ -86,7 +86,7 @@ pub struct PanelSpec {
 }
 
 /// When two answers are the same one (docs/spec/panel.md#answers).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AnswerKind {
     /// Equal texts but for white space.
@@ -129,7 +129,7 @@ impl Default for AnswerKind {
 }
 
 /// How the elements of a set are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ElementKind {
     /// As [`AnswerKind::Exact`].
@@ -218,7 +218,7 @@ pub struct ChooseSpec {
 }
 
 /// What `choose` came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeatChoice {
     /// The best by evidence, and newcomers.

@@ -275,7 +275,7 @@ pub struct Inform {
 }
 
 /// In which phase something failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailurePhase {
     /// Before an offer could be made.
@@ -289,7 +289,7 @@ pub enum FailurePhase {
 }
 
 /// A contractor failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     /// The phase.
     pub phase: FailurePhase,

@@ -56,7 +56,7 @@ pub struct TeamSpec {
 }
 
 /// The rules of one team.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TeamRules {
     /// Seats.
     #[serde(default)]
@@ -116,7 +116,7 @@ impl Default for TeamRules {
 }
 
 /// How many members a team has, its lead among them: [`MEMBERS_MIN`] to [`MEMBERS_MAX`], `min` not above `max`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seats {
     /// With fewer it does not form.
@@ -134,7 +134,7 @@ impl Default for Seats {
 }
 
 /// What becomes of open tasks at the conclusion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AtConclusion {
     /// There are none: a conclusion is refused while a task is open.
@@ -147,7 +147,7 @@ pub enum AtConclusion {
 }
 
 /// How a conclusion is voted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteRules {
     /// How many must be for it.
@@ -161,7 +161,7 @@ pub struct VoteRules {
 }
 
 /// How many must be for a conclusion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoteOf {
     /// More than half of the members.
@@ -171,7 +171,7 @@ pub enum VoteOf {
 }
 
 /// What becomes of a say that repeats an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum OnRepeat {
     /// It is told whole.
@@ -184,7 +184,7 @@ pub enum OnRepeat {
 }
 
 /// An award of a team's task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskAward {
     /// The task.

@@ -14,7 +14,7 @@ pub const TERMS_MAX: usize = 32;
 pub const ATTR_TEXT_LEN_MAX: usize = 256;
 
 /// The value of one attribute: an integer (money in micro-units, durations in milliseconds) or a short text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AttrValue {
     /// An integer within ± [`INTEGER_MAX`].

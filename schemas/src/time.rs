@@ -40,7 +40,7 @@ const WIRE_TIME_US_MAX: i64 = 253_370_764_799_999_999;
 /// An absolute time in a document: RFC 3339 in UTC, with milliseconds (microseconds when it has them).
 ///
 /// A time without seconds, as the LLM-X paper writes it (`2025-08-21T18:45Z`), is accepted and normalised.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WireTime(pub Timestamp);
 
 /// Why a text is not a wire time.

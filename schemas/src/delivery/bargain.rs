@@ -9,7 +9,7 @@ use crate::payload::Terms;
 use crate::time::WireTime;
 
 /// A bargain as the invited see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BargainCall {
     /// Who takes part, in the order of their turns; the initiator first.
     pub parties: Vec<AgentId>,
@@ -18,7 +18,7 @@ pub struct BargainCall {
 }
 
 /// How a bargain stands. Told to every party after each change, but not to the one whose own message made it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Turn {
     /// Whose turn it is.
     pub party: AgentId,
@@ -38,7 +38,7 @@ pub struct Turn {
 }
 
 /// The offer that stands in a bargain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
     /// The offer; ACCEPT repeats it.
     pub offer_id: OfferId,
@@ -63,7 +63,7 @@ pub struct Standing {
 }
 
 /// What a bargain agreed on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Agreement {
     /// The accepted offer.
     pub offer_id: OfferId,

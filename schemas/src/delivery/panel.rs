@@ -12,7 +12,7 @@ use crate::panel::AnswerKind;
 use crate::time::WireTime;
 
 /// A seat is to answer, the ranker to rank, or a reviewer to review.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// The round, counted from 1; ANSWER repeats it.
     pub round: u32,
@@ -50,7 +50,7 @@ pub struct Ask {
 }
 
 /// An answer as others see it: without a name. Its texts are shared between those who are shown them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ShownAnswer {
     /// The answer; none: no opinion.
     pub answer: Option<Arc<str>>,
@@ -63,7 +63,7 @@ pub struct ShownAnswer {
 }
 
 /// Whom the ratings of an answer rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rated {
     /// The entries of `peers`, in their order.
@@ -73,7 +73,7 @@ pub enum Rated {
 }
 
 /// What the ranker is to answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RankAsk {
     /// How many go on: `order` names at most as many.
     pub keep: u32,
@@ -86,6 +86,7 @@ pub struct RankAsk {
     Copy,
     PartialEq,
     Eq,
+    Hash,
     PartialOrd,
     Ord,
     Serialize,
@@ -117,7 +118,7 @@ impl Stopped {
 }
 
 /// The result of a panel, for its initiator: registered before it is told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Finding {
     /// How the panel ended: consensus or plurality.
     pub outcome: Outcome,
@@ -148,7 +149,7 @@ pub struct Finding {
 }
 
 /// Asks sent, whether answered or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct PanelCalls {
     /// To seats.
     pub answers: u32,
@@ -161,7 +162,7 @@ pub struct PanelCalls {
 }
 
 /// What answers cost, added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct UsageTotal {
     /// The sums.
     #[serde(flatten)]
@@ -171,7 +172,7 @@ pub struct UsageTotal {
 }
 
 /// What one seat contributed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PanelistReport {
     /// The seat's agent.
     pub agent: AgentId,
@@ -188,7 +189,7 @@ pub struct PanelistReport {
 }
 
 /// What one reviewer contributed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReviewerReport {
     /// The reviewer.
     pub agent: AgentId,

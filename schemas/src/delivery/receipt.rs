@@ -69,7 +69,7 @@ impl Disposition {
 }
 
 /// The disposition of one message: the payload of an `ack`, or one of [`super::Delivery::receipts`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Receipt {
     /// The message.
     pub ack_of: MsgId,

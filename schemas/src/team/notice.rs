@@ -8,7 +8,7 @@ use crate::ids::{AgentId, NegotiationId, OfferId};
 use crate::time::WireTime;
 
 /// A team as the invited see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TeamCall {
     /// Who calls.
     pub lead: AgentId,
@@ -39,7 +39,7 @@ pub enum TeamState {
 }
 
 /// How a team stands. Each member is told each step once: by this, or in the receipt of its own act.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Floor {
     /// The number of the change, counted from 1.
     pub step: u32,
@@ -81,7 +81,7 @@ pub struct Floor {
 }
 
 /// What was said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Spoken {
     /// These words.
@@ -112,7 +112,7 @@ pub enum TaskStatus {
 }
 
 /// How a task of a team stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TeamTask {
     /// Its number, counted from 1.
     pub task: u32,
@@ -139,7 +139,7 @@ pub struct TeamTask {
 }
 
 /// A conclusion that is voted on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProposedConclusion {
     /// Its id; ACCEPT repeats it.
     pub offer_id: OfferId,
@@ -152,7 +152,7 @@ pub struct ProposedConclusion {
 }
 
 /// What a team concluded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Conclusion {
     /// Who concluded.
     pub by: AgentId,
@@ -170,7 +170,7 @@ pub struct Conclusion {
 }
 
 /// How a vote went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VoteCount {
     /// Members for it, its author among them.
     pub yes: u32,
@@ -179,7 +179,7 @@ pub struct VoteCount {
 }
 
 /// What is to be done, as the members a task concerns are told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Brief {
     /// The team.
     pub team: NegotiationId,

@@ -1,15 +1,13 @@
 //! Writes deliveries as the documents agents read (`schemas::delivery::Delivery`).
 //!
 //! The hottest code of the shell: a call to N contractors is N documents with one payload and one time. Both are
-//! written once, so the document is put together from borrowed parts instead of a `Delivery` value.
+//! written once, and the document is put together from texts; a test holds it to what `Delivery` reads and writes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use policy_core::Deliver;
-use schemas::delivery::{EXCHANGE, Notification, Receipt};
-use schemas::{AgentId, Timestamp, WireTime};
-use serde::{Serialize, Serializer};
+use schemas::delivery::{EXCHANGE, Notification};
+use schemas::{Timestamp, WireTime};
 use serde_json::value::RawValue;
 
 /// Writes documents; remembers the last payload and the last time.
@@ -36,71 +34,44 @@ impl DocumentWriter {
             Some(known) if known.0 == deliver.at => self.time.insert(known),
             Some(_) | None => self.time.insert((deliver.at, WireTime(deliver.at).to_string())),
         };
-        let document = Document {
-            envelope: DocumentEnvelope {
-                msg_id: Shown(deliver.id),
-                ts,
-                from: deliver.from.as_ref().map_or(From::Exchange, From::Agent),
-                to: [From::Agent(&deliver.to)],
-                negotiation: deliver.negotiation.as_str(),
-                in_reply_to: deliver.in_reply_to.as_ref().map(|msg_id| msg_id.as_str()),
-                traceparent: deliver.traceparent.as_deref(),
-            },
-            payload,
-            receipts: &deliver.receipts,
-        };
-        serde_json::to_writer(out, &document)
-    }
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    envelope: DocumentEnvelope<'a>,
-    payload: &'a RawValue,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    receipts: &'a [Receipt],
-}
-
-#[derive(Serialize)]
-struct DocumentEnvelope<'a> {
-    msg_id: Shown<schemas::DeliveryId>,
-    ts: &'a str,
-    from: From<'a>,
-    to: [From<'a>; 1],
-    negotiation: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    in_reply_to: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traceparent: Option<&'a str>,
-}
-
-/// Serialises as it displays, without a `String` in between.
-struct Shown<T>(T);
-
-impl<T: fmt::Display> Serialize for Shown<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-enum From<'a> {
-    Exchange,
-    Agent(&'a AgentId),
-}
-
-impl Serialize for From<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Exchange => serializer.serialize_str(EXCHANGE),
-            Self::Agent(agent) => serializer.collect_str(&format_args!("agent://{agent}")),
+        out.extend_from_slice(br#"{"envelope":{"msg_id":""#);
+        deliver.id.with_text(|id| out.extend_from_slice(id.as_bytes()));
+        push(out, r#"","ts":""#, ts);
+        match &deliver.from {
+            None => push(out, r#"","from":""#, EXCHANGE),
+            Some(agent) => push(out, r#"","from":"agent://"#, agent.as_str()),
         }
+        push(out, r#"","to":["agent://"#, deliver.to.as_str());
+        push(out, r#""],"negotiation":""#, deliver.negotiation.as_str());
+        if let Some(msg_id) = &deliver.in_reply_to {
+            push(out, r#"","in_reply_to":""#, msg_id.as_str());
+        }
+        out.push(b'"');
+        if let Some(traceparent) = &deliver.traceparent {
+            out.extend_from_slice(br#","traceparent":"#);
+            serde_json::to_writer(&mut *out, &**traceparent)?;
+        }
+        push(out, r#"},"payload":"#, payload.get());
+        if !deliver.receipts.is_empty() {
+            out.extend_from_slice(br#","receipts":"#);
+            serde_json::to_writer(&mut *out, &*deliver.receipts)?;
+        }
+        out.push(b'}');
+        Ok(())
     }
+}
+
+/// Appends what stands before a text, and the text: an id, a time or a name, none of which JSON would escape.
+fn push(out: &mut Vec<u8>, before: &str, text: &str) {
+    debug_assert!(before.ends_with(':') || !text.contains(['"', '\\']), "`{text}` would have to be escaped");
+    out.extend_from_slice(before.as_bytes());
+    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::delivery::{Delivery, DeliveryEnvelope};
-    use schemas::{MsgId, delivery::Disposition};
+    use schemas::delivery::{Delivery, DeliveryEnvelope, Disposition, Receipt};
+    use schemas::{AgentId, MsgId, WireTime};
 
     use super::*;
     use crate::lane::outbox::fixture;
