@@ -81,11 +81,11 @@ pub async fn run(args: &PanelEvidenceArgs) -> Outcome {
     let plural = if found.entries.len() == 1 { "y" } else { "ies" };
     print(format_args!("{} entr{plural} of {}", found.entries.len(), found.domain));
     if found.entries.is_empty() {
-        note(match &found.others {
-            Some(others) if others.is_empty() => "no panel of the export came to a result that counts".to_owned(),
-            Some(others) => format!("the export has evidence of: {}", others.iter().map(DomainName::as_str).collect::<Vec<_>>().join(", ")),
-            None => "no panel of this domain came to a result that counts, or the name is another".to_owned(),
-        });
+        let others: Vec<&str> = found.others.iter().flatten().map(DomainName::as_str).collect();
+        note("no panel of this domain came to a result that counts, or the name is another");
+        if !others.is_empty() {
+            note(format_args!("the export has evidence of: {}", others.join(", ")));
+        }
     }
     Ok(())
 }

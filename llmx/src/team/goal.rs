@@ -172,12 +172,11 @@ fn show(args: &TeamGoalArgs, report: &GoalReport) -> Outcome {
             Ok(())
         }
         GoalEnd::Alone { result: None } => {
-            let (why, remedy) = if args.profile.is_some() && report.searched.iter().any(|text| !text.found.is_empty()) {
-                ("the lead's own profile covers the goal", "give --worker PROGRAM or --model FILE, or another --profile")
-            } else {
-                let remedy = "give --worker PROGRAM or --model FILE, or another goal: `llmx search TEXT` shows who is there";
-                ("nobody who is there fits the goal", remedy)
-            };
+            let is_covered = args.profile.is_some() && report.searched.iter().any(|text| !text.found.is_empty());
+            let nobody = "nobody who is there fits the goal";
+            let why = if is_covered { "the lead's own profile covers the goal" } else { nobody };
+            let remedy =
+                "give --worker PROGRAM or --model FILE, or another goal: `llmx search TEXT` shows who is there";
             Err(Failure::failed(anyhow::anyhow!("{why}, and nothing works on it alone")).or(remedy))
         }
         GoalEnd::Failed { reason } => failed(format!("nobody was called, and the work failed: {reason}")),
