@@ -12,7 +12,7 @@
 //! | [`overhead`] | what metrics and traces cost |
 //! | [`processes`] | what a round costs with the processes users run |
 //! | [`fold`] | one message through the core, with few and with many open negotiations; memory |
-//! | [`teams`] | a say through the core, among few and many open teams, in small and large ones; memory |
+//! | [`teams`] | teams through the core and through everything, beside rounds and bargains; memory |
 //! | [`panels`] | answers of panels through the core and through everything, beside steps of bargains; memory, results, recovery |
 //! | [`mod@search`] | searches for agents, among few and among many |
 //! | [`agora`] | transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine |
@@ -32,6 +32,7 @@ pub mod search;
 pub mod steps;
 pub mod suite;
 pub mod teams;
+pub mod units;
 pub mod usage;
 
 use serde::Serialize;

@@ -265,6 +265,11 @@ impl TeamScript {
         for (index, query) in self.search.iter().enumerate() {
             check_text(query, 1..=QUERY_LEN_MAX).map_err(|fault| fault.under(&format!("/search/{index}")))?;
         }
+        let most = 1 + self.invites.len() + self.search.len();
+        if self.rules.members.min as usize > most {
+            let why = format!("at most {most}: the lead, and who is invited or searched for");
+            return Err(DocumentFault::at("/rules/members/min", why));
+        }
         for (name, member) in &self.members {
             let pointer = format!("/members/{name}");
             if !names.contains(name) {

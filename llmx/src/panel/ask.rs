@@ -71,13 +71,13 @@ pub struct PanelAskArgs {
     /// How answers are compared: exact, number, math, json or bleu (default: that of the rules, or exact)
     #[arg(long, value_name = "KIND", value_parser = answer_kind)]
     answer: Option<AnswerKind>,
-    /// Most rounds of answers
+    /// Most rounds of answers (default: that of the rules, or 3)
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=i64::from(PANEL_ROUNDS_MAX)))]
     rounds: Option<u32>,
-    /// Time for one answer, in milliseconds
+    /// Time for one answer, in milliseconds (default: that of the rules, or 10000)
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=TIMER_MS_MAX))]
     answer_ms: Option<u64>,
-    /// What evidence is kept under
+    /// What evidence is kept under (default: that of the rules, else the one topic that is asked, or general)
     #[arg(long, value_name = "NAME", value_parser = DomainName::try_new)]
     domain: Option<DomainName>,
     /// Seat so many of those asked: the best by evidence, and a newcomer

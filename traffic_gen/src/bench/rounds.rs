@@ -6,7 +6,7 @@ use std::time::Duration;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::transport::websocket::WebSocketTransport;
-use agents::{AgentOptions, CallEvent, CallReport, ContractorConfig, Identity, Initiator};
+use agents::{CallEvent, CallReport, ContractorConfig, Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
 use schemas::{AgentId, Policy};
@@ -15,11 +15,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::units::UnitCounter;
 use crate::control::ControlClient;
 use crate::exchange::{Exchange, ExchangeOptions};
 use crate::latency::Latency;
 use crate::live::{self, Access, CallScenario, Population, contractor_name, initiator_name};
-use crate::recorder::{Counts, Recorder};
+use crate::recorder::{Counts, Recorder, observed};
 
 /// Longest wait for the open rounds after the measured time.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -99,7 +100,6 @@ pub(super) struct Rig {
     exchange: Exchange,
     scenario: CallScenario,
     control: ControlClient,
-    tracer: Tracer,
 }
 
 impl Rig {
@@ -117,8 +117,8 @@ impl Rig {
             contractor: ContractorConfig::default(),
             ..CallScenario::default()
         }
-        .traced(tracer.clone());
-        Ok(Self { exchange, scenario, control, tracer })
+        .traced(tracer);
+        Ok(Self { exchange, scenario, control })
     }
 
     /// Where the exchange serves HTTP.
@@ -132,8 +132,7 @@ impl Rig {
         let access = Access { control: &self.control, transport: &transport, identity: &identity };
         let population = Population::start(&access, &self.scenario, None).await?;
         let name = initiator_name();
-        let options = AgentOptions { tracer: self.tracer.clone(), ..AgentOptions::default() };
-        let initiator = Initiator::spawn(transport(&name), identity(&name), options);
+        let initiator = Initiator::spawn(transport(&name), identity(&name), self.scenario.options.clone());
         initiator.connected().await.map_err(live::LiveError::from)?;
         let result = keep_open(&initiator, &self.scenario, open, duration).await;
         initiator.shutdown().await.map_err(live::LiveError::from)?;
@@ -171,6 +170,22 @@ pub async fn closed_loop(
     run: &str,
 ) -> Result<ClosedLoop, BenchError> {
     Rig::start(bus, contractors, run, Tracer::off()).await?.closed_loop(open, duration, way).await
+}
+
+/// The same over the bus, whose agents' units are counted, for as long as the counter counts.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn counted(
+    bus: Bus,
+    contractors: u32,
+    open: usize,
+    counter: &Arc<UnitCounter>,
+    run: &str,
+) -> Result<(), BenchError> {
+    let mut rig = Rig::start(bus, contractors, run, Tracer::off()).await?;
+    rig.scenario.options = observed(&rig.scenario.options, Some(counter));
+    rig.closed_loop(open, counter.duration(), Way::Bus).await.map(|_rounds| ())
 }
 
 async fn keep_open(

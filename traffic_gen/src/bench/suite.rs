@@ -16,9 +16,9 @@ use super::rounds::{self, BenchError, Way};
 use super::{Row, admission, agora, budget, fold, overhead, panels, recovery, search, steps, teams};
 
 /// Contractors per round, as in the paper's largest population.
-const CONTRACTORS: u32 = 12;
+pub(super) const CONTRACTORS: u32 = 12;
 /// Rounds open at once in the closed loops.
-const OPEN: usize = 256;
+pub(super) const OPEN: usize = 256;
 /// Bargains open at once in the closed loops.
 pub(super) const BARGAINS: usize = 128;
 /// Calls, panels and bargains per second of the latency rows.
@@ -50,7 +50,8 @@ pub enum Part {
     /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
     /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
-    /// Says of teams in the fold. Before searches: of what they free, teams would be seen to take nothing.
+    /// Teams in the fold, and through everything beside rounds and bargains. Before searches: of what they free, teams would be
+    /// seen to take nothing.
     Teams,
     /// Searches for agents, among few and among many.
     Search,
@@ -158,7 +159,7 @@ pub async fn run(plan: BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) ->
                 isolated(plan, &mut add).await?;
             }
             Part::Search => searched(plan, &mut add).await?,
-            Part::Teams => of_teams(plan, &mut add).await?,
+            Part::Teams => servers.push(teams::measure(plan, &mut add).await?),
             Part::Panels => servers.push(panels::measure(plan, &mut add).await?),
         }
     }
@@ -279,32 +280,6 @@ async fn searched(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Benc
             add(row("bytes_per_agent", cost.bytes_per_agent, "bytes").under(1024.0).aiming_at("<= 1024 bytes"));
         }
     }
-    Ok(())
-}
-
-/// Teams open at once at most.
-const TEAMS: usize = 100_000;
-/// Teams of which the memory is measured by how large they are.
-const TEAMS_WEIGHED: usize = 10_000;
-
-/// Says among few and many open teams, in small and large ones, and what teams keep in memory.
-async fn of_teams(plan: BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    let of = |open, members| computed(move || teams::measure(open, members));
-    let (base, _kept) = of(100, 5).await?;
-    add(Row::new("teams.say.open_100", base.us_per_say, "us/message"));
-    let open = TEAMS.min(plan.open_max);
-    let (many, _kept) = of(open, 5).await?;
-    let row = Row::new(format!("teams.say.open_{open}"), many.us_per_say, "us/message");
-    add(row.under(base.us_per_say).aiming_at("<= 1.5"));
-    let row = Row::new("teams.bytes_per_team", many.bytes_per_team, "bytes");
-    add(row.under(8192.0).aiming_at("<= 8192 bytes"));
-    let ((small, _few), (large, _several)) = (of(TEAMS_WEIGHED, 5).await?, of(TEAMS_WEIGHED, 15).await?);
-    let row = Row::new("teams.bytes_per_member", (large.bytes_per_team - small.bytes_per_team) / 10.0, "bytes");
-    add(row.under(512.0).aiming_at("<= 512 bytes"));
-    let ((small, _), (large, _)) = (of(1_000, 5).await?, of(1_000, 50).await?);
-    add(Row::new("teams.delivery.members_5", small.us_per_delivery, "us/delivery"));
-    let row = Row::new("teams.delivery.members_50", large.us_per_delivery, "us/delivery");
-    add(row.under(small.us_per_delivery).aiming_at("<= 1.3"));
     Ok(())
 }
 

@@ -75,6 +75,7 @@ fn a_file_that_does_not_fit_is_refused_with_its_place() {
         ("/team/rules", json!({"rounds": 3}), "/team/rules"),
         ("/team/rules", json!({"members": {"min": 1}}), "/team/rules/members/min"),
         ("/team/rules", json!({"members": {"min": 3, "max": 2}}), "/team/rules/members/max"),
+        ("/team/rules", json!({"members": {"min": 3, "max": 3}}), "/team/rules/members/min"),
         ("/team/rules", json!({"speak_ms": 99}), "/team/rules/speak_ms"),
         ("/team/rules", json!({"depth": 5}), "/team/rules/depth"),
         ("/team/rules", json!({"tasks": 65}), "/team/rules/tasks"),

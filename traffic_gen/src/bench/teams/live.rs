@@ -1,0 +1,287 @@
+//! Teams through everything: token, schema, consent, log, core, outbox, acknowledgements, and members that answer at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agents::routine::RoutineFault;
+use agents::team::{
+    AdvisedSpeaker, Advisor, FunctionWorker, PassingSpeaker, Scenario, ScenarioPlanner, TeamAgent, TeamHands, TeamMove,
+    TeamPlanner, TeamRequest, TeamView, WillingPlanner, WorkRequest, WorkRunner, Worker,
+};
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
+use agents::{AgentHandle, AgentOptions};
+use bus::Bus;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::team::{Seats, TeamRules};
+use schemas::{AgentId, NegotiationId, Timestamp};
+use serde_json::json;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::arrivals::{PoissonArrivals, pace};
+use crate::bench::rounds::{self, BenchError};
+use crate::bench::units::UnitCounter;
+use crate::exchange::Exchange;
+use crate::latency::Latency;
+use crate::live::{LiveError, RegisteredAgents};
+use crate::recorder::{Recorder, observed};
+use crate::team::load::TeamLedger;
+
+/// Members of the teams of the closed loop, the lead among them: as many agents as a round has, and its initiator.
+const SEATS: u32 = 12;
+/// Says of each member, and characters of each.
+const SAYS: usize = 2;
+const SAY_LEN: usize = 200;
+/// Tasks of one team: the first ones by name, the others by award.
+const TASKS: u64 = 4;
+const TASKS_DIRECT: u64 = 2;
+const TITLE: &str = "count";
+/// Members of the teams that are kept open while says are waited for, and agents that they are taken from, in turn.
+const SEATS_WAITED: u32 = 5;
+const AGENTS_WAITED: u32 = 60;
+/// How long members may hold the floor, and a team may last: longer than a benchmark runs.
+const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 86_400_000;
+/// How long the invited have to join, in milliseconds; they answer at once.
+const REPLY_MS: u64 = 20_000;
+/// How often is looked how many teams are open: a team takes a hundred times as long.
+const LOOK: Duration = Duration::from_millis(1);
+/// Longest wait for teams that are to form, or to end.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Seed of when members speak.
+const SEED: u64 = 1;
+
+/// Keeps `open` teams open for as long as the counter counts, then waits for their end. `run` begins their ids. Each has
+/// twelve members, 24 says, two tasks of named owners, two by award, and a conclusion.
+///
+/// # Errors
+/// [`BenchError`]; [`BenchError::Stuck`] as well where a team did not conclude with every task done.
+pub async fn keep_open(bus: Bus, open: usize, counter: &Arc<UnitCounter>, run: &str) -> Result<(), BenchError> {
+    let scenario = Arc::new(Scenario::parse(&scenario().to_string()).map_err(stuck)?);
+    let names = scenario.agents.iter().map(|agent| agent.name.clone()).collect();
+    let hands = TeamHands::new(WorkRunner::new(WorksAtOnce));
+    let planner = |name: &AgentId| ScenarioPlanner::new(Arc::clone(&scenario), name.clone());
+    let rig = TeamRig::start(bus, names, Some(counter), (planner, hands)).await?;
+    let (started, mut called) = (Instant::now(), 0);
+    while started.elapsed() < counter.duration() {
+        while rig.ledger.recorder().open() < open {
+            rig.call(&scenario.lead, &format!("{run}-{called}"), ScenarioPlanner::root(&scenario)).await?;
+            called += 1;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    rig.wait("teams to end", || rig.ledger.recorder().open() as u64).await?;
+    let tally = rig.ledger.tally();
+    rig.stop().await?;
+    if tally.formed != called || tally.tasks != BTreeMap::from([("done".to_owned(), called * TASKS)]) {
+        return Err(BenchError::Stuck(format!("{} of {called} teams, with tasks {:?}", tally.formed, tally.tasks)));
+    }
+    Ok(())
+}
+
+/// From sending a say until the member that has the floor next knows of it: `open` teams of five are open at once, and
+/// `rate` says per second are said over all of them, for `duration`.
+///
+/// # Errors
+/// [`BenchError`].
+pub async fn to_next_speaker(
+    bus: Bus,
+    open: usize,
+    rate: f64,
+    duration: Duration,
+    run: &str,
+) -> Result<Latency, BenchError> {
+    let names = (0..AGENTS_WAITED).map(agent).collect();
+    let (due, turns) = mpsc::channel(1);
+    let worker = WorkRunner::new(FunctionWorker::new(|_| Err("no task is assigned".to_owned())));
+    let hands = TeamHands { worker, finder: None, advisor: Some(Arc::new(SayWhenDue(Arc::new(Mutex::new(turns))))) };
+    let rig = TeamRig::start(bus, names, None, (|_: &AgentId| WillingPlanner::default(), hands)).await?;
+    for number in 0..open {
+        let seat = |seat: u32| agent((number as u32 + seat) % AGENTS_WAITED);
+        let request = TeamRequest {
+            goal: "talk".to_owned(),
+            policy: None,
+            reply_within_ms: REPLY_MS,
+            rules: rules(SEATS_WAITED, schemas::team::TURNS_MAX),
+            invites: (1..SEATS_WAITED).map(seat).collect(),
+            search: Vec::new(),
+            speaker: Box::new(AdvisedSpeaker::new(PassingSpeaker)),
+        };
+        rig.call(&seat(0), &format!("{run}-{number}"), request).await?;
+    }
+    rig.wait("teams to form", || open as u64 - rig.ledger.tally().formed).await?;
+    let arrivals = PoissonArrivals::try_new(rate, SEED).map_err(stuck)?;
+    let mut paced = pace(std::time::Instant::now(), arrivals, duration);
+    while paced.recv().await.is_some() {
+        due.send(()).await.map_err(stuck)?;
+    }
+    let unheard = || {
+        let tally = rig.ledger.tally();
+        tally.turns.values().sum::<u64>() - tally.say.count()
+    };
+    rig.wait("says to be heard", unheard).await?;
+    let waited = rig.ledger.tally().say;
+    rig.stop().await?;
+    Ok(waited)
+}
+
+/// Has every task done as soon as it is asked.
+struct WorksAtOnce;
+
+impl Worker for WorksAtOnce {
+    fn run(&self, _request: WorkRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
+        async { Ok("done".to_owned()) }.boxed()
+    }
+}
+
+/// Lets members speak when a say is due, in the order in which they got the floor.
+struct SayWhenDue(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Advisor for SayWhenDue {
+    fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
+        let due = Arc::clone(&self.0);
+        async move {
+            match due.lock().await.recv().await {
+                Some(()) => Some(TeamMove::say(text(view.turn as usize))),
+                // No more are due: the teams stay as they are until their agents end.
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// An exchange with members of teams, and what is known of their teams.
+struct TeamRig {
+    exchange: Exchange,
+    agents: Vec<AgentHandle<TeamAgent>>,
+    registered: RegisteredAgents,
+    ledger: Arc<TeamLedger>,
+    cancel: CancellationToken,
+}
+
+impl TeamRig {
+    async fn start<P: TeamPlanner + 'static>(
+        bus: Bus,
+        names: Vec<AgentId>,
+        counter: Option<&Arc<UnitCounter>>,
+        (planner, hands): (impl Fn(&AgentId) -> P, TeamHands),
+    ) -> Result<Self, BenchError> {
+        let (exchange, control) = rounds::unlimited(bus.clone()).await?;
+        let transport: Arc<dyn Transport> = Arc::new(BusTransport::new(&bus));
+        let ledger = Arc::new(TeamLedger::new(Arc::new(Recorder::start(Instant::now(), false, None))));
+        let options = observed(&observed(&AgentOptions::default(), counter), Some(&ledger));
+        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
+        let registration = Registration { consent, ..Registration::default() };
+        let cancel = CancellationToken::new();
+        let (mut registered, mut agents) = (RegisteredAgents::new(&control), Vec::new());
+        for name in names {
+            let identity = exchange.identity(&name)?;
+            registered.register(&identity, &registration).await.map_err(LiveError::from)?;
+            let way = (Arc::clone(&transport), identity, options.clone());
+            agents.push(TeamAgent::spawn(planner(&name), hands.clone(), way, cancel.clone()));
+        }
+        for agent in &agents {
+            agent.connected().await.map_err(LiveError::from)?;
+        }
+        Ok(Self { exchange, agents, registered, ledger, cancel })
+    }
+
+    async fn call(&self, lead: &AgentId, own_id: &str, request: TeamRequest) -> Result<(), BenchError> {
+        let team = NegotiationId::form(lead, own_id).map_err(stuck)?;
+        let agent =
+            self.agents.iter().find(|agent| agent.agent() == lead).ok_or_else(|| stuck("the lead is nobody"))?;
+        self.ledger.recorder().call_due(team.clone(), Instant::now());
+        let called = agent.command(move |agent, now| agent.call(now, &team, request, None)).await;
+        called.map_err(|error| LiveError::from(error).into())
+    }
+
+    /// Waits until `left` is 0.
+    async fn wait(&self, what: &str, left: impl Fn() -> u64) -> Result<(), BenchError> {
+        let started = Instant::now();
+        while left() > 0 {
+            if started.elapsed() > PATIENCE {
+                return Err(BenchError::Stuck(format!("waited in vain for {} {what}", left())));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    async fn stop(self) -> Result<(), BenchError> {
+        self.registered.remove().await;
+        self.cancel.cancel();
+        for agent in self.agents {
+            agent.join().await.map_err(LiveError::from)?;
+        }
+        self.exchange.shutdown().await;
+        Ok(())
+    }
+}
+
+fn rules(seats: u32, turns: u32) -> TeamRules {
+    let members = Seats { min: seats, max: seats };
+    TeamRules { members, turns, speak_ms: HOUR_MS, ends_within_ms: DAY_MS, ..TeamRules::default() }
+}
+
+/// What each team of the closed loop does.
+fn scenario() -> serde_json::Value {
+    let offer = json!({"fit": 500_000, "delivery_ms": 1_000});
+    let task = json!({"title": TITLE, "result": "done", "offer": offer});
+    let says = |seat: u32| (0..SAYS).map(move |say| json!({"act": "say", "text": text(seat as usize * SAYS + say)}));
+    let assigned = |number: u64| {
+        let mut task = json!({"title": TITLE, "text": "count to ten"});
+        if number < TASKS_DIRECT {
+            task["owner"] = json!(agent(1 + number as u32));
+        }
+        task
+    };
+    let tasks: Vec<_> = (0..TASKS).map(assigned).collect();
+    let lead_moves: Vec<_> = says(0)
+        .chain([json!({"act": "assign", "mode": "sync", "tasks": tasks}), json!({"act": "conclude", "text": "done"})])
+        .collect();
+    let members: serde_json::Map<_, _> = (1..SEATS)
+        .map(|seat| (agent(seat).to_string(), json!({"moves": says(seat).collect::<Vec<_>>()})))
+        .chain([(agent(0).to_string(), json!({"moves": lead_moves}))])
+        .collect();
+    let agents: Vec<_> = (0..SEATS).map(|seat| json!({"name": agent(seat), "tasks": [task]})).collect();
+    json!({"name": "bench", "agents": agents, "team": {
+        "lead": agent(0), "goal": "talk and count", "reply_within_ms": REPLY_MS, "rules": rules(SEATS, 2 * SEATS * SAYS as u32),
+        "invites": (1..SEATS).map(agent).collect::<Vec<_>>(), "members": members,
+    }})
+}
+
+/// What is said as the `number`-th of a team.
+fn text(number: usize) -> String {
+    format!("{number:0>SAY_LEN$}")
+}
+
+fn agent(number: u32) -> AgentId {
+    AgentId::try_new(&format!("member-{number:02}")).expect("a number makes a name")
+}
+
+fn stuck(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Stuck(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use bus::memory::MemoryOptions;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn teams_are_kept_open_with_every_task_done_and_every_say_is_waited_for() {
+        let memory = || bus::memory::open(MemoryOptions::default());
+        let counter = UnitCounter::new(Duration::from_millis(300));
+        keep_open(memory(), 2, &counter, "kept").await.unwrap();
+        assert!(counter.units_per_s() > 0.0);
+        let waited = to_next_speaker(memory(), 20, 50.0, Duration::from_millis(300), "waited").await.unwrap();
+        assert!(waited.count() > 0 && waited.quantile_ms(0.5) > 0.0, "{}", waited.count());
+    }
+}
