@@ -37,7 +37,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::panel::Panel;
 use crate::negotiation::team::Team;
 use crate::negotiation::tombstone::Tombstone;
-use crate::panel::evidence::{EvidenceLedger, StoredEvidence};
+use crate::panel::evidence::{EvidenceLedger, HeldEvidence};
 use crate::policy::PinnedPolicy;
 
 /// The format this build writes, and the only one it reads.
@@ -373,7 +373,7 @@ fn read_ledger(input: &mut Reader<'_>) -> Result<EvidenceLedger, SnapshotError> 
     if input.rest.first().is_none_or(|count| *count == 0) {
         return Ok(EvidenceLedger::default());
     }
-    let mut stored: Vec<StoredEvidence> = Vec::new();
+    let mut stored: Vec<HeldEvidence> = Vec::new();
     for _ in 0..input.count()? {
         stored.push(input.take()?);
     }

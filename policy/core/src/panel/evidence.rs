@@ -1,6 +1,8 @@
 //! The ledger: what ended panels have shown about their members, by domain, agent, role and initiator
 //! (docs/spec/panel.md#evidence). Part of the fold's state, so every panel counts once, however many engines there are.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,29 +21,54 @@ pub const EVIDENCE_SHARE_MAX: usize = EVIDENCE_ENTRIES_MAX / 16;
 pub struct EvidenceLedger {
     entries_max: usize,
     share_max: usize,
-    entries: BTreeMap<Arc<EvidenceSubject>, Held>,
+    entries: BTreeSet<BySubject>,
     /// By when they were added to last, the longest ago first.
-    order: BTreeMap<u64, Arc<EvidenceSubject>>,
+    order: BTreeMap<u64, Arc<HeldEvidence>>,
     /// The keys of `order` by initiator; no set is empty.
     shares: BTreeMap<AgentId, BTreeSet<u64>>,
     /// Times anything was added.
     additions: u64,
 }
 
-#[derive(Debug, Clone)]
-struct Held {
+/// An entry, in memory and in snapshots.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct HeldEvidence {
+    subject: EvidenceSubject,
     counts: EvidenceCounts,
     /// The number of the last addition.
     added: u64,
 }
 
-/// An entry as snapshots hold it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct StoredEvidence {
-    subject: EvidenceSubject,
-    counts: EvidenceCounts,
-    added: u64,
+/// An entry that stands for its subject. What is kept in the nodes of a tree takes half as much again as they are seldom full,
+/// so they keep no more than where it is.
+#[derive(Debug, Clone)]
+struct BySubject(Arc<HeldEvidence>);
+
+impl Borrow<EvidenceSubject> for BySubject {
+    fn borrow(&self) -> &EvidenceSubject {
+        &self.0.subject
+    }
 }
+
+impl Ord for BySubject {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.subject.cmp(&other.0.subject)
+    }
+}
+
+impl PartialOrd for BySubject {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for BySubject {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.subject == other.0.subject
+    }
+}
+
+impl Eq for BySubject {}
 
 impl Default for EvidenceLedger {
     fn default() -> Self {
@@ -53,7 +80,7 @@ impl EvidenceLedger {
     /// An empty ledger of `entries_max` entries at most, and `share_max` of one initiator.
     #[must_use]
     pub fn new(entries_max: usize, share_max: usize) -> Self {
-        let (entries, order, shares) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (entries, order, shares) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         Self { entries_max, share_max, entries, order, shares, additions: 0 }
     }
 
@@ -61,21 +88,22 @@ impl EvidenceLedger {
     pub fn add(&mut self, subject: EvidenceSubject, shown: &EvidenceCounts) {
         self.additions = self.additions.saturating_add(1);
         let mut counts = EvidenceCounts::default();
-        if let Some(held) = self.entries.get(&subject) {
+        if let Some(BySubject(held)) = self.entries.get(&subject) {
             counts = held.counts;
             self.forget(held.added);
         }
         counts.add(shown);
-        self.hold(Arc::new(subject), Held { counts, added: self.additions });
+        self.hold(HeldEvidence { subject, counts, added: self.additions });
     }
 
     /// Holds an entry, and forgets what is too much then.
-    fn hold(&mut self, subject: Arc<EvidenceSubject>, held: Held) {
-        let share = self.shares.entry(subject.initiator.clone()).or_default();
+    fn hold(&mut self, held: HeldEvidence) {
+        let share = self.shares.entry(held.subject.initiator.clone()).or_default();
         share.insert(held.added);
         let over_share = share.first().copied().filter(|_| share.len() > self.share_max);
-        self.order.insert(held.added, Arc::clone(&subject));
-        self.entries.insert(subject, held);
+        let held = Arc::new(held);
+        self.order.insert(held.added, Arc::clone(&held));
+        self.entries.insert(BySubject(held));
         over_share.into_iter().for_each(|added| self.forget(added));
         let oldest = self.order.first_key_value().map(|(added, _)| *added);
         oldest.filter(|_| self.entries.len() > self.entries_max).into_iter().for_each(|added| self.forget(added));
@@ -83,12 +111,12 @@ impl EvidenceLedger {
 
     /// Forgets the entry that was added to last by the addition of this number.
     fn forget(&mut self, added: u64) {
-        let Some(subject) = self.order.remove(&added) else { return };
-        self.entries.remove(&subject);
-        if let Some(share) = self.shares.get_mut(&subject.initiator) {
+        let Some(held) = self.order.remove(&added) else { return };
+        self.entries.remove(&held.subject);
+        if let Some(share) = self.shares.get_mut(&held.subject.initiator) {
             share.remove(&added);
             if share.is_empty() {
-                self.shares.remove(&subject.initiator);
+                self.shares.remove(&held.subject.initiator);
             }
         }
     }
@@ -113,7 +141,7 @@ impl EvidenceLedger {
 
     /// The entries, in the order of their subjects.
     pub fn entries(&self) -> impl Iterator<Item = (&EvidenceSubject, &EvidenceCounts)> {
-        self.entries.iter().map(|(subject, held)| (&**subject, &held.counts))
+        self.entries.iter().map(|BySubject(held)| (&held.subject, &held.counts))
     }
 
     /// What engines publish of it after the record of this sequence.
@@ -127,19 +155,15 @@ impl EvidenceLedger {
     }
 
     /// What a snapshot holds: the entries in the order of their subjects.
-    pub(crate) fn stored(&self) -> impl ExactSizeIterator<Item = StoredEvidence> {
-        self.entries.iter().map(|(subject, held)| StoredEvidence {
-            subject: EvidenceSubject::clone(subject),
-            counts: held.counts,
-            added: held.added,
-        })
+    pub(crate) fn stored(&self) -> impl ExactSizeIterator<Item = HeldEvidence> {
+        self.entries.iter().map(|BySubject(held)| HeldEvidence::clone(held))
     }
 
     /// The ledger a snapshot was taken of.
     ///
     /// # Errors
     /// What contradicts itself in it.
-    pub(crate) fn restored(additions: u64, stored: Vec<StoredEvidence>) -> Result<Self, &'static str> {
+    pub(crate) fn restored(additions: u64, stored: Vec<HeldEvidence>) -> Result<Self, &'static str> {
         let mut ledger = Self { additions, ..Self::default() };
         if stored.len() > ledger.entries_max {
             return Err("the ledger holds too much evidence");
@@ -147,14 +171,14 @@ impl EvidenceLedger {
         if !stored.is_sorted_by(|one, next| one.subject < next.subject) {
             return Err("evidence is not in its order");
         }
-        let held = stored.len();
-        for StoredEvidence { subject, counts, added } in stored {
-            if !(1..=additions).contains(&added) || ledger.order.contains_key(&added) {
+        let len = stored.len();
+        for held in stored {
+            if !(1..=additions).contains(&held.added) || ledger.order.contains_key(&held.added) {
                 return Err("evidence was added at the same time, or later than it can be");
             }
-            ledger.hold(Arc::new(subject), Held { counts, added });
+            ledger.hold(held);
         }
-        if ledger.len() != held {
+        if ledger.len() != len {
             return Err("the ledger holds too much evidence of one initiator");
         }
         Ok(ledger)
@@ -212,7 +236,7 @@ mod tests {
             assert_eq!(names(&restored), [("bob", 1), ("cyd", 2), ("dan", 1)]);
         }
 
-        let with = |change: fn(&mut Vec<StoredEvidence>)| {
+        let with = |change: fn(&mut Vec<HeldEvidence>)| {
             let mut stored = ledger.stored().collect();
             change(&mut stored);
             EvidenceLedger::restored(4, stored).map(|ledger| ledger.len())
@@ -221,7 +245,7 @@ mod tests {
         assert_eq!(with(|stored| stored.swap(0, 1)), Err("evidence is not in its order"));
         for added in [0, 3, 5] {
             let twice = "evidence was added at the same time, or later than it can be";
-            let changed = |stored: &mut Vec<StoredEvidence>| stored[0].added = added;
+            let changed = |stored: &mut Vec<HeldEvidence>| stored[0].added = added;
             let mut stored = ledger.stored().collect();
             changed(&mut stored);
             assert_eq!(EvidenceLedger::restored(4, stored).err(), Some(twice), "{added}");
@@ -230,9 +254,8 @@ mod tests {
 
     #[test]
     fn a_restored_ledger_with_too_much_of_one_initiator_is_refused() {
-        let stored = |entries: u64| -> Vec<StoredEvidence> {
-            let of =
-                |added| StoredEvidence { subject: subject(&format!("s{added:05}"), "alice"), counts: one(), added };
+        let stored = |entries: u64| -> Vec<HeldEvidence> {
+            let of = |added| HeldEvidence { subject: subject(&format!("s{added:05}"), "alice"), counts: one(), added };
             (1..=entries).map(of).collect()
         };
         let share = EVIDENCE_SHARE_MAX as u64;
