@@ -3,6 +3,8 @@
 //! One task owns the socket. It never waits for anything but the socket and the agent, and the agent always reads its
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
+mod keepalive;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +27,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
+use self::keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
 use super::{
     ANSWER_TIMEOUT, Accepted, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink,
     read_problem,
@@ -233,19 +236,16 @@ impl Pump {
     /// Handles a frame and those that are there behind it, a bounded number; false when the connection is over.
     async fn handle_frames(&mut self, first: Option<Result<Message, WebSocketError>>) -> bool {
         self.keepalive.handle_sign(Instant::now());
-        let mut next = first;
-        for _ in 0..BATCH_MAX {
-            let Some(Ok(frame)) = next else { return false };
-            if !self.handle_frame(frame).await {
-                return false;
-            }
-            match self.stream.next().now_or_never() {
-                Some(frame) => next = frame,
-                None => return true,
-            }
+        let mut is_up = self.handle_frame(first).await;
+        let mut handled = 1;
+        while is_up
+            && handled < BATCH_MAX
+            && let Some(frame) = self.stream.next().now_or_never()
+        {
+            is_up = self.handle_frame(frame).await;
+            handled += 1;
         }
-        let Some(Ok(last)) = next else { return false };
-        self.handle_frame(last).await
+        is_up
     }
 
     async fn handle_timer(&mut self) -> bool {
@@ -287,11 +287,11 @@ impl Pump {
     }
 
     /// False when the connection is over.
-    async fn handle_frame(&mut self, frame: Message) -> bool {
+    async fn handle_frame(&mut self, frame: Option<Result<Message, WebSocketError>>) -> bool {
         let text = match frame {
-            Message::Text(text) => text,
-            Message::Close(_) => return false,
-            Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => return true,
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return true,
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
         };
         match read_frame(&text) {
             ServerFrame::Delivery(delivery) => self.deliveries.send(delivery.map(|delivery| *delivery)).await.is_ok(),
@@ -399,76 +399,6 @@ fn sole_delivery(text: &str) -> Option<Box<Delivery>> {
     serde_json::from_str(delivery).ok().map(Box::new)
 }
 
-/// Between the last sign of life and a ping, while nothing was asked. With [`PONG_TIMEOUT`] the longest an agent that
-/// only listens stays with a dead gateway.
-const PING_EVERY: Duration = Duration::from_secs(10);
-/// Between a message nobody has answered and a ping: far above a healthy answer, well below the agent's patience.
-const PROBE_AFTER: Duration = Duration::from_secs(1);
-/// How long a ping may go without anything coming back; also how long one write may take.
-const PONG_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeepaliveAction {
-    /// Nothing yet.
-    Wait,
-    /// Send a ping.
-    Ping,
-    /// The other end is gone.
-    Dead,
-}
-
-/// Whether the other end of a connection still lives, from what was written and what came back.
-///
-/// A process that is stopped, or a network that swallows packets, closes nothing: only silence tells. So silence is
-/// given a reason to end: a ping, soon after a message that got no answer, else now and then.
-#[derive(Debug)]
-struct Keepalive {
-    heard_at: Instant,
-    /// When the first message left after which nothing has come.
-    asked_at: Option<Instant>,
-    /// When the ping left after which nothing has come.
-    pinged_at: Option<Instant>,
-}
-
-impl Keepalive {
-    fn new(now: Instant) -> Self {
-        Self { heard_at: now, asked_at: None, pinged_at: None }
-    }
-
-    /// Something came, whatever it was.
-    fn handle_sign(&mut self, now: Instant) {
-        *self = Self::new(now);
-    }
-
-    /// A message left that asks for an answer.
-    fn handle_asked(&mut self, now: Instant) {
-        self.asked_at.get_or_insert(now);
-    }
-
-    /// When [`Keepalive::handle_timeout`] wants to be called.
-    fn poll_timeout(&self) -> Instant {
-        let ping_at = self.heard_at + PING_EVERY;
-        match (self.pinged_at, self.asked_at) {
-            (Some(pinged_at), _) => pinged_at + PONG_TIMEOUT,
-            (None, Some(asked_at)) => ping_at.min(asked_at + PROBE_AFTER),
-            (None, None) => ping_at,
-        }
-    }
-
-    /// Time has passed.
-    fn handle_timeout(&mut self, now: Instant) -> KeepaliveAction {
-        if now < self.poll_timeout() {
-            return KeepaliveAction::Wait;
-        }
-        if self.pinged_at.is_some() {
-            return KeepaliveAction::Dead;
-        }
-        self.pinged_at = Some(now);
-        KeepaliveAction::Ping
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,11 +414,6 @@ mod tests {
             assert_eq!(WebSocketTransport::new(given).url, used);
         }
     }
-}
-
-#[cfg(test)]
-mod frame_tests {
-    use super::*;
 
     #[test]
     fn frames_are_read_and_unknown_ones_ignored() {
@@ -516,34 +441,5 @@ mod frame_tests {
         assert_eq!(message_frame(3, br#"{"b":1, "a":2}"#), br#"{"type":"message","id":"3","message":{"b":1, "a":2}}"#);
         let id = DeliveryId::new(schemas::Lane(0), [1; 16]);
         assert_eq!(ack_frame(&[id]), format!(r#"{{"type":"ack","delivery_ids":["{id}"]}}"#).into_bytes());
-    }
-}
-
-#[cfg(test)]
-mod keepalive_tests {
-    use super::*;
-
-    #[test]
-    fn an_idle_connection_is_pinged_and_dies_of_silence() {
-        let start = Instant::now();
-        let mut keepalive = Keepalive::new(start);
-        assert_eq!(keepalive.poll_timeout(), start + PING_EVERY);
-        assert_eq!(keepalive.handle_timeout(start + PING_EVERY - Duration::from_millis(1)), KeepaliveAction::Wait);
-        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Ping);
-        assert_eq!(keepalive.handle_timeout(start + PING_EVERY), KeepaliveAction::Wait);
-        assert_eq!(keepalive.handle_timeout(start + PING_EVERY + PONG_TIMEOUT), KeepaliveAction::Dead);
-    }
-
-    #[test]
-    fn an_unanswered_message_is_followed_by_a_ping_soon() {
-        let start = Instant::now();
-        let mut keepalive = Keepalive::new(start);
-        let asked = start + Duration::from_secs(2);
-        keepalive.handle_asked(asked);
-        keepalive.handle_asked(asked + Duration::from_millis(900));
-        assert_eq!(keepalive.poll_timeout(), asked + PROBE_AFTER, "the first counts");
-        assert_eq!(keepalive.handle_timeout(asked + PROBE_AFTER), KeepaliveAction::Ping);
-        keepalive.handle_sign(asked + Duration::from_secs(2));
-        assert_eq!(keepalive.poll_timeout(), asked + Duration::from_secs(2) + PING_EVERY, "any sign of life will do");
     }
 }
