@@ -54,9 +54,11 @@ def within(seconds, holds, what):
     return time.monotonic() - began
 
 
-def run_tests(crate, target, *names):
-    """Runs tests by name; what they print. Each name must be that of a test."""
-    command = ["cargo", "test", "-q", "-p", crate, *target, "--", "--nocapture", *names]
+def run_tests(target, *names):
+    """Runs tests by name; what they print. Each name must be that of a test.
+
+    Of the whole workspace, as scripts/test builds it: for one crate alone its dependencies would be built again, with other features."""
+    command = ["cargo", "test", "-q", "--workspace", "--locked", *target, "--", "--nocapture", *names]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if ran.returncode != 0:
         raise Failed((ran.stdout + ran.stderr).strip()[-1500:])

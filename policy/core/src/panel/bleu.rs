@@ -45,7 +45,7 @@ impl Tokens {
         let separated = separated(text);
         let tokens = tokens_of(&separated)?;
         let (numbers, words) = numbered(&tokens);
-        let counts = std::array::from_fn(|order| counts(&numbers, order + 1));
+        let counts = counts(&numbers);
         let mut vocabulary = vec![(0, 0); words];
         let mut start = 0;
         for (token, number) in tokens.iter().zip(&numbers) {
@@ -152,11 +152,12 @@ fn exponential(numerator: u128, denominator: u128) -> u128 {
 
 /// Of each token its place among the different ones, ascending; and how many those are.
 fn numbered(tokens: &[&str]) -> (Vec<u64>, usize) {
-    let mut sorted: Vec<(&str, usize)> = tokens.iter().copied().zip(0..).collect();
+    let mut sorted: Vec<(u64, &str, usize)> =
+        tokens.iter().zip(0..).map(|(token, place)| (beginning(token), *token, place)).collect();
     sorted.sort_unstable();
     let (mut numbers, mut words) = (vec![0; tokens.len()], 0);
-    for alike in sorted.chunk_by(|one, other| one.0 == other.0) {
-        for (_, place) in alike {
+    for alike in sorted.chunk_by(|one, other| one.1 == other.1) {
+        for (_, _, place) in alike {
             if let Some(number) = numbers.get_mut(*place) {
                 *number = words as u64;
             }
@@ -166,12 +167,33 @@ fn numbered(tokens: &[&str]) -> (Vec<u64>, usize) {
     (numbers, words)
 }
 
-fn counts(numbers: &[u64], order: usize) -> Vec<(u64, u32)> {
-    let packed = |gram: &[u64]| gram.iter().fold(0, |packed, number| packed << TOKEN_BITS | number);
-    let mut grams: Vec<u64> = numbers.windows(order).map(packed).collect();
+/// The first bytes of a token: where they differ, tokens are in their order.
+fn beginning(token: &str) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(token.bytes()).for_each(|(byte, of_token)| *byte = of_token);
+    u64::from_be_bytes(bytes)
+}
+
+/// By order: the n-grams ascending, and how often each stands. The longest are sorted, those that the text is too short for
+/// among them; the others are their beginnings, in the same order.
+fn counts(numbers: &[u64]) -> [Vec<(u64, u32)>; ORDERS] {
+    // Counted from 1, so that 0 is behind the end.
+    let number = |place: usize| numbers.get(place).map_or(0, |number| number + 1);
+    let longest = |first: usize| (0..ORDERS).fold(0, |packed, place| packed << TOKEN_BITS | number(first + place));
+    let mut grams: Vec<u64> = (0..numbers.len()).map(longest).collect();
     grams.sort_unstable();
-    let count = |alike: &[u64]| alike.first().map(|gram| (*gram, alike.len() as u32));
-    grams.chunk_by(u64::eq).filter_map(count).collect()
+    std::array::from_fn(|order| {
+        let from_one = (0..=order).fold(0, |packed, _| packed << TOKEN_BITS | 1);
+        let mut counts: Vec<(u64, u32)> = Vec::new();
+        for gram in grams.iter().map(|gram| gram >> ((ORDERS - 1 - order) * TOKEN_BITS)) {
+            match counts.last_mut() {
+                _ if gram & TOKEN_MASK == 0 => {}
+                Some((last, count)) if *last == gram - from_one => *count += 1,
+                _ => counts.push((gram - from_one, 1)),
+            }
+        }
+        counts
+    })
 }
 
 /// The n-gram in the other's numbers; nothing when the other lacks one of its tokens.
@@ -313,6 +335,20 @@ mod tests {
         ];
         for (text, tokens) in cases {
             assert_eq!(Tokens::try_new(text).unwrap().text(), tokens, "{text}");
+        }
+    }
+
+    #[test]
+    fn n_grams_are_counted_by_order_and_no_longer_than_the_text() {
+        let packed = |gram: &[u64]| gram.iter().fold(0, |packed, number| packed << TOKEN_BITS | number);
+        for numbers in [vec![], vec![0], vec![1, 0], vec![0, 1, 0, 1], vec![2, 2, 2, 2, 2, 0, 1, 2, 2]] {
+            for (order, counts) in counts(&numbers).iter().enumerate() {
+                let mut expected = std::collections::BTreeMap::new();
+                for gram in numbers.windows(order + 1) {
+                    *expected.entry(packed(gram)).or_insert(0) += 1;
+                }
+                assert_eq!(*counts, expected.into_iter().collect::<Vec<_>>(), "{numbers:?} by {}", order + 1);
+            }
         }
     }
 
