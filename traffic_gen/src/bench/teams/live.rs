@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use agents::routine::RoutineFault;
 use agents::team::{
-    AdvisedSpeaker, Advisor, FunctionWorker, PassingSpeaker, Scenario, ScenarioPlanner, TeamAgent, TeamHands, TeamMove,
-    TeamPlanner, TeamRequest, TeamView, WillingPlanner, WorkRequest, WorkRunner, Worker,
+    AdvisedSpeaker, Advisor, PassingSpeaker, Scenario, ScenarioPlanner, TeamAgent, TeamHands, TeamMove, TeamPlanner,
+    TeamRequest, TeamView, WillingPlanner, WorkRequest, WorkRunner, Worker,
 };
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -98,8 +98,8 @@ pub async fn to_next_speaker(
 ) -> Result<Latency, BenchError> {
     let names = (0..AGENTS_WAITED).map(agent).collect();
     let (due, turns) = mpsc::channel(1);
-    let worker = WorkRunner::new(FunctionWorker::new(|_| Err("no task is assigned".to_owned())));
-    let hands = TeamHands { worker, finder: None, advisor: Some(Arc::new(SayWhenDue(Arc::new(Mutex::new(turns))))) };
+    let advisor = Some(Arc::new(SayWhenDue(Arc::new(Mutex::new(turns)))) as Arc<dyn Advisor>);
+    let hands = TeamHands { advisor, ..TeamHands::new(WorkRunner::new(WorksAtOnce)) };
     let rig = TeamRig::start(bus, names, None, (|_: &AgentId| WillingPlanner::default(), hands)).await?;
     for number in 0..open {
         let seat = |seat: u32| agent((number as u32 + seat) % AGENTS_WAITED);
