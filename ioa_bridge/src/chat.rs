@@ -11,6 +11,7 @@
 //! | a task ends | the owner's frame of type 7, or one in its name |
 //! | a pause | type 9 |
 //! | a turn has lapsed, and a client holds the floor | type 4 to that client alone |
+//! | a client's act was refused, or its text is cut | the same |
 //! | the end | type 11 |
 
 mod accepting;
@@ -30,7 +31,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 pub use self::accepting::AcceptedFrame;
 use crate::names::{EXCHANGE_NAME, NameBook};
-use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameKind, OneOrMany, STATE_DISCUSSION};
+use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FrameKind, OneOrMany, STATE_DISCUSSION, cut};
 
 /// Steps that wait for one before them: as many as a team has messages in flight, with room.
 const STEPS_WAITING_MAX: usize = 256;
@@ -43,6 +44,12 @@ const RECORD_BYTES_MAX: usize = 512 * 1024;
 const ID_DIGITS: usize = 32;
 const YOUR_TURN: &str = "Nobody has spoken in time. It is your turn.";
 const CONCLUDE_NOW: &str = "The discussion is over. Conclude it now.";
+const SPEAK_AGAIN: &str = "It is your turn again.";
+/// Begins what an agent says, in place of passing, to keep the floor for its client whose act was refused. The turn follows, so
+/// that it repeats nothing. Clients are not told.
+pub const REFUSED: &str = "refused, turn ";
+/// Why an act is refused of a team that only concludes: the agent asks its client again.
+const MUST_CONCLUDE: &str = "must_conclude";
 
 /// Who is sent a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,10 +124,10 @@ struct ChatTask {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Chat {
     comm_id: String,
-    team: NegotiationId,
+    team: String,
     team_name: Option<String>,
     rules: TeamRules,
     names: Arc<NameBook>,
@@ -132,10 +139,11 @@ pub struct Chat {
     next_step: u32,
     waiting: BTreeMap<u32, StepNews>,
     floor: Option<AgentId>,
+    is_concluding: bool,
     /// What clients have sent, until it is told.
     frames: BTreeMap<AgentId, (FrameKind, ChatFrame)>,
-    /// Who has announced a conclusion in this turn.
-    concluding: Option<AgentId>,
+    /// Whether whoever holds the floor has announced a conclusion.
+    has_announced: bool,
     tasks: BTreeMap<u32, ChatTask>,
     said: BTreeMap<u32, String>,
     /// The latest frames as they are written: their size is known, and that of what is read from them is not.
@@ -156,22 +164,13 @@ impl Chat {
         Self {
             template: ChatFrame { goal, comm_id: comm_id.clone(), state: STATE_DISCUSSION, ..ChatFrame::default() },
             comm_id,
-            team,
-            team_name: None,
+            team: team.as_str().to_owned(),
             rules,
             names,
             infos,
             members: vec![lead],
-            muted: BTreeSet::new(),
             next_step: 1,
-            waiting: BTreeMap::new(),
-            floor: None,
-            frames: BTreeMap::new(),
-            concluding: None,
-            tasks: BTreeMap::new(),
-            said: BTreeMap::new(),
-            record: VecDeque::new(),
-            record_bytes: 0,
+            ..Self::default()
         }
     }
 
@@ -231,16 +230,9 @@ impl Chat {
             (Some(_), None, None) if floor.state == TeamState::Paused => Deed::Paused(floor.waits.clone()),
             (Some(_), None, None) | (None, _, _) => Deed::Nothing,
         };
-        let news = StepNews {
-            by: floor.by.clone(),
-            deed,
-            speaker: floor.speaker.clone(),
-            is_concluding: floor.state == TeamState::Concluding,
-            tasks: floor.tasks.clone(),
-            members: floor.members.clone(),
-            muted: floor.muted.clone(),
-        };
-        self.handle_step(floor.step, news)
+        let Floor { by, speaker, tasks, members, muted, .. } = floor.clone();
+        let is_concluding = floor.state == TeamState::Concluding;
+        self.handle_step(floor.step, StepNews { by, deed, speaker, is_concluding, tasks, members, muted })
     }
 
     /// Takes the receipt of an act of one of the owner's agents: no other notice tells it that step.
@@ -276,6 +268,17 @@ impl Chat {
         self.handle_step(step, news)
     }
 
+    /// Takes that an act of one of the owner's agents was refused. The client whose frame it was is told why, and has the floor
+    /// again once that is told, or at once where only a conclusion is taken.
+    pub fn handle_refused(&mut self, agent: &AgentId, why: &str) -> Vec<ToldFrame> {
+        if self.frames.remove(agent).is_none() {
+            return Vec::new();
+        }
+        self.is_concluding |= why.starts_with(MUST_CONCLUDE);
+        self.floor = self.floor.take().filter(|_| self.is_concluding);
+        vec![self.notice(agent, &format!("Your message was refused: {why}"), self.is_concluding)]
+    }
+
     /// Takes the end of the team, or that it must have ended and nothing was heard of it. What waits for steps that never came is
     /// told first.
     pub fn handle_closed(&mut self, closing: Option<&Closing>) -> Vec<ToldFrame> {
@@ -284,10 +287,7 @@ impl Chat {
             told.extend(self.tell(news));
         }
         let frame = match closing.and_then(|closing| closing.conclusion.as_ref()) {
-            Some(conclusion) => {
-                let frame = self.sent(&conclusion.by, &[FrameKind::Conclusion], &conclusion.text);
-                frame.unwrap_or_else(|| self.frame(FrameKind::Conclusion, &conclusion.by, &conclusion.text))
-            }
+            Some(conclusion) => self.sent(&conclusion.by, FrameKind::Conclusion, &conclusion.text),
             None => {
                 let outcome = closing.map_or("nothing was heard of the end", |closing| closing.outcome.as_str());
                 let detail = closing.and_then(|closing| closing.detail.as_deref());
@@ -322,7 +322,7 @@ impl Chat {
     /// What was sent as result of a task that has now begun, if it came before.
     #[must_use]
     pub fn early_result(&self, number: u32) -> Option<String> {
-        self.tasks.get(&number)?.result.as_ref().map(result_text)
+        self.tasks.get(&number)?.result.as_ref().map(|frame| cut(result_text(frame), TEXT_LEN_MAX))
     }
 
     fn handle_step(&mut self, step: u32, news: StepNews) -> Vec<ToldFrame> {
@@ -347,15 +347,14 @@ impl Chat {
         if !muted.is_empty() {
             self.muted = muted.into_iter().collect();
         }
+        let is_own = by.as_ref().is_some_and(|by| self.names.is_own(by));
+        let is_again = is_own && matches!(&deed, Deed::Said(text) if text.starts_with(REFUSED));
+        let deed = if is_again { Deed::Nothing } else { deed };
         let mut told = Vec::new();
-        let next = || {
-            speaker.as_ref().map(|agent| vec![self.names.name(agent)]).map_or_else(OneOrMany::default, OneOrMany::Many)
-        };
-        let next = next();
+        let next = speaker.as_ref().map(|agent| OneOrMany::Many(vec![self.names.name(agent)])).unwrap_or_default();
         match (deed, &by) {
             (Deed::Said(text), Some(by)) => {
-                let frame = self.sent(by, &[FrameKind::Discussion], &text);
-                let frame = frame.unwrap_or_else(|| self.frame(FrameKind::Discussion, by, &text));
+                let frame = self.sent(by, FrameKind::Discussion, &text);
                 self.note_said(text);
                 told.push(self.tell_all(ChatFrame { next_speaker: next, ..frame }));
             }
@@ -373,8 +372,10 @@ impl Chat {
             }
             (Deed::Nothing | Deed::Said(_) | Deed::Assigned(_) | Deed::Paused(_) | Deed::Proposed(_), _) => {
                 let is_timer = tasks.is_empty() && self.next_step > 1;
-                let own = speaker.clone().filter(|speaker| is_timer && self.names.is_own(speaker));
-                told.extend(own.map(|agent| self.nudge(agent, is_concluding)));
+                let own = speaker.as_ref().filter(|speaker| is_timer && self.names.is_own(speaker));
+                let otherwise = if is_again { SPEAK_AGAIN } else { YOUR_TURN };
+                let content = if is_concluding { CONCLUDE_NOW } else { otherwise };
+                told.extend(own.map(|agent| self.notice(agent, content, true)));
             }
         }
         for task in &tasks {
@@ -382,8 +383,7 @@ impl Chat {
         }
         // What the next holder of the floor has sent before it was told stays.
         self.frames.retain(|agent, _| by.as_ref() != Some(agent) && speaker.as_ref() == Some(agent));
-        self.concluding = None;
-        self.floor = speaker;
+        (self.floor, self.is_concluding, self.has_announced) = (speaker, is_concluding, false);
         told
     }
 
@@ -440,19 +440,19 @@ impl Chat {
         Some(self.tell_all(frame))
     }
 
-    /// Tells a client that it holds the floor, where no frame of another says so.
-    fn nudge(&self, agent: AgentId, is_concluding: bool) -> ToldFrame {
-        let content = if is_concluding { CONCLUDE_NOW } else { YOUR_TURN };
-        let next_speaker = OneOrMany::Many(vec![self.names.name(&agent)]);
-        let frame = ChatFrame { content: content.to_owned(), next_speaker, ..self.of_exchange(FrameKind::Discussion) };
-        ToldFrame { audience: Audience::Only(agent), frame }
+    /// Tells a client alone what no frame of another says; `is_next`: it holds the floor.
+    fn notice(&self, agent: &AgentId, content: &str, is_next: bool) -> ToldFrame {
+        let next = is_next.then(|| self.names.name(agent)).into_iter().collect();
+        let (content, next_speaker) = (content.to_owned(), OneOrMany::Many(next));
+        let frame = ChatFrame { content, next_speaker, ..self.of_exchange(FrameKind::Discussion) };
+        ToldFrame { audience: Audience::Only(agent.clone()), frame }
     }
 
-    /// What a client has sent, where it is what came of it.
-    fn sent(&mut self, by: &AgentId, kinds: &[FrameKind], text: &str) -> Option<ChatFrame> {
-        let (kind, frame) = self.frames.remove(by)?;
-        let is_it = kinds.contains(&kind) && cut(&frame.content, TEXT_LEN_MAX) == text;
-        is_it.then(|| ChatFrame { content: text.to_owned(), ..frame })
+    /// What a client has sent, where it is what came of it, and else the same in its name.
+    fn sent(&mut self, by: &AgentId, kind: FrameKind, text: &str) -> ChatFrame {
+        let is_it = |(sent, frame): &(_, ChatFrame)| *sent == kind && cut(&frame.content, TEXT_LEN_MAX) == text;
+        let sent = self.frames.remove(by).filter(is_it);
+        sent.map_or_else(|| self.frame(kind, by, text), |(_, frame)| ChatFrame { content: text.to_owned(), ..frame })
     }
 
     fn frame(&self, kind: FrameKind, by: &AgentId, text: &str) -> ChatFrame {
@@ -475,7 +475,7 @@ impl Chat {
 
     fn about_task(&mut self, kind: FrameKind, number: u32, by: &AgentId, text: &str) -> ChatFrame {
         let task = self.tasks.entry(number).or_default();
-        let made = || digits(&[self.team.as_str(), &number.to_string()]);
+        let made = || digits(&[&self.team, &number.to_string()]);
         let task_id = task.task_id.get_or_insert_with(made).clone();
         let (task_abstract, task_desc) = (task.title.clone(), task.text.clone());
         ChatFrame { task_id, task_abstract, task_desc, ..self.frame(kind, by, text) }
@@ -524,13 +524,8 @@ fn digits(texts: &[&str]) -> String {
     Digest::of_parts(&parts).to_string().chars().take(ID_DIGITS).collect()
 }
 
-fn cut(text: &str, len_max: usize) -> String {
-    text.chars().take(len_max).collect()
-}
-
-fn result_text(frame: &ChatFrame) -> String {
-    let text = if frame.task_conclusion.is_empty() { &frame.content } else { &frame.task_conclusion };
-    cut(text, TEXT_LEN_MAX)
+fn result_text(frame: &ChatFrame) -> &str {
+    if frame.task_conclusion.is_empty() { &frame.content } else { &frame.task_conclusion }
 }
 
 fn opened(task: u32, assigned: &AssignedTask) -> TeamTask {

@@ -5,14 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::JsonRejection;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{DefaultBodyLimit, Path, Request, State};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{any, post};
 use axum::{Json, Router};
 use schemas::{AgentId, Code, Refusal};
@@ -44,6 +45,7 @@ pub fn router(bridge: Arc<Bridge>, stop: CancellationToken) -> Router {
         .route("/health_check", post(async || Json("ok")))
         .route("/ws/{name}", any(connect))
         .fallback(async || Refused(Refusal::new(Code::NotFound, "the published server has no such route")))
+        .method_not_allowed_fallback(async || Refused(Refusal::new(Code::MethodNotAllowed, "this route takes POST")))
         .layer(DefaultBodyLimit::max(FRAME_BYTES_MAX))
         .layer(from_fn(refuse_pages))
         .with_state(BridgeSite { bridge, stop })
@@ -84,7 +86,7 @@ fn address_of(authority: &str) -> Option<IpAddr> {
     host.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// A refusal as an answer.
+/// A refusal as an answer: a problem document like those of a gateway (docs/spec/messages.md#ms-41).
 struct Refused(Refusal);
 
 impl From<Refusal> for Refused {
@@ -107,8 +109,13 @@ impl From<JsonRejection> for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, Json(self.0)).into_response()
+        let (code, mut problem) = (self.0.code, json!(self.0));
+        problem["type"] = json!(format!("urn:llmx:problem:{code}"));
+        problem["title"] = json!(code.as_str().replace('_', " "));
+        problem["status"] = json!(code.http_status());
+        let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let retry = self.0.retry_after_ms.map(|ms| (RETRY_AFTER, ms.div_ceil(1000).max(1)));
+        (status, AppendHeaders(retry), [(CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
     }
 }
 
@@ -153,11 +160,11 @@ async fn list(State(site): State<BridgeSite>) -> Json<Vec<ClientInfo>> {
 
 async fn connect(
     State(site): State<BridgeSite>,
-    Path(name): Path<String>,
-    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+    name: Result<Path<String>, PathRejection>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     let upgrade = upgrade.map_err(|_| Refusal::new(Code::BadFormat, "not a WebSocket handshake"))?;
-    let agent = site.bridge.own(&name, "/ws")?;
+    let agent = site.bridge.own(&name.map(|Path(name)| name).unwrap_or_default(), "/ws")?;
     let upgrade = upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| serve(site, agent, socket)))
 }

@@ -1,36 +1,41 @@
 //! Everything that is open: chats, sockets, turns and tasks that wait for a client. Shared by the agents' loops, which tell it what
 //! they hear, and by the sockets. Each call takes one lock for a short time; nothing in here waits.
 
+mod client;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agents::ActRefusal;
 use agents::observer::{Observed, Observer};
-use agents::routine::RoutineFault;
-use agents::strategy::SendOutcome;
-use agents::team::{
-    Advisor, MemberPlan, TaskPlan, TeamMove, TeamPlanner, TeamView, WillingPlanner, WorkRequest, Worker,
-};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use agents::strategy::{SendOutcome, Sent};
+use agents::team::TeamMove;
 use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::ids::FamilyPlace;
-use schemas::payload::Terms;
 use schemas::policy::TIMER_MS_MAX;
-use schemas::team::{Brief, TeamCall, TeamRules};
-use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Refusal, Timestamp};
+use schemas::team::TeamRules;
+use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Refusal};
 use serde::Deserialize;
 use strum::VariantArray as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+pub use self::client::HubClient;
 use crate::chat::{AcceptedFrame, Audience, Chat, SentAct, ToldFrame};
 use crate::names::NameBook;
 use crate::wire::{ChatFrame, ChatRecord, ClientInfo, FormedTeam, FrameFault};
 
 /// Chats that are open at a time; a call to a further team is declined, and a wish for one refused.
 pub const CHATS_OPEN_MAX: usize = 256;
+/// Chats of teams that one agent has called: who opens as many as it can leaves room for others.
+pub const CHATS_OF_LEAD_MAX: usize = 64;
+/// Chats of teams that others than registered clients have called, all together: clients that register find room.
+pub const CHATS_OF_STRANGERS_MAX: usize = 128;
+/// How long a client may be without a socket that had one, and still be called to teams. The published client opens another after
+/// seconds, without registering again.
+pub const ABSENCE_MAX: Duration = Duration::from_secs(60);
 /// Chats that have ended whose record is kept.
 pub const RECORDS_MAX: usize = 256;
 /// Frames that wait for one socket. A client that reads none of so many has its socket closed.
@@ -40,6 +45,9 @@ const ACTS_MAX: usize = 4096;
 /// How long a chat stays open after the hard end of its team: time for its call to reach the exchange, and for its end to come
 /// from there.
 const LATENESS_MAX: Duration = Duration::from_secs(60);
+
+/// What may become of an act of a client of which no NOT_UNDERSTOOD says why.
+const UNEXPLAINED: [Disposition; 2] = [Disposition::StaleRound, Disposition::RateLimited];
 
 /// See the module.
 pub struct Hub {
@@ -52,6 +60,8 @@ struct HubState {
     infos: BTreeMap<AgentId, ClientInfo>,
     sockets: BTreeMap<AgentId, (u64, mpsc::Sender<String>)>,
     last_socket: u64,
+    /// Since when clients are without a socket that had one.
+    absent: BTreeMap<AgentId, Instant>,
     open: BTreeMap<NegotiationId, OpenChat>,
     teams_by_comm_id: BTreeMap<String, NegotiationId>,
     records: VecDeque<ChatRecord>,
@@ -133,6 +143,7 @@ impl Hub {
         let mut state = self.state();
         state.last_socket += 1;
         let number = state.last_socket;
+        state.absent.remove(agent);
         state.sockets.insert(agent.clone(), (number, sender));
         (number, frames)
     }
@@ -140,8 +151,10 @@ impl Hub {
     /// A socket has ended.
     pub fn disconnect(&self, agent: &AgentId, number: u64) {
         let mut state = self.state();
-        if state.sockets.get(agent).is_some_and(|(open, _)| *open == number) {
+        // One that was read too slowly is no more among them.
+        if state.sockets.get(agent).is_none_or(|(open, _)| *open == number) {
             state.sockets.remove(agent);
+            state.absent.insert(agent.clone(), Instant::now());
         }
     }
 
@@ -157,8 +170,8 @@ impl Hub {
     ) -> Result<oneshot::Receiver<Result<FormedTeam, Refusal>>, Refusal> {
         let mut state = self.state();
         state.sweep(at);
-        if state.open.len() >= CHATS_OPEN_MAX {
-            return Err(Refusal::new(Code::Overloaded, format!("{CHATS_OPEN_MAX} teams are open")));
+        if let Some(why) = state.fullness(team.initiator()) {
+            return Err(Refusal::new(Code::Overloaded, why));
         }
         let ends_at = latest_end(at, rules.ends_within_ms);
         let rules = (team.clone(), lead.clone(), rules);
@@ -177,6 +190,7 @@ impl Hub {
         let taken = ChatFrame::read(text).and_then(|(kind, frame)| {
             let team = state.teams_by_comm_id.get(&frame.comm_id).cloned().ok_or(FrameFault::Chat)?;
             let open = state.open.get_mut(&team).ok_or(FrameFault::Chat)?;
+            let notice = open.chat.notice_of_cut(agent, kind, &frame);
             match open.chat.accept(agent, kind, frame)? {
                 AcceptedFrame::Move(next) => open.handle_move(agent, next),
                 AcceptedFrame::Result { task, text } => {
@@ -185,6 +199,7 @@ impl Hub {
                 }
                 AcceptedFrame::Relayed(told) => state.send(&team, told),
             }
+            state.send(&team, notice);
             Ok(())
         });
         if let Err(fault) = taken {
@@ -201,9 +216,12 @@ impl Hub {
             Notification::Cfp(call) => {
                 let Some(called) = &call.team else { return };
                 let ends_at = latest_end(at, call.ends_by.0.since_us(delivery.envelope.ts.0) / 1000);
+                if state.why_declined(agent, team, at).is_some() {
+                    return;
+                }
                 if let Some(open) = state.open.get_mut(team) {
                     open.parts.entry(agent.clone()).or_default();
-                } else if state.open.len() < CHATS_OPEN_MAX {
+                } else {
                     let rules = (team.clone(), called.lead.clone(), called.rules.clone());
                     let chat = Chat::new(rules, call.task.clone(), Arc::clone(&self.names), state.infos.clone());
                     state.insert(team.clone(), OpenChat::new(agent.clone(), chat, ends_at));
@@ -222,6 +240,9 @@ impl Hub {
                 if said != Disposition::Ok && is_lead && act.is_none() {
                     state.fail_forming(team, Refusal::new(Code::NotAllowed, format!("the call is {}", said.as_str())));
                 }
+                if act.is_some() && UNEXPLAINED.contains(&said) {
+                    return state.refuse(agent, team, said.as_str());
+                }
                 state.with_chat(team, |chat| chat.handle_own(agent, act.as_ref(), receipt))
             }
             Notification::Closed(closing) => {
@@ -234,8 +255,8 @@ impl Hub {
             }
             // It joined and got no seat: it hears nothing more.
             Notification::Reject(_) => return state.leave(agent, team),
-            Notification::NotUnderstood(_)
-            | Notification::Accept(_)
+            Notification::NotUnderstood(why) => return state.refuse(agent, team, &ActRefusal::from(why).to_string()),
+            Notification::Accept(_)
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
@@ -262,6 +283,23 @@ impl Hub {
         }
     }
 
+    fn handle_settled(&self, agent: &AgentId, sent: &Sent) {
+        let (mut state, team) = (self.state(), &sent.negotiation);
+        match (&sent.outcome, sent.act) {
+            (SendOutcome::Refused(_), Act::Join) => state.leave(agent, team),
+            (SendOutcome::Refused(refusal), Act::Cfp) => state.fail_forming(team, refusal.clone()),
+            (SendOutcome::Unanswered, Act::Cfp) => {
+                state.fail_forming(team, Refusal::new(Code::Unavailable, "the exchange does not answer"));
+            }
+            // Of what there was no room for the agent itself makes another.
+            (SendOutcome::Refused(refusal), _) if refusal.code != Code::Overloaded => {
+                let why = format!("{}: {}", ActRefusal::from(refusal), refusal.detail);
+                state.refuse(agent, team, &why);
+            }
+            (SendOutcome::Accepted { .. } | SendOutcome::Refused(_) | SendOutcome::Unanswered, _) => {}
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,6 +309,35 @@ impl HubState {
     fn insert(&mut self, team: NegotiationId, open: OpenChat) {
         self.teams_by_comm_id.insert(open.chat.comm_id().to_owned(), team.clone());
         self.open.insert(team, open);
+    }
+
+    /// Which limit leaves no room for a further chat of a team that `lead` calls.
+    fn fullness(&self, lead: &str) -> Option<String> {
+        let is_stranger = |lead: &str| !self.infos.contains_key(lead);
+        let count = |is_of: &dyn Fn(&str) -> bool| self.open.keys().filter(|team| is_of(team.initiator())).count();
+        let limits = [
+            (self.open.len(), CHATS_OPEN_MAX, "in all"),
+            (count(&|other| other == lead), CHATS_OF_LEAD_MAX, "of one lead"),
+            (count(&|other| is_stranger(lead) && is_stranger(other)), CHATS_OF_STRANGERS_MAX, "of unregistered leads"),
+        ];
+        let reached = limits.into_iter().find(|(open, max, _)| open >= max);
+        reached.map(|(_, max, whose)| format!("{max} teams {whose} are open: no further one may be"))
+    }
+
+    /// Why an agent does not go into a team that it is called to.
+    fn why_declined(&self, agent: &AgentId, team: &NegotiationId, now: Instant) -> Option<String> {
+        let is_absent = |since: &Instant| now.saturating_duration_since(*since) > ABSENCE_MAX;
+        if self.absent.get(agent).is_some_and(is_absent) {
+            return Some(format!("its client is gone for more than {} s", ABSENCE_MAX.as_secs()));
+        }
+        if self.open.contains_key(team) { None } else { self.fullness(team.initiator()) }
+    }
+
+    /// An act of an agent has changed nothing: its client is told why.
+    fn refuse(&mut self, agent: &AgentId, team: &NegotiationId, why: &str) {
+        self.acts.remove(&(agent.clone(), team.clone()));
+        let told = self.with_chat(team, |chat| chat.handle_refused(agent, why));
+        self.send(team, told);
     }
 
     /// An agent hears nothing more of a team. Its chat ends where no other of the owner's agents does.
@@ -379,89 +446,14 @@ impl Observer for Hub {
             Observed::Transmitted { negotiation, msg_id, act, attempt: 1, document } => {
                 self.handle_transmitted(agent, negotiation, (msg_id, act), document);
             }
-            Observed::Settled { sent, .. }
-                if sent.act == Act::Join && matches!(sent.outcome, SendOutcome::Refused(_)) =>
-            {
-                self.state().leave(agent, &sent.negotiation);
-            }
-            Observed::Settled { sent, .. } if sent.act == Act::Cfp => {
-                let refusal = match &sent.outcome {
-                    SendOutcome::Accepted { .. } => return,
-                    SendOutcome::Refused(refusal) => refusal.clone(),
-                    SendOutcome::Unanswered => Refusal::new(Code::Unavailable, "the exchange does not answer"),
-                };
-                self.state().fail_forming(&sent.negotiation, refusal);
-            }
+            Observed::Settled { sent, .. } => self.handle_settled(agent, sent),
             Observed::Connected
             | Observed::Disconnected
             | Observed::Delivered { .. }
             | Observed::Transmitted { .. }
-            | Observed::Settled { .. }
             | Observed::Deferred { .. }
             | Observed::Decided { .. } => {}
         }
-    }
-}
-
-/// The hub as what decides for the owner's agents: they join every team that has a chat, and take every task.
-pub struct ClientPlanner(pub Arc<Hub>);
-
-impl TeamPlanner for ClientPlanner {
-    /// The call was delivered before: its chat is open, or there was no room for it.
-    fn join(&mut self, team: &NegotiationId, goal: &str, call: &TeamCall) -> Result<MemberPlan, String> {
-        if !self.0.state().open.contains_key(team) {
-            return Err(format!("{CHATS_OPEN_MAX} chats are open"));
-        }
-        WillingPlanner::default().join(team, goal, call)
-    }
-
-    fn offer(&mut self, brief: &Brief) -> Result<Terms, String> {
-        WillingPlanner::default().offer(brief)
-    }
-
-    fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String> {
-        WillingPlanner::default().take(brief)
-    }
-}
-
-/// The hub as what advises the owner's agents: they do what their clients say.
-#[derive(Clone)]
-pub struct ClientAdvisor(pub Arc<Hub>);
-
-impl Advisor for ClientAdvisor {
-    fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
-        let mut state = self.0.state();
-        let Some(open) = state.open.get_mut(&view.team) else { return std::future::ready(None).boxed() };
-        // A turn before this one is over: whoever waits for it hears nothing.
-        if let Some(WaitingTurn::Spoken(next)) = open.turns.remove(&view.me) {
-            return std::future::ready(Some(next)).boxed();
-        }
-        let (sender, turn) = oneshot::channel();
-        open.turns.insert(view.me, WaitingTurn::Asked(sender));
-        async move { turn.await.ok() }.boxed()
-    }
-}
-
-/// The hub as what works for the owner's agents: a task is done when its client says so.
-#[derive(Clone)]
-pub struct ClientWorker(pub Arc<Hub>);
-
-impl Worker for ClientWorker {
-    fn run(&self, request: WorkRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
-        let WorkRequest { agent, task, title, text } = request;
-        let unknown = || std::future::ready(Err(RoutineFault::Unavailable("the chat is over".to_owned()))).boxed();
-        let (Some(team), FamilyPlace::Task(number)) = (task.parent(), task.place()) else { return unknown() };
-        let mut state = self.0.state();
-        let told = state.with_chat(&team, |chat| chat.handle_work(&agent, number, (&title, &text)));
-        state.send(&team, told);
-        let Some(open) = state.open.get_mut(&team) else { return unknown() };
-        if let Some(result) = open.chat.early_result(number) {
-            return std::future::ready(Ok(result)).boxed();
-        }
-        let (sender, done) = oneshot::channel();
-        open.works.insert(number, sender);
-        let over = |_| RoutineFault::Unavailable("the chat is over".to_owned());
-        async move { done.await.map_err(over) }.boxed()
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agents::team::{AdvisedSpeaker, PassingSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
+use agents::team::{AdvisedSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
 use agents::{AgentHandle, AgentOptions, Transport};
 use futures_util::future::BoxFuture;
 use schemas::control::{AgentKind, Consent, ConsentEffect, Registration};
@@ -39,8 +39,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hub::{ClientAdvisor, ClientPlanner, ClientWorker, Hub};
-use crate::wire::{ClientInfo, ClientKind, DESCRIPTION_LEN_MAX, FormedTeam, NAME_LEN_MAX, TeamUp};
+use crate::hub::{Hub, HubClient};
+use crate::wire::{ClientInfo, DESCRIPTION_LEN_MAX, FormedTeam, NAME_LEN_MAX, TeamUp, cut};
 
 pub use names::{NameBook, NameBookError, NamedAgent};
 
@@ -176,15 +176,11 @@ impl Bridge {
     /// # Errors
     /// A [`Refusal`]: of the bridge, or of the gateway.
     pub async fn register(&self, info: ClientInfo) -> Result<(), Refusal> {
-        bounded(&info.name, NAME_LEN_MAX, "/name")?;
-        bounded(&info.desc, DESCRIPTION_LEN_MAX, "/desc")?;
+        bounded(info.name.chars().count(), NAME_LEN_MAX, ("characters", "/name"))?;
+        bounded(info.desc.chars().count(), DESCRIPTION_LEN_MAX, ("characters", "/desc"))?;
         let agent = self.own(&info.name, "/name")?;
-        let kind = match info.kind {
-            ClientKind::Human => AgentKind::Human,
-            ClientKind::Thing => AgentKind::Thing,
-        };
         let registration = Registration {
-            kind,
+            kind: info.kind,
             description: Some(info.desc.clone()).filter(|text| !text.is_empty()),
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             ..Registration::default()
@@ -198,11 +194,11 @@ impl Bridge {
         let mut running = self.running.lock().await;
         if !running.contains_key(agent) {
             let identity = self.hub.names().identity(agent).ok_or_else(gone)?;
-            let worker = WorkRunner::new(ClientWorker(Arc::clone(&self.hub))).within(self.options.work);
-            let advisor = Arc::new(ClientAdvisor(Arc::clone(&self.hub)));
-            let hands = TeamHands { advisor: Some(advisor), ..TeamHands::new(worker) };
+            let client = HubClient(Arc::clone(&self.hub), agent.clone());
+            let worker = WorkRunner::new(client.clone()).within(self.options.work);
+            let hands = TeamHands { advisor: Some(Arc::new(client.clone())), ..TeamHands::new(worker) };
             let way = ((self.transport)(agent), identity, self.options.agents.clone());
-            let handle = TeamAgent::spawn(ClientPlanner(Arc::clone(&self.hub)), hands, way, self.cancel.child_token());
+            let handle = TeamAgent::spawn(client, hands, way, self.cancel.child_token());
             running.insert(agent.clone(), handle);
         }
         let Some(handle) = running.get(agent) else { return Err(gone()) };
@@ -222,16 +218,9 @@ impl Bridge {
     /// A [`Refusal`]: of the bridge, or of the gateway.
     pub async fn retrieve(&self, sender: &str, texts: &[String]) -> Result<Vec<ClientInfo>, Refusal> {
         let agent = self.own(sender, "/sender")?;
-        if texts.len() > TEXTS_MAX {
-            let refusal = Refusal::new(Code::OutOfRange, format!("at most {TEXTS_MAX} texts"));
-            return Err(refusal.at("/capabilities"));
-        }
+        bounded(texts.len(), TEXTS_MAX, ("texts", "/capabilities"))?;
         let mut found: Vec<ClientInfo> = Vec::new();
-        let texts: Vec<String> = texts
-            .iter()
-            .filter(|text| !text.is_empty())
-            .map(|text| text.chars().take(QUERY_LEN_MAX).collect())
-            .collect();
+        let texts: Vec<_> = texts.iter().filter(|text| !text.is_empty()).map(|text| cut(text, QUERY_LEN_MAX)).collect();
         for texts in texts.chunks(QUERIES_MAX) {
             for hit in self.directory.search(agent.clone(), texts.to_vec()).await? {
                 let info = self.described(&hit);
@@ -248,9 +237,7 @@ impl Bridge {
     /// # Errors
     /// A [`Refusal`] of the gateway.
     pub async fn query(&self, names: &[&str]) -> Result<Vec<Option<ClientInfo>>, Refusal> {
-        if names.len() > INVITED_MAX {
-            return Err(Refusal::new(Code::OutOfRange, format!("at most {INVITED_MAX} names")).at("/name"));
-        }
+        bounded(names.len(), INVITED_MAX, ("names", "/name"))?;
         let mut infos = Vec::new();
         for name in names {
             let agent = self.hub.names().agent(name);
@@ -271,11 +258,7 @@ impl Bridge {
     }
 
     fn described(&self, found: &FoundClient) -> ClientInfo {
-        let kind = match found.kind {
-            AgentKind::Human => ClientKind::Human,
-            AgentKind::Thing => ClientKind::Thing,
-        };
-        ClientInfo { name: self.hub.names().name(&found.agent), kind, desc: found.description.clone() }
+        ClientInfo { name: self.hub.names().name(&found.agent), kind: found.kind, desc: found.description.clone() }
     }
 
     /// Calls a team, and waits until it has formed.
@@ -285,12 +268,9 @@ impl Bridge {
     pub async fn team_up(&self, wish: TeamUp) -> Result<FormedTeam, Refusal> {
         let lead = self.own(&wish.sender, "/sender")?;
         if let Some(name) = &wish.team_name {
-            bounded(name, NAME_LEN_MAX, "/team_name")?;
+            bounded(name.chars().count(), NAME_LEN_MAX, ("characters", "/team_name"))?;
         }
-        if wish.agent_names.len() > INVITED_MAX {
-            let refusal = Refusal::new(Code::OutOfRange, format!("at most {INVITED_MAX} names"));
-            return Err(refusal.at("/agent_names"));
-        }
+        bounded(wish.agent_names.len(), INVITED_MAX, ("names", "/agent_names"))?;
         let mut invites: Vec<AgentId> = Vec::new();
         for agent in wish.agent_names.iter().filter_map(|name| self.hub.names().agent(name)) {
             if agent != lead && !invites.contains(&agent) {
@@ -321,7 +301,7 @@ impl Bridge {
             rules: rules.clone(),
             invites,
             search: Vec::new(),
-            speaker: Box::new(AdvisedSpeaker::new(PassingSpeaker)),
+            speaker: Box::new(AdvisedSpeaker::new(HubClient(Arc::clone(&self.hub), lead.clone()))),
         };
         let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name, Instant::now())?;
         {
@@ -338,13 +318,13 @@ fn gone() -> Refusal {
     Refusal::new(Code::Unavailable, "the agent has ended; register again")
 }
 
-fn bounded(text: &str, len_max: usize, pointer: &str) -> Result<(), Refusal> {
-    if text.chars().count() <= len_max {
+/// Refuses what is longer than it may be, by its length and the limit.
+fn bounded(length: usize, max: usize, (of, pointer): (&str, &str)) -> Result<(), Refusal> {
+    if length <= max {
         return Ok(());
     }
-    Err(Refusal::new(Code::OutOfRange, "the text is too long")
-        .at(pointer)
-        .expecting(format!("at most {len_max} characters")))
+    let refusal = Refusal::new(Code::OutOfRange, format!("{length} {of} are too many"));
+    Err(refusal.at(pointer).expecting(format!("at most {max} {of}")))
 }
 
 impl fmt::Debug for Bridge {

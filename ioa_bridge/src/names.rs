@@ -140,6 +140,8 @@ impl fmt::Debug for NameBook {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     fn book(names: &[(&str, &str)]) -> Result<NameBook, NameBookError> {
@@ -155,6 +157,15 @@ mod tests {
         assert_eq!(names.agent("carol").map(|agent| names.name(&agent)).as_deref(), Some("carol"));
         assert_eq!((names.name(&alice).as_str(), names.agent("not an id")), ("Weather Man", None));
         assert!(names.identity(&AgentId::try_new("carol").unwrap()).is_none());
+    }
+
+    #[test]
+    fn a_token_that_is_renewed_is_asked_for_whenever_it_is_used() {
+        let (asked, agent) = (AtomicU64::new(0), AgentId::try_new("alice").unwrap());
+        let token = Token::renewed(move || format!("token {}", asked.fetch_add(1, Ordering::Relaxed)));
+        let names = NameBook::try_new([("A".to_owned(), Identity { agent: agent.clone(), token })]).unwrap();
+        let current = || names.identity(&agent).unwrap().token.current();
+        assert_eq!((current(), current()), ("token 0".to_owned(), "token 1".to_owned()));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What clients of the published code send and read: JSON over HTTP, and [`ChatFrame`] over a WebSocket. Enums are integers.
 
+use schemas::control::AgentKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -13,9 +14,10 @@ pub const DESCRIPTION_LEN_MAX: usize = 2048;
 /// Most names in one list, and most members or triggers of a frame.
 pub const LIST_LEN_MAX: usize = 256;
 
-/// What a client is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ClientKind {
+/// How the published code spells an [`AgentKind`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "AgentKind")]
+enum ClientKind {
     /// It speaks for a person.
     #[serde(rename = "Human Assistant")]
     Human,
@@ -30,8 +32,8 @@ pub struct ClientInfo {
     /// Its name.
     pub name: String,
     /// What it is.
-    #[serde(rename = "type")]
-    pub kind: ClientKind,
+    #[serde(rename = "type", with = "ClientKind")]
+    pub kind: AgentKind,
     /// What it says of itself.
     pub desc: String,
 }
@@ -61,6 +63,12 @@ impl OneOrMany {
         };
         names.iter().map(String::as_str).filter(|name| !name.is_empty())
     }
+}
+
+/// The first characters of a text.
+#[must_use]
+pub fn cut(text: &str, len_max: usize) -> String {
+    text.chars().take(len_max).collect()
 }
 
 /// A question for agents: `POST /retrieve_assistant`.

@@ -16,12 +16,12 @@ use bus::memory::{self, MemoryOptions};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use ioa_bridge::FoundClient;
-use ioa_bridge::hub::CHATS_OPEN_MAX;
+use ioa_bridge::hub::CHATS_OF_STRANGERS_MAX;
 use ioa_bridge::{Bridge, BridgeOptions, ExchangeDirectory, NameBook};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::delivery::{Notification, Outcome};
 use schemas::search::SearchRequest;
-use schemas::team::{Seats, TeamRules};
+use schemas::team::{OnRepeat, Seats, TeamRules};
 use schemas::{AgentId, Code, NegotiationId, Refusal};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -314,29 +314,103 @@ async fn a_page_of_another_machine_is_refused_and_a_client_that_is_no_browser_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_say_the_exchange_refuses_is_told_why_and_says_another_in_the_same_floor() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    site.register("Weather Man", "").await;
+    let (mut planner, mut weather) = (site.connect("Trip Planner").await, site.connect("Weather Man").await);
+    let team = NegotiationId::form(site.native.agent(), "strict").unwrap();
+    let members = Seats { min: 3, max: 3 };
+    let rules = TeamRules { members, on_repeat: OnRepeat::Refuse, ..TeamRules::default() };
+    site.call(team, rules, &["alice", "bob"]).await;
+    // Carol leads and passes; who is next is a matter of seats.
+    let first = planner.next().await;
+    assert_eq!(weather.next().await, first);
+    let (mut one, mut other) = ((&mut planner, "Trip Planner"), (&mut weather, "Weather Man"));
+    if first["next_speaker"] == json!(["Weather Man"]) {
+        (one, other) = (other, one);
+    }
+    let frame = |sender: &str, content: &str, next: &str| json!({"content": content, "sender": sender, "comm_id": first["comm_id"], "next_speaker": [next], "state": 1, "type": 4});
+    let words = "There is a train to the sea at nine in the morning.";
+    one.0.say(&frame(one.1, words, other.1)).await;
+    assert_eq!((&one.0.next().await["content"], &other.0.next().await["content"]), (&json!(words), &json!(words)));
+    other.0.say(&frame(other.1, words, one.1)).await;
+    let shown = |frame: &Value| [frame["sender"].clone(), frame["content"].clone(), frame["next_speaker"].clone()];
+    let told = other.0.next().await;
+    assert_eq!(shown(&told), [json!("exchange"), json!("Your message was refused: repeated"), json!([])]);
+    let told = other.0.next().await;
+    assert_eq!(shown(&told), [json!("exchange"), json!("It is your turn again."), json!([other.1])]);
+    let better = "Sun on Saturday, rain on Sunday.";
+    other.0.say(&frame(other.1, better, one.1)).await;
+    // Nobody has heard a pass in its name.
+    for client in [one.0, other.0] {
+        assert_eq!(shown(&client.next().await), [json!(other.1), json!(better), json!([one.1])]);
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_whose_text_is_longer_than_the_exchange_takes_is_told_how_long_it_may_be() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    site.register("Weather Man", "").await;
+    let (mut planner, mut weather) = (site.connect("Trip Planner").await, site.connect("Weather Man").await);
+    let wish = json!({"sender": "Trip Planner", "agent_names": ["Weather Man"], "team_name": "weekend"});
+    let comm_id = site.ask("/teamup", &wish).await.1["comm_id"].clone();
+    let say = json!({"content": "x".repeat(5000), "sender": "Trip Planner", "comm_id": comm_id,
+        "next_speaker": "Weather Man", "state": 1, "type": 4});
+    planner.say(&say).await;
+    let told = planner.next().await;
+    assert_eq!(told["content"], "Your text has 5000 characters: the exchange takes 4096, the rest is cut off");
+    assert_eq!((&told["sender"], &told["next_speaker"]), (&json!("exchange"), &json!([])));
+    let echo = planner.next().await;
+    assert_eq!((echo["content"].as_str().map(str::len), weather.next().await), (Some(4096), echo));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_of_the_bridge_has_the_form_of_the_gateways() {
+    let site = Site::start(json!({})).await;
+    let (client, bridge) = (reqwest::Client::new(), format!("http://{}", site.address));
+    let nobody = json!({"sender": "Mallory", "agent_names": []});
+    for (request, status, code) in [
+        (client.get(format!("{}/nowhere", site.exchange.url())), 404, "not_found"),
+        (client.get(format!("{bridge}/nowhere")), 404, "not_found"),
+        (client.get(format!("{bridge}/register")), 405, "method_not_allowed"),
+        (client.post(format!("{bridge}/teamup")).json(&nobody), 403, "unauthorized"),
+        (client.post(format!("{bridge}/teamup")).body("{}"), 415, "unsupported_media_type"),
+        (client.get(format!("{bridge}/ws/%ff")), 422, "bad_format"),
+        (client.post(format!("{bridge}/register")).header("Host", "evil.example"), 403, "unauthorized"),
+    ] {
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), status);
+        assert_eq!(response.headers()["content-type"], "application/problem+json", "{code}");
+        let problem: Value = response.json().await.unwrap();
+        assert_eq!((&problem["code"], &problem["status"]), (&json!(code), &json!(status)));
+        assert_eq!(problem["type"], format!("urn:llmx:problem:{code}"));
+        for member in ["title", "detail"] {
+            assert!(problem[member].as_str().is_some_and(|text| !text.is_empty()), "{member}: {problem}");
+        }
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_of_a_native_member_is_declined_where_there_is_no_room_and_nobody_passes_in_a_clients_name() {
     let site = Site::start(json!({})).await;
     site.register("Trip Planner", "").await;
     let hub = site.bridge.hub();
     let lead = |number: usize| AgentId::try_new(&format!("lead-{number}")).unwrap();
-    for number in 0..CHATS_OPEN_MAX {
+    for number in 0..CHATS_OF_STRANGERS_MAX {
         let team = NegotiationId::form(&lead(number), "n").unwrap();
         hub.open((team, lead(number), TeamRules::default()), None, Instant::now()).unwrap();
     }
     let team = NegotiationId::form(site.native.agent(), "full").unwrap();
-    let request = TeamRequest {
-        goal: "a trip".to_owned(),
-        policy: None,
-        reply_within_ms: 20_000,
-        rules: TeamRules { members: Seats { min: 2, max: 2 }, ..TeamRules::default() },
-        invites: vec![AgentId::try_new("alice").unwrap()],
-        search: Vec::new(),
-        speaker: Box::new(PassingSpeaker),
-    };
-    site.native.command(move |agent, now| agent.call(now, &team, request, None)).await.unwrap();
+    let rules = TeamRules { members: Seats { min: 2, max: 2 }, ..TeamRules::default() };
+    site.call(team, rules, &["alice"]).await;
     until(|| site.end.outcome().is_some(), "the team has ended").await;
     assert_eq!(site.end.outcome(), Some(Outcome::NotFormed));
-    assert_eq!(hub.records().len(), CHATS_OPEN_MAX);
+    assert_eq!(hub.records().len(), CHATS_OF_STRANGERS_MAX);
     site.stop().await;
 }
 
@@ -418,6 +492,20 @@ impl Site {
             async move { axum::serve(listener, router).with_graceful_shutdown(stopped.cancelled_owned()).await },
         );
         Self { exchange, bridge, address, stop, native, end }
+    }
+
+    /// The native member calls agents to a team, in which it passes.
+    async fn call(&self, team: NegotiationId, rules: TeamRules, invites: &[&str]) {
+        let request = TeamRequest {
+            goal: "a trip".to_owned(),
+            policy: None,
+            reply_within_ms: 20_000,
+            rules,
+            invites: invites.iter().map(|agent| AgentId::try_new(agent).unwrap()).collect(),
+            search: Vec::new(),
+            speaker: Box::new(PassingSpeaker),
+        };
+        self.native.command(move |agent, now| agent.call(now, &team, request, None)).await.unwrap();
     }
 
     async fn register(&self, name: &str, description: &str) -> (u16, Value) {

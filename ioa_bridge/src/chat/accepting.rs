@@ -7,8 +7,8 @@ use schemas::AgentId;
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::team::{ASSIGNED_MAX, AssignedTask, TITLE_LEN_MAX, TaskMode};
 
-use super::{Chat, ChatTask, ToldFrame, cut, result_text};
-use crate::wire::{ChatFrame, FrameFault, FrameKind};
+use super::{Chat, ChatTask, ToldFrame, result_text};
+use crate::wire::{ChatFrame, FrameFault, FrameKind, cut};
 
 /// What a client's frame comes to.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,24 +38,18 @@ impl Chat {
         if !self.members.contains(agent) {
             return Err(FrameFault::Chat);
         }
-        match kind {
-            FrameKind::TaskProgress | FrameKind::TaskResult => return self.accept_report(agent, kind, frame),
-            FrameKind::Concluding => {
-                if self.floor.as_ref() != Some(agent) || self.concluding.as_ref() == Some(agent) {
-                    return Err(FrameFault::Turn);
-                }
-                self.concluding = Some(agent.clone());
-                self.note_template(&frame);
-                return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
-            }
-            FrameKind::Discussion
-            | FrameKind::SyncAssignment
-            | FrameKind::AsyncAssignment
-            | FrameKind::Pause
-            | FrameKind::Conclusion => {}
+        if matches!(kind, FrameKind::TaskProgress | FrameKind::TaskResult) {
+            return self.take_report(agent, kind, frame);
         }
-        if self.floor.as_ref() != Some(agent) || self.frames.contains_key(agent) {
+        let is_announcement = kind == FrameKind::Concluding;
+        let is_repeat = if is_announcement { self.has_announced } else { self.frames.contains_key(agent) };
+        if is_repeat || self.floor.as_ref() != Some(agent) {
             return Err(FrameFault::Turn);
+        }
+        if is_announcement {
+            self.has_announced = true;
+            self.note_template(&frame);
+            return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
         }
         let next = self.as_move(agent, kind, &frame)?;
         self.note_template(&frame);
@@ -63,12 +57,18 @@ impl Chat {
         Ok(AcceptedFrame::Move(next))
     }
 
-    fn accept_report(
-        &mut self,
-        agent: &AgentId,
-        kind: FrameKind,
-        frame: ChatFrame,
-    ) -> Result<AcceptedFrame, FrameFault> {
+    /// What a client is told whose text is longer than the exchange takes.
+    #[must_use]
+    pub fn notice_of_cut(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> Vec<ToldFrame> {
+        let is_passed_on = !matches!(kind, FrameKind::Concluding | FrameKind::TaskProgress);
+        let text: &str = if kind == FrameKind::TaskResult { result_text(frame) } else { &frame.content };
+        let length = text.chars().count();
+        let what = format!("Your text has {length} characters: the exchange takes {TEXT_LEN_MAX}, the rest is cut off");
+        let is_cut = is_passed_on && length > TEXT_LEN_MAX;
+        is_cut.then(|| self.notice(agent, &what, false)).into_iter().collect()
+    }
+
+    fn take_report(&mut self, agent: &AgentId, kind: FrameKind, frame: ChatFrame) -> Result<AcceptedFrame, FrameFault> {
         let is_of = |task: &ChatTask| task.owner.as_ref() == Some(agent) && !task.is_over;
         let known = self.tasks.iter().find(|(_, task)| task.task_id.as_deref() == Some(&frame.task_id));
         let oldest = || self.tasks.iter().find(|(_, task)| is_of(task) && task.task_id.is_none());
@@ -83,7 +83,7 @@ impl Chat {
         if kind == FrameKind::TaskProgress {
             return Ok(AcceptedFrame::Relayed(vec![self.tell_all(frame)]));
         }
-        let text = result_text(&frame);
+        let text = cut(result_text(&frame), TEXT_LEN_MAX);
         task.result = Some(frame);
         Ok(AcceptedFrame::Result { task: number, text })
     }
@@ -116,10 +116,8 @@ impl Chat {
                 if triggers.is_empty() {
                     return Err(FrameFault::Task);
                 }
-                TeamMove::Pause {
-                    triggers: Some(triggers.into_iter().collect()),
-                    text: Some(text).filter(|text| !text.is_empty()),
-                }
+                let text = Some(text).filter(|text| !text.is_empty());
+                TeamMove::Pause { triggers: Some(triggers.into_iter().collect()), text }
             }
             FrameKind::Conclusion => TeamMove::Conclude { text },
             FrameKind::Discussion if is_to_nobody => said(None),

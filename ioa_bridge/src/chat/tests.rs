@@ -132,6 +132,73 @@ fn a_client_is_told_that_a_turn_has_lapsed_and_that_only_a_conclusion_is_taken()
 }
 
 #[test]
+fn a_client_whose_act_was_refused_is_told_why_and_holds_the_floor_again_once_its_agent_has_kept_it() {
+    let mut chat = formed();
+    let words = said("Trip Planner", 4, "words", json!("Weather Man"));
+    assert!(chat.accept(&alice(), FrameKind::Discussion, words.clone()).is_ok());
+    assert!(chat.handle_refused(&bob(), "repeated").is_empty(), "bob's client has sent nothing");
+    let told = chat.handle_refused(&alice(), "repeated");
+    assert_eq!(shown(&told), [(4, EXCHANGE_NAME, "Your message was refused: repeated", vec![])]);
+    assert_eq!(told[0].audience, Audience::Only(alice()));
+    assert_eq!(chat.accept(&alice(), FrameKind::Discussion, words.clone()), Err(FrameFault::Turn));
+    let kept = SentAct::Say(Say { turn: None, text: format!("{REFUSED}1"), next: Some(alice()) });
+    let told = chat.handle_own(&alice(), Some(&kept), &receipt(2, 2, &[]));
+    assert_eq!(shown(&told), [(4, EXCHANGE_NAME, SPEAK_AGAIN, vec!["Trip Planner"])]);
+    assert_eq!(told[0].audience, Audience::Only(alice()));
+    assert!(chat.record().chat_record.is_empty(), "nobody has said anything");
+    assert!(chat.accept(&alice(), FrameKind::Discussion, words).is_ok());
+    // A native member that says so is heard like any other.
+    let text = format!("{REFUSED}3");
+    let told = chat.handle_floor(&floor(3, "alice", json!({"by": "carol", "said": {"text": text}})));
+    assert_eq!(shown(&told), [(4, "carol", text.as_str(), vec!["Trip Planner"])]);
+}
+
+#[test]
+fn a_client_whose_conclusion_was_refused_or_that_must_conclude_is_asked_again_at_once() {
+    let end = said("Trip Planner", 11, "the end", json!(""));
+    let mut concluding = formed();
+    concluding.handle_floor(&floor(2, "alice", json!({"state": "concluding"})));
+    assert!(concluding.accept(&alice(), FrameKind::Conclusion, end.clone()).is_ok());
+    let mut discussing = formed();
+    let words = said("Trip Planner", 4, "words", json!(""));
+    assert!(discussing.accept(&alice(), FrameKind::Discussion, words).is_ok());
+    for (mut chat, why) in [(concluding, "out_of_range at /payload/text"), (discussing, MUST_CONCLUDE)] {
+        let told = chat.handle_refused(&alice(), why);
+        let content = format!("Your message was refused: {why}");
+        assert_eq!(shown(&told), [(4, EXCHANGE_NAME, content.as_str(), vec!["Trip Planner"])]);
+        assert!(chat.accept(&alice(), FrameKind::Conclusion, end.clone()).is_ok(), "{why}");
+    }
+}
+
+#[test]
+fn a_client_is_told_by_length_and_limit_that_its_text_is_cut() {
+    let chat = formed();
+    let notice = |kind: FrameKind, frame: &ChatFrame| chat.notice_of_cut(&alice(), kind, frame);
+    let of = |kind: FrameKind, length: usize| said("Trip Planner", kind as u8, &"ä".repeat(length), json!("carol"));
+    for kind in [
+        FrameKind::Discussion,
+        FrameKind::SyncAssignment,
+        FrameKind::AsyncAssignment,
+        FrameKind::Pause,
+        FrameKind::Conclusion,
+        FrameKind::TaskResult,
+    ] {
+        let told = notice(kind, &of(kind, TEXT_LEN_MAX + 1));
+        let content = "Your text has 4097 characters: the exchange takes 4096, the rest is cut off";
+        assert_eq!(shown(&told), [(4, EXCHANGE_NAME, content, vec![])], "{kind:?}");
+        assert_eq!(told[0].audience, Audience::Only(alice()));
+        assert!(notice(kind, &of(kind, TEXT_LEN_MAX)).is_empty(), "{kind:?}");
+    }
+    // These are sent on whole.
+    for kind in [FrameKind::Concluding, FrameKind::TaskProgress] {
+        assert!(notice(kind, &of(kind, TEXT_LEN_MAX + 1)).is_empty(), "{kind:?}");
+    }
+    // What counts of a result is its conclusion.
+    let result = ChatFrame { task_conclusion: "sun".to_owned(), ..of(FrameKind::TaskResult, TEXT_LEN_MAX + 1) };
+    assert!(notice(FrameKind::TaskResult, &result).is_empty());
+}
+
+#[test]
 fn an_end_without_a_conclusion_is_told_too_so_that_no_client_waits_for_one() {
     let mut chat = formed();
     chat.handle_floor(&floor(3, "bob", json!({"by": "carol", "said": {"text": "late"}})));

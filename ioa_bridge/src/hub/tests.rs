@@ -1,7 +1,9 @@
 use agents::Identity;
-use agents::strategy::Sent;
-use schemas::WireTime;
+use agents::team::{Speaker as _, TeamPlanner as _, TeamView};
+use schemas::control::AgentKind;
 use schemas::delivery::Call;
+use schemas::team::{TeamCall, TeamState};
+use schemas::{Timestamp, WireTime};
 use serde_json::{Value, json};
 
 use super::*;
@@ -32,7 +34,7 @@ fn a_chat_ends_once_none_of_the_owners_agents_can_hear_more_of_its_team() {
     repeated["first"] = json!("ok");
     deliver(&hub, "alice", at, "m", repeated);
     assert_eq!(open_count(&hub), 1);
-    settle(&hub, "alice", "m", Refusal::new(Code::NotFound, "no such team"));
+    settle(&hub, "alice", "m", (Act::Join, Refusal::new(Code::NotFound, "no such team")));
     assert_eq!(open_count(&hub), 0);
 
     // A client that leads a team hears of it whoever else does not.
@@ -69,28 +71,131 @@ fn a_chat_of_whose_end_nothing_was_heard_ends_by_the_hard_end_of_its_team() {
 #[test]
 fn a_call_is_declined_while_as_many_chats_are_open_as_may_be() {
     let (hub, at) = (Arc::new(hub()), Instant::now());
-    let mut planner = ClientPlanner(Arc::clone(&hub));
-    let called: Call = {
-        let Notification::Cfp(call) = serde_json::from_value(call()).unwrap() else { panic!("no call") };
-        call
+    let call_to = |called: &str, id: &str| {
+        deliver(&hub, called, at, id, call());
+        let answer = HubClient(Arc::clone(&hub), agent(called)).join(&team(id), "", &team_call()).map(|_| ());
+        if answer.is_ok() {
+            transmit(&hub, called, id, Act::Join);
+        }
+        answer
     };
-    let called = called.team.unwrap();
-    for number in 0..CHATS_OPEN_MAX {
-        let id = format!("n{number}");
-        deliver(&hub, "alice", at, &id, call());
-        assert!(planner.join(&team(&id), "", &called).is_ok());
-        transmit(&hub, "alice", &id, Act::Join);
+    let wish = |lead: &str, id: &str, at: Instant| {
+        let rules = TeamRules { ends_within_ms: ENDS_WITHIN_MS, ..TeamRules::default() };
+        hub.open((team(&format!("{lead}~{id}")), agent(lead), rules), None, at).map(|_| ())
+    };
+    let of_lead = format!("{CHATS_OF_LEAD_MAX} teams of one lead are open: no further one may be");
+    let of_strangers = format!("{CHATS_OF_STRANGERS_MAX} teams of unregistered leads are open: no further one may be");
+    // Agents of others together take no more than a share, and each of them less.
+    for lead in ["carol", "dave"] {
+        for number in 0..CHATS_OF_LEAD_MAX {
+            assert_eq!(call_to("alice", &format!("{lead}~n{number}")), Ok(()));
+        }
     }
-    deliver(&hub, "alice", at, "further", call());
-    assert!(planner.join(&team("further"), "", &called).is_err());
+    assert_eq!(call_to("alice", "carol~further"), Err(of_lead.clone()));
+    assert_eq!(call_to("alice", "erin~n"), Err(of_strangers.clone()));
     // Another of the owner's agents is welcome where the chat is open.
-    deliver(&hub, "bob", at, "n0", call());
-    assert!(planner.join(&team("n0"), "", &called).is_ok());
-    let wish = |at: Instant| hub.open((team("led"), agent("bob"), TeamRules::default()), None, at).map(|_| ());
-    assert_eq!(wish(at).unwrap_err().code, Code::Overloaded);
+    assert_eq!(call_to("bob", "carol~n0"), Ok(()));
+    // A client that has never registered counts among them; one that has finds room.
+    let refused = |refusal: Refusal| (refusal.code, refusal.detail);
+    assert_eq!(refused(wish("bob", "n", at).unwrap_err()), (Code::Overloaded, of_strangers));
+    for lead in ["alice", "bob"] {
+        hub.note_info(&agent(lead), ClientInfo { name: lead.to_owned(), kind: AgentKind::Thing, desc: String::new() });
+        for number in 0..CHATS_OF_LEAD_MAX {
+            assert_eq!(wish(lead, &format!("n{number}"), at), Ok(()));
+        }
+    }
+    assert_eq!(open_count(&hub), CHATS_OPEN_MAX);
+    assert_eq!(wish("bob", "further", at).unwrap_err().detail, "256 teams in all are open: no further one may be");
     // Once the time of the teams is over there is room, whatever was heard of them.
     let later = at + Duration::from_millis(ENDS_WITHIN_MS) + LATENESS_MAX * 2;
-    assert_eq!((wish(later).is_ok(), open_count(&hub)), (true, 1));
+    assert_eq!((wish("bob", "further", later).is_ok(), open_count(&hub)), (true, 1));
+    for number in 1..CHATS_OF_LEAD_MAX {
+        assert_eq!(wish("bob", &format!("m{number}"), later), Ok(()));
+    }
+    assert_eq!(refused(wish("bob", "m", later).unwrap_err()), (Code::Overloaded, of_lead));
+}
+
+#[test]
+fn a_client_that_has_lost_its_socket_for_good_is_called_to_no_more_teams_until_it_opens_another() {
+    let (hub, at) = (Arc::new(hub()), Instant::now());
+    let is_welcome = |called: &str, at: Instant, id: &str| {
+        deliver(&hub, called, at, id, call());
+        HubClient(Arc::clone(&hub), agent(called)).join(&team(id), "", &team_call()).is_ok()
+    };
+    let (number, _frames) = hub.connect(&agent("alice"));
+    hub.disconnect(&agent("alice"), number);
+    // It has time to open another: it does not register again.
+    assert!(is_welcome("alice", at + ABSENCE_MAX, "a"));
+    assert!(!is_welcome("alice", at + ABSENCE_MAX * 2, "b"));
+    // One that never had a socket is called like any other.
+    assert!(is_welcome("bob", at + ABSENCE_MAX * 2, "b"));
+    let (replaced, _frames) = hub.connect(&agent("alice"));
+    let (_number, _frames) = hub.connect(&agent("alice"));
+    hub.disconnect(&agent("alice"), replaced);
+    assert!(is_welcome("alice", at + ABSENCE_MAX * 3, "c"));
+}
+
+#[test]
+fn a_client_is_told_why_an_act_of_its_changed_nothing_whoever_says_so() {
+    type Refuse = fn(&Hub, Instant);
+    let refused = |reason: &str| format!("Your message was refused: {reason}");
+    let cases: [(Refuse, Option<String>); 5] = [
+        (
+            |hub, at| {
+                deliver(hub, "alice", at, "n", receipt("alice-say", "malformed"));
+                let why = json!({"act": "not_understood", "reason": "unknown_member", "expected": ["say"],
+                    "pointer": "/payload/next"});
+                deliver(hub, "alice", at, "n", why);
+            },
+            Some(refused("unknown_member at /payload/next")),
+        ),
+        (|hub, at| deliver(hub, "alice", at, "n", receipt("alice-say", "stale_round")), Some(refused("stale_round"))),
+        (
+            |hub, _| {
+                let refusal = Refusal::new(Code::OutOfRange, "too long").at("/payload/text");
+                settle(hub, "alice", "n", (Act::Say, refusal));
+            },
+            Some(refused("out_of_range at /payload/text: too long")),
+        ),
+        // The agent makes it again by itself.
+        (|hub, _| settle(hub, "alice", "n", (Act::Say, Refusal::new(Code::Overloaded, "no room"))), None),
+        (|hub, at| deliver(hub, "alice", at, "n", receipt("other", "ok")), None),
+    ];
+    for (refuse, expected) in cases {
+        let (hub, at) = (hub(), Instant::now());
+        let (_, mut frames) = hub.connect(&agent("alice"));
+        deliver(&hub, "alice", at, "n", call());
+        transmit(&hub, "alice", "n", Act::Join);
+        let floor = json!({"act": "floor", "step": 1, "turn": 1, "turns_left": 10, "state": "discussing", "speaker": "alice",
+            "members": ["carol", "alice"], "ends_by": WireTime(Timestamp::from_ms(ENDS_WITHIN_MS))});
+        deliver(&hub, "alice", at, "n", floor);
+        let comm_id = hub.state().open[&team("n")].chat.comm_id().to_owned();
+        let frame = json!({"content": "words", "sender": "Trip Planner", "comm_id": comm_id, "state": 1, "type": 4});
+        hub.handle_text(&agent("alice"), &frame.to_string()).unwrap();
+        let (msg_id, document) =
+            (MsgId::try_new("alice-say").unwrap(), json!({"payload": {"act": "say", "text": "words"}}));
+        let (negotiation, document) = (&team("n"), &document.to_string().into());
+        let sent = Observed::Transmitted { negotiation, msg_id: &msg_id, act: Act::Say, attempt: 1, document };
+        hub.handle(&agent("alice"), at, sent);
+        refuse(&hub, at);
+        let told = frames.try_recv().ok().map(|text| serde_json::from_str::<Value>(&text).unwrap());
+        let content = told.as_ref().map(|told| told["content"].as_str().unwrap().to_owned());
+        assert_eq!(content, expected);
+        assert!(told.is_none_or(|told| told["sender"] == "exchange"));
+    }
+}
+
+#[test]
+fn an_agent_keeps_the_floor_for_a_client_whose_act_was_refused_and_passes_where_that_is_refused_too() {
+    let mut client = HubClient(Arc::new(hub()), agent("alice"));
+    let mut view = TeamView::new(team("n"), agent("alice"), String::new(), agent("carol"), TeamRules::default());
+    view.turn = 7;
+    let why = ActRefusal::new("repeated");
+    let kept = client.refused(&view, &TeamMove::say("words"), &why).unwrap();
+    assert_eq!(kept, TeamMove::Say { text: "refused, turn 7".to_owned(), next: Some(agent("alice")) });
+    assert_eq!(client.refused(&view, &kept, &why), None);
+    view.state = TeamState::Concluding;
+    assert_eq!(client.refused(&view, &TeamMove::Conclude { text: "the end".to_owned() }, &why), None);
 }
 
 fn open_count(hub: &Hub) -> usize {
@@ -101,8 +206,15 @@ fn agent(name: &str) -> AgentId {
     AgentId::try_new(name).unwrap()
 }
 
+/// The team of this id, carol's where it does not say whose.
 fn team(id: &str) -> NegotiationId {
-    NegotiationId::try_new(&format!("carol~{id}")).unwrap()
+    let id = if id.contains('~') { id.to_owned() } else { format!("carol~{id}") };
+    NegotiationId::try_new(&id).unwrap()
+}
+
+fn team_call() -> TeamCall {
+    let Notification::Cfp(Call { team, .. }) = serde_json::from_value(call()).unwrap() else { panic!("no call") };
+    *team.unwrap()
 }
 
 fn hub() -> Hub {
@@ -135,9 +247,9 @@ fn transmit(hub: &Hub, by: &str, id: &str, act: Act) {
     hub.handle(&agent(by), Instant::now(), sent);
 }
 
-fn settle(hub: &Hub, by: &str, id: &str, refusal: Refusal) {
+fn settle(hub: &Hub, by: &str, id: &str, (act, refusal): (Act, Refusal)) {
     let msg_id = MsgId::try_new("m1").unwrap();
     let outcome = SendOutcome::Refused(refusal);
-    let sent = &Sent { negotiation: team(id), msg_id, act: Act::Join, outcome, way: Default::default() };
+    let sent = &Sent { negotiation: team(id), msg_id, act, outcome, way: Default::default() };
     hub.handle(&agent(by), Instant::now(), Observed::Settled { sent, took: Duration::ZERO });
 }
