@@ -18,13 +18,16 @@ use tokio::task::JoinSet;
 pub use self::fill::FillKind;
 pub(super) use self::fill::acknowledge_all;
 use self::fill::fill;
-use self::process::EngineProcess;
+use self::process::{CHECKPOINT_EVERY, EngineProcess};
+use super::overhead::median;
 use super::rounds::BenchError;
 
 /// Longest wait for every lane's checkpoint: engines make one every minute.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(180);
 /// How often it is looked for.
 const CHECKPOINT_POLL: Duration = Duration::from_millis(500);
+/// Starts of which the median counts: whether the server still holds a checkpoint in memory is chance.
+const STARTS: usize = 3;
 /// How long a process is left alone before its memory is read: allocators give back what they freed with a delay.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -79,17 +82,21 @@ pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
 }
 
 /// Seconds from the start of an engine's process to readiness, with checkpoints and the log behind them, where another was killed
-/// with `open` negotiations of one kind.
+/// with `open` negotiations of one kind: the median of [`STARTS`] engines, each of which is killed for the next.
 ///
 /// # Errors
 /// [`BenchError`].
 pub async fn from_checkpoint_s(kind: FillKind, open: u32) -> Result<f64, BenchError> {
     let mut filled = FilledLog::of(kind, open).await?;
     filled.engine.kill();
-    let second = EngineProcess::start(&filled.server.url(), "recovery-2").await?;
-    let from_checkpoint_s = second.ready_after().as_secs_f64();
-    second.until_idle(u64::from(open)).await?;
-    Ok(from_checkpoint_s)
+    let mut ready_after_s = Vec::with_capacity(STARTS);
+    for start in 0..STARTS {
+        let mut engine = EngineProcess::start(&filled.server.url(), &format!("restarted-{start}")).await?;
+        ready_after_s.push(engine.ready_after().as_secs_f64());
+        engine.until_idle(u64::from(open)).await?;
+        engine.kill();
+    }
+    Ok(median(&ready_after_s))
 }
 
 /// A log with open negotiations, and the engine that folded it as it came.
@@ -108,17 +115,18 @@ impl FilledLog {
         let engine = EngineProcess::start(&server.url(), "recovery-1").await?;
         let ackers = acknowledge_all(&bus).await?;
         fill(&bus, &engine, kind, open).await?;
-        let filled = last_seq(&bus).await?;
-        until_checkpointed(&bus, filled / 2).await?;
+        until_checkpointed(&bus).await?;
         engine.until_idle(u64::from(open)).await?;
         Ok(Self { engine, ackers, bus, server })
     }
 }
 
-/// Waits until every lane has a checkpoint at or behind `from`.
-async fn until_checkpointed(bus: &Bus, from: u64) -> Result<(), BenchError> {
+/// Waits until no more records stand behind a lane's checkpoint than an engine leaves there when nothing comes: how far the
+/// last one lags while the log is filled is chance, and whoever lags more would have more to fold.
+async fn until_checkpointed(bus: &Bus) -> Result<(), BenchError> {
     let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
     for lane in lanes(bus) {
+        let from = bus.log.last_seq(lane).await?.saturating_sub(CHECKPOINT_EVERY);
         while bus.blobs.version(checkpoint(lane)).await?.is_none_or(|version| version < from) {
             if Instant::now() > deadline {
                 return Err(BenchError::Stuck(format!("lane {lane} has no recent checkpoint")));
@@ -145,13 +153,4 @@ fn checkpoint(lane: Lane) -> String {
 
 fn lanes(bus: &Bus) -> impl Iterator<Item = Lane> + use<> {
     (0..bus.log.lanes()).map(Lane)
-}
-
-/// The lowest of the lanes' last sequences.
-async fn last_seq(bus: &Bus) -> Result<u64, BenchError> {
-    let mut last = u64::MAX;
-    for lane in lanes(bus) {
-        last = last.min(bus.log.last_seq(lane).await?);
-    }
-    Ok(last)
 }

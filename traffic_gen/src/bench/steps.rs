@@ -39,7 +39,7 @@ const ROUNDS: u32 = 50;
 /// The same where moves are waited for: as many moves as a panel of the benchmarks has answers.
 const ROUNDS_FEW: u32 = 7;
 /// Moves of such a bargain, about.
-pub(super) const MOVES: f64 = 12.0;
+pub(super) const MOVES: u32 = 12;
 /// How often the closed loop looks how many bargains are open: a bargain takes a hundred times as long.
 const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for the open bargains after the measured time.

@@ -89,15 +89,20 @@ async fn beside_rounds(
     Ok(())
 }
 
-/// A say until the next speaker knows, beside a move of a bargain until the other party does.
+/// A say until the next speaker knows, beside a move of a bargain until the other party does. The moves of a bargain follow
+/// each other at once, so as many says do; and then each comes alone, when everything has rested since the last.
 async fn waited(nats: Bus, duration: Duration, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    let moved = steps::move_latency(nats.clone(), SAYS_PER_S / steps::MOVES, duration).await?;
-    let said = live::to_next_speaker(nats, OPEN_WAITED, SAYS_PER_S, duration, "waited").await?;
+    let moved = steps::move_latency(nats.clone(), SAYS_PER_S / f64::from(steps::MOVES), duration).await?;
+    let said = async |in_a_row, run| {
+        live::to_next_speaker(nats.clone(), OPEN_WAITED, (SAYS_PER_S, in_a_row), duration, run).await
+    };
+    let (said, alone) = (said(steps::MOVES, "waited").await?, said(1, "alone").await?);
     for (quantile, target) in [(0.50, "<= 1.5"), (0.99, "<= 2")] {
         let name = format!("nats.p{:.0}", quantile * 100.0);
-        let (said, moved) = (said.quantile_ms(quantile), moved.quantile_ms(quantile));
+        let [said, alone, moved] = [&said, &alone, &moved].map(|latency| latency.quantile_ms(quantile));
         add(Row::new(format!("teams.move.{name}"), moved, "ms"));
         add(Row::new(format!("teams.say.{name}"), said, "ms").under(moved).aiming_at(target));
+        add(Row::new(format!("teams.say_alone.{name}"), alone, "ms").under(moved));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! evidence later.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Terms};
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::gate::GateFault;
 use crate::panel::reputation::REPUTATION_AVERAGE_PPM;
 use crate::policy::REPUTATION;
+
+/// The attribute's name, which all share.
+static ATTRIBUTE: LazyLock<AttrName> =
+    LazyLock::new(|| AttrName::try_new(REPUTATION).expect("the name is of letters alone"));
 
 /// The reputations of the invited, by their number; none where the policy does not weigh any.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -47,9 +52,7 @@ impl PinnedReputations {
         }
         let ppm = self.get(number).unwrap_or(REPUTATION_AVERAGE_PPM);
         let mut weighed = terms.clone();
-        if let Ok(attr) = AttrName::try_new(REPUTATION) {
-            weighed.insert(attr, AttrValue::Int(i64::try_from(ppm).unwrap_or(i64::MAX)));
-        }
+        weighed.insert(ATTRIBUTE.clone(), AttrValue::Int(i64::try_from(ppm).unwrap_or(i64::MAX)));
         Ok(Cow::Owned(weighed))
     }
 }

@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// The same where the time until then is measured.
 const OWNER_POLL: Duration = Duration::from_millis(10);
 /// Records between two checkpoints of a lane: a few in the course of a run, however full its records are.
-const CHECKPOINT_EVERY: &str = "1000";
+pub(super) const CHECKPOINT_EVERY: u64 = 1000;
 /// Lines of its output that may wait to be read.
 const LINES_MAX: usize = 16;
 
@@ -38,7 +38,7 @@ impl EngineProcess {
         let mut child = Command::new(program)
             .args(["engine", "--nats", nats, "--id", id, "--listen", "127.0.0.1:0", "--trim", "never"])
             // Nobody stands by: what one engine takes over from another is cold.
-            .args(["--checkpoint-every", CHECKPOINT_EVERY, "--standbys", "0"])
+            .args(["--checkpoint-every", &CHECKPOINT_EVERY.to_string(), "--standbys", "0"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

@@ -1,7 +1,7 @@
 //! Teams through everything: token, schema, consent, log, core, outbox, acknowledgements, and members that answer at once.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use agents::routine::RoutineFault;
@@ -85,20 +85,22 @@ pub async fn keep_open(bus: Bus, open: usize, counter: &Arc<UnitCounter>, run: &
 }
 
 /// From sending a say until the member that has the floor next knows of it: `open` teams of five are open at once, and
-/// `rate` says per second are said over all of them, for `duration`.
+/// `rate` says per second are said over all of them, for `duration`. `in_a_row` of them are said in one team, each as soon as
+/// the one before is heard.
 ///
 /// # Errors
 /// [`BenchError`].
 pub async fn to_next_speaker(
     bus: Bus,
     open: usize,
-    rate: f64,
+    (rate, in_a_row): (f64, u32),
     duration: Duration,
     run: &str,
 ) -> Result<Latency, BenchError> {
     let names = (0..AGENTS_WAITED).map(agent).collect();
     let (due, turns) = mpsc::channel(1);
-    let advisor = Some(Arc::new(SayWhenDue(Arc::new(Mutex::new(turns)))) as Arc<dyn Advisor>);
+    let said = SayWhenDue { due: Arc::new(Mutex::new(turns)), in_a_row, left: std::sync::Mutex::default() };
+    let advisor = Some(Arc::new(said) as Arc<dyn Advisor>);
     let hands = TeamHands { advisor, ..TeamHands::new(WorkRunner::new(WorksAtOnce)) };
     let rig = TeamRig::start(bus, names, None, (|_: &AgentId| WillingPlanner::default(), hands)).await?;
     for number in 0..open {
@@ -115,7 +117,7 @@ pub async fn to_next_speaker(
         rig.call(&seat(0), &format!("{run}-{number}"), request).await?;
     }
     rig.wait("teams to form", || open as u64 - rig.ledger.tally().formed).await?;
-    let arrivals = PoissonArrivals::try_new(rate, SEED).map_err(stuck)?;
+    let arrivals = PoissonArrivals::try_new(rate / f64::from(in_a_row), SEED).map_err(stuck)?;
     let mut paced = pace(std::time::Instant::now(), arrivals, duration);
     while paced.recv().await.is_some() {
         due.send(()).await.map_err(stuck)?;
@@ -139,18 +141,42 @@ impl Worker for WorksAtOnce {
     }
 }
 
-/// Lets members speak when a say is due, in the order in which they got the floor.
-struct SayWhenDue(Arc<Mutex<mpsc::Receiver<()>>>);
+/// Lets members speak when something is due, in the order in which they got the floor; then those of the same team, until
+/// so many have spoken in a row.
+struct SayWhenDue {
+    due: Arc<Mutex<mpsc::Receiver<()>>>,
+    in_a_row: u32,
+    /// Says that are due at once, by team.
+    left: std::sync::Mutex<BTreeMap<NegotiationId, u32>>,
+}
+
+impl SayWhenDue {
+    /// Whether one more is due at once in a team.
+    fn goes_on(&self, team: &NegotiationId) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        match left.get_mut(team) {
+            Some(left @ 1..) => {
+                *left -= 1;
+                true
+            }
+            // Whoever gets the floor next begins anew, and says one of them itself.
+            Some(_) | None => {
+                left.insert(team.clone(), self.in_a_row.saturating_sub(1));
+                false
+            }
+        }
+    }
+}
 
 impl Advisor for SayWhenDue {
     fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
-        let due = Arc::clone(&self.0);
+        let (due, goes_on) = (Arc::clone(&self.due), self.goes_on(&view.team));
         async move {
-            match due.lock().await.recv().await {
-                Some(()) => Some(TeamMove::say(text(view.turn as usize))),
-                // No more are due: the teams stay as they are until their agents end.
-                None => std::future::pending().await,
+            if goes_on || due.lock().await.recv().await.is_some() {
+                return Some(TeamMove::say(text(view.turn as usize)));
             }
+            // No more are due: the teams stay as they are until their agents end.
+            std::future::pending().await
         }
         .boxed()
     }
@@ -281,7 +307,10 @@ mod tests {
         let counter = UnitCounter::new(Duration::from_millis(300));
         keep_open(memory(), 2, &counter, "kept").await.unwrap();
         assert!(counter.units_per_s() > 0.0);
-        let waited = to_next_speaker(memory(), 20, 50.0, Duration::from_millis(300), "waited").await.unwrap();
-        assert!(waited.count() > 0 && waited.quantile_ms(0.5) > 0.0, "{}", waited.count());
+        for in_a_row in [1, 4] {
+            let rate = (50.0, in_a_row);
+            let waited = to_next_speaker(memory(), 20, rate, Duration::from_millis(300), "waited").await.unwrap();
+            assert!(waited.count() >= u64::from(in_a_row) && waited.quantile_ms(0.5) > 0.0, "{}", waited.count());
+        }
     }
 }
