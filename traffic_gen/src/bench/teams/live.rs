@@ -1,7 +1,7 @@
 //! Teams through everything: token, schema, consent, log, core, outbox, acknowledgements, and members that answer at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::routine::RoutineFault;
@@ -99,8 +99,8 @@ pub async fn to_next_speaker(
 ) -> Result<Latency, BenchError> {
     let names = (0..AGENTS_WAITED).map(agent).collect();
     let (due, turns) = mpsc::channel(1);
-    let said = SayWhenDue { due: Arc::new(Mutex::new(turns)), in_a_row, left: std::sync::Mutex::default() };
-    let advisor = Some(Arc::new(said) as Arc<dyn Advisor>);
+    let said = SayWhenDue { due: Arc::new(Mutex::new(turns)), in_a_row, left: Arc::default() };
+    let advisor = Some(Arc::new(said.clone()) as Arc<dyn Advisor>);
     let hands = TeamHands { advisor, ..TeamHands::new(WorkRunner::new(WorksAtOnce)) };
     let rig = TeamRig::start(bus, names, None, (|_: &AgentId| WillingPlanner::default(), hands)).await?;
     for number in 0..open {
@@ -124,7 +124,7 @@ pub async fn to_next_speaker(
     }
     let unheard = || {
         let tally = rig.ledger.tally();
-        tally.turns.values().sum::<u64>() - tally.say.count()
+        tally.turns.values().sum::<u64>() - tally.say.count() + said.due_at_once()
     };
     rig.wait("says to be heard", unheard).await?;
     let waited = rig.ledger.tally().say;
@@ -143,40 +143,45 @@ impl Worker for WorksAtOnce {
 
 /// Lets members speak when something is due, in the order in which they got the floor; then those of the same team, until
 /// so many have spoken in a row.
+#[derive(Clone)]
 struct SayWhenDue {
     due: Arc<Mutex<mpsc::Receiver<()>>>,
     in_a_row: u32,
     /// Says that are due at once, by team.
-    left: std::sync::Mutex<BTreeMap<NegotiationId, u32>>,
+    left: Arc<std::sync::Mutex<BTreeMap<NegotiationId, u32>>>,
 }
 
 impl SayWhenDue {
+    fn left(&self) -> MutexGuard<'_, BTreeMap<NegotiationId, u32>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are due at once.
+    fn due_at_once(&self) -> u64 {
+        self.left().values().copied().map(u64::from).sum()
+    }
+
     /// Whether one more is due at once in a team.
     fn goes_on(&self, team: &NegotiationId) -> bool {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        match left.get_mut(team) {
-            Some(left @ 1..) => {
-                *left -= 1;
-                true
-            }
-            // Whoever gets the floor next begins anew, and says one of them itself.
-            Some(_) | None => {
-                left.insert(team.clone(), self.in_a_row.saturating_sub(1));
-                false
-            }
-        }
+        let mut left = self.left();
+        let is_due = left.get(team).is_some_and(|left| *left > 0);
+        left.entry(team.clone()).and_modify(|left| *left = left.saturating_sub(1));
+        is_due
     }
 }
 
 impl Advisor for SayWhenDue {
     fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
-        let (due, goes_on) = (Arc::clone(&self.due), self.goes_on(&view.team));
+        let all = self.clone();
         async move {
-            if goes_on || due.lock().await.recv().await.is_some() {
-                return Some(TeamMove::say(text(view.turn as usize)));
+            if !all.goes_on(&view.team) {
+                if all.due.lock().await.recv().await.is_none() {
+                    // No more are due: the teams stay as they are until their agents end.
+                    return std::future::pending().await;
+                }
+                all.left().insert(view.team, all.in_a_row.saturating_sub(1));
             }
-            // No more are due: the teams stay as they are until their agents end.
-            std::future::pending().await
+            Some(TeamMove::say(text(view.turn as usize)))
         }
         .boxed()
     }
@@ -308,7 +313,7 @@ mod tests {
         keep_open(memory(), 2, &counter, "kept").await.unwrap();
         assert!(counter.units_per_s() > 0.0);
         for in_a_row in [1, 4] {
-            let rate = (50.0, in_a_row);
+            let rate = (50.0 * f64::from(in_a_row), in_a_row);
             let waited = to_next_speaker(memory(), 20, rate, Duration::from_millis(300), "waited").await.unwrap();
             assert!(waited.count() >= u64::from(in_a_row) && waited.quantile_ms(0.5) > 0.0, "{}", waited.count());
         }
