@@ -82,7 +82,7 @@ pub async fn measure(open: u32) -> Result<Recovery, BenchError> {
 }
 
 /// Seconds from the start of an engine's process to readiness, with checkpoints and the log behind them, where another was killed
-/// with `open` negotiations of one kind: the median of [`STARTS`] engines, each of which is killed for the next.
+/// with `open` negotiations of one kind: the median of three engines, each of which is killed for the next.
 ///
 /// # Errors
 /// [`BenchError`].
