@@ -18,11 +18,11 @@
 
 mod deciding;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use schemas::delivery::{
     AwardReport, Closing, ContractorFailure, ContractorReport, Delivery, Disposition, Finding, Misunderstanding,
     Notification, OffersReport, ProgressReport, Receipt,

@@ -12,9 +12,10 @@
 //!   times; a lost connection does not lose it. A receipt for it counts as an answer.
 //! * **Bounds.** [`SessionLimits`]; beyond them messages are refused here, never queued without end.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use bytes::Bytes;
 use retry::{Backoff, RecentMap, draw};
 use schemas::ids::{FamilyPlace, NEGOTIATION_SEPARATOR};

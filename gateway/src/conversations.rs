@@ -1,12 +1,14 @@
 //! Conversations of Agora: which further messages belong together, between whom, and until when. They live in the gateway
 //! that opened them; the messages themselves are negotiations of the exchange, and the history is with those who talk.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agora::Selection;
+use ahash::HashMap;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use data_encoding::HEXLOWER;
 use schemas::{AgentId, Code, Refusal};
 
 /// How long a conversation lasts from its beginning, in seconds, as with the package `agora-protocol`.
@@ -31,7 +33,7 @@ impl ConversationId {
         let mut bytes = [0; 16];
         let drawn = SystemRandom::new().fill(&mut bytes);
         drawn.map_err(|_| Refusal::new(Code::Internal, "the system gives no random numbers"))?;
-        Ok(Self(format!("agora-{}", hex::encode(bytes))))
+        Ok(Self(format!("agora-{}", HEXLOWER.encode(&bytes))))
     }
 }
 

@@ -7,6 +7,7 @@ use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
+use data_encoding::HEXLOWER;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use pem::{EncodeConfig, LineEnding, Pem};
@@ -120,7 +121,7 @@ impl SigningKey {
         install_crypto();
         let mut jwk = Jwk::from_encoding_key(&encoding, algorithm.into()).map_err(|error| unfit(&error.to_string()))?;
         let public = serde_json::to_vec(&jwk.algorithm).map_err(|error| unfit(&error.to_string()))?;
-        let kid = hex::encode(&Digest::of_bytes(&public).0[..8]);
+        let kid = HEXLOWER.encode(&Digest::of_bytes(&public).0[..8]);
         jwk.common.key_id = Some(kid.clone());
         jwk.common.public_key_use = Some(jsonwebtoken::jwk::PublicKeyUse::Signature);
         Ok(Self { algorithm, pem, encoding, jwk, kid })

@@ -10,11 +10,12 @@ mod policies;
 mod presence;
 mod presence_reports;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use ahash::HashMap;
 use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -253,7 +254,7 @@ impl Tables {
     pub(crate) fn new(default_policy: &str) -> Self {
         Self {
             agents: AgentTable::new(CLOCK_BEGINS_MS),
-            groups: GroupTable::new(),
+            groups: GroupTable::default(),
             policies: PolicyTable::new(default_policy),
             backlogs: Backlogs::default(),
             evidence: EvidenceTable::default(),

@@ -8,10 +8,11 @@
 //! Engines learn it from hellos, when a stream opens and when the last one closes, and from a list of all agents that have
 //! one, published every few seconds for engines that missed them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::HashMap;
 use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt as _;

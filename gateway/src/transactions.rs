@@ -7,10 +7,10 @@
 //! last. Streams the caller has itself hear the same deliveries. Those of a transaction are acknowledged here, because its
 //! caller may have no other way to; those of the caller's other negotiations are left to the caller.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{AgentId, Code, DeliveryId, NegotiationId, Refusal};
 use serde::Deserialize;

@@ -1,8 +1,9 @@
 //! What came lately.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ahash::{HashMap, HashMapExt as _};
 
 /// Remembers the latest keys in bounded memory: two generations, of which the old one is forgotten when the young one is
 /// full and takes its place. At least the last `generation_max` keys are remembered, never more than twice as many. Every

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::{fmt, io};
 
+use data_encoding::HEXLOWER;
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use crate::text::text;
+use crate::text::{hexadecimal, text};
 
 /// A SHA-256 digest; 64 lower-case hexadecimal digits on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,19 +80,13 @@ impl Digest {
     /// # Errors
     /// [`DigestError`] for anything else.
     pub fn try_new(text: &str) -> Result<Self, DigestError> {
-        let mut bytes = [0; 32];
-        if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(DigestError);
-        }
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| DigestError)?;
-        Ok(Self(bytes))
+        hexadecimal(text).map(Self).ok_or(DigestError)
     }
 
     fn with_text<T>(&self, write: impl FnOnce(&str) -> T) -> T {
         let mut digits = [0; 64];
-        // Twice the bytes are enough digits, and digits are ASCII: neither fallback can happen.
-        let written = hex::encode_to_slice(self.0, &mut digits);
-        write(written.ok().and_then(|()| std::str::from_utf8(&digits).ok()).unwrap_or_default())
+        HEXLOWER.encode_mut(&self.0, &mut digits);
+        write(std::str::from_utf8(&digits).expect("hexadecimal digits are ASCII"))
     }
 
     /// The first 16 bytes.

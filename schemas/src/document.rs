@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE_NO_PAD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+use data_encoding::HEXLOWER_PERMISSIVE;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
@@ -54,7 +55,7 @@ impl DocumentHash {
     pub fn try_new(text: &str) -> Result<Self, Refusal> {
         let mut bytes = [0; 20];
         if text.len() == HEX_CHARS {
-            hex::decode_to_slice(text, &mut bytes).map_err(|_| malformed())?;
+            HEXLOWER_PERMISSIVE.decode_mut(text.as_bytes(), &mut bytes).map_err(|_| malformed())?;
             return Ok(Self(bytes));
         }
         let decoded = STANDARD_FORM.decode(text).or_else(|_| URL_FORM.decode(text)).map_err(|_| malformed())?;

@@ -6,11 +6,12 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
 pub use negotiation::{AWARD_MAX, DEPTH_MAX, FamilyPlace, NEGOTIATION_SEPARATOR, NegotiationId, TASKS_MAX};
 
-use crate::text::text;
+use crate::text::{hexadecimal, text};
 
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
 /// 64 keeps every derived subject well under NATS's practical subject length.
@@ -254,19 +255,13 @@ impl DeliveryId {
     /// [`IdError`] for anything else.
     pub fn try_new(text: &str) -> Result<Self, IdError> {
         let refuse = || IdError { what: "delivery id", text: text.chars().take(NAME_LEN_MAX).collect() };
-        if text.bytes().any(|digit| digit.is_ascii_uppercase()) {
-            return Err(refuse());
-        }
-        let mut bytes = [0; 16];
-        hex::decode_to_slice(text, &mut bytes).map_err(|_| refuse())?;
-        Ok(Self(u128::from_be_bytes(bytes)))
+        hexadecimal(text).map(|bytes| Self(u128::from_be_bytes(bytes))).ok_or_else(refuse)
     }
 
     /// Hands the text to `write`, without the formatting machinery: every delivery is written with its id.
     pub fn with_text<T>(self, write: impl FnOnce(&str) -> T) -> T {
         let mut digits = [0; 32];
-        let written = hex::encode_to_slice(self.to_bytes(), &mut digits);
-        debug_assert!(written.is_ok(), "32 digits are 16 bytes");
+        HEXLOWER.encode_mut(&self.to_bytes(), &mut digits);
         write(std::str::from_utf8(&digits).expect("hexadecimal digits are ASCII"))
     }
 }

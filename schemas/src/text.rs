@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use data_encoding::HEXLOWER;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
@@ -56,6 +57,13 @@ macro_rules! text {
 }
 
 pub(crate) use text;
+
+/// Bytes from lower-case hexadecimal digits of exactly their length; nothing from any other text.
+#[must_use]
+pub fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    (text.len() == 2 * N && HEXLOWER.decode_mut(text.as_bytes(), &mut bytes).is_ok()).then_some(bytes)
+}
 
 /// A document as JSON text inside of a format that does not describe itself: `#[serde(with = "schemas::text::json")]`.
 /// Tagged and untagged enums, and members that may be missing, can be read from JSON only.

@@ -1,7 +1,8 @@
 //! Messages that wait for their delay.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use ahash::{HashMap, HashMapExt as _};
 use schemas::{NegotiationId, Timestamp};
 
 use crate::session::Origin;

@@ -5,13 +5,14 @@
 //! on `acks.<host>`. Repeats come on each agent's own inbox. So a host needs the rights of a gateway on the bus, which no
 //! single agent may have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::bus::{Bus, BusError, PubSub, Received};
+use ahash::HashMap;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use data_encoding::HEXLOWER;
 use policy_core::lane::RULES_VERSION;
 use policy_core::lane::SnapshotError;
 use policy_core::{CHAIN_START, ChainLink, chained};
@@ -201,7 +202,7 @@ impl Input {
     fn of(link: &ChainLink) -> Self {
         let Position { seq, index } = link.position;
         let digest = <[u8; 32]>::try_from(&*link.input).ok().map(Digest);
-        let tag = digest.is_none().then(|| hex::encode(&link.input));
+        let tag = digest.is_none().then(|| HEXLOWER.encode(&link.input));
         Self { seq, index, at: link.at, digest, tag }
     }
 }

@@ -3,9 +3,10 @@
 //! A watcher has no queue, so it can neither lose a change nor hold memory: it remembers the last revision it saw. Of
 //! several changes of one key between two looks it sees the last.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ahash::HashMap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};

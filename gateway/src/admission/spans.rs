@@ -11,6 +11,7 @@ use std::cell::OnceCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use schemas::{Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
@@ -132,7 +133,7 @@ impl AdmissionSpans {
     /// A place in a trace that nobody else names.
     fn fresh(&self) -> Option<TraceContext> {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let digits = hex::encode(Digest::of_parts(&[&self.seed.0, &count.to_be_bytes()]).0);
+        let digits = HEXLOWER.encode(&Digest::of_parts(&[&self.seed.0, &count.to_be_bytes()]).0);
         TraceContext::parse(&format!("00-{}-{}-00", &digits[..32], &digits[32..48]))
     }
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use agora::registry::{PutResult, RegistryObserver, StoreOperation};
 use bus::Bucket;
+use data_encoding::HEXLOWER;
 use prometheus::{Error, Registry};
 use schemas::validate::{SCHEMA_BASE, published};
 use schemas::{Code, Digest, Refusal};
@@ -170,7 +171,7 @@ impl RegistryObserver for GatewayMetrics {
 }
 
 fn short(digest: &Digest) -> String {
-    let mut text = hex::encode(digest.0);
+    let mut text = HEXLOWER.encode(&digest.0);
     text.truncate(REVISION_LEN);
     text
 }

@@ -3,10 +3,11 @@
 //! A topic's subscribers stand in two lists: those a call reaches (present or durable), and the absent. The lists change
 //! when an agent comes or goes, so a call costs as much as it reaches, however many absent agents are registered.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use ahash::{HashMap, HashMapExt as _};
 use bus::Bucket;
 use bytes::Bytes;
 use schemas::control::Registration;

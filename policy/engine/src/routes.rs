@@ -3,10 +3,10 @@
 //! Nothing here is binding, and an engine that knows nothing serves every agent: a delivery goes to a gateway only the first
 //! time, and only if that gateway alone is known to hold the agent's streams; repeats go to the agent's inbox.
 
-use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
+use ahash::HashMap;
 use schemas::presence::{Hello, REPORT_PERIOD_MS};
 use schemas::{AgentId, GatewayId};
 use tokio::time::Instant;

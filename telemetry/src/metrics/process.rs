@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Error, Registry};
 use sha2::{Digest, Sha256};
@@ -59,7 +60,7 @@ pub fn register(registry: &Registry, build: Build<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Error::AlreadyReg`] when the registry has one.
 pub fn register_config(registry: &Registry, config: &impl Debug) -> Result<(), Error> {
-    let digest = hex::encode(Sha256::digest(format!("{config:?}")));
+    let digest = HEXLOWER.encode(&Sha256::digest(format!("{config:?}")));
     ConfigMetrics::try_new(registry)?.digest.with_label_values(&[&digest[..DIGEST_DIGITS]]).set(1);
     Ok(())
 }

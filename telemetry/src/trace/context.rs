@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
+use schemas::text::hexadecimal;
 use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
 use sha2::{Digest, Sha256};
 
@@ -118,11 +120,11 @@ impl TraceContext {
         let (parent, rest) = rest.split_once('-')?;
         let (flags, more) = rest.split_once('-').map_or((rest, None), |(flags, more)| (flags, Some(more)));
         let is_known = version == VERSION;
-        let is_version = is_hex::<1>(version).is_some() && version != "ff";
-        if !is_version || is_hex::<1>(flags).is_none() || (is_known && more.is_some()) {
+        let is_version = hexadecimal::<1>(version).is_some() && version != "ff";
+        if !is_version || hexadecimal::<1>(flags).is_none() || (is_known && more.is_some()) {
             return None;
         }
-        let (trace, parent) = (is_hex::<16>(trace)?, is_hex::<8>(parent)?);
+        let (trace, parent) = (hexadecimal::<16>(trace)?, hexadecimal::<8>(parent)?);
         (trace != [0; 16] && parent != [0; 8]).then_some(Self { trace: TraceId(trace), parent: SpanId(parent) })
     }
 
@@ -169,22 +171,15 @@ fn hash<const N: usize>(kind: &str, parts: &[&str]) -> [u8; N] {
     id
 }
 
-/// Bytes from lower-case hexadecimal digits of exactly their length.
-fn is_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    let is_lower = text.bytes().all(|byte| !byte.is_ascii_uppercase());
-    (is_lower && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
-}
-
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
 impl fmt::Display for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 

@@ -1,12 +1,13 @@
 //! What any agent can judge of what it is told, for ever and in bounded memory: the invariants that need neither what other
 //! processes saw nor the end of a run. A [`super::Witness`] judges the others.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use agents::observer::{Observed, Observer};
+use ahash::RandomState;
 use prometheus::{Error, IntCounter, Registry};
+use retry::RecentMap;
 use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
 use schemas::ids::FamilyPlace;
 use schemas::{AgentId, DeliveryId, NegotiationId};
@@ -31,12 +32,14 @@ telemetry::metrics! {
 /// Judges what the agents of a process are told, and counts what must never happen.
 pub struct Watch {
     known: Mutex<Known>,
+    /// Tells contents apart.
+    fingerprints: RandomState,
     metrics: WatchMetrics,
 }
 
 struct Known {
-    contents: Latest<DeliveryId, u64>,
-    outcomes: Latest<NegotiationId, Outcome>,
+    contents: RecentMap<DeliveryId, u64>,
+    outcomes: RecentMap<NegotiationId, Outcome>,
 }
 
 impl Watch {
@@ -46,8 +49,8 @@ impl Watch {
     /// When they are registered already.
     pub fn try_new(registry: &Registry) -> Result<Self, Error> {
         let metrics = WatchMetrics::try_new(registry)?;
-        let known = Known { contents: Latest::new(REMEMBERED), outcomes: Latest::new(REMEMBERED) };
-        Ok(Self { known: Mutex::new(known), metrics })
+        let known = Known { contents: RecentMap::new(REMEMBERED), outcomes: RecentMap::new(REMEMBERED) };
+        Ok(Self { known: Mutex::new(known), fingerprints: RandomState::new(), metrics })
     }
 
     /// Violations so far.
@@ -58,13 +61,13 @@ impl Watch {
 
     fn judge(&self, agent: &AgentId, delivery: &Delivery) {
         let (id, negotiation) = (delivery.envelope.msg_id, &delivery.envelope.negotiation);
-        let content = fingerprint(delivery);
+        let content = self.fingerprints.hash_one(delivery);
         // A panic while judging leaves what is known as it was.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = known.contents.first(id, content) == content;
+        let is_same = first(&mut known.contents, id, content) == content;
         let is_same_end = match &delivery.payload {
             Notification::Closed(closing) => {
-                known.outcomes.first(negotiation.clone(), closing.outcome) == closing.outcome
+                first(&mut known.outcomes, negotiation.clone(), closing.outcome) == closing.outcome
             }
             Notification::Cfp(_)
             | Notification::Accept(_)
@@ -103,36 +106,13 @@ impl Observer for Watch {
     }
 }
 
-/// Tells contents apart.
-fn fingerprint(delivery: &Delivery) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    delivery.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// The first value of each of the latest keys: when the young generation is full it becomes the old one, which is forgotten.
-struct Latest<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
-    generation_max: usize,
-}
-
-impl<K: Eq + Hash, V: Copy> Latest<K, V> {
-    fn new(generation_max: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), generation_max }
+/// The value this key had first, as far as that is remembered; otherwise this one.
+fn first<K: Eq + Hash, V: Copy>(known: &mut RecentMap<K, V>, key: K, value: V) -> V {
+    if let Some(first) = known.value(&key) {
+        return *first;
     }
-
-    /// The value this key had first, as far as that is remembered; otherwise this one.
-    fn first(&mut self, key: K, value: V) -> V {
-        if let Some(known) = self.young.get(&key).or_else(|| self.old.get(&key)) {
-            return *known;
-        }
-        if self.young.len() >= self.generation_max {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, value);
-        value
-    }
+    known.insert(key, value);
+    value
 }
 
 #[cfg(test)]
@@ -172,13 +152,13 @@ mod tests {
 
     #[test]
     fn the_latest_keys_keep_their_first_value_and_memory_is_bounded() {
-        let mut latest = Latest::new(100);
+        let mut latest = RecentMap::new(100);
         for key in 0..10_000_u32 {
-            assert_eq!(latest.first(key, key), key);
-            assert_eq!(latest.first(key.saturating_sub(99), u32::MAX), key.saturating_sub(99));
-            assert!(latest.young.len() + latest.old.len() <= 200);
+            assert_eq!(first(&mut latest, key, key), key);
+            assert_eq!(first(&mut latest, key.saturating_sub(99), u32::MAX), key.saturating_sub(99));
+            assert!(latest.len() <= 200);
         }
-        assert_eq!(latest.first(0, 7), 7, "forgotten long ago");
+        assert_eq!(first(&mut latest, 0, 7), 7, "forgotten long ago");
     }
 
     fn tell(watch: &Watch, agent: &str, id: u8, payload: Value) {

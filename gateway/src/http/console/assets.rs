@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use data_encoding::HEXLOWER;
 use schemas::{Code, Digest, Refusal};
 
 use super::must_be_on;
@@ -98,7 +99,7 @@ fn tag(index: usize) -> &'static HeaderValue {
     static TAGS: [OnceLock<HeaderValue>; ASSETS.len()] = [const { OnceLock::new() }; ASSETS.len()];
     TAGS[index].get_or_init(|| {
         let digest = Digest::of_bytes(ASSETS[index].text.as_bytes());
-        let quoted = format!("\"{}\"", hex::encode(digest.short()));
+        let quoted = format!("\"{}\"", HEXLOWER.encode(&digest.short()));
         // Hexadecimal digits are always a header's value; without a tag nothing would be kept, which is harmless.
         HeaderValue::from_str(&quoted).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
     })
@@ -126,7 +127,7 @@ mod tests {
         let readme = include_str!("../../../console/vendor/README.md");
         let vendored = ASSETS.iter().filter(|asset| asset.name.starts_with("uplot."));
         for asset in vendored {
-            let digest = hex::encode(Digest::of_bytes(asset.text.as_bytes()).0);
+            let digest = HEXLOWER.encode(&Digest::of_bytes(asset.text.as_bytes()).0);
             assert!(readme.contains(&format!("| `{}` | `{digest}` |", asset.name)), "{} is {digest}", asset.name);
         }
     }

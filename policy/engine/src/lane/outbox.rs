@@ -20,10 +20,11 @@ mod standby;
 mod tests;
 mod unreachable;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use bytes::Bytes;
 use policy_core::Deliver;
 use retry::RecentMap;

@@ -14,9 +14,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use ahash::HashMap;
 use bus::{BusError, Registered};
 use bytes::Bytes;
 use retry::Backoff;

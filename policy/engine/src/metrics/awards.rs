@@ -1,8 +1,9 @@
 //! Who the awards of the last minutes went to, by rank: how unequal they are, without naming anybody.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use ahash::{HashMap, HashMapExt as _};
 use policy_core::Event;
 use prometheus::{Error, Registry};
 use schemas::{AgentId, Timestamp};

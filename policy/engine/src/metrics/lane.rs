@@ -1,9 +1,9 @@
 //! The gauges each lane keeps; how long agents take for their turns, which deadlines they miss, and which negotiations stand
 //! still. All in log time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use ahash::HashMap;
 use policy_core::{AskKind, AwardLoss, Cause, Event, Phase, Protocol};
 use prometheus::{Gauge, IntGauge};
 use schemas::delivery::{CloseReason, Disposition, Outcome};

@@ -8,10 +8,11 @@ mod counters;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use bus::PubSub;
 use bytes::Bytes;
 use schemas::statistics::{

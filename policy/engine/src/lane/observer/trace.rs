@@ -5,9 +5,9 @@
 //! that. The trace of a negotiation is its call's; a message may belong to another one (its sender's own), and what it leads
 //! to then hangs at the negotiation, so that each trace stays connected.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ahash::{HashMap, HashMapExt as _};
 use policy_core::{Deliver, Event, Protocol};
 use schemas::delivery::{Disposition, Notification, Outcome};
 use schemas::ids::Position;

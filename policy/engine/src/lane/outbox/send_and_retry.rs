@@ -1,11 +1,11 @@
 //! How queued deliveries become messages, as few as possible: one per gateway for those that leave for the first time and are
 //! routed, one per agent for all others; and what their sending leaves behind.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::time::Duration;
 
+use ahash::{HashMap, HashMapExt as _};
 use bytes::Bytes;
 use retry::Backoff;
 use schemas::record::{EngineEvent, Qos};

@@ -1,8 +1,8 @@
 //! The agents to which deliveries were given up, for the report of who is beyond reach.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use ahash::HashMap;
 use schemas::AgentId;
 use tokio::time::Instant;
 

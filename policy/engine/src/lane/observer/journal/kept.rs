@@ -13,9 +13,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use policy_core::{AskKind, Event, LaneState, Phase, Protocol};
 use schemas::delivery::{Ask, Closing, Notification, ProgressReport};
 use schemas::journal::{Gap, HAPPENED_MAX, Journal, JournalEntry};

@@ -2,9 +2,10 @@
 //! buckets, eight to each doubling, so that a figure is at most an eighth too high.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use ahash::HashMap;
 use policy_core::{Decision, Event, Protocol};
 use schemas::delivery::{Disposition, Outcome};
 use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OTHER, POLICIES_MAX, PolicyActivity};
