@@ -22,9 +22,10 @@ fn main() {
     println!("cargo::rustc-env=LLMX_BUILT_BY={}", compiler().unwrap_or_else(|| "unknown".to_owned()));
 }
 
-/// The commit that is checked out beside this package, if there is one.
+/// The commit that is checked out beside this package, if there is one. Paths are relative to the package, where cargo runs this:
+/// another clone that shares the target folder has the same.
 fn checked_out() -> Option<String> {
-    let git = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.git");
+    let git = Path::new("../.git");
     let head = git.join("HEAD");
     let text = std::fs::read_to_string(&head).ok()?;
     println!("cargo::rerun-if-changed={}", head.display());
