@@ -89,11 +89,12 @@ function go(isMove) {
   timeline.close();
   if (page.name === "negotiation") timeline.open(page.id, page.assumed);
   if (page.name === "agent") agentPage.open(page.id);
-  if (last) drawn[page.name]?.(last);
+  // Whatever becomes of drawing it, the page is there.
   if (isMove) {
     scrollTo(0, 0);
     document.querySelector(`#page-${page.name} h2`).focus({ preventScroll: true });
   }
+  if (last) drawn[page.name]?.(last);
 }
 
 byId("search").addEventListener("submit", (event) => {

@@ -37,8 +37,10 @@ class Check:
                 self.holds(name, True)
                 return found
             time.sleep(0.1)
-        shown = self.browser.run("return document.body.innerText.slice(0, 1500)")
-        raise Failed(f"{name}: not within {PATIENCE_S} s. The page shows:\n{shown}")
+        where, focused, shown = self.browser.run(
+            "return [location.hash, document.activeElement?.outerHTML.slice(0, 200), document.body.innerText.slice(0, 1500)]")
+        raise Failed(f"{name}: not within {PATIENCE_S} s. At {where}, the focus at {focused}; the browser noted "
+                     f"{json.dumps(self.browser.log())[:1500]}. The page shows:\n{shown}")
 
     def text(self, id):
         return self.browser.run("return document.getElementById(arguments[0]).textContent", id)
