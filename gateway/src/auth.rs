@@ -6,7 +6,6 @@
 
 mod key_set;
 
-use std::hash::RandomState;
 use std::sync::{Arc, Once};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -46,7 +45,7 @@ pub struct Identity {
 pub(crate) struct Authenticator {
     config: AuthConfig,
     keys: LiveKeys,
-    verified: SharedRecentMap<[u8; 32], Remembered, RandomState>,
+    verified: SharedRecentMap<[u8; 32], Remembered>,
     metrics: Arc<GatewayMetrics>,
 }
 
@@ -64,7 +63,7 @@ impl Authenticator {
     pub(crate) async fn load(config: AuthConfig, metrics: Arc<GatewayMetrics>) -> Result<Self, KeyError> {
         install_crypto();
         let keys = LiveKeys::load(&config, metrics.clone()).await?;
-        Ok(Self { config, keys, verified: SharedRecentMap::new(VERIFIED_MAX, RandomState::new()), metrics })
+        Ok(Self { config, keys, verified: SharedRecentMap::new(VERIFIED_MAX), metrics })
     }
 
     /// Answers for a token: from memory, or by verifying it once `charge` lets it.

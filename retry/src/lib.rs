@@ -1,7 +1,7 @@
 //! Repeating, and recognising what is repeated.
 //!
-//! [`Backoff`] says when to try again, [`RecentMap`] remembers what came lately, for many threads as [`SharedRecentMap`]. Neither reads a clock or draws at random:
-//! equal calls give equal results, so that a simulated run repeats.
+//! [`Backoff`] says when to try again, [`RecentMap`] remembers what came lately. Equal calls give equal results, so that a simulated run repeats: neither reads a
+//! clock or draws at random. [`SharedRecentMap`] is for many threads; which of its older keys it still remembers is a matter of chance.
 
 mod backoff;
 mod recent;

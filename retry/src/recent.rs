@@ -1,9 +1,9 @@
 //! What came lately.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ahash::{HashMap, HashMapExt as _};
+use ahash::{HashMap, HashMapExt as _, RandomState};
 
 /// Remembers the latest keys in bounded memory: two generations, of which the old one is forgotten when the young one is
 /// full and takes its place. At least the last `generation_max` keys are remembered, never more than twice as many. Every
@@ -82,18 +82,19 @@ const SHARDS: usize = 16;
 
 /// A [`RecentMap`] that many threads share. A read renews an entry.
 #[derive(Debug)]
-pub struct SharedRecentMap<K, V, S> {
+pub struct SharedRecentMap<K, V> {
     shards: Vec<Mutex<RecentMap<K, V>>>,
-    hasher: S,
+    /// Spreads the keys over the locks.
+    hasher: RandomState,
 }
 
-impl<K: Eq + Hash, V: Clone, S: BuildHasher> SharedRecentMap<K, V, S> {
+impl<K: Eq + Hash, V: Clone> SharedRecentMap<K, V> {
     /// An empty map of at most `capacity` entries (rounded up to a multiple of twice the number of its locks), which remembers
-    /// at least the latest half of them. `hasher` spreads the keys over the locks.
+    /// at least the latest half of them.
     #[must_use]
-    pub fn new(capacity: usize, hasher: S) -> Self {
+    pub fn new(capacity: usize) -> Self {
         let shard = || Mutex::new(RecentMap::new(capacity.div_ceil(2 * SHARDS)));
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hasher }
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hasher: RandomState::new() }
     }
 
     /// The value of a key, which counts as new from now on.
@@ -129,8 +130,6 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> SharedRecentMap<K, V, S> {
 
 #[cfg(test)]
 mod tests {
-    use std::hash::RandomState;
-
     use super::*;
 
     #[test]
@@ -174,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_shared_map_never_holds_more_than_its_capacity() {
-        let recent: SharedRecentMap<u32, u32, _> = SharedRecentMap::new(320, RandomState::new());
+        let recent: SharedRecentMap<u32, u32> = SharedRecentMap::new(320);
         for n in 0..10_000 {
             recent.insert(n, n);
         }
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_read_again_and_again_in_a_shared_map_is_not_forgotten() {
-        let recent: SharedRecentMap<u32, u32, _> = SharedRecentMap::new(320, RandomState::new());
+        let recent: SharedRecentMap<u32, u32> = SharedRecentMap::new(320);
         recent.insert(u32::MAX, 7);
         for n in 0..10_000 {
             recent.insert(n, n);
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_first_value_under_a_key_of_a_shared_map_stands() {
-        let recent: SharedRecentMap<&str, u8, _> = SharedRecentMap::new(32, RandomState::new());
+        let recent: SharedRecentMap<&str, u8> = SharedRecentMap::new(32);
         assert_eq!(recent.insert_if_absent("a", 1), None);
         assert_eq!(recent.insert_if_absent("a", 2), Some(1));
         recent.remove(&"a");

@@ -1,7 +1,5 @@
 //! Messages that came lately: a repeat is told from another body under the same id.
 
-use std::hash::RandomState;
-
 use retry::SharedRecentMap;
 use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Refusal};
 
@@ -11,7 +9,7 @@ const MESSAGES_REMEMBERED_MAX: usize = 131_072;
 
 /// The digests of the messages that came lately, by sender, negotiation and id.
 pub(super) struct Duplicates {
-    digests: SharedRecentMap<[u8; 16], Digest, RandomState>,
+    digests: SharedRecentMap<[u8; 16], Digest>,
 }
 
 /// The place of one message.
@@ -23,7 +21,7 @@ pub(super) struct MessageSlot {
 
 impl Duplicates {
     pub(super) fn new() -> Self {
-        Self { digests: SharedRecentMap::new(MESSAGES_REMEMBERED_MAX, RandomState::new()) }
+        Self { digests: SharedRecentMap::new(MESSAGES_REMEMBERED_MAX) }
     }
 
     /// Takes the place of a message, or recognises a repeat.
