@@ -6,6 +6,7 @@ mod plan;
 mod process;
 
 use std::fs;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -46,6 +47,9 @@ pub struct LocalServerOptions {
     /// Runs it as a leaf node of the server with this [`LocalServer::leaf_url`], or of one behind a proxy there. It has
     /// no JetStream of its own then: those who connect to it use the hub's.
     pub leaf_of: Option<String>,
+    /// Threads that execute its code at once (`GOMAXPROCS`); none leaves it to the server, which takes as many as the machine
+    /// has cores.
+    pub threads: Option<NonZeroU8>,
     /// Further lines of the configuration file.
     pub extra_config: String,
 }
@@ -173,6 +177,9 @@ impl LocalServer {
             fs::File::create(root.join(FIRST_WORDS)).map_err(|error| failed("no file for its output", &error))?;
         let mut command = Command::new(&self.binary);
         command.arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(first_words);
+        if let Some(threads) = self.options.threads {
+            command.env("GOMAXPROCS", threads.to_string());
+        }
         let process = GuardedProcess::spawn(&mut command, root);
         self.process = Some(process.map_err(|error| failed("nats-server cannot be started", &error))?);
         Ok(())

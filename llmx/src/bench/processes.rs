@@ -1,10 +1,11 @@
 //! `llmx bench --processes`: what a round costs with the processes users run.
 
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use traffic_gen::bench::processes::{self, AgentsVia, ProcessFigures, ProcessPlan, ProcessRow};
+use traffic_gen::bench::processes::{self, AgentsVia, MeasuredBuild, ProcessFigures, ProcessPlan, ProcessRow};
 use traffic_gen::bench::usage;
 
 use crate::output::{Failure, Outcome, note, print, print_json, table};
@@ -61,6 +62,12 @@ pub struct ProcessesArgs {
     /// Another build, measured in turn with it; each figure is then shown of both, with the ratio
     #[arg(long, requires = "processes", value_name = "PATH")]
     against: Option<PathBuf>,
+    /// Threads of nats-server that execute at once (GOMAXPROCS); docker-compose.yml gives it 1
+    #[arg(long, requires = "processes", value_name = "N", default_value = "1")]
+    nats_threads: NonZeroU8,
+    /// The same beside the other build (default: as --nats-threads)
+    #[arg(long, requires = "against", value_name = "N")]
+    against_nats_threads: Option<NonZeroU8>,
 }
 
 impl ProcessesArgs {
@@ -82,12 +89,17 @@ impl ProcessesArgs {
             TransportKind::Http => AgentsVia::Http,
             TransportKind::Nats => AgentsVia::Nats,
         });
+        let nats_threads = self.against_nats_threads.unwrap_or(self.nats_threads);
+        let beside = |binary| MeasuredBuild { binary, nats_threads };
         Ok(ProcessPlan {
-            binary: match self.binary {
-                Some(named) => executable("--binary", &named)?,
-                None => std::env::current_exe().context("this program's own file cannot be found")?,
+            build: MeasuredBuild {
+                binary: match self.binary {
+                    Some(named) => executable("--binary", &named)?,
+                    None => std::env::current_exe().context("this program's own file cannot be found")?,
+                },
+                nats_threads: self.nats_threads,
             },
-            against: self.against.map(|named| executable("--against", &named)).transpose()?,
+            against: self.against.map(|named| executable("--against", &named)).transpose()?.map(beside),
             engines: self.engines,
             contractors: self.agents,
             idle_agents: self.idle_agents,
@@ -129,7 +141,9 @@ pub async fn run(args: ProcessesArgs, quick: bool, json: bool) -> Outcome {
     if json {
         let (engines, contractors, policy) = (plan.engines, plan.contractors, &plan.policy);
         let document = serde_json::json!({
-            "binary": plan.binary, "against": plan.against, "engines": engines, "contractors": contractors,
+            "binary": plan.build.binary, "nats_threads": plan.build.nats_threads,
+            "against": plan.against.as_ref().map(|against| &against.binary),
+            "against_nats_threads": plan.against.as_ref().map(|against| against.nats_threads), "engines": engines, "contractors": contractors,
             "policy": policy, "results": rows
         });
         print_json(&document)?;
@@ -203,7 +217,8 @@ mod tests {
         assert_eq!((plan.via, plan.rates), (vec![AgentsVia::Websocket, AgentsVia::Nats], vec![400, 200, 50]));
         assert_eq!((plan.engines, plan.contractors, plan.policy.as_str(), plan.runs), (1, 12, "high", 1));
         assert_eq!((plan.calling, plan.searches), (Duration::from_secs(15), true));
-        assert_eq!((plan.binary, plan.against), (std::env::current_exe().unwrap(), None));
+        let own = MeasuredBuild { binary: std::env::current_exe().unwrap(), nats_threads: NonZeroU8::MIN };
+        assert_eq!((plan.build, plan.against), (own, None));
     }
 
     #[test]
@@ -228,11 +243,15 @@ mod tests {
             "10000",
             "--against",
             &own,
+            "--against-nats-threads",
+            "2",
         ];
         let plan = plan(&args).unwrap();
         assert_eq!((plan.via, plan.rates, plan.engines), (vec![AgentsVia::Http], vec![10, 20], 2));
         assert_eq!((plan.calling, plan.searches, plan.idle_agents), (Duration::from_secs(4), false, 10_000));
-        assert!(plan.against.unwrap().is_absolute());
+        let against = plan.against.unwrap();
+        assert!(against.binary.is_absolute());
+        assert_eq!((plan.build.nats_threads.get(), against.nats_threads.get()), (1, 2));
     }
 
     #[test]

@@ -9,7 +9,9 @@ mod exchange;
 pub mod isolation;
 mod search;
 
-use std::path::{Path, PathBuf};
+use std::iter;
+use std::num::NonZeroU8;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::ser::SerializeMap;
@@ -55,13 +57,28 @@ impl AgentsVia {
     }
 }
 
+/// A build of `llmx`, and how nats-server runs beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuredBuild {
+    /// The executable.
+    pub binary: PathBuf,
+    /// Threads of nats-server that execute at once ([`nats_server::LocalServerOptions::threads`]).
+    pub nats_threads: NonZeroU8,
+}
+
+impl MeasuredBuild {
+    fn name(&self) -> String {
+        format!("{}, nats-server on {}", self.binary.display(), self.nats_threads)
+    }
+}
+
 /// What is to be measured.
 #[derive(Debug, Clone)]
 pub struct ProcessPlan {
-    /// The build of `llmx` that is measured.
-    pub binary: PathBuf,
-    /// One that is measured in turn with it.
-    pub against: Option<PathBuf>,
+    /// What is measured.
+    pub build: MeasuredBuild,
+    /// What is measured in turn with it.
+    pub against: Option<MeasuredBuild>,
     /// Engines.
     pub engines: u8,
     /// Contractors.
@@ -146,9 +163,9 @@ pub struct ProcessRow {
     pub via: &'static str,
     /// The situation: `idle`, `paced`, `capacity`, `most`, `overload`.
     pub situation: &'static str,
-    /// ProcessFigures of [`ProcessPlan::binary`].
+    /// Figures of [`ProcessPlan::build`].
     pub figures: ProcessFigures,
-    /// ProcessFigures of [`ProcessPlan::against`].
+    /// Figures of [`ProcessPlan::against`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<ProcessFigures>,
     /// The former divided by the latter.
@@ -177,14 +194,13 @@ pub async fn run(
     if !super::usage::is_measurable() {
         return Err(BenchError::Stuck("processes are measured by Linux's /proc, which this system lacks".to_owned()));
     }
-    let builds: Vec<&Path> =
-        [Some(&plan.binary), plan.against.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+    let builds: Vec<&MeasuredBuild> = iter::once(&plan.build).chain(&plan.against).collect();
     let mut rows = Vec::new();
     let mut turn = 0_usize;
     for &via in &plan.via {
         let mut measured = Vec::new();
         for build in &builds {
-            on_progress(&format!("{}, idle: {}", via.as_str(), build.display()));
+            on_progress(&format!("{}, idle: {}", via.as_str(), build.name()));
             measured.push(MeasuredExchange::start(build, plan, via).await?.idle().await?);
         }
         rows.push(ProcessRow::new(via, "idle", measured));
@@ -200,7 +216,7 @@ pub async fn run(
                         via.as_str(),
                         run + 1,
                         plan.runs,
-                        builds[build].display()
+                        builds[build].name()
                     ));
                     let mut exchange = MeasuredExchange::start(builds[build], plan, via).await?;
                     measured[build].push(exchange.measure(f64::from(rate), plan.calling).await?);

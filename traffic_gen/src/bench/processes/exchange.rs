@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    AgentsVia, NATS_PER_ROUND, OFFERED, P95, P99, ProcessFigures, ProcessPlan, REACHED, SWITCHES_PER_ROUND, UNENDED,
-    US_PER_ROUND,
+    AgentsVia, MeasuredBuild, NATS_PER_ROUND, OFFERED, P95, P99, ProcessFigures, ProcessPlan, REACHED,
+    SWITCHES_PER_ROUND, UNENDED, US_PER_ROUND,
 };
 use crate::bench::rounds::{BenchError, UNLIMITED};
 use crate::bench::usage::{ProcessUsage, open_files, resident_bytes};
@@ -60,9 +60,10 @@ pub(super) struct MeasuredExchange {
 
 impl MeasuredExchange {
     /// Starts everything but the initiator, and waits until it is ready.
-    pub(super) async fn start(binary: &Path, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
-        let launcher = Launcher::new(binary)?;
-        let nats = LocalServer::start(LocalServerOptions::default()).await?;
+    pub(super) async fn start(build: &MeasuredBuild, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
+        let launcher = Launcher::new(&build.binary)?;
+        let options = LocalServerOptions { threads: Some(build.nats_threads), ..LocalServerOptions::default() };
+        let nats = LocalServer::start(options).await?;
         let url = nats.url();
         let mut keys = launcher.start("keys", &["keys"])?;
         keys.until_well_ended().await?;
@@ -423,6 +424,7 @@ fn stuck(error: impl std::fmt::Display) -> BenchError {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::num::NonZeroU8;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -434,7 +436,7 @@ mod tests {
 
     fn plan(binary: &Path) -> ProcessPlan {
         ProcessPlan {
-            binary: binary.to_owned(),
+            build: MeasuredBuild { binary: binary.to_owned(), nats_threads: NonZeroU8::MIN },
             against: None,
             engines: 2,
             contractors: 1,
@@ -456,8 +458,8 @@ mod tests {
         let binary = notes.path().join("broken");
         std::fs::write(&binary, BROKEN.replace("NOTES", &notes.path().display().to_string())).unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let error =
-            MeasuredExchange::start(&binary, &plan(&binary), AgentsVia::Websocket).await.err().unwrap().to_string();
+        let plan = plan(&binary);
+        let error = MeasuredExchange::start(&plan.build, &plan, AgentsVia::Websocket).await.err().unwrap().to_string();
         assert!(error.contains("gateway ended before it was ready") && error.contains("no such table"), "{error}");
         let lines = |name: &str| std::fs::read_to_string(notes.path().join(name)).unwrap();
         let (pids, folders) = (lines("pids"), lines("folders"));
@@ -473,10 +475,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_build_that_is_not_there_is_named() {
-        let error =
-            MeasuredExchange::start(Path::new("/nowhere/llmx"), &plan(Path::new("/nowhere/llmx")), AgentsVia::Nats)
-                .await;
-        let error = error.err().unwrap().to_string();
+        let plan = plan(Path::new("/nowhere/llmx"));
+        let error = MeasuredExchange::start(&plan.build, &plan, AgentsVia::Nats).await.err().unwrap().to_string();
         assert!(error.starts_with("keys cannot be started from /nowhere/llmx: "), "{error}");
     }
 

@@ -5,6 +5,7 @@
 //! the same time as many of its modules loop as the machine has cores; further ones take memory without end, and call
 //! themselves without end. Every run must fail, and is followed by the next.
 
+use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::exchange::MeasuredExchange;
-use super::{AgentsVia, P99, ProcessPlan, UNENDED};
+use super::{AgentsVia, MeasuredBuild, P99, ProcessPlan, UNENDED};
 use crate::bench::Row;
 use crate::bench::overhead::median;
 use crate::bench::rounds::BenchError;
@@ -46,7 +47,7 @@ const FAILED: &str = "routine_failed";
 /// [`BenchError`], also when a module was not stopped, or an ordinary call did not end.
 pub async fn measure(binary: &Path, pairs: usize, calling: Duration) -> Result<[Row; 2], BenchError> {
     let plan = ProcessPlan {
-        binary: binary.to_owned(),
+        build: MeasuredBuild { binary: binary.to_owned(), nats_threads: NonZeroU8::MIN },
         against: None,
         engines: 1,
         contractors: CONTRACTORS,
@@ -60,7 +61,7 @@ pub async fn measure(binary: &Path, pairs: usize, calling: Duration) -> Result<[
         searching: calling,
         idling: Duration::ZERO,
     };
-    let mut exchange = MeasuredExchange::start(binary, &plan, AgentsVia::Websocket).await?;
+    let mut exchange = MeasuredExchange::start(&plan.build, &plan, AgentsVia::Websocket).await?;
     let files: [(&str, &[u8]); 3] =
         [("hostile.toml", ROUTINES.as_bytes()), ("hostile.md", DOCUMENT.as_bytes()), ("hostile.wasm", HOSTILE)];
     let target = exchange.host("hostile.toml", &files).await?;

@@ -1,10 +1,8 @@
 //! The most an exchange can do: at which rate decisions still come in time, how many rounds it ends at most, and what it
 //! does of more than that.
 
-use std::path::Path;
-
 use super::exchange::MeasuredExchange;
-use super::{AgentsVia, OFFERED, P95, ProcessFigures, ProcessPlan, REACHED, UNENDED};
+use super::{AgentsVia, MeasuredBuild, OFFERED, P95, ProcessFigures, ProcessPlan, REACHED, UNENDED};
 use crate::bench::rounds::BenchError;
 
 /// Decisions of a rate that counts as served: their p95, in milliseconds.
@@ -29,12 +27,12 @@ const MISSES_MAX: u32 = 2;
 /// The highest rate that is served with p95 below [`P95_MS_MAX`]; the most that is done of what is offered; and what is
 /// done of half as much again.
 pub(super) async fn limits(
-    binary: &Path,
+    build: &MeasuredBuild,
     plan: &ProcessPlan,
     via: AgentsVia,
     on_progress: &impl Fn(&str),
 ) -> Result<[ProcessFigures; 3], BenchError> {
-    let mut trials = Trials { binary, plan, via, on_progress, exchange: None };
+    let mut trials = Trials { build, plan, via, on_progress, exchange: None };
     let mut search = CapacitySearch::default();
     let (mut capacity, mut tried) = (ProcessFigures::default(), Vec::new());
     while let Some(rate) = search.next_rate() {
@@ -70,7 +68,7 @@ fn is_served(figures: &ProcessFigures) -> bool {
 
 /// The measurements of one search: they share an exchange as long as it is not left behind by what is offered.
 struct Trials<'a, P: Fn(&str)> {
-    binary: &'a Path,
+    build: &'a MeasuredBuild,
     plan: &'a ProcessPlan,
     via: AgentsVia,
     on_progress: &'a P,
@@ -79,10 +77,10 @@ struct Trials<'a, P: Fn(&str)> {
 
 impl<P: Fn(&str)> Trials<'_, P> {
     async fn at(&mut self, rate: f64) -> Result<ProcessFigures, BenchError> {
-        (self.on_progress)(&format!("{}, up to {rate:.0} rounds/s: {}", self.via.as_str(), self.binary.display()));
+        (self.on_progress)(&format!("{}, up to {rate:.0} rounds/s: {}", self.via.as_str(), self.build.name()));
         let mut exchange = match self.exchange.take() {
             Some(exchange) => exchange,
-            None => MeasuredExchange::start(self.binary, self.plan, self.via).await?,
+            None => MeasuredExchange::start(self.build, self.plan, self.via).await?,
         };
         let figures = exchange.measure(rate, self.plan.searching).await?;
         self.exchange = is_served(&figures).then_some(exchange);
