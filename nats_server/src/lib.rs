@@ -47,8 +47,8 @@ pub struct LocalServerOptions {
     /// Runs it as a leaf node of the server with this [`LocalServer::leaf_url`], or of one behind a proxy there. It has
     /// no JetStream of its own then: those who connect to it use the hub's.
     pub leaf_of: Option<String>,
-    /// Threads that execute its code at once (`GOMAXPROCS`); none leaves it to the server, which takes as many as the machine
-    /// has cores.
+    /// Threads that execute its code at once (`GOMAXPROCS`); none leaves it to the environment, and else to the
+    /// server, which takes as many as the machine has cores.
     pub threads: Option<NonZeroU8>,
     /// Further lines of the configuration file.
     pub extra_config: String,

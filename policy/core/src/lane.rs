@@ -236,7 +236,7 @@ impl LaneState {
             return None;
         }
         match self.table.entry(Key::of(negotiation))? {
-            TableEntry::Open(open, _) => open.view(viewer, self.context.now),
+            TableEntry::Open(open) => open.view(viewer, self.context.now),
             TableEntry::Ended(tombstone) => NegotiationView::of_ended(tombstone, viewer),
         }
     }
@@ -245,7 +245,7 @@ impl LaneState {
     #[must_use]
     pub fn protocol(&self, negotiation: &NegotiationId) -> Option<Protocol> {
         match self.table.entry(Key::of(negotiation))? {
-            TableEntry::Open(open, _) => Some(open.protocol()),
+            TableEntry::Open(open) => Some(open.protocol()),
             TableEntry::Ended(tombstone) => Some(tombstone.end.protocol()),
         }
     }
@@ -254,7 +254,7 @@ impl LaneState {
     #[must_use]
     pub fn traceparent(&self, negotiation: &NegotiationId) -> Option<&str> {
         match self.table.entry(Key::of(negotiation))? {
-            TableEntry::Open(open, _) => open.header().traceparent.as_deref(),
+            TableEntry::Open(open) => open.header().traceparent.as_deref(),
             TableEntry::Ended(_) => None,
         }
     }
@@ -263,7 +263,7 @@ impl LaneState {
         let mut index = u32::MAX;
         while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
             self.with_entry(key, Position { seq, index }, deadline, |entry, context| {
-                if let TableEntry::Open(open, _) = entry {
+                if let TableEntry::Open(open) = entry {
                     open.fire(kind, context);
                 }
             });

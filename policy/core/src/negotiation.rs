@@ -7,6 +7,7 @@ pub(crate) mod disposition;
 pub(crate) mod family;
 pub(crate) mod panel;
 pub(crate) mod phase;
+pub(crate) mod seldom;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ pub mod view;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use nonmax::NonMaxU64;
 use schemas::delivery::{Agreement, Closing, Disposition, Notice, Notification, Outcome};
 use schemas::envelope::{Envelope, Scope};
 use schemas::ids::Position;
@@ -26,6 +28,7 @@ use schemas::{
     Timestamp, WireTime,
 };
 use serde::{Deserialize, Serialize};
+use thin_vec::ThinVec;
 
 use crate::acceptance::gate::GateFault;
 use crate::acceptance::tie_break::Winners;
@@ -229,7 +232,7 @@ pub(crate) enum FollowUp {
     Revoked(AwardNo),
 }
 
-/// What could not be followed, and where in the message it stands. Rare, so it is boxed: every message keeps a [`FollowUp`].
+/// What could not be followed, and where in the message it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pointed {
     reason: NotUnderstoodReason,
@@ -250,18 +253,78 @@ impl FollowUp {
     }
 }
 
-/// One message, as far as a duplicate of it needs to be recognised and answered.
+/// One message, as far as a duplicate of it needs to be recognised and answered: 64 bytes, since every message of every open
+/// negotiation has one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "StoredMessage", into = "StoredMessage")]
 pub(crate) struct SeenMessage {
     pub(crate) msg_id: MsgId,
     digest: [u8; DIGEST_KEPT],
     act: Act,
     disposition: Disposition,
+    /// What few messages have.
+    beside: Option<Box<BesideReceipt>>,
+    /// Sequence and index of its position, which together would take four bytes more.
+    seq: u64,
+    index: u32,
+    at: Timestamp,
+}
+
+/// What is kept of a message whose receipt is not all there is to say.
+#[derive(Debug, Clone)]
+struct BesideReceipt {
     reply: FollowUp,
     /// The award a CONFIRM was for.
     award_no: Option<AwardNo>,
+}
+
+/// A [`SeenMessage`] in a snapshot.
+#[derive(Serialize, Deserialize)]
+struct StoredMessage {
+    msg_id: MsgId,
+    digest: [u8; DIGEST_KEPT],
+    act: Act,
+    disposition: Disposition,
+    reply: FollowUp,
+    award_no: Option<AwardNo>,
     position: Position,
     at: Timestamp,
+}
+
+impl From<StoredMessage> for SeenMessage {
+    fn from(stored: StoredMessage) -> Self {
+        let StoredMessage { msg_id, digest, act, disposition, reply, award_no, position, at } = stored;
+        let beside = BesideReceipt::of(reply, award_no);
+        Self { msg_id, digest, act, disposition, beside, seq: position.seq, index: position.index, at }
+    }
+}
+
+impl From<SeenMessage> for StoredMessage {
+    fn from(seen: SeenMessage) -> Self {
+        let (reply, award_no, position) = (seen.reply().clone(), seen.award_no(), seen.position());
+        let SeenMessage { msg_id, digest, act, disposition, at, .. } = seen;
+        Self { msg_id, digest, act, disposition, reply, award_no, position, at }
+    }
+}
+
+impl SeenMessage {
+    fn position(&self) -> Position {
+        Position { seq: self.seq, index: self.index }
+    }
+
+    fn reply(&self) -> &FollowUp {
+        self.beside.as_ref().map_or(&FollowUp::None, |beside| &beside.reply)
+    }
+
+    fn award_no(&self) -> Option<AwardNo> {
+        self.beside.as_ref()?.award_no
+    }
+}
+
+impl BesideReceipt {
+    fn of(reply: FollowUp, award_no: Option<AwardNo>) -> Option<Box<Self>> {
+        (reply != FollowUp::None || award_no.is_some()).then(|| Box::new(Self { reply, award_no }))
+    }
 }
 
 /// One party of a negotiation: the initiator, or a contractor.
@@ -269,8 +332,8 @@ pub(crate) struct SeenMessage {
 pub(crate) struct Party {
     pub(crate) agent: AgentId,
     /// Highest `seq` folded; absent while the party numbers nothing.
-    last_seq: Option<u64>,
-    pub(crate) seen: Vec<SeenMessage>,
+    last_seq: Option<NonMaxU64>,
+    pub(crate) seen: ThinVec<SeenMessage>,
     /// Of how many of the last messages in `seen` the receipt waits for the next delivery to the party
     /// (docs/spec/messages.md#ms-56).
     waiting: u32,
@@ -291,7 +354,11 @@ enum Repeat {
 
 impl Party {
     fn new(agent: AgentId) -> Self {
-        Self { agent, last_seq: None, seen: Vec::new(), waiting: 0 }
+        Self { agent, last_seq: None, seen: ThinVec::new(), waiting: 0 }
+    }
+
+    fn last_seq(&self) -> Option<u64> {
+        self.last_seq.map(u64::from)
     }
 
     /// The messages whose receipts wait, in their order.
@@ -302,7 +369,7 @@ impl Party {
 
     /// What is relied on between the fields, and a snapshot might not keep.
     fn check(&self) -> Result<(), &'static str> {
-        let is_followed = |seen: &SeenMessage| seen.disposition == Disposition::Ok && seen.award_no.is_none();
+        let is_followed = |seen: &SeenMessage| seen.disposition == Disposition::Ok && seen.award_no().is_none();
         let count = usize::try_from(self.waiting).unwrap_or(usize::MAX);
         if count <= self.seen.len() && self.waiting().iter().all(is_followed) {
             Ok(())
@@ -321,13 +388,13 @@ impl Party {
                 Repeat::Conflict(index)
             };
         }
-        Self::order(self.last_seq, seq)
+        Self::order(self.last_seq(), seq)
     }
 
     /// Remembers a message. Most parties send one to three, and a vector's first growth is to four: it grows exactly while
     /// it is small.
     fn remember(&mut self, seen: SeenMessage, seq: Option<u64>) {
-        self.last_seq = self.last_seq.max(seq);
+        self.last_seq = self.last_seq.max(seq.map(|seq| NonMaxU64::new(seq).unwrap_or(NonMaxU64::MAX)));
         if self.seen.len() < 4 {
             self.seen.reserve_exact(1);
         }

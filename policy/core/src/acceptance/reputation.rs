@@ -9,6 +9,7 @@ use schemas::payload::{AttrValue, Terms};
 use schemas::policy::Policy;
 use schemas::record::Invitation;
 use serde::{Deserialize, Serialize};
+use thin_vec::ThinVec;
 
 use crate::acceptance::gate::GateFault;
 use crate::panel::reputation::REPUTATION_AVERAGE_PPM;
@@ -20,7 +21,7 @@ static ATTRIBUTE: LazyLock<AttrName> =
 
 /// The reputations of the invited, by their number; none where the policy does not weigh any.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct PinnedReputations(Option<Box<[u64]>>);
+pub(crate) struct PinnedReputations(Option<ThinVec<u64>>);
 
 impl PinnedReputations {
     /// What is pinned for the invited, in their order.

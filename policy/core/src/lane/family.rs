@@ -15,7 +15,7 @@ impl NegotiationTable {
     /// Whether an agent leads the team whose task this is, or did to its end.
     pub(super) fn leads_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
         match self.team_above(negotiation) {
-            Some(TableEntry::Open(open, _)) => open.is_led_by(agent),
+            Some(TableEntry::Open(open)) => open.is_led_by(agent),
             Some(TableEntry::Ended(tombstone)) => tombstone.was_led_by(agent),
             None => false,
         }
@@ -24,7 +24,7 @@ impl NegotiationTable {
     /// Whether an agent has left the team whose task this is (docs/spec/team.md#tm-63).
     pub(super) fn has_left_above(&self, negotiation: &NegotiationId, agent: &AgentId) -> bool {
         match self.team_above(negotiation) {
-            Some(TableEntry::Open(open, _)) => open.was_left_by(agent),
+            Some(TableEntry::Open(open)) => open.was_left_by(agent),
             Some(TableEntry::Ended(tombstone)) => tombstone.was_left_by(agent),
             None => false,
         }
@@ -36,7 +36,7 @@ impl NegotiationTable {
             return Err(SubTeamRefusal::Unauthorized);
         }
         let grant = match self.entry(Key::of(&of.task)) {
-            Some(TableEntry::Open(open, _)) => open.grant_sub_team(agent, of.award_no),
+            Some(TableEntry::Open(open)) => open.grant_sub_team(agent, of.award_no),
             Some(TableEntry::Ended(tombstone)) => Err(tombstone.refuse_sub_team(agent, of.award_no)),
             None => Err(SubTeamRefusal::Unauthorized),
         }?;
@@ -66,7 +66,7 @@ pub(super) fn carry_out(table: &mut NegotiationTable, context: &mut InputContext
             open_task(table, key, order, context);
         } else {
             table.with_entry(key, |entry| {
-                if let TableEntry::Open(open, _) = entry {
+                if let TableEntry::Open(open) = entry {
                     open.obey(order, context);
                 }
             });

@@ -132,7 +132,7 @@ impl LaneState {
         };
         let now = self.context.now;
         let is_party = self.with_entry(key, position, now, |entry, context| match entry {
-            TableEntry::Open(open, _) => open.handle_message(&incoming, context),
+            TableEntry::Open(open) => open.handle_message(&incoming, context),
             TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
         });
         if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
@@ -303,7 +303,7 @@ impl LaneState {
         let key = Key::of(negotiation);
         if matches!(self.table.entry(key), Some(TableEntry::Open(..))) {
             self.with_entry(key, position, self.context.now, |entry, context| {
-                if let TableEntry::Open(open, _) = entry {
+                if let TableEntry::Open(open) = entry {
                     input(open, context);
                 }
             });

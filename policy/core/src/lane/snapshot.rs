@@ -213,10 +213,10 @@ type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombsto
 impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone, &'a Panel, &'a Team> {
     fn of(entry: &'a TableEntry) -> Self {
         match entry {
-            TableEntry::Open(Negotiation::ContractNet(negotiation), _) => Self::ContractNet(negotiation),
-            TableEntry::Open(Negotiation::Bargain(bargain), _) => Self::Bargain(bargain),
-            TableEntry::Open(Negotiation::Panel(panel), _) => Self::Panel(panel),
-            TableEntry::Open(Negotiation::Team(team), _) => Self::Team(team),
+            TableEntry::Open(Negotiation::ContractNet(negotiation)) => Self::ContractNet(negotiation),
+            TableEntry::Open(Negotiation::Bargain(bargain)) => Self::Bargain(bargain),
+            TableEntry::Open(Negotiation::Panel(panel)) => Self::Panel(panel),
+            TableEntry::Open(Negotiation::Team(team)) => Self::Team(team),
             TableEntry::Ended(tombstone) => Self::Ended(tombstone),
         }
     }
@@ -244,7 +244,7 @@ impl ReadEntry {
         };
         open.check()?;
         open.share_names(|agent| names.share(agent));
-        Ok(TableEntry::open(open))
+        Ok(TableEntry::Open(open))
     }
 }
 

@@ -18,15 +18,24 @@ use crate::protocol::Phase;
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
 /// they can make collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key(u128);
+pub(super) struct Key {
+    // Two words rather than one number of 16 bytes, which would be aligned to as many and pad what it stands in.
+    high: u64,
+    low: u64,
+}
 
 impl Key {
     pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(bytes))
+        let (words, _) = bytes.as_chunks();
+        let [high, low] = [words[0], words[1]].map(u64::from_be_bytes);
+        Self { high, low }
     }
 
     pub(super) fn to_bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.high.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.low.to_be_bytes());
+        bytes
     }
 
     pub(super) fn of(negotiation: &NegotiationId) -> Self {
@@ -39,15 +48,15 @@ impl Key {
     }
 
     fn of_text(negotiation: &str) -> Self {
-        Self(u128::from_be_bytes(Digest::of_bytes(negotiation.as_bytes()).short()))
+        Self::from_bytes(Digest::of_bytes(negotiation.as_bytes()).short())
     }
 }
 
 /// What stands under a key.
 #[derive(Debug)]
 pub(super) enum TableEntry {
-    /// An open negotiation, and the timer that stands for it in the queue.
-    Open(Negotiation, Option<Timer>),
+    /// An open negotiation.
+    Open(Negotiation),
     /// An ended one.
     Ended(Box<Tombstone>),
 }
@@ -59,6 +68,9 @@ pub(super) struct NegotiationTable {
     entries_by_key: IndexMap<Key, TableEntry, BuildHasherDefault<KeyHasher>>,
     /// One entry per open negotiation: its next timer.
     timers: BTreeSet<(Timestamp, TimerKind, Key)>,
+    /// The timers in the queue, if any, of negotiations for which it is not the one that follows from their state: it was just
+    /// taken out, or an input is under way, or one ended in a panic.
+    unsettled: Vec<(Key, Option<Timer>)>,
     /// When each tombstone is dropped.
     expiries: BTreeSet<(Timestamp, Key)>,
     /// Sum of the hash chains of everything held, kept up to date so that the state digest costs nothing.
@@ -80,6 +92,7 @@ impl NegotiationTable {
         Self {
             entries_by_key: IndexMap::with_capacity_and_hasher(entries, BuildHasherDefault::default()),
             timers: BTreeSet::new(),
+            unsettled: Vec::new(),
             expiries: BTreeSet::new(),
             chains: 0,
             below_by_root: BTreeMap::new(),
@@ -106,7 +119,7 @@ impl NegotiationTable {
 
     pub(super) fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
         self.entries_by_key.values().filter_map(|entry| match entry {
-            TableEntry::Open(open, _) => Some(open.phase()),
+            TableEntry::Open(open) => Some(open.phase()),
             TableEntry::Ended(_) => None,
         })
     }
@@ -123,19 +136,18 @@ impl NegotiationTable {
         self.timers.first().map(|(deadline, _, _)| *deadline)
     }
 
-    /// Takes the first timer whose deadline lies before `now`.
+    /// Takes the first timer whose deadline lies before `now`. Its negotiation gets the next one by
+    /// [`NegotiationTable::with_entry`].
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<(Timestamp, TimerKind, Key)> {
         self.timers.first().filter(|(deadline, _, _)| *deadline < now)?;
         let due = self.timers.pop_first()?;
-        if let Some(TableEntry::Open(_, armed)) = self.entries_by_key.get_mut(&due.2) {
-            *armed = None;
-        }
+        self.unsettled.push((due.2, None));
         Some(due)
     }
 
     /// Adds a negotiation that has just been opened.
     pub(super) fn add(&mut self, key: Key, open: Negotiation) {
-        self.put(key, TableEntry::open(open));
+        self.put(key, TableEntry::Open(open));
     }
 
     /// Every entry, in the order of the keys.
@@ -149,12 +161,12 @@ impl NegotiationTable {
     pub(super) fn put(&mut self, key: Key, entry: TableEntry) {
         self.chains = self.chains.wrapping_add(weight(entry.chain()));
         match &entry {
-            TableEntry::Open(open, timer) => {
+            TableEntry::Open(open) => {
                 open.policies().into_iter().for_each(|policy| self.policies.retain(policy));
                 if open.header().id.place() != FamilyPlace::Root {
                     *self.below_by_root.entry(Key::of_root(&open.header().id)).or_default() += 1;
                 }
-                self.rearm(key, None, *timer);
+                self.rearm(key, None, open.next_timer());
             }
             TableEntry::Ended(tombstone) => {
                 self.expiries.insert((tombstone.expires_at, key));
@@ -165,17 +177,21 @@ impl NegotiationTable {
 
     /// Runs an input against whatever stands under a key, and keeps timers, chains and tombstones in step.
     pub(super) fn with_entry<R>(&mut self, key: Key, input: impl FnOnce(&mut TableEntry) -> R) -> Option<R> {
+        let noted = self.unsettled.iter().position(|(unsettled, _)| *unsettled == key);
+        let noted = noted.map(|index| self.unsettled.swap_remove(index).1);
         let entry = self.entries_by_key.get_mut(&key)?;
         let before = entry.chain();
+        let armed = noted.unwrap_or_else(|| entry.next_timer());
+        // Stays where the input ends in a panic, after which nothing tells which timer is in the queue.
+        self.unsettled.push((key, armed));
         let result = input(entry);
         self.chains = self.chains.wrapping_sub(weight(before)).wrapping_add(weight(entry.chain()));
-        if let TableEntry::Open(open, armed) = entry {
+        if let TableEntry::Open(open) = entry {
             let next = open.next_timer();
             let ended = open.header().outcome.is_some().then(|| {
                 let policies: Vec<Digest> = open.policies().into_iter().map(|policy| policy.digest).collect();
                 (policies, open.tombstone(&self.limits))
             });
-            let earlier = std::mem::replace(armed, next);
             if let Some((policies, tombstone)) = ended {
                 if tombstone.id.place() != FamilyPlace::Root {
                     drop_one(&mut self.below_by_root, Key::of_root(&tombstone.id));
@@ -184,11 +200,12 @@ impl NegotiationTable {
                 self.expiries.insert((tombstone.expires_at, key));
                 *entry = TableEntry::Ended(Box::new(tombstone));
             }
-            self.rearm(key, earlier, next);
+            self.rearm(key, armed, next);
             if self.expiries.len() > self.limits.tombstones_max {
                 self.bury_first();
             }
         }
+        self.unsettled.pop();
         Some(result)
     }
 
@@ -211,7 +228,8 @@ impl NegotiationTable {
     fn rearm(&mut self, key: Key, earlier: Option<Timer>, next: Option<Timer>) {
         if earlier != next {
             if let Some((deadline, kind)) = earlier {
-                self.timers.remove(&(deadline, kind, key));
+                let was_there = self.timers.remove(&(deadline, kind, key));
+                debug_assert!(was_there, "the timer of a negotiation stands in the queue");
             }
             if let Some((deadline, kind)) = next {
                 self.timers.insert((deadline, kind, key));
@@ -221,23 +239,25 @@ impl NegotiationTable {
 }
 
 impl TableEntry {
-    /// An open negotiation, with the timer that follows from it.
-    pub(super) fn open(open: Negotiation) -> Self {
-        let next = open.next_timer();
-        Self::Open(open, next)
+    /// The timer that stands for it in the queue.
+    fn next_timer(&self) -> Option<Timer> {
+        match self {
+            Self::Open(open) => open.next_timer(),
+            Self::Ended(_) => None,
+        }
     }
 
     /// Where it stands.
     pub(super) fn key(&self) -> Key {
         match self {
-            Self::Open(open, _) => Key::of(&open.header().id),
+            Self::Open(open) => Key::of(&open.header().id),
             Self::Ended(tombstone) => Key::of(&tombstone.id),
         }
     }
 
     fn chain(&self) -> Digest {
         match self {
-            Self::Open(open, _) => open.header().chain,
+            Self::Open(open) => open.header().chain,
             Self::Ended(tombstone) => tombstone.chain,
         }
     }
@@ -272,8 +292,8 @@ impl Hasher for KeyHasher {
         }
     }
 
-    fn write_u128(&mut self, key: u128) {
-        self.0 = u64::try_from(key >> 64).unwrap_or(u64::MAX);
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
     }
 }
 
@@ -314,6 +334,8 @@ impl ExpiredIds {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
     use crate::effect::Effect;
     use crate::lane::LaneState;
@@ -340,6 +362,45 @@ mod tests {
         lane_state.handle_record(3, Timestamp::from_ms(200_000), &ticked());
         let table = &lane_state.table;
         assert_eq!((table.entries_by_key.len(), table.expiries.len(), table.chains), (0, 0, 0));
+    }
+
+    /// An engine goes on after a panic that one negotiation is to blame for, and aborts that one.
+    #[test]
+    fn no_other_timer_is_left_of_a_negotiation_whose_input_ended_in_a_panic() {
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
+        lane_state.handle_record(2, Timestamp::from_ms(5_000), &called("alice~other"));
+        let ids = ["alice~job", "alice~other"].map(|id| NegotiationId::try_new(id).unwrap());
+        let [job, other] = ids.each_ref().map(Key::of);
+        let table = &mut lane_state.table;
+        let Some(TableEntry::Open(later)) = table.entries_by_key.swap_remove(&other) else { panic!("it is open") };
+        let next = later.next_timer();
+        let timers = |table: &NegotiationTable| -> Vec<Timer> {
+            let of_job = table.timers.iter().filter(|(_, _, key)| *key == job);
+            of_job.map(|(deadline, kind, _)| (*deadline, *kind)).collect()
+        };
+        // The input has moved the deadline when it fails.
+        let failed = catch_unwind(AssertUnwindSafe(|| {
+            table.with_entry(job, |entry| {
+                *entry = TableEntry::Open(later);
+                panic!("at the end of the input");
+            })
+        }));
+        assert!(failed.is_err());
+        assert_ne!(timers(table).first().copied(), next);
+        table.with_entry(job, |_| {});
+        assert_eq!((timers(table), table.unsettled.len()), (Vec::from_iter(next), 0));
+    }
+
+    #[test]
+    fn a_timer_whose_input_ends_in_a_panic_does_not_fire_again() {
+        let mut lane_state = LaneState::new(Lane(0), Limits::default());
+        lane_state.handle_record(1, Timestamp::from_ms(1), &called("alice~job"));
+        let table = &mut lane_state.table;
+        let (_, _, key) = table.pop_due(Timestamp::from_ms(20_000)).expect("a timer is due");
+        let failed = catch_unwind(AssertUnwindSafe(|| table.with_entry(key, |_| panic!("it cannot fire"))));
+        assert!(failed.is_err());
+        assert_eq!(table.pop_due(Timestamp::from_ms(20_000)), None);
     }
 
     #[test]

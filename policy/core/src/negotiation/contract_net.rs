@@ -36,6 +36,7 @@ use crate::limits::Limits;
 use crate::negotiation::Party;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::phase::{ContractNetTimer, Timer, TimerKind, is_numbered};
+use crate::negotiation::seldom::Seldom;
 use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, NegotiationEnd};
 use crate::negotiation::{InputContext, Ruling};
@@ -57,7 +58,7 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     pinned: P,
     initiator: Party,
     /// The contractors, in the order of their ids.
-    sessions: Vec<ContractorSession>,
+    sessions: Box<[ContractorSession]>,
     currency: Option<Box<str>>,
     #[serde(with = "schemas::text::json")]
     documents: Option<Box<CallDocuments>>,
@@ -67,8 +68,8 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     phase: Phase,
     round: u32,
     collection: Collection,
-    deciding: Deciding,
-    awards: Awards,
+    deciding: Seldom<Deciding>,
+    awards: Seldom<Awards>,
     /// Offers with disposition `ok`, and final notices given: equal at the end.
     offers: u32,
     finals: u32,

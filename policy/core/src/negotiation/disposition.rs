@@ -18,7 +18,7 @@ use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKe
 use crate::effect::{Deliver, Effect, Event};
 use crate::limits::Limits;
 use crate::negotiation::Header;
-use crate::negotiation::{FollowUp, Party, Repeat, SeenMessage};
+use crate::negotiation::{BesideReceipt, FollowUp, Party, Repeat, SeenMessage};
 use crate::negotiation::{InputContext, Ruling};
 use crate::policy::PinnedPolicy;
 
@@ -112,7 +112,7 @@ pub(crate) trait ProtocolRules {
             Repeat::Duplicate(first) => self.answer_again(speaker, first, Disposition::Duplicate, context),
             Repeat::Conflict(first) => self.answer_again(speaker, first, Disposition::Conflict, context),
             Repeat::Stale | Repeat::New if is_over => {
-                let seen = seen_of(incoming, Disposition::RateLimited, FollowUp::None, context);
+                let seen = seen_of(incoming, Disposition::RateLimited, None, context);
                 self.answer(speaker, &seen, context);
             }
             Repeat::Stale => {
@@ -138,7 +138,7 @@ pub(crate) trait ProtocolRules {
         // `committed` may leave only once the end entry stands in the register, so that write comes first.
         let (award_no, after) = self.register(&action, context).unzip();
         let award_no = award_no.or(reply.revoked_award());
-        let seen = SeenMessage { award_no, ..seen_of(incoming, disposition, reply, context) };
+        let seen = seen_of(incoming, disposition, BesideReceipt::of(reply, award_no), context);
         let receipt = self.receipt(&seen, seen.disposition, None);
         let is_telling = self.tells_by_receipt(&action);
         let mut told_at = None;
@@ -180,7 +180,7 @@ pub(crate) trait ProtocolRules {
     ) {
         let seen = self.party(speaker).seen[first].clone();
         let receipt = self.receipt(&seen, disposition, Some(seen.disposition));
-        let after = match (seen.disposition, seen.award_no) {
+        let after = match (seen.disposition, seen.award_no()) {
             (Disposition::Committed, Some(award_no)) => self.commitment_key(award_no),
             _ => None,
         };
@@ -197,11 +197,11 @@ pub(crate) trait ProtocolRules {
         let is_offer = seen.act == Act::Offer && Self::is_numbered(seen.disposition);
         Receipt {
             first,
-            offer_id: is_offer.then_some(OfferId(seen.position)),
+            offer_id: is_offer.then_some(OfferId(seen.position())),
             invited: is_call.then(|| u32::try_from(self.invited()).unwrap_or(u32::MAX)),
             left_out: is_call.then_some(self.header().left_out),
             seats: self.seat_choice().filter(|_| is_call),
-            award_no: seen.award_no,
+            award_no: seen.award_no(),
             ..Receipt::new(seen.msg_id.clone(), disposition)
         }
     }
@@ -219,9 +219,9 @@ pub(crate) trait ProtocolRules {
             digest: digest.short(),
             act: Act::Cfp,
             disposition: Disposition::Ok,
-            reply: FollowUp::None,
-            award_no: None,
-            position: context.position,
+            beside: None,
+            seq: context.position.seq,
+            index: context.position.index,
             at: context.now,
         };
         let receipt = self.receipt(&seen, Disposition::Ok, None);
@@ -266,8 +266,8 @@ pub(crate) trait ProtocolRules {
 
     fn reply(&self, speaker: Self::Speaker, seen: &SeenMessage, context: &mut InputContext<'_>) {
         let reject =
-            |reason, code| Notification::Reject(Rejection { offer_id: Some(OfferId(seen.position)), reason, code });
-        let told = match &seen.reply {
+            |reason, code| Notification::Reject(Rejection { offer_id: Some(OfferId(seen.position())), reason, code });
+        let told = match seen.reply() {
             // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
             FollowUp::None | FollowUp::Closed => return,
             FollowUp::Late => reject(RejectReason::Late, None),
@@ -312,15 +312,20 @@ fn complete_receipt(queued: Option<&mut Effect>, change: ReceiptChange) {
     }
 }
 
-fn seen_of(incoming: &Incoming, disposition: Disposition, reply: FollowUp, context: &InputContext<'_>) -> SeenMessage {
+fn seen_of(
+    incoming: &Incoming,
+    disposition: Disposition,
+    beside: Option<Box<BesideReceipt>>,
+    context: &InputContext<'_>,
+) -> SeenMessage {
     SeenMessage {
         msg_id: incoming.msg_id.clone(),
         digest: incoming.digest.short(),
         act: incoming.payload.act(),
         disposition,
-        reply,
-        award_no: None,
-        position: context.position,
+        beside,
+        seq: context.position.seq,
+        index: context.position.index,
         at: context.now,
     }
 }

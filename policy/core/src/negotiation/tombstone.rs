@@ -395,7 +395,7 @@ impl Tombstone {
 
 impl PastParty {
     fn of(party: &Party) -> Self {
-        Self { agent: party.agent.clone(), last_seq: party.last_seq }
+        Self { agent: party.agent.clone(), last_seq: party.last_seq() }
     }
 }
 

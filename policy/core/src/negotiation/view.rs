@@ -283,7 +283,7 @@ pub(crate) fn messages(party: &Party, is_numbered: fn(Disposition) -> bool) -> V
             act: seen.act,
             disposition: seen.disposition,
             at: WireTime(seen.at),
-            offer_id: (seen.act == Act::Offer && is_numbered(seen.disposition)).then_some(OfferId(seen.position)),
+            offer_id: (seen.act == Act::Offer && is_numbered(seen.disposition)).then_some(OfferId(seen.position())),
         })
         .collect()
 }

@@ -43,8 +43,8 @@ impl Footprint {
         let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
         for entry in lane_state.table.entries_in_order() {
             match entry {
-                TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_), _) => {}
-                TableEntry::Open(Negotiation::ContractNet(open), _) => {
+                TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_)) => {}
+                TableEntry::Open(Negotiation::ContractNet(open)) => {
                     policies.insert(std::sync::Arc::as_ptr(open.pinned()));
                     agents.extend(open.parties().map(|party| place(party.agent.as_str())));
                     texts.extend(open.message_ids().map(|id| place(id.as_str())));

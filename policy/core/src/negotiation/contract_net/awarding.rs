@@ -29,7 +29,7 @@ impl ContractNet {
     pub(super) fn award(&mut self, lot: usize, session: usize, decision: Digest, context: &mut InputContext<'_>) {
         self.check_award(lot, session, context);
         let Some(offer) = self.sessions[session].offer.as_ref() else { return };
-        let (offer_id, document) = (offer.id, offer.document);
+        let (offer_id, document) = (offer.id, offer.document());
         let (award_no, key) = self.awards.register(lot, offer_id, decision, &self.header, context);
         let deadline = context.clock.plus_ms(self.policy().timers_ms.confirm).min(self.header.ends_by);
         let binds_at_once = !self.policy().require_confirm;
@@ -81,8 +81,8 @@ impl ContractNet {
             award_no,
             terms: offer.terms(),
             terms_digest: Digest::of_bytes(offer.terms.as_bytes()),
-            payment: offer.payment,
-            document: offer.document,
+            payment: offer.payment(),
+            document: offer.document(),
             confirm_by: WireTime(confirm_by),
             brief: self.task.as_ref().map(|task| task.brief()),
         });
@@ -108,13 +108,13 @@ impl ContractNet {
             lot: lot_number(lot),
             award_no,
             terms: offer.terms(),
-            payment: offer.payment,
+            payment: offer.payment(),
             score: offer.score,
             reason: close.reason,
             complete: close.complete,
             offers: close.offers,
             decision,
-            document: offer.document,
+            document: offer.document(),
         });
         self.report(context, Notification::Inform(report), Some(key));
     }

@@ -9,6 +9,7 @@ use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::seldom::Part;
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
@@ -79,6 +80,19 @@ struct RevokedAward {
     award_no: AwardNo,
     session: usize,
     lot: usize,
+}
+
+impl Part for Awards {
+    fn empty() -> &'static Self {
+        static EMPTY: Awards =
+            Awards { lots: Vec::new(), made: 0, revoked: Vec::new(), last_key: None, cancel_by: None };
+        &EMPTY
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { lots, made, revoked, last_key, cancel_by } = self;
+        lots.is_empty() && *made == 0 && revoked.is_empty() && last_key.is_none() && cancel_by.is_none()
+    }
 }
 
 impl Awards {

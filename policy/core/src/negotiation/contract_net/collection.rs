@@ -212,8 +212,8 @@ impl ContractNet {
     /// Strikes out (docs/spec/contract-net.md#cn-17).
     pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
         let session = &mut self.sessions[index];
-        session.strikes += 1;
-        if session.strikes >= self.pinned.policy.max_strikes {
+        session.strikes = session.strikes.saturating_add(1);
+        if u32::from(session.strikes) >= self.pinned.policy.max_strikes {
             self.exclude(index, context);
         }
     }

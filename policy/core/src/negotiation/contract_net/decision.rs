@@ -16,8 +16,9 @@ use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awards::lot_number;
-use crate::negotiation::contract_net::session::ContractorSession;
+use crate::negotiation::contract_net::session::{ContractorSession, amount};
 use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::seldom::Part;
 use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
@@ -46,6 +47,18 @@ pub(super) struct CloseFacts {
 impl CloseFacts {
     pub(super) fn is_deadline(&self) -> bool {
         self.reason == CloseReason::Deadline
+    }
+}
+
+impl Part for Deciding {
+    fn empty() -> &'static Self {
+        static EMPTY: Deciding = Deciding { close: None, decide_by: None, standby: Vec::new() };
+        &EMPTY
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { close, decide_by, standby } = self;
+        close.is_none() && decide_by.is_none() && standby.is_empty()
     }
 }
 
@@ -118,7 +131,7 @@ impl Deciding {
 
 /// The valid offers, best first; the initiator's choice before all others.
 pub(super) fn ranking(net: &ContractNet, first: Option<usize>, context: &InputContext<'_>) -> Vec<OfferCandidate> {
-    let closing = net.deciding.close.map_or(context.position, |close| close.position);
+    let closing = net.deciding.close().map_or(context.position, |close| close.position);
     let remembers = net.policy().tie_break == TieBreak::LeastRecentWinner;
     let mut ranked: Vec<OfferCandidate> = (0..net.sessions.len())
         .filter(|&index| net.sessions[index].state == SessionState::Offered)
@@ -171,7 +184,7 @@ pub(super) fn set_payments(
                 let terms = offer.terms();
                 let weighed = reputations.weighed(policy, candidate.session, &terms);
                 let terms = weighed.unwrap_or(Cow::Borrowed(&terms));
-                offer.price.map(|own| payment::payment(policy, &terms, own, losing))
+                offer.price().map(|own| amount(payment::payment(policy, &terms, own, losing)))
             }
         };
     }
@@ -185,12 +198,12 @@ pub(super) fn record(
     cause: Cause,
     context: &InputContext<'_>,
 ) -> Option<Decision> {
-    let close = net.deciding.close?;
+    let close = net.deciding.close()?;
     let awards = (1..)
         .zip(placements)
         .filter_map(|(nth, &(lot, session))| {
             let offer = net.sessions[session].offer.as_ref()?;
-            let (offer_id, document) = (offer.id, offer.document);
+            let (offer_id, document) = (offer.id, offer.document());
             Some(Placement { lot: lot_number(lot), award_no: AwardNo(net.awards.made() + nth), offer_id, document })
         })
         .collect();
@@ -220,8 +233,8 @@ fn ranked_offer(net: &ContractNet, candidate: &OfferCandidate) -> Option<RankedO
         contractor: candidate.contractor.clone(),
         terms: Digest::of_bytes(offer.terms.as_bytes()),
         score: offer.score,
-        price: offer.price,
-        payment: offer.payment,
+        price: offer.price(),
+        payment: offer.payment(),
         valid_until: (offer.valid_until != Timestamp::MAX).then_some(offer.valid_until),
         last_win: candidate.last_win,
         reputation: net.reputations.get(candidate.session),
@@ -239,7 +252,7 @@ pub(super) fn revealed(net: &ContractNet, closing: Position) -> Vec<OfferNews> {
             contractor: session.party.agent.clone(),
             terms: offer.terms(),
             score: offer.score,
-            document: offer.document,
+            document: offer.document(),
         })
     };
     let mut offers: Vec<OfferNews> = net.sessions.iter().filter_map(reveal).collect();

@@ -12,13 +12,12 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::negotiation::InputContext;
 use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
-use crate::negotiation::contract_net::awards::Awards;
 use crate::negotiation::contract_net::collection::Collection;
-use crate::negotiation::contract_net::decision::Deciding;
 use crate::negotiation::contract_net::rules::Speaker;
 use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::seldom::Seldom;
 use crate::negotiation::{Opening, lifetime_ms, reply_by};
 use crate::protocol::{Phase, Protocol};
 
@@ -60,7 +59,7 @@ impl Opening<'_> {
     }
 
     /// One session per invited contractor.
-    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Vec<ContractorSession> {
+    fn sessions(&self, invited_max: usize, mut share: impl FnMut(&AgentId) -> AgentId) -> Box<[ContractorSession]> {
         let mut invited = self.invited();
         invited.truncate(invited_max);
         invited
@@ -91,7 +90,7 @@ impl Opening<'_> {
     fn negotiation(
         &self,
         deadlines: Deadlines,
-        sessions: Vec<ContractorSession>,
+        sessions: Box<[ContractorSession]>,
         call: &Arc<Call>,
         context: &InputContext<'_>,
     ) -> ContractNet {
@@ -108,8 +107,8 @@ impl Opening<'_> {
             call: may_call_again.then(|| Arc::clone(call)),
             phase: Phase::Collecting,
             round: 1,
-            deciding: Deciding::default(),
-            awards: Awards::default(),
+            deciding: Seldom::default(),
+            awards: Seldom::default(),
             offers: 0,
             finals: 0,
             task: None,

@@ -14,7 +14,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward};
-use crate::negotiation::contract_net::session::CollectedOffer;
+use crate::negotiation::contract_net::session::{CollectedOffer, amount};
 use crate::negotiation::disposition::{Incoming, valid_until};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Pointed, Ruling};
@@ -139,11 +139,11 @@ impl<'a> Rules<'a> {
         let offer = CollectedOffer {
             id: OfferId(self.context.position),
             score,
-            price: price_of(payload),
+            price: price_of(payload).map(amount),
             payment: None,
             valid_until,
             terms: canonical_terms(payload),
-            document: documents.and_then(|documents| documents.pinned(&payload.documents)),
+            document: documents.and_then(|documents| documents.pinned(&payload.documents)).map(Box::new),
         };
         Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) }
     }

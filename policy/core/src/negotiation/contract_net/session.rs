@@ -1,5 +1,6 @@
 //! One contractor in a contract net: the state of its session, its offer, and how calls reach it.
 
+use nonmax::NonMaxI64;
 use schemas::payload::Terms;
 use schemas::record::{Invitation, Qos};
 use schemas::{AgentId, DocumentHash, MsgId, OfferId, Timestamp};
@@ -62,18 +63,35 @@ impl SessionState {
 pub(crate) struct CollectedOffer {
     pub(super) id: OfferId,
     pub(super) score: u32,
-    pub(super) price: Option<i64>,
+    pub(super) price: Option<NonMaxI64>,
     /// What it is paid at its rank; set at the close.
-    pub(super) payment: Option<i64>,
+    pub(super) payment: Option<NonMaxI64>,
     /// [`Timestamp::MAX`] when it stands for the whole negotiation.
     pub(super) valid_until: Timestamp,
     /// The terms in canonical form: a tenth of the size of the parsed map.
     pub(super) terms: Box<str>,
     /// The protocol document an award of it pins.
-    pub(super) document: Option<DocumentHash>,
+    pub(super) document: Option<Box<DocumentHash>>,
+}
+
+/// What is paid, as an offer keeps it. Amounts are integers of JSON, far below what cannot be kept.
+pub(super) fn amount(value: i64) -> NonMaxI64 {
+    NonMaxI64::new(value).unwrap_or(NonMaxI64::MAX)
 }
 
 impl CollectedOffer {
+    pub(super) fn price(&self) -> Option<i64> {
+        self.price.map(i64::from)
+    }
+
+    pub(super) fn payment(&self) -> Option<i64> {
+        self.payment.map(i64::from)
+    }
+
+    pub(super) fn document(&self) -> Option<DocumentHash> {
+        self.document.as_deref().copied()
+    }
+
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
         self.valid_until >= now
     }
@@ -120,6 +138,19 @@ impl CallDelivery {
     }
 }
 
+/// A count of at most 255, as wide in a snapshot as other counts are.
+mod stored_count {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(count: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+        u32::from(*count).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+        u32::deserialize(deserializer).map(|count| u8::try_from(count).unwrap_or(u8::MAX))
+    }
+}
+
 /// One contractor's session.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ContractorSession {
@@ -127,7 +158,9 @@ pub(super) struct ContractorSession {
     pub(super) state: SessionState,
     /// The last round it was called for.
     pub(super) round: u32,
-    pub(super) strikes: u32,
+    /// Up to 255, of which a policy asks for [`STRIKES_MAX`](schemas::policy::STRIKES_MAX) at most.
+    #[serde(with = "stored_count")]
+    pub(super) strikes: u8,
     /// Number of the last input folded from it, in the lane's count.
     pub(super) heard: u64,
     pub(super) call_delivery: CallDelivery,
@@ -153,7 +186,7 @@ impl ContractorSession {
 
     /// The message an offer came in: every offer in the running has one.
     pub(super) fn message_of(&self, offer: &CollectedOffer) -> Option<MsgId> {
-        self.party.seen.iter().find(|seen| seen.position == offer.id.0).map(|seen| seen.msg_id.clone())
+        self.party.seen.iter().find(|seen| seen.position() == offer.id.0).map(|seen| seen.msg_id.clone())
     }
 
     /// Whether it has an offer that came in none of its messages.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ContractNet;
 use super::awarding::CancelAnswer;
-use super::awards::{AwardStage, Awards};
+use super::awards::AwardStage;
 use super::collection::Collection;
-use super::decision::{CloseFacts, Deciding};
+use super::decision::CloseFacts;
 use super::rules::canonical_terms;
 use super::session::{CallDelivery, CollectedOffer, ContractorSession};
 use crate::acceptance::decision::{AwardLoss, Cause};
@@ -23,6 +23,7 @@ use crate::acceptance::score;
 use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal, TaskOpening, TaskProgress};
+use crate::negotiation::seldom::Seldom;
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
 use crate::protocol::{Phase, Protocol, SessionState};
 
@@ -330,7 +331,7 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
     let TaskOpening { brief, ends_by, reply_by, .. } = opening;
     let may_call_again =
         policy.policy.max_rounds > 1 || matches!(policy.policy.on_incomplete, OnIncomplete::Extend { .. });
-    let sessions: Vec<ContractorSession> =
+    let sessions: Box<[ContractorSession]> =
         contractors.into_iter().map(|agent| ContractorSession::new(agent, CallDelivery::AtLeastOnce)).collect();
     ContractNet {
         header: Header {
@@ -353,8 +354,8 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
         call: (may_call_again && !is_direct).then(|| Arc::clone(call)),
         phase: if is_direct { Phase::Awarding } else { Phase::Collecting },
         round: 1,
-        deciding: Deciding::default(),
-        awards: Awards::default(),
+        deciding: Seldom::default(),
+        awards: Seldom::default(),
         offers: 0,
         finals: 0,
         reputations: PinnedReputations::default(),

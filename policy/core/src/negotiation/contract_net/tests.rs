@@ -3,6 +3,16 @@
 use schemas::MsgId;
 
 use super::ContractNet;
+use super::session::{CollectedOffer, ContractorSession};
+use crate::negotiation::SeenMessage;
+
+/// What most open negotiations consist of is kept small. Each of these sizes is one that an allocator hands out.
+#[test]
+fn what_is_kept_of_a_call_fits_its_sizes() {
+    assert_eq!((size_of::<SeenMessage>(), size_of::<ContractorSession>()), (64, 64));
+    assert!(size_of::<CollectedOffer>() <= 80, "{}", size_of::<CollectedOffer>());
+    assert!(size_of::<ContractNet>() <= 384, "{}", size_of::<ContractNet>());
+}
 
 impl ContractNet {
     /// The ids of the messages it refers to.
@@ -14,7 +24,6 @@ impl ContractNet {
     /// Elements its lists could take without growing.
     pub(crate) fn spare(&self) -> usize {
         let seen: usize = self.parties().map(|party| party.seen.capacity() - party.seen.len()).sum();
-        let sessions = self.sessions.capacity() - self.sessions.len();
-        seen + sessions + self.awards.spare() + self.deciding.spare()
+        seen + self.awards.spare() + self.deciding.spare()
     }
 }

@@ -16,7 +16,7 @@ impl NegotiationView {
     pub(crate) fn of_contract_net(net: &ContractNet, viewer: &AgentId) -> Option<Self> {
         if *viewer == net.initiator.agent {
             let has_closed = net.phase != Phase::Collecting || !net.policy().sealed;
-            let shown = if has_closed { net.sessions.as_slice() } else { &[] };
+            let shown: &[ContractorSession] = if has_closed { &net.sessions } else { &[] };
             return Some(Self {
                 invited: Some(net.collection.expected()),
                 offers: shown.iter().filter_map(|session| offer_view(session, true)).collect(),

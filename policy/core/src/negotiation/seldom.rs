@@ -1,0 +1,55 @@
+//! Parts of a state that most open negotiations do not have yet.
+
+use std::ops::{Deref, DerefMut};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A part that is allocated when it is first borrowed mutably: until then it takes the eight bytes of a pointer. In a
+/// snapshot it stands as if it were always there.
+#[derive(Debug)]
+pub(crate) struct Seldom<T>(Option<Box<T>>);
+
+/// What can stand in a [`Seldom`].
+pub(crate) trait Part: Default + 'static {
+    /// The part while nothing has changed it.
+    fn empty() -> &'static Self;
+
+    /// Whether it equals [`Part::empty`].
+    fn is_empty(&self) -> bool;
+}
+
+impl<T> Default for Seldom<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Part> Deref for Seldom<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(part) => part,
+            None => T::empty(),
+        }
+    }
+}
+
+impl<T: Part> DerefMut for Seldom<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl<T: Part + Serialize> Serialize for Seldom<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl<'de, T: Part + Deserialize<'de>> Deserialize<'de> for Seldom<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let part = T::deserialize(deserializer)?;
+        Ok(Self((!part.is_empty()).then(|| Box::new(part))))
+    }
+}
