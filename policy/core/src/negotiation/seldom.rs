@@ -10,11 +10,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub(crate) struct Seldom<T>(Option<Box<T>>);
 
 /// What can stand in a [`Seldom`].
-pub(crate) trait Part: Default + 'static {
+pub(crate) trait HasEmpty: Default + 'static {
     /// The part while nothing has changed it.
     fn empty() -> &'static Self;
 
-    /// Whether it equals [`Part::empty`].
+    /// Whether it equals [`HasEmpty::empty`].
     fn is_empty(&self) -> bool;
 }
 
@@ -24,7 +24,7 @@ impl<T> Default for Seldom<T> {
     }
 }
 
-impl<T: Part> Deref for Seldom<T> {
+impl<T: HasEmpty> Deref for Seldom<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -35,19 +35,19 @@ impl<T: Part> Deref for Seldom<T> {
     }
 }
 
-impl<T: Part> DerefMut for Seldom<T> {
+impl<T: HasEmpty> DerefMut for Seldom<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
 }
 
-impl<T: Part + Serialize> Serialize for Seldom<T> {
+impl<T: HasEmpty + Serialize> Serialize for Seldom<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (**self).serialize(serializer)
     }
 }
 
-impl<'de, T: Part + Deserialize<'de>> Deserialize<'de> for Seldom<T> {
+impl<'de, T: HasEmpty + Deserialize<'de>> Deserialize<'de> for Seldom<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let part = T::deserialize(deserializer)?;
         Ok(Self((!part.is_empty()).then(|| Box::new(part))))

@@ -9,7 +9,7 @@ use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::phase::ContractNetTimer;
-use crate::negotiation::seldom::Part;
+use crate::negotiation::seldom::HasEmpty;
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
@@ -82,7 +82,7 @@ struct RevokedAward {
     lot: usize,
 }
 
-impl Part for Awards {
+impl HasEmpty for Awards {
     fn empty() -> &'static Self {
         static EMPTY: Awards =
             Awards { lots: Vec::new(), made: 0, revoked: Vec::new(), last_key: None, cancel_by: None };

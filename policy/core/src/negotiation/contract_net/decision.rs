@@ -18,7 +18,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awards::lot_number;
 use crate::negotiation::contract_net::session::{ContractorSession, amount};
 use crate::negotiation::phase::ContractNetTimer;
-use crate::negotiation::seldom::Part;
+use crate::negotiation::seldom::HasEmpty;
 use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
@@ -50,7 +50,7 @@ impl CloseFacts {
     }
 }
 
-impl Part for Deciding {
+impl HasEmpty for Deciding {
     fn empty() -> &'static Self {
         static EMPTY: Deciding = Deciding { close: None, decide_by: None, standby: Vec::new() };
         &EMPTY
