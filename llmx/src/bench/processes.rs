@@ -140,11 +140,12 @@ pub async fn run(args: ProcessesArgs, quick: bool, json: bool) -> Outcome {
     let rows = Box::pin(processes::run(&plan, on_row, |doing| note(doing))).await?;
     if json {
         let (engines, contractors, policy) = (plan.engines, plan.contractors, &plan.policy);
+        let against = plan.against.as_ref();
         let document = serde_json::json!({
             "binary": plan.build.binary, "nats_threads": plan.build.nats_threads,
-            "against": plan.against.as_ref().map(|against| &against.binary),
-            "against_nats_threads": plan.against.as_ref().map(|against| against.nats_threads), "engines": engines, "contractors": contractors,
-            "policy": policy, "results": rows
+            "against": against.map(|against| &against.binary),
+            "against_nats_threads": against.map(|against| against.nats_threads),
+            "engines": engines, "contractors": contractors, "policy": policy, "results": rows
         });
         print_json(&document)?;
     }

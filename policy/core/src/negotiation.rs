@@ -2,12 +2,14 @@
 //! context of one input on its way through it. The protocols are modules of this one.
 
 pub mod alternating_offers;
+mod chain;
 pub(crate) mod contract_net;
 pub(crate) mod disposition;
 pub(crate) mod family;
 pub(crate) mod panel;
 pub(crate) mod phase;
 pub(crate) mod seldom;
+mod stored;
 pub(crate) mod team;
 #[cfg(test)]
 mod tests;
@@ -38,8 +40,10 @@ use crate::panel::evidence::EvidenceLedger;
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
+pub use chain::{CHAIN_START, ChainLink, chained};
 use family::FamilyOrders;
 use phase::{ActSet, NotUnderstoodReason};
+use stored::StoredMessage;
 
 /// Its names, its bounds in time, and the hash chain over its inputs. The chain's head stands in decisions, in the register
 /// and in CLOSED, and whoever holds the inputs computes it again without the fold.
@@ -179,37 +183,6 @@ fn public_addresses(to: &[Address]) -> Option<Arc<[Address]>> {
     (!public.is_empty()).then(|| Arc::from(public))
 }
 
-/// The chain before the first input.
-pub const CHAIN_START: Digest = Digest([0; 32]);
-
-/// One input of a negotiation. Kept only where [`crate::LaneState::keep_links`] asks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChainLink {
-    /// The negotiation.
-    pub negotiation: NegotiationId,
-    /// The digest of a message, or the tag of a timer or engine event.
-    pub input: Box<[u8]>,
-    /// Where it stands; of a timer as in [`crate::LaneState::handle_record`].
-    pub position: Position,
-    /// The instant it was evaluated at: a record's time, or a timer's deadline.
-    pub at: Timestamp,
-    /// Whether it opened the negotiation.
-    pub is_first: bool,
-}
-
-/// The chain after an input: `SHA-256(chain, input, sequence, index, instant)`, each part preceded by its length in eight
-/// bytes; numbers are big-endian, the instant in microseconds.
-#[must_use]
-pub fn chained(before: Digest, input: &[u8], position: Position, at: Timestamp) -> Digest {
-    Digest::of_parts(&[
-        &before.0,
-        input,
-        &position.seq.to_be_bytes(),
-        &position.index.to_be_bytes(),
-        &at.0.to_be_bytes(),
-    ])
-}
-
 /// Bytes of a message digest that are kept to tell a duplicate from a conflict: 128 bits leave no practical collision.
 const DIGEST_KEPT: usize = 16;
 
@@ -276,35 +249,6 @@ struct BesideReceipt {
     reply: FollowUp,
     /// The award a CONFIRM was for.
     award_no: Option<AwardNo>,
-}
-
-/// A [`SeenMessage`] in a snapshot.
-#[derive(Serialize, Deserialize)]
-struct StoredMessage {
-    msg_id: MsgId,
-    digest: [u8; DIGEST_KEPT],
-    act: Act,
-    disposition: Disposition,
-    reply: FollowUp,
-    award_no: Option<AwardNo>,
-    position: Position,
-    at: Timestamp,
-}
-
-impl From<StoredMessage> for SeenMessage {
-    fn from(stored: StoredMessage) -> Self {
-        let StoredMessage { msg_id, digest, act, disposition, reply, award_no, position, at } = stored;
-        let beside = BesideReceipt::of(reply, award_no);
-        Self { msg_id, digest, act, disposition, beside, seq: position.seq, index: position.index, at }
-    }
-}
-
-impl From<SeenMessage> for StoredMessage {
-    fn from(seen: SeenMessage) -> Self {
-        let (reply, award_no, position) = (seen.reply().clone(), seen.award_no(), seen.position());
-        let SeenMessage { msg_id, digest, act, disposition, at, .. } = seen;
-        Self { msg_id, digest, act, disposition, reply, award_no, position, at }
-    }
 }
 
 impl SeenMessage {
