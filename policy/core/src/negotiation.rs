@@ -11,8 +11,6 @@ pub(crate) mod phase;
 pub(crate) mod seldom;
 mod stored;
 pub(crate) mod team;
-#[cfg(test)]
-mod tests;
 pub(crate) mod tombstone;
 pub mod view;
 
@@ -76,16 +74,6 @@ impl Header {
     /// Until when its deliveries are retried, and it is recognised after its end.
     fn remembered_until(&self, limits: &Limits) -> Timestamp {
         self.ends_by.plus_ms(limits.tombstone_grace_ms)
-    }
-
-    /// Extends the hash chain ([`chained`]). `input` is the digest of a message, or the tag of a timer or engine event.
-    pub(crate) fn link(&mut self, input: &[u8], context: &mut InputContext<'_>) {
-        if let Some(links) = &mut context.links {
-            let is_first = self.chain == CHAIN_START;
-            let (negotiation, input) = (self.id.clone(), Box::from(input));
-            links.push(ChainLink { negotiation, input, position: context.position, at: context.now, is_first });
-        }
-        self.chain = chained(self.chain, input, context.position, context.now);
     }
 
     /// A delivery to a party, retried as long as the negotiation is remembered, and that long again when it comes late: a

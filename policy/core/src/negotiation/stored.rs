@@ -1,9 +1,9 @@
-//! What a snapshot holds of a message. Its format does not change with how a message is kept in memory.
+//! What a snapshot holds where memory keeps something smaller: its format does not change with how a state is kept.
 
 use schemas::delivery::Disposition;
 use schemas::ids::Position;
 use schemas::{Act, AwardNo, MsgId, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{BesideReceipt, DIGEST_KEPT, FollowUp, SeenMessage};
 
@@ -34,4 +34,14 @@ impl From<SeenMessage> for StoredMessage {
         let SeenMessage { msg_id, digest, act, disposition, at, .. } = seen;
         Self { msg_id, digest, act, disposition, reply, award_no, position, at }
     }
+}
+
+/// Writes a count of at most 255 as wide as other counts are.
+pub(super) fn write_count<S: Serializer>(count: &u8, serializer: S) -> Result<S::Ok, S::Error> {
+    u32::from(*count).serialize(serializer)
+}
+
+/// Reads such a count.
+pub(super) fn read_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+    u32::deserialize(deserializer).map(|count| u8::try_from(count).unwrap_or(u8::MAX))
 }

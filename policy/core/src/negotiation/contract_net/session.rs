@@ -7,7 +7,7 @@ use schemas::{AgentId, DocumentHash, MsgId, OfferId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CALL_ATTEMPTS_MAX;
-use crate::negotiation::Party;
+use crate::negotiation::{Party, stored};
 use crate::protocol::SessionState;
 
 impl SessionState {
@@ -138,19 +138,6 @@ impl CallDelivery {
     }
 }
 
-/// A count of at most 255, as wide in a snapshot as other counts are.
-mod stored_count {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(count: &u8, serializer: S) -> Result<S::Ok, S::Error> {
-        u32::from(*count).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
-        u32::deserialize(deserializer).map(|count| u8::try_from(count).unwrap_or(u8::MAX))
-    }
-}
-
 /// One contractor's session.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ContractorSession {
@@ -159,7 +146,7 @@ pub(super) struct ContractorSession {
     /// The last round it was called for.
     pub(super) round: u32,
     /// Up to 255, of which a policy asks for [`STRIKES_MAX`](schemas::policy::STRIKES_MAX) at most.
-    #[serde(with = "stored_count")]
+    #[serde(serialize_with = "stored::write_count", deserialize_with = "stored::read_count")]
     pub(super) strikes: u8,
     /// Number of the last input folded from it, in the lane's count.
     pub(super) heard: u64,
