@@ -37,8 +37,10 @@ pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/ws", &["get"], get(open))]
 }
 
-/// Buffers of one connection, in bytes: small, because ten thousand of them are idle at once.
-const BUFFER_BYTES: usize = 3 * 1024;
+/// Read at a time, in bytes. The buffer of a connection is there while it is idle, and ten thousand of them are idle at once.
+const READ_BYTES: usize = 2 * 1024;
+/// What waits to be written before it is, in bytes, unless the connection is flushed first.
+const WRITE_BYTES: usize = 3 * 1024;
 /// Bytes that may wait to be written before the client counts as slow.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -53,8 +55,8 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
     let identity = Arc::new(identity);
     let lifetime = StreamLifetime::new(&site, identity.clone(), Some(&stream));
     let response: Response = upgrade
-        .read_buffer_size(BUFFER_BYTES)
-        .write_buffer_size(BUFFER_BYTES)
+        .read_buffer_size(READ_BYTES)
+        .write_buffer_size(WRITE_BYTES)
         .max_write_buffer_size(WRITE_BYTES_MAX)
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
