@@ -201,9 +201,16 @@ struct Waiting {
     answer: oneshot::Sender<Result<Position, AppendError>>,
 }
 
+/// Room for an entry without its message's body: most need no more, and none has to grow by copying its body.
+const ENTRY_BYTES: usize = 512;
+
 /// Encodes one entry as it stands in a record.
 fn encode(entry: &Entry) -> Result<Vec<u8>, BusError> {
-    serde_json::to_vec(entry).map_err(|error| BusError::Invalid(format!("an entry that has no encoding: {error}")))
+    let body_bytes = if let Entry::Message(message) = entry { message.body.get().len() } else { 0 };
+    let mut encoded = Vec::with_capacity(ENTRY_BYTES + body_bytes);
+    serde_json::to_writer(&mut encoded, entry)
+        .map_err(|error| BusError::Invalid(format!("an entry that has no encoding: {error}")))?;
+    Ok(encoded)
 }
 
 /// What stands around the entries of every record of one writer.

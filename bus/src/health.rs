@@ -13,10 +13,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Bus, BusError};
 
-/// Pause between two questions; each costs the bus two small requests.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Pause after an answer. A question costs the bus two small requests, and wakes a server that rests.
+const PAUSE: Duration = Duration::from_millis(900);
+/// Pause after a question without an answer: another is asked within [`ANSWER_AGE_MAX`], however late the first one failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait for an answer; a healthy bus takes milliseconds.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_millis(800);
 /// Silence after which the bus counts as unreachable: longer than a reconnection or the election of a leader takes,
 /// shorter than clients wait before they turn elsewhere.
 pub const ANSWER_AGE_MAX: Duration = Duration::from_secs(2);
@@ -58,10 +60,11 @@ impl HealthProbe {
             let failure = match outcome {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("no answer within {} s", ANSWER_MAX.as_secs())),
+                Err(_) => Some(format!("no answer within {} ms", ANSWER_MAX.as_millis())),
             };
+            let pause = if failure.is_none() { PAUSE } else { RETRY_PAUSE };
             self.note(failure);
-            sleep(PAUSE).await;
+            sleep(pause).await;
         }
     }
 
@@ -136,7 +139,7 @@ mod tests {
         sleep(Duration::from_secs(10)).await;
         let unreachable = health.check().unwrap_err();
         assert!(
-            unreachable.silent_for > Duration::from_secs(11) && unreachable.reason == "no answer within 1 s",
+            unreachable.silent_for > Duration::from_secs(11) && unreachable.reason == "no answer within 800 ms",
             "{unreachable}"
         );
 

@@ -27,11 +27,13 @@ impl NatsPubSub {
     }
 
     /// Returns when the server has processed everything sent before. The client's own `flush` waits for the socket only;
-    /// a message to itself comes back in turn, whoever else listens.
+    /// a message to itself comes back in turn, whoever else listens. The end of that subscription goes along: to tell it
+    /// afterwards would wake a server that rests once more.
     async fn round_trip(&self) -> Result<(), BusError> {
         let inbox = self.client.new_inbox();
         let there_and_back = async {
             let mut echo = self.client.subscribe(inbox.clone()).await.map_err(|error| error.to_string())?;
+            echo.unsubscribe_after(1).await.map_err(|error| error.to_string())?;
             self.client.publish(inbox, Bytes::new()).await.map_err(|error| error.to_string())?;
             echo.next().await.map(drop).ok_or_else(|| "the connection is closed".to_owned())
         };
