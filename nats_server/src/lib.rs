@@ -35,6 +35,10 @@ const STORE: &str = "store";
 /// Characters of the server's log repeated when it does not start.
 const LOG_TAIL_LEN: usize = 2000;
 
+/// `GODEBUG` of a nats-server that costs less. Go's monitor thread sleeps whenever nothing runs, and each message that comes
+/// then pays for waking it; while the scheduler is traced it does not sleep so. Traced is one line each 23 days.
+pub const SCHEDULER_TRACE: &str = "schedtrace=2000000000";
+
 /// How a [`LocalServer`] runs.
 #[derive(Debug, Clone, Default)]
 pub struct LocalServerOptions {
@@ -47,8 +51,8 @@ pub struct LocalServerOptions {
     /// Runs it as a leaf node of the server with this [`LocalServer::leaf_url`], or of one behind a proxy there. It has
     /// no JetStream of its own then: those who connect to it use the hub's.
     pub leaf_of: Option<String>,
-    /// Threads that execute its code at once (`GOMAXPROCS`); none leaves it to the environment, and else to the
-    /// server, which takes as many as the machine has cores.
+    /// Threads that execute its code at once (`GOMAXPROCS`), with [`SCHEDULER_TRACE`], as docker-compose.yml has both; none
+    /// leaves them to the environment, and else to Go, which takes as many threads as the machine has cores.
     pub threads: Option<NonZeroU8>,
     /// Further lines of the configuration file.
     pub extra_config: String,
@@ -178,7 +182,7 @@ impl LocalServer {
         let mut command = Command::new(&self.binary);
         command.arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(first_words);
         if let Some(threads) = self.options.threads {
-            command.env("GOMAXPROCS", threads.to_string());
+            command.env("GOMAXPROCS", threads.to_string()).env("GODEBUG", SCHEDULER_TRACE);
         }
         let process = GuardedProcess::spawn(&mut command, root);
         self.process = Some(process.map_err(|error| failed("nats-server cannot be started", &error))?);
@@ -227,4 +231,19 @@ fn checked_binary() -> Result<PathBuf, BusError> {
 
 fn failed(what: &str, error: &std::io::Error) -> BusError {
     BusError::Unreachable(format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SCHEDULER_TRACE;
+
+    #[test]
+    fn compose_stack_unit_and_script_run_nats_server_as_measurements_do() {
+        let compose = include_str!("../../docker-compose.yml");
+        assert!(compose.contains(&format!("  GODEBUG: {SCHEDULER_TRACE}\n")));
+        let unit = include_str!("../../deploy/systemd/llmx-nats.service");
+        assert!(unit.contains(&format!("\nEnvironment=GODEBUG={SCHEDULER_TRACE}\n")));
+        let script = include_str!("../../scripts/nats-cluster");
+        assert!(script.contains(&format!("${{GODEBUG:-{SCHEDULER_TRACE}}}")));
+    }
 }

@@ -1,6 +1,5 @@
 //! `llmx bench --processes`: what a round costs with the processes users run.
 
-use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,12 +61,12 @@ pub struct ProcessesArgs {
     /// Another build, measured in turn with it; each figure is then shown of both, with the ratio
     #[arg(long, requires = "processes", value_name = "PATH")]
     against: Option<PathBuf>,
-    /// Threads of nats-server that execute at once (GOMAXPROCS); docker-compose.yml gives it 1
+    /// Threads of nats-server that execute at once, with GODEBUG as docker-compose.yml sets both; 0 leaves both to Go
     #[arg(long, requires = "processes", value_name = "N", default_value = "1")]
-    nats_threads: NonZeroU8,
+    nats_threads: u8,
     /// The same beside the other build (default: as --nats-threads)
     #[arg(long, requires = "against", value_name = "N")]
-    against_nats_threads: Option<NonZeroU8>,
+    against_nats_threads: Option<u8>,
 }
 
 impl ProcessesArgs {
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!((plan.via, plan.rates), (vec![AgentsVia::Websocket, AgentsVia::Nats], vec![400, 200, 50]));
         assert_eq!((plan.engines, plan.contractors, plan.policy.as_str(), plan.runs), (1, 12, "high", 1));
         assert_eq!((plan.calling, plan.searches), (Duration::from_secs(15), true));
-        let own = MeasuredBuild { binary: std::env::current_exe().unwrap(), nats_threads: NonZeroU8::MIN };
+        let own = MeasuredBuild { binary: std::env::current_exe().unwrap(), nats_threads: 1 };
         assert_eq!((plan.build, plan.against), (own, None));
     }
 
@@ -245,14 +244,14 @@ mod tests {
             "--against",
             &own,
             "--against-nats-threads",
-            "2",
+            "0",
         ];
         let plan = plan(&args).unwrap();
         assert_eq!((plan.via, plan.rates, plan.engines), (vec![AgentsVia::Http], vec![10, 20], 2));
         assert_eq!((plan.calling, plan.searches, plan.idle_agents), (Duration::from_secs(4), false, 10_000));
         let against = plan.against.unwrap();
         assert!(against.binary.is_absolute());
-        assert_eq!((plan.build.nats_threads.get(), against.nats_threads.get()), (1, 2));
+        assert_eq!((plan.build.nats_threads, against.nats_threads), (1, 0));
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub mod isolation;
 mod search;
 
 use std::iter;
-use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,8 +61,8 @@ impl AgentsVia {
 pub struct MeasuredBuild {
     /// The executable.
     pub binary: PathBuf,
-    /// Threads of nats-server that execute at once ([`nats_server::LocalServerOptions::threads`]).
-    pub nats_threads: NonZeroU8,
+    /// Threads of nats-server that execute at once ([`nats_server::LocalServerOptions::threads`]); 0 leaves it to Go.
+    pub nats_threads: u8,
 }
 
 impl MeasuredBuild {

@@ -1,6 +1,7 @@
 //! One exchange of real processes, and what a load costs each of them.
 
 use std::fs::File;
+use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -62,7 +63,8 @@ impl MeasuredExchange {
     /// Starts everything but the initiator, and waits until it is ready.
     pub(super) async fn start(build: &MeasuredBuild, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
         let launcher = Launcher::new(&build.binary)?;
-        let options = LocalServerOptions { threads: Some(build.nats_threads), ..LocalServerOptions::default() };
+        let options =
+            LocalServerOptions { threads: NonZeroU8::new(build.nats_threads), ..LocalServerOptions::default() };
         let nats = LocalServer::start(options).await?;
         let url = nats.url();
         let mut keys = launcher.start("keys", &["keys"])?;
@@ -424,7 +426,6 @@ fn stuck(error: impl std::fmt::Display) -> BenchError {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use std::num::NonZeroU8;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -436,7 +437,7 @@ mod tests {
 
     fn plan(binary: &Path) -> ProcessPlan {
         ProcessPlan {
-            build: MeasuredBuild { binary: binary.to_owned(), nats_threads: NonZeroU8::MIN },
+            build: MeasuredBuild { binary: binary.to_owned(), nats_threads: 1 },
             against: None,
             engines: 2,
             contractors: 1,

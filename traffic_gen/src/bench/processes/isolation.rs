@@ -5,7 +5,6 @@
 //! the same time as many of its modules loop as the machine has cores; further ones take memory without end, and call
 //! themselves without end. Every run must fail, and is followed by the next.
 
-use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +46,7 @@ const FAILED: &str = "routine_failed";
 /// [`BenchError`], also when a module was not stopped, or an ordinary call did not end.
 pub async fn measure(binary: &Path, pairs: usize, calling: Duration) -> Result<[Row; 2], BenchError> {
     let plan = ProcessPlan {
-        build: MeasuredBuild { binary: binary.to_owned(), nats_threads: NonZeroU8::MIN },
+        build: MeasuredBuild { binary: binary.to_owned(), nats_threads: 1 },
         against: None,
         engines: 1,
         contractors: CONTRACTORS,
