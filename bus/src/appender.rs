@@ -201,7 +201,7 @@ struct Waiting {
     answer: oneshot::Sender<Result<Position, AppendError>>,
 }
 
-/// Room for an entry without its message's body: most need no more, and none has to grow by copying its body.
+/// Room for an entry beside the body of its message, in bytes: a call with all it is pinned to takes more, others less.
 const ENTRY_BYTES: usize = 512;
 
 /// Encodes one entry as it stands in a record.

@@ -150,6 +150,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_question_that_is_lost_makes_no_bus_unreachable() {
+        let bus = memory::open(MemoryOptions::default());
+        let deaf = Arc::new(Deaf { log: Arc::clone(&bus.log), is_deaf: AtomicBool::new(false) });
+        let bus = Bus { log: deaf.clone(), ..bus };
+        let health = Arc::new(HealthProbe::new());
+        let asked = Arc::clone(&health);
+        let asking = tokio::spawn(async move { asked.drive(&bus).await });
+        sleep(PAUSE / 2).await;
+        deaf.is_deaf.store(true, Ordering::Relaxed);
+        sleep(PAUSE).await;
+        deaf.is_deaf.store(false, Ordering::Relaxed);
+        for _ in 0..40 {
+            assert_eq!(health.check(), Ok(()));
+            sleep(Duration::from_millis(50)).await;
+        }
+        asking.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn nobody_who_asks_means_nobody_knows() {
         let health = HealthProbe::new();
         assert_eq!(health.check(), Ok(()), "it has just been opened");

@@ -67,7 +67,11 @@ pub struct MeasuredBuild {
 
 impl MeasuredBuild {
     fn name(&self) -> String {
-        format!("{}, nats-server on {}", self.binary.display(), self.nats_threads)
+        let binary = self.binary.display();
+        match self.nats_threads {
+            0 => format!("{binary}, nats-server as Go has it"),
+            threads => format!("{binary}, nats-server on {threads}"),
+        }
     }
 }
 
