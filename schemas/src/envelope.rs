@@ -57,14 +57,14 @@ impl fmt::Display for Address {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
+    /// On a call: topics and groups reach absent agents as well, not only those that are present or durable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub absent: bool,
     /// `opt-in`: only agents whose own consent rules allow it are reached. The only mode there is.
     pub consent: ConsentMode,
     /// Lifetime in seconds, 1 to [`TTL_S_MAX`], counted from the log time of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
-    /// On a call: topics and groups reach absent agents as well, not only those that are present or durable.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub absent: bool,
 }
 
 /// Consent modes.
@@ -75,40 +75,40 @@ pub enum ConsentMode {
     OptIn,
 }
 
-/// The envelope around every payload.
+/// The envelope around every payload. Members stand in the order of RFC 8785, so that what is written is in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
-    /// Unique per sender and negotiation; a retry carries the same id and the same body.
-    pub msg_id: MsgId,
-    /// The sender's clock. Informational: no decision reads it.
-    pub ts: WireTime,
-    /// The sender; must be `agent://` and equal the token's subject.
-    pub from: Address,
-    /// Recipients of a call for proposals. Other acts may leave it empty: the negotiation names the parties.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub to: Vec<Address>,
     /// On a call: an agent must share one of these to be invited (empty: any).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<Capability>,
-    /// Consent and lifetime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Scope>,
-    /// On a call: the initiator's own id (absent: the `msg_id`). On every other act: the full id the exchange gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub negotiation: Option<String>,
-    /// Rises with every message of one sender in one negotiation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seq: Option<u64>,
+    /// The sender; must be `agent://` and equal the token's subject.
+    pub from: Address,
     /// The message this one answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<MsgId>,
-    /// W3C trace context of the sender.
+    /// Unique per sender and negotiation; a retry carries the same id and the same body.
+    pub msg_id: MsgId,
+    /// On a call: the initiator's own id (absent: the `msg_id`). On every other act: the full id the exchange gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub traceparent: Option<String>,
+    pub negotiation: Option<String>,
     /// Asks for a receipt at once, even if it says no more than `ok`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receipt: bool,
+    /// Consent and lifetime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+    /// Rises with every message of one sender in one negotiation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
+    /// Recipients of a call for proposals. Other acts may leave it empty: the negotiation names the parties.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<Address>,
+    /// W3C trace context of the sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// The sender's clock. Informational: no decision reads it.
+    pub ts: WireTime,
 }
 
 impl Envelope {

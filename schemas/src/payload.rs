@@ -188,26 +188,15 @@ pub struct Cfp {
     pub panel: Option<Box<PanelSpec>>,
 }
 
-/// An offer. Paper, appendix A: value, timestamp, conditions.
+/// An offer. Paper, appendix A: value, timestamp, conditions. Members stand in the order of RFC 8785.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Offer {
-    /// The terms offered.
-    pub terms: Terms,
-    /// Currency of `price`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub currency: Option<Currency>,
-    /// Validity in milliseconds from the log time of this message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_for_ms: Option<u64>,
-    /// Validity as an absolute time. With neither, the offer stands for the whole negotiation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_until: Option<WireTime>,
-    /// Begin of the validity, as an absolute time; in a bargain only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_from: Option<WireTime>,
     /// Free text, opaque to the exchange and never read by a policy; in a bargain, predicates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+    /// Currency of `price`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<Currency>,
     /// The documents its contractor can follow, at most [`DOCUMENTS_MAX`](crate::document::DOCUMENTS_MAX), none twice; not in
     /// a bargain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -215,6 +204,17 @@ pub struct Offer {
     /// Round the offer answers (absent: the current one).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
+    /// The terms offered.
+    pub terms: Terms,
+    /// Validity in milliseconds from the log time of this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_for_ms: Option<u64>,
+    /// Begin of the validity, as an absolute time; in a bargain only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_from: Option<WireTime>,
+    /// Validity as an absolute time. With neither, the offer stands for the whole negotiation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<WireTime>,
 }
 
 /// A refusal to offer or to perform, a withdrawal, a cancellation: an act with a reason only.

@@ -29,7 +29,7 @@ use serde_json::Value;
 
 pub use crate::payload::is_integer;
 pub use bundle::{Kind, SCHEMA_BASE, published};
-pub use message::{Checked, check_message};
+pub use message::{Checked, check_canonical_offer, check_message};
 
 use crate::code::Refusal;
 use crate::control::{Group, Registration};

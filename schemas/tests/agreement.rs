@@ -35,6 +35,18 @@ proptest! {
     }
 
     #[test]
+    fn an_offer_in_canonical_form_is_checked_like_one_written_otherwise(damages in damages(), start in any::<Index>()) {
+        let document = damaged(start.get(&plain_offers()).clone(), &damages);
+        let canonical = serde_json::to_vec(&document).unwrap();
+        let otherwise = [b" ", &canonical[..]].concat();
+        let seen = |bytes: &[u8]| {
+            let checked = check_message(bytes)?;
+            Ok::<_, Refusal>((checked.message, checked.act, checked.body.get().to_owned(), checked.digest))
+        };
+        prop_assert_eq!(seen(&canonical), seen(&otherwise));
+    }
+
+    #[test]
     fn a_control_document_is_accepted_by_the_schema_and_by_the_types_or_by_neither(damages in damages(), start in any::<Index>()) {
         let (kind, check, document) = start.get(&control_documents()).clone();
         let bytes = serde_json::to_vec(&damaged(document, &damages)).unwrap();
@@ -302,6 +314,22 @@ fn messages() -> Vec<Value> {
     all.extend(panels.map(|panel| wrap(json!({"act": "cfp", "panel": panel}))));
     all.extend(mandates.map(|mandate| wrap(json!({"act": "join", "mandate": mandate}))));
     all
+}
+
+/// Offers, most of which need no look at their schema.
+fn plain_offers() -> Vec<Value> {
+    let offers = documents(include_str!("data/offer.valid.json")).into_iter();
+    let usual = json!({"act": "offer", "terms": {"price": 85, "time_ms": 3}, "currency": "EUR", "round": 1, "valid_for_ms": 9,
+        "conditions": "payment within thirty days"});
+    let envelope = json!({
+        "msg_id": "m1", "ts": "2026-11-20T21:00:00.000Z", "from": "agent://bob", "seq": 3, "negotiation": "alice~job",
+        "in_reply_to": "m0"
+    });
+    let mut full = envelope.clone();
+    full["scope"] = json!({"consent": "opt-in", "ttl": 120, "absent": true});
+    full["capabilities"] = json!(["haul"]);
+    let wrap = |payload: Value| [&envelope, &full].map(|around| json!({"envelope": around, "payload": payload}));
+    offers.chain(std::iter::repeat_n(usual, 8)).flat_map(wrap).collect()
 }
 
 /// Checks, decodes and writes again.

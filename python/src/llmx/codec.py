@@ -30,7 +30,9 @@ def encode(value: object) -> Any:
     if isinstance(value, (str, int, float)) or value is None:
         return value
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        # As the exchange writes it.
+        digits = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        return value.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
     if isinstance(value, Mapping):
         return {name: encode(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

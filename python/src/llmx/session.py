@@ -92,7 +92,9 @@ class Session:
         # Nobody can guess it: the digest of a sealed mandate covers it.
         msg_id = secrets.token_hex(12)
         envelope = self._envelope(msg_id, negotiation, in_reply_to, address)
-        document = json.dumps({"envelope": envelope, "payload": encode(act)}, separators=(",", ":"), ensure_ascii=False)
+        body = {"envelope": envelope, "payload": encode(act)}
+        # As the log will have it, which gateways check sooner.
+        document = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
         message = Message(self._last, negotiation, msg_id, document, on_settled)
         self._messages[message.number] = message
         self._number_by_msg_id[msg_id] = message.number

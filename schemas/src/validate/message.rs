@@ -1,18 +1,21 @@
 //! What an agent sends, from bytes to a typed message with its canonical body and digest.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use super::{bundle, fault, parse};
+use super::{BODY_BYTES_MAX, bundle, fault, parse};
+use crate::bargain::Conditions;
 use crate::code::{Code, Refusal};
 use crate::digest::Digest;
 use crate::document::DocumentHash;
-use crate::envelope::Envelope;
-use crate::payload::{Act, Payload};
+use crate::envelope::{Address, CAPABILITIES_MAX, Envelope, TTL_S_MAX};
+use crate::ids::NegotiationId;
+use crate::payload::{Act, AttrValue, INTEGER_MAX, Offer, Payload, TERMS_MAX, TEXT_LEN_MAX};
 use crate::record::Message;
 use crate::time::WireTime;
 
@@ -40,6 +43,84 @@ pub struct Checked {
 /// # Errors
 /// As [`parse`], or where the document departs from `message.json`.
 pub fn check_message(bytes: &[u8]) -> Result<Checked, Refusal> {
+    check_canonical_offer(bytes).map_or_else(|| check_document(bytes), Ok)
+}
+
+/// The same for offers that are written as the log will have them and have no member that needs a look at its schema, which
+/// is how most messages are: a third of the work. Nothing of any other message, which says nothing about it.
+///
+/// What is written exactly as its typed form is holds no member that is unknown, named twice or out of order, and no number
+/// written otherwise. tests/agreement.rs holds both ways together.
+#[must_use]
+pub fn check_canonical_offer(bytes: &[u8]) -> Option<Checked> {
+    #[derive(Deserialize)]
+    struct OfferDocument {
+        envelope: Envelope,
+        payload: Offer,
+    }
+    static PAYLOAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#","payload":{"act":"offer","#));
+    if bytes.len() > BODY_BYTES_MAX {
+        return None;
+    }
+    PAYLOAD.find(bytes)?;
+    let OfferDocument { envelope, payload } = serde_json::from_slice(bytes).ok()?;
+    if !is_plain(&envelope) || !is_plain_offer(&payload) {
+        return None;
+    }
+    let message = Message { envelope, payload: Payload::Offer(payload) };
+    let body = to_raw_value(&message).ok().filter(|body| body.get().as_bytes() == bytes)?;
+    let digest = Digest::of_bytes(bytes);
+    Some(Checked { message, act: Act::Offer, body: body.into(), digest })
+}
+
+/// Whether types and values alone make an envelope one that the schema accepts.
+fn is_plain(envelope: &Envelope) -> bool {
+    let Envelope {
+        capabilities,
+        from,
+        in_reply_to: _,
+        msg_id: _,
+        negotiation,
+        receipt: _,
+        scope,
+        seq,
+        to,
+        traceparent,
+        ts: _,
+    } = envelope;
+    matches!(from, Address::Agent(_))
+        && capabilities.len() <= CAPABILITIES_MAX
+        && to.is_empty()
+        && scope.as_ref().and_then(|scope| scope.ttl).is_none_or(|ttl| (1..=TTL_S_MAX).contains(&ttl))
+        && traceparent.is_none()
+        && seq.is_none_or(is_exact)
+        && negotiation.as_deref().is_some_and(|id| NegotiationId::try_new(id).is_ok())
+}
+
+/// The same of an offer.
+fn is_plain_offer(offer: &Offer) -> bool {
+    let Offer { conditions, currency, documents, round, terms, valid_for_ms, valid_from: _, valid_until: _ } = offer;
+    let is_short = |text: &str| text.chars().count() <= TEXT_LEN_MAX;
+    conditions.as_ref().is_none_or(|said| matches!(said, Conditions::Text(text) if is_short(text)))
+        && currency.as_deref().is_none_or(is_currency)
+        && documents.is_empty()
+        && *round != Some(0)
+        && valid_for_ms.is_none_or(|ms| ms > 0 && is_exact(ms))
+        && terms.len() <= TERMS_MAX
+        && terms.values().all(|value| matches!(value, AttrValue::Int(value) if is_exact(value.unsigned_abs())))
+}
+
+fn is_currency(code: &str) -> bool {
+    code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_uppercase())
+}
+
+/// Whether every JSON implementation keeps an integer.
+fn is_exact(value: u64) -> bool {
+    value <= INTEGER_MAX.unsigned_abs()
+}
+
+/// A message of any act, written in any way.
+fn check_document(bytes: &[u8]) -> Result<Checked, Refusal> {
     let mut document = parse(bytes)?;
     let act = act_of(&document);
     bundle::check_message(act, &document)?;
@@ -147,4 +228,73 @@ fn decode(act: Act, root: &Map<String, Value>) -> Result<Message, Refusal> {
         envelope: Envelope::deserialize(part("envelope")).map_err(|_| fault::disagreement("/envelope"))?,
         payload: Payload::read(act, part("payload")).map_err(|_| fault::disagreement("/payload"))?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_as_the_sdks_write_it_is_read_without_a_document_and_as_from_one() {
+        let offer = json(
+            r#"{"envelope":{"from":"agent://bob","in_reply_to":"01d9059de841e131528392b2a218850b","msg_id":"1a-2",
+            "negotiation":"alice~job","seq":281474976710658,"ts":"2026-11-20T22:00:00.001Z"},
+            "payload":{"act":"offer","currency":"EUR","round":1,"terms":{"price":85000000,"time_ms":-1},"valid_for_ms":5}}"#,
+        );
+        let written = serde_json::to_vec(&check_document(&offer).unwrap().message).unwrap();
+        assert_eq!(written, offer, "members of envelopes and offers stand in canonical order");
+        let (read, checked) = (check_canonical_offer(&offer).unwrap(), check_document(&offer).unwrap());
+        assert_eq!((&read.message, read.act, read.digest), (&checked.message, checked.act, checked.digest));
+        assert_eq!(read.body.get(), checked.body.get());
+    }
+
+    #[test]
+    fn an_offer_that_needs_a_look_at_its_schema_is_read_as_a_document() {
+        let envelope =
+            r#"{"from":"agent://bob","msg_id":"m","negotiation":"alice~job","ts":"2026-11-20T22:00:00.001Z"}"#;
+        for payload in [
+            r#"{"act":"offer","terms":{"price":1.0}}"#,
+            r#"{"act":"offer", "terms":{"price":1}}"#,
+            r#"{"act":"offer","terms":{"price":1,"price":1}}"#,
+            r#"{"act":"offer","terms":{"price":1},"value":1}"#,
+            r#"{"act":"offer","terms":{"price":9007199254740992}}"#,
+            r#"{"act":"offer","terms":{"colour":"red"}}"#,
+            r#"{"act":"offer","round":0,"terms":{"price":1}}"#,
+            r#"{"act":"offer","terms":{"price":1},"valid_for_ms":0}"#,
+            r#"{"act":"offer","currency":"eur","terms":{"price":1}}"#,
+            r#"{"act":"refuse","reason":",\"payload\":{\"act\":\"offer\","}"#,
+        ] {
+            let document = format!(r#"{{"envelope":{envelope},"payload":{payload}}}"#);
+            assert!(check_canonical_offer(document.as_bytes()).is_none(), "{payload}");
+        }
+        let plain = format!(r#"{{"envelope":{envelope},"payload":{{"act":"offer","terms":{{"price":1}}}}}}"#);
+        assert!(check_canonical_offer(plain.as_bytes()).is_some());
+    }
+
+    #[test]
+    fn the_bounds_of_an_offer_in_canonical_form_are_those_of_its_schema() {
+        let offer = |envelope: &str, payload: &str| {
+            format!(
+                r#"{{"envelope":{{{envelope}"from":"agent://bob","msg_id":"m","negotiation":"alice~job","ts":"2026-11-20T22:00:00.001Z"}},"payload":{{"act":"offer",{payload}}}}}"#
+            )
+        };
+        let names = |count: usize| (10..10 + count).map(|n| format!(r#""a{n}""#)).collect::<Vec<_>>();
+        let terms = |count: usize| format!(r#""terms":{{{}}}"#, names(count).join(":1,") + ":1");
+        let said = |chars: usize| format!(r#""conditions":"{}","terms":{{}}"#, "é".repeat(chars));
+        for (document, is_valid) in [
+            (offer("", &terms(32)), true),
+            (offer("", &terms(33)), false),
+            (offer("", &said(4096)), true),
+            (offer("", &said(4097)), false),
+            (offer(&format!(r#""capabilities":[{}],"#, names(32).join(",")), r#""terms":{}"#), true),
+            (offer(&format!(r#""capabilities":[{}],"#, names(33).join(",")), r#""terms":{}"#), false),
+        ] {
+            assert_eq!(check_canonical_offer(document.as_bytes()).is_some(), is_valid, "{document}");
+            assert_eq!(check_document(document.as_bytes()).is_ok(), is_valid, "{document}");
+        }
+    }
+
+    fn json(text: &str) -> Vec<u8> {
+        text.split_whitespace().collect::<String>().into()
+    }
 }
