@@ -13,6 +13,7 @@ use agents::model::metrics::ModelMetrics;
 use agents::observer::Observer;
 use agents::routine::RoutineRunner;
 use agents::routine::metrics::RoutineMetrics;
+use agents::transport::websocket::CONTRACTOR_LINGER;
 use schemas::TopicName;
 use schemas::ids::Capability;
 use serde_json::json;
@@ -127,7 +128,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         None => None,
     };
     let routines = OpenedRoutines::open(args.routines.as_deref(), RoutineMetrics::try_new(&registry)?)?;
-    let remote = args.remote.open("llmx-contractors").await?;
+    let remote = args.remote.open_lingering("llmx-contractors", CONTRACTOR_LINGER).await?;
     let (transport, identity) = (|_: &_| remote.transport(), |name: &_| remote.identity(name));
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     let deferrals = Arc::new(DeferralCounter::default());

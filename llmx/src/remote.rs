@@ -126,11 +126,16 @@ impl RemoteArgs {
 
     /// Reads the key, waits for a gateway that answers, or connects to NATS.
     pub async fn open(&self, name: &str) -> Result<Remote, Failure> {
+        self.open_lingering(name, Duration::ZERO).await
+    }
+
+    /// The same, for agents that let frames wait over WebSocket ([`WebSocketTransport::lingering`]).
+    pub async fn open_lingering(&self, name: &str, linger: Duration) -> Result<Remote, Failure> {
         let key = Arc::new(read_key(&self.key)?);
         let ways = match self.transport {
             TransportKind::Nats => vec![Arc::new(hosted(&self.nats.in_force()?.open(name).await?, name).await?) as _],
             TransportKind::Websocket | TransportKind::Http => {
-                self.gateway.iter().map(|url| self.way(url)).collect::<Result<Vec<_>, Failure>>()?
+                self.gateway.iter().map(|url| self.way(url, linger)).collect::<Result<Vec<_>, Failure>>()?
             }
         };
         let gateways = self.gateway.join(", ");
@@ -181,10 +186,10 @@ impl RemoteArgs {
         })
     }
 
-    fn way(&self, url: &str) -> Result<Arc<dyn Transport>, Failure> {
+    fn way(&self, url: &str, linger: Duration) -> Result<Arc<dyn Transport>, Failure> {
         Ok(match self.transport {
             TransportKind::Http => Arc::new(HttpTransport::try_new(url)?),
-            TransportKind::Websocket | TransportKind::Nats => Arc::new(WebSocketTransport::new(url)),
+            TransportKind::Websocket | TransportKind::Nats => Arc::new(WebSocketTransport::new(url).lingering(linger)),
         })
     }
 }

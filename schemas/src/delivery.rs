@@ -7,6 +7,9 @@ mod bargain;
 mod panel;
 mod receipt;
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 
 pub use bargain::{Agreement, BargainCall, Standing, Turn};
@@ -43,6 +46,13 @@ impl Delivery {
     pub fn receipts_told(&self) -> impl Iterator<Item = &Receipt> {
         self.receipts.iter().chain(self.payload.receipt())
     }
+}
+
+/// Whether a delivery, as an engine writes it, may wait for others where its recipient lets it: it tells that an offer is out.
+#[must_use]
+pub fn may_linger(document: &[u8]) -> bool {
+    static REJECT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#","payload":{"act":"reject","#));
+    REJECT.find(document).is_some()
 }
 
 /// The envelope of a delivery.

@@ -45,6 +45,10 @@ const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Buffers of one connection, in bytes. The reading one is zeroed before every read, so the library's 128 KiB cost more than
 /// the frames.
 const BUFFER_BYTES: usize = 4 * 1024;
+/// How long contractors let frames wait at the gateway ([`WebSocketTransport::lingering`]).
+pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
+/// As long as a gateway lets them.
+const LINGER_MAX: Duration = Duration::from_millis(100);
 /// How long the farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -54,6 +58,7 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 #[derive(Debug, Clone)]
 pub struct WebSocketTransport {
     url: String,
+    linger: Duration,
 }
 
 impl WebSocketTransport {
@@ -69,14 +74,31 @@ impl WebSocketTransport {
         };
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.trim_end_matches('/').contains('/'));
         let url = if has_path { url } else { format!("{}/v1/ws", url.trim_end_matches('/')) };
-        Self { url }
+        Self { url, linger: Duration::ZERO }
+    }
+
+    /// Lets the gateway keep answers to the agent's messages, and that an offer is out, for so long, 100 ms at most, until
+    /// something else leaves for the agent: many frames then share a write (docs/spec/deliveries.md#dl-40). For agents that
+    /// answer others, as contractors do; the next message of the same negotiation waits for the answer.
+    #[must_use]
+    pub fn lingering(self, linger: Duration) -> Self {
+        Self { linger: linger.min(LINGER_MAX), ..self }
+    }
+
+    /// The address with what is wished of the stream.
+    fn stream_url(&self) -> Cow<'_, str> {
+        if self.linger.is_zero() {
+            return Cow::Borrowed(&self.url);
+        }
+        let sign = if self.url.contains('?') { '&' } else { '?' };
+        Cow::Owned(format!("{}{sign}linger_ms={}", self.url, self.linger.as_millis()))
     }
 }
 
 impl Transport for WebSocketTransport {
     fn connect<'a>(&'a self, identity: &'a Identity) -> BoxFuture<'a, Result<Connection, TransportError>> {
         async move {
-            let mut request = self.url.as_str().into_client_request().map_err(unusable)?;
+            let mut request = self.stream_url().as_ref().into_client_request().map_err(unusable)?;
             let bearer = format!("Bearer {}", identity.token.current());
             let mut bearer = HeaderValue::try_from(bearer).map_err(|_| no_header())?;
             bearer.set_sensitive(true);
@@ -411,8 +433,11 @@ mod tests {
             ("https://exchange.example", "wss://exchange.example/v1/ws"),
             ("ws://exchange.example/other/ws", "ws://exchange.example/other/ws"),
         ] {
-            assert_eq!(WebSocketTransport::new(given).url, used);
+            assert_eq!(WebSocketTransport::new(given).stream_url(), used);
         }
+        let lingering = |url: &str, ms| WebSocketTransport::new(url).lingering(Duration::from_millis(ms));
+        assert_eq!(lingering("ws://x", 20).stream_url(), "ws://x/v1/ws?linger_ms=20");
+        assert_eq!(lingering("ws://x/v1/ws?a=b", 500).stream_url(), "ws://x/v1/ws?a=b&linger_ms=100");
     }
 
     #[test]

@@ -11,14 +11,18 @@
 //! | `{"type":"delivery","delivery":{"envelope":…,"payload":…}}` | a delivery; repeated until acknowledged |
 //! | `{"type":"accepted","id":…,"seq":…,"index":…,"msg_id":…,"negotiation":…}` | the message is in the log |
 //! | `{"type":"refused","id":…,"problem":{…}}` | it is not (or, for `log_unavailable`, perhaps) |
+//!
+//! With `?linger_ms=` some frames may wait for others to share a write with (docs/spec/deliveries.md#dl-40).
 
 mod session;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use axum::{RequestExt as _, response::Response};
@@ -29,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::streams::StreamLifetime;
-use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site};
+use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, query};
 use crate::admission::Accepted;
 use crate::problem::Problem;
 
@@ -43,9 +47,29 @@ const READ_BYTES: usize = 2 * 1024;
 const WRITE_BYTES: usize = 3 * 1024;
 /// Bytes that may wait to be written before the client counts as slow.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest that a client may let frames wait for others, in ms.
+const LINGER_MS_MAX: u64 = 100;
+
+/// How a client wants its stream.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamQuery {
+    #[serde(default)]
+    linger_ms: u64,
+}
 
 /// Opens the stream.
-async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Request) -> HttpResult {
+async fn open(
+    State(site): State<Arc<Site>>,
+    caller: Caller,
+    wanted: Result<Query<StreamQuery>, QueryRejection>,
+    mut request: Request,
+) -> HttpResult {
+    let linger_ms = query(wanted)?.linger_ms;
+    if linger_ms > LINGER_MS_MAX {
+        let refusal = Refusal::new(Code::OutOfRange, "frames may not wait for so long");
+        return Err(refusal.expecting(format!("linger_ms of 0 to {LINGER_MS_MAX}")).into());
+    }
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
@@ -61,7 +85,7 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, mut request: Reques
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
         .on_upgrade(move |socket| async move {
-            session::serve(site, identity, stream, lifetime, socket).await;
+            session::serve(site, identity, stream, lifetime, Duration::from_millis(linger_ms), socket).await;
             drop((connection, tracked));
         })
         .into_response();

@@ -79,6 +79,55 @@ async fn the_bytes_of_a_frame_are_checked_as_strictly_as_a_body() {
 }
 
 #[tokio::test]
+async fn answers_and_rejections_wait_for_other_frames_where_the_client_lets_them() {
+    let rig = Rig::start().await;
+    let mut socket = connect_to(&rig, "/v1/ws?linger_ms=100", &rig.token("bob")).await.unwrap();
+    assert_eq!(frame(&mut socket).await["type"], "hello", "at once");
+    let send_offer = async |socket: &mut Socket, number: usize| {
+        let message = offer("bob", &format!("m{number}"), "alice~job");
+        send(socket, json!({ "type": "message", "message": message })).await;
+        crate::admission::loop_until(|| async { (rig.logged().await.len() == number).then_some(()) }).await;
+    };
+    send_offer(&mut socket, 1).await;
+    assert_eq!(frame(&mut socket).await["type"], "accepted", "alone in the end");
+    // A machine that is busy may let the time pass.
+    for number in 2..20 {
+        send_offer(&mut socket, number).await;
+        for act in ["reject", "accept"] {
+            let delivery =
+                json!([{ "envelope": { "msg_id": delivery(1) }, "payload": { "act": act, "offer_id": "o1-0" } }]);
+            rig.bus.pub_sub.publish(subject::inbox(&agent("bob")), delivery.to_string().into()).await.unwrap();
+        }
+        assert_eq!(frame(&mut socket).await["type"], "accepted");
+        let rejected = frame(&mut socket).now_or_never();
+        let awarded = frame(&mut socket).now_or_never();
+        if let (Some(rejected), Some(awarded)) = (&rejected, &awarded) {
+            let act = |frame: &Value| frame["delivery"]["payload"]["act"].clone();
+            assert_eq!((act(rejected), act(awarded)), (json!("reject"), json!("accept")));
+            return;
+        }
+        for read in [rejected, awarded] {
+            if read.is_none() {
+                frame(&mut socket).await;
+            }
+        }
+    }
+    panic!("never in one write");
+}
+
+#[tokio::test]
+async fn a_stream_lingers_for_so_long_only_and_knows_no_other_wish() {
+    let rig = Rig::start().await;
+    for (query, status) in [("linger_ms=101", 422), ("linger_ms=-1", 422), ("linger=1", 422)] {
+        match connect_to(&rig, &format!("/v1/ws?{query}"), &rig.token("bob")).await {
+            Err(Error::Http(response)) => assert_eq!(response.status(), status, "{query}"),
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("{query} opened a stream"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn messages_of_one_connection_reach_the_log_in_the_order_they_came() {
     let rig = Rig::start().await;
     let mut socket = opened(&rig, "bob").await;
@@ -295,7 +344,11 @@ async fn two_gateways_share_the_messages_from_the_bus() {
 }
 
 pub(crate) async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
-    let mut request = format!("ws://{}/v1/ws", rig.address()).into_client_request().unwrap();
+    connect_to(rig, "/v1/ws", token).await
+}
+
+async fn connect_to(rig: &Rig, path: &str, token: &str) -> Result<Socket, Error> {
+    let mut request = format!("ws://{}{path}", rig.address()).into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     connect_async(request).await.map(|(socket, _)| socket)
 }

@@ -12,7 +12,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use schemas::delivery::may_linger;
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
@@ -44,8 +45,28 @@ struct WebSocketSession {
     missed_pings: u32,
     /// How long the client may take to read what waits for it. Then it is closed as slow; what it missed comes again.
     patience: Duration,
-    /// Deliveries among the frames that are not written yet.
-    unsettled: usize,
+    /// How long some frames may wait for others (docs/spec/deliveries.md#dl-40).
+    linger: Duration,
+    outgoing: Outgoing,
+}
+
+/// Frames that are not written yet, in their order.
+#[derive(Default)]
+struct Outgoing {
+    frames: Vec<Message>,
+    /// Deliveries among them.
+    deliveries: usize,
+    /// One of them may not wait.
+    is_urgent: bool,
+    /// The alarm for those that wait is set.
+    is_alarm_set: bool,
+}
+
+impl Outgoing {
+    fn push(&mut self, frame: impl Into<Message>, is_urgent: bool) {
+        self.frames.push(frame.into());
+        self.is_urgent |= is_urgent || self.frames.len() >= BATCH_MAX;
+    }
 }
 
 /// A message that was answered.
@@ -60,6 +81,7 @@ enum SessionEvent {
     Delivery(Option<Result<Bytes, UnreadableInbox>>),
     Admitted(Admitted),
     Ping,
+    Alarm,
     Over(CloseReason),
 }
 
@@ -109,14 +131,16 @@ pub(super) async fn serve(
     identity: Arc<Identity>,
     stream: AgentStream,
     mut lifetime: StreamLifetime,
+    linger: Duration,
     socket: WebSocket,
 ) {
     let mut pings = tokio::time::interval_at(Instant::now() + PING_PERIOD, PING_PERIOD);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let in_flight = FuturesUnordered::new();
     let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
+    let outgoing = Outgoing::default();
     let session =
-        WebSocketSession { site, identity, stream, in_flight, pings, missed_pings: 0, patience, unsettled: 0 };
+        WebSocketSession { site, identity, stream, in_flight, pings, missed_pings: 0, patience, linger, outgoing };
     // One future for the whole stream: to begin to listen costs more than to be asked again.
     session.run(socket, std::pin::pin!(lifetime.over())).await;
 }
@@ -125,8 +149,10 @@ impl WebSocketSession {
     async fn run(mut self, mut socket: WebSocket, over: Pin<&mut impl Future<Output = CloseReason>>) {
         self.site.metrics.serving.stream_connections.of(StreamKind::WebSocket).inc();
         let hello = ServerFrame::Hello { agent: &self.identity.agent }.to_text();
-        let end = match write(&mut socket, vec![hello.into()], self.patience).await {
-            Ok(()) => self.drive(&mut socket, over).await,
+        self.outgoing.push(hello, true);
+        let alarm = std::pin::pin!(tokio::time::sleep(self.linger));
+        let end = match self.write(&mut socket).await {
+            Ok(()) => self.drive(&mut socket, over, alarm).await,
             Err(failure) => failure.into(),
         };
         if let Some((code, reason)) = end.close {
@@ -141,90 +167,89 @@ impl WebSocketSession {
         &mut self,
         socket: &mut WebSocket,
         mut over: Pin<&mut impl Future<Output = CloseReason>>,
+        mut alarm: Pin<&mut Sleep>,
     ) -> SessionEnd {
         loop {
-            let wake = self.next(socket, over.as_mut()).await;
-            let mut frames = Vec::new();
-            // Whatever else is ready goes out with the same flush; when nothing is, nothing waits.
-            let handled = self.handle(wake, &mut frames).and_then(|()| self.handle_ready(socket, &mut frames));
+            let wake = self.next(socket, over.as_mut(), alarm.as_mut()).await;
+            // Whatever else is ready goes out with the same flush; when nothing is, only what may wait does.
+            let handled = self.handle(wake).and_then(|()| self.handle_ready(socket));
             if let Err(end) = handled {
-                self.settle(&Err(Unwritten::Gone));
+                self.settle(self.outgoing.deliveries, &Err(Unwritten::Gone));
                 return end;
             }
-            let written = write(socket, frames, self.patience).await;
-            self.settle(&written);
-            if let Err(failure) = written {
+            if self.outgoing.is_urgent
+                && let Err(failure) = self.write(socket).await
+            {
                 return failure.into();
+            }
+            if !self.outgoing.frames.is_empty() && !self.outgoing.is_alarm_set {
+                alarm.as_mut().reset(Instant::now() + self.linger);
+                self.outgoing.is_alarm_set = true;
             }
         }
     }
 
     /// Handles what is ready, a bounded part of each source: asking each of them again after every event would cost more
     /// than the events.
-    fn handle_ready(&mut self, socket: &mut WebSocket, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle_ready(&mut self, socket: &mut WebSocket) -> Result<(), SessionEnd> {
         for _ in 0..BATCH_MAX {
             let Some(Some(admitted)) = self.in_flight.next().now_or_never() else { break };
-            self.handle(SessionEvent::Admitted(admitted), frames)?;
+            self.handle(SessionEvent::Admitted(admitted))?;
         }
         for _ in 0..BATCH_MAX {
             let Some(delivery) = self.stream.next().now_or_never() else { break };
-            self.handle(SessionEvent::Delivery(delivery), frames)?;
+            self.handle(SessionEvent::Delivery(delivery))?;
         }
         for _ in 0..BATCH_MAX {
             if self.in_flight.len() >= IN_FLIGHT_MAX {
                 break;
             }
             let Some(frame) = socket.recv().now_or_never() else { break };
-            self.handle(SessionEvent::Frame(frame), frames)?;
+            self.handle(SessionEvent::Frame(frame))?;
         }
         Ok(())
-    }
-
-    /// Counts the deliveries of a batch of frames once it is known what became of them.
-    fn settle(&mut self, written: &Result<(), Unwritten>) {
-        let result = match written {
-            Ok(()) => StreamResult::Sent,
-            Err(Unwritten::Late) => StreamResult::Timeout,
-            Err(Unwritten::Gone) => StreamResult::Gone,
-        };
-        let count = std::mem::take(&mut self.unsettled);
-        self.site.metrics.serving.delivered(StreamKind::WebSocket, result, count);
     }
 
     async fn next(
         &mut self,
         socket: &mut WebSocket,
         over: Pin<&mut impl Future<Output = CloseReason>>,
+        alarm: Pin<&mut Sleep>,
     ) -> SessionEvent {
         tokio::select! {
             Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
             delivery = self.stream.next() => SessionEvent::Delivery(delivery),
             frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
+            () = alarm, if self.outgoing.is_alarm_set => SessionEvent::Alarm,
             reason = over => SessionEvent::Over(reason),
         }
     }
 
-    fn handle(&mut self, wake: SessionEvent, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle(&mut self, wake: SessionEvent) -> Result<(), SessionEnd> {
         match wake {
-            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message, frames),
+            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message),
             SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
             SessionEvent::Frame(None) => Err(CloseReason::Client.into()),
             SessionEvent::Delivery(Some(delivery)) => {
-                self.handle_delivery(delivery, frames);
+                self.handle_delivery(delivery);
                 Ok(())
             }
             SessionEvent::Delivery(None) => Err(CloseReason::Bus.into()),
             SessionEvent::Admitted(admitted) => {
-                frames.push(answer(&admitted).into());
+                self.answer(&admitted);
                 Ok(())
             }
-            SessionEvent::Ping => self.handle_ping(frames),
+            SessionEvent::Alarm => {
+                self.outgoing.is_urgent = true;
+                Ok(())
+            }
+            SessionEvent::Ping => self.handle_ping(),
             SessionEvent::Over(reason) => Err(reason.into()),
         }
     }
 
-    fn handle_frame(&mut self, message: Message, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle_frame(&mut self, message: Message) -> Result<(), SessionEnd> {
         self.missed_pings = 0;
         let text = match message {
             Message::Text(text) => text,
@@ -236,27 +261,27 @@ impl WebSocketSession {
             }
         };
         match ClientFrame::parse(&text.into()) {
-            Ok(ClientFrame::Message { id, bytes }) => self.admit(id, bytes, frames),
+            Ok(ClientFrame::Message { id, bytes }) => self.admit(id, bytes),
             Ok(ClientFrame::Ack { delivery_ids }) => {
                 let agent = &self.identity.agent;
                 let charged = self.site.admission.charge(&self.identity);
                 match charged.and_then(|()| self.site.acknowledgements.collect(agent, &delivery_ids)) {
                     Ok(()) => self.site.registry.note_presence(agent, PresenceSignal::Here),
-                    Err(refusal) => frames.push(refused(None, &refusal).into()),
+                    Err(refusal) => self.outgoing.push(refused(None, &refusal), true),
                 }
             }
             Err(refusal) => {
                 // A frame that is none costs like a message: otherwise garbage would be free.
                 let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
                 self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
-                frames.push(refused(None, &refusal).into());
+                self.outgoing.push(refused(None, &refusal), true);
             }
         }
         Ok(())
     }
 
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
-    fn admit(&mut self, id: Option<String>, bytes: bytes::Bytes, frames: &mut Vec<Message>) {
+    fn admit(&mut self, id: Option<String>, bytes: Bytes) {
         let (admission, identity) = (self.site.admission.clone(), self.identity.clone());
         let mut admitting = async move {
             let ingress = Ingress {
@@ -270,28 +295,55 @@ impl WebSocketSession {
         }
         .boxed();
         match (&mut admitting).now_or_never() {
-            Some(admitted) => frames.push(answer(&admitted).into()),
+            Some(admitted) => self.answer(&admitted),
             None => self.in_flight.push(admitting),
         }
     }
 
-    fn handle_delivery(&mut self, delivery: Result<Bytes, UnreadableInbox>, frames: &mut Vec<Message>) {
-        match delivery.ok().and_then(|delivery| delivery_frame(&delivery)) {
-            Some(frame) => {
-                self.unsettled += 1;
-                frames.push(frame.into());
+    fn answer(&mut self, admitted: &Admitted) {
+        let id = admitted.id.as_deref();
+        match &admitted.outcome {
+            Ok(accepted) => self.outgoing.push(ServerFrame::Accepted { id, accepted }.to_text(), self.linger.is_zero()),
+            Err(refusal) => self.outgoing.push(refused(id, refusal), true),
+        }
+    }
+
+    fn handle_delivery(&mut self, delivery: Result<Bytes, UnreadableInbox>) {
+        let readable = delivery.ok().and_then(|document| Some((delivery_frame(&document)?, document)));
+        match readable {
+            Some((frame, document)) => {
+                self.outgoing.deliveries += 1;
+                self.outgoing.push(frame, self.linger.is_zero() || !may_linger(&document));
             }
             None => self.site.metrics.serving.delivered(StreamKind::WebSocket, StreamResult::Unreadable, 1),
         }
     }
 
-    fn handle_ping(&mut self, frames: &mut Vec<Message>) -> Result<(), SessionEnd> {
+    fn handle_ping(&mut self) -> Result<(), SessionEnd> {
         self.missed_pings += 1;
         if self.missed_pings > MISSED_PINGS_MAX {
             return Err(CloseReason::Idle.into());
         }
-        frames.push(Message::Ping(bytes::Bytes::new()));
+        self.outgoing.push(Message::Ping(bytes::Bytes::new()), true);
         Ok(())
+    }
+
+    /// Writes what waits.
+    async fn write(&mut self, socket: &mut WebSocket) -> Result<(), Unwritten> {
+        let Outgoing { frames, deliveries, .. } = std::mem::take(&mut self.outgoing);
+        let written = write(socket, frames, self.patience).await;
+        self.settle(deliveries, &written);
+        written
+    }
+
+    /// Counts deliveries once it is known what became of them.
+    fn settle(&self, deliveries: usize, written: &Result<(), Unwritten>) {
+        let result = match written {
+            Ok(()) => StreamResult::Sent,
+            Err(Unwritten::Late) => StreamResult::Timeout,
+            Err(Unwritten::Gone) => StreamResult::Gone,
+        };
+        self.site.metrics.serving.delivered(StreamKind::WebSocket, result, deliveries);
     }
 }
 
@@ -325,14 +377,6 @@ fn is_timeout(error: &axum::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-fn answer(admitted: &Admitted) -> String {
-    let id = admitted.id.as_deref();
-    match &admitted.outcome {
-        Ok(accepted) => ServerFrame::Accepted { id, accepted }.to_text(),
-        Err(refusal) => refused(id, refusal),
-    }
 }
 
 fn refused(id: Option<&str>, refusal: &Refusal) -> String {
