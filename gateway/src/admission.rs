@@ -126,8 +126,16 @@ impl Admission {
     /// # Errors
     /// [`Refusal`]: nothing was stored, except that after [`Code::LogUnavailable`] it may have been.
     pub async fn admit(&self, ingress: Ingress<'_>) -> Result<Accepted, Refusal> {
+        self.admit_checked(ingress, None).await
+    }
+
+    /// The same for a message that may have been checked, where its frame could be read only with it.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    pub async fn admit_checked(&self, ingress: Ingress<'_>, checked: Option<Checked>) -> Result<Accepted, Refusal> {
         let mut context = AdmissionContext::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
-        let outcome = self.admit_along(&ingress, &mut context).await;
+        let outcome = self.admit_along(&ingress, checked, &mut context).await;
         if outcome.is_ok() {
             context.agent.iter().for_each(|agent| self.0.registry.note_presence(agent, PresenceSignal::Here));
             self.0
@@ -194,7 +202,12 @@ impl Admission {
         self.0.log.queued()
     }
 
-    async fn admit_along(&self, ingress: &Ingress<'_>, context: &mut AdmissionContext) -> Result<Accepted, Refusal> {
+    async fn admit_along(
+        &self,
+        ingress: &Ingress<'_>,
+        checked: Option<Checked>,
+        context: &mut AdmissionContext,
+    ) -> Result<Accepted, Refusal> {
         let metrics = &self.0.metrics;
         check_size(&ingress.bytes)?;
         context.passed(metrics, Stage::Size);
@@ -216,7 +229,7 @@ impl Admission {
         self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
         context.passed(metrics, Stage::Rate);
 
-        let checked = check_message(&ingress.bytes);
+        let checked = checked.map_or_else(|| check_message(&ingress.bytes), Ok);
         metrics.control.checked(Document::Message, &checked);
         let mut checked = checked?;
         context.act = Some(checked.act);

@@ -27,7 +27,7 @@ use axum::response::IntoResponse as _;
 use axum::routing::get;
 use axum::{RequestExt as _, response::Response};
 use bytes::Bytes;
-use schemas::validate::BODY_BYTES_MAX;
+use schemas::validate::{BODY_BYTES_MAX, Checked, check_canonical_offer};
 use schemas::{AgentId, Code, DeliveryId, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -119,6 +119,8 @@ enum ClientFrame {
         id: Option<String>,
         /// The message.
         bytes: Bytes,
+        /// What it is, where that is known already.
+        checked: Option<Checked>,
     },
     /// Acknowledgements.
     Ack {
@@ -153,6 +155,21 @@ impl ClientFrame {
     /// # Errors
     /// As a body on any other way in for what is no acceptable JSON; [`Code::WrongType`] for JSON that is no frame.
     fn parse(text: &Bytes) -> Result<Self, Refusal> {
+        Self::cut(text).map_or_else(|| Self::read(text), Ok)
+    }
+
+    /// An offer in a frame, both as the SDKs write them, without reading the frame: what stands between its ends is a whole
+    /// JSON text. Nothing of any other frame.
+    fn cut(text: &Bytes) -> Option<Self> {
+        let rest = text.strip_prefix(br#"{"type":"message","id":""#)?;
+        let (id, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
+        let id = std::str::from_utf8(id).ok().filter(|id| !id.contains(|c: char| c == '\\' || c.is_control()))?;
+        let message = rest.strip_prefix(br#"","message":"#)?.strip_suffix(b"}")?;
+        let checked = if id.len() <= REFERENCE_BYTES_MAX { check_canonical_offer(message) } else { None }?;
+        Some(Self::Message { id: Some(id.to_owned()), bytes: text.slice_ref(message), checked: Some(checked) })
+    }
+
+    fn read(text: &Bytes) -> Result<Self, Refusal> {
         let no_frame = || {
             Refusal::new(Code::WrongType, "not one of the frames of this stream")
                 .at("")
@@ -165,7 +182,7 @@ impl ClientFrame {
         }
         match (raw.kind, raw.message, raw.delivery_ids) {
             (FrameKind::Message, Some(message), None) => {
-                Ok(Self::Message { id: raw.id, bytes: text.slice_ref(message.get().as_bytes()) })
+                Ok(Self::Message { id: raw.id, bytes: text.slice_ref(message.get().as_bytes()), checked: None })
             }
             (FrameKind::Ack, None, Some(delivery_ids)) => Ok(Self::Ack { delivery_ids }),
             (FrameKind::Message | FrameKind::Ack, _, _) => Err(no_frame()),

@@ -78,6 +78,44 @@ async fn the_bytes_of_a_frame_are_checked_as_strictly_as_a_body() {
     assert!(rig.logged().await.is_empty());
 }
 
+/// An offer is cut out of a frame as the SDKs write it; a space behind the frame makes the gateway read it.
+#[tokio::test]
+async fn a_frame_that_may_be_cut_is_answered_like_one_that_is_read() {
+    let rig = Rig::start().await;
+    let mut socket = opened(&rig, "bob").await;
+    let good = offer("bob", "m1", "alice~job");
+    let rows = [
+        (format!(r#""1","message":{good}"#), ""),
+        (format!(r#""1","message": {good} "#), ""),
+        (format!(r#""1","message":{good},"delivery_ids":null"#), ""),
+        (format!(r#""1","message":{good},"delivery_ids":[]"#), "wrong_type"),
+        (format!(r#""1","message":{good},"id":"2""#), "duplicate_key"),
+        (format!(r#""1","message":{good},"later":1"#), "wrong_type"),
+        (format!(r#""1","message":{good}"#).replace("500", "1e400"), "malformed_json"),
+        (format!(r#""1","message":{}{good}"#, " ".repeat(65_536)), ""),
+        (r#""1","message":{"a":1,"a":2},"later":1"#.to_owned(), "duplicate_key"),
+        (format!(r#""1","message":{}"#, "x".repeat(70_000)), "too_large"),
+        (r#""1","message":null"#.to_owned(), "wrong_type"),
+        (r#""1","message":{}"#.to_owned(), "missing_field"),
+        (r#""1","message":"#.to_owned(), "malformed_json"),
+        (r#""1","message":no"#.to_owned(), "malformed_json"),
+        ("\"1\u{1}\",\"message\":{}".to_owned(), "malformed_json"),
+        (r#""a\"b","message":{}"#.to_owned(), "missing_field"),
+        (format!(r#""{}","message":{{}}"#, "x".repeat(129)), "out_of_range"),
+    ];
+    for (rest, expected) in rows {
+        let mut answers = Vec::new();
+        for end in ["}", "} "] {
+            socket.send(Message::text(format!(r#"{{"type":"message","id":{rest}{end}"#))).await.unwrap();
+            let mut answer = frame(&mut socket).await;
+            answer.as_object_mut().unwrap().remove("seq");
+            answers.push(answer);
+        }
+        let code = answers[0]["problem"]["code"].as_str().unwrap_or_default();
+        assert_eq!((&answers[0], code), (&answers[1], expected), "{rest}");
+    }
+}
+
 #[tokio::test]
 async fn answers_and_rejections_wait_for_other_frames_where_the_client_lets_them() {
     let rig = Rig::start().await;

@@ -13,6 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::Refusal;
 use schemas::delivery::may_linger;
+use schemas::validate::Checked;
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
 use super::{ClientFrame, ServerFrame, delivery_frame};
@@ -261,7 +262,7 @@ impl WebSocketSession {
             }
         };
         match ClientFrame::parse(&text.into()) {
-            Ok(ClientFrame::Message { id, bytes }) => self.admit(id, bytes),
+            Ok(ClientFrame::Message { id, bytes, checked }) => self.admit(id, bytes, checked),
             Ok(ClientFrame::Ack { delivery_ids }) => {
                 let agent = &self.identity.agent;
                 let charged = self.site.admission.charge(&self.identity);
@@ -281,7 +282,7 @@ impl WebSocketSession {
     }
 
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
-    fn admit(&mut self, id: Option<String>, bytes: Bytes) {
+    fn admit(&mut self, id: Option<String>, bytes: Bytes, checked: Option<Checked>) {
         let (admission, identity) = (self.site.admission.clone(), self.identity.clone());
         let mut admitting = async move {
             let ingress = Ingress {
@@ -291,7 +292,7 @@ impl WebSocketSession {
                 peer: None,
                 bytes,
             };
-            Admitted { id, outcome: admission.admit(ingress).await }
+            Admitted { id, outcome: admission.admit_checked(ingress, checked).await }
         }
         .boxed();
         match (&mut admitting).now_or_never() {
