@@ -23,7 +23,7 @@ use super::rounds::BenchError;
 
 /// Figure: calls per second that were meant to be made.
 const OFFERED: &str = "offered_per_s";
-/// Figure: rounds that ended per second, the wait for the last of them included.
+/// Figure: rounds completed per second, the wait for the last end included.
 const REACHED: &str = "rounds_per_s";
 /// Figure: 95 % of decisions, in milliseconds.
 const P95: &str = "decision_p95_ms";

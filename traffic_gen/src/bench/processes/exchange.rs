@@ -1,5 +1,6 @@
 //! One exchange of real processes, and what a load costs each of them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use super::{
 use crate::bench::rounds::{BenchError, UNLIMITED};
 use crate::bench::usage::{ProcessUsage, open_files, resident_bytes};
 
+/// How a round ends whose award was carried out.
+const COMPLETED: &str = "completed";
 /// Longest wait for a process to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks at a process that starts, or at the initiator.
@@ -122,10 +125,12 @@ impl MeasuredExchange {
         let initiator = self.launcher.start("initiator", &arguments)?.until_measured(calling + DRAIN_TIMEOUT).await?;
         let (after, counts) = (self.usage()?, self.nats_counters().await?);
         let summary = &initiator.summary;
-        let rounds = summary.rounds.max(1) as f64;
+        // Under overload many end without an offer, which costs little and is no round.
+        let completed = summary.outcomes.get(COMPLETED).copied().unwrap_or_default();
+        let rounds = completed.max(1) as f64;
         let mut figures = ProcessFigures::default();
         figures.add(OFFERED, rate);
-        figures.add(REACHED, summary.rounds as f64 / summary.elapsed_s.max(f64::EPSILON));
+        figures.add(REACHED, completed as f64 / summary.elapsed_s.max(f64::EPSILON));
         figures.add("decision_p50_ms", summary.latency_ms.decision.p50);
         figures.add(P95, summary.latency_ms.decision.p95);
         figures.add(P99, summary.latency_ms.decision.p99);
@@ -381,6 +386,7 @@ struct MeasuredInitiator {
 #[derive(Deserialize)]
 struct InitiatorSummary {
     rounds: u64,
+    outcomes: BTreeMap<String, u64>,
     cfps: u64,
     shed: u64,
     elapsed_s: f64,
