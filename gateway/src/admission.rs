@@ -133,7 +133,11 @@ impl Admission {
     ///
     /// # Errors
     /// As [`Self::admit`].
-    pub async fn admit_checked(&self, ingress: Ingress<'_>, checked: Option<Checked>) -> Result<Accepted, Refusal> {
+    pub async fn admit_checked(
+        &self,
+        ingress: Ingress<'_>,
+        checked: Option<Box<Checked>>,
+    ) -> Result<Accepted, Refusal> {
         let mut context = AdmissionContext::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
         let outcome = self.admit_along(&ingress, checked, &mut context).await;
         if outcome.is_ok() {
@@ -205,7 +209,7 @@ impl Admission {
     async fn admit_along(
         &self,
         ingress: &Ingress<'_>,
-        checked: Option<Checked>,
+        checked: Option<Box<Checked>>,
         context: &mut AdmissionContext,
     ) -> Result<Accepted, Refusal> {
         let metrics = &self.0.metrics;
@@ -229,7 +233,7 @@ impl Admission {
         self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
         context.passed(metrics, Stage::Rate);
 
-        let checked = checked.map_or_else(|| check_message(&ingress.bytes), Ok);
+        let checked = checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
         metrics.control.checked(Document::Message, &checked);
         let mut checked = checked?;
         context.act = Some(checked.act);

@@ -120,7 +120,7 @@ enum ClientFrame {
         /// The message.
         bytes: Bytes,
         /// What it is, where that is known already.
-        checked: Option<Checked>,
+        checked: Option<Box<Checked>>,
     },
     /// Acknowledgements.
     Ack {
@@ -166,7 +166,11 @@ impl ClientFrame {
         let id = std::str::from_utf8(id).ok().filter(|id| !id.contains(|c: char| c == '\\' || c.is_control()))?;
         let message = rest.strip_prefix(br#"","message":"#)?.strip_suffix(b"}")?;
         let checked = if id.len() <= REFERENCE_BYTES_MAX { check_canonical_offer(message) } else { None }?;
-        Some(Self::Message { id: Some(id.to_owned()), bytes: text.slice_ref(message), checked: Some(checked) })
+        Some(Self::Message {
+            id: Some(id.to_owned()),
+            bytes: text.slice_ref(message),
+            checked: Some(Box::new(checked)),
+        })
     }
 
     fn read(text: &Bytes) -> Result<Self, Refusal> {

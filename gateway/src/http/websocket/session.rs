@@ -282,7 +282,7 @@ impl WebSocketSession {
     }
 
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
-    fn admit(&mut self, id: Option<String>, bytes: Bytes, checked: Option<Checked>) {
+    fn admit(&mut self, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
         let (admission, identity) = (self.site.admission.clone(), self.identity.clone());
         let mut admitting = async move {
             let ingress = Ingress {
