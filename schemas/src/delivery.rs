@@ -25,6 +25,8 @@ use crate::payload::{Act, Currency, Failure, Terms};
 use crate::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use crate::time::WireTime;
 
+/// Longest that a client may let frames of its WebSocket wait for others, in ms (docs/spec/deliveries.md#dl-40).
+pub const LINGER_MS_MAX: u64 = 100;
 /// `from` of everything the exchange itself says.
 pub const EXCHANGE: &str = "exchange://llmx";
 

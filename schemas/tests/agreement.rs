@@ -319,7 +319,7 @@ fn messages() -> Vec<Value> {
 /// Offers, most of which need no look at their schema.
 fn plain_offers() -> Vec<Value> {
     let offers = documents(include_str!("data/offer.valid.json")).into_iter();
-    let usual = json!({"act": "offer", "terms": {"price": 85, "time_ms": 3}, "currency": "EUR", "round": 1, "valid_for_ms": 9,
+    let usual = json!({"act": "offer", "terms": {"price": 85, "time_ms": 3, "colour": "red"}, "currency": "EUR", "round": 1, "valid_for_ms": 9,
         "conditions": "payment within thirty days"});
     let envelope = json!({
         "msg_id": "m1", "ts": "2026-11-20T21:00:00.000Z", "from": "agent://bob", "seq": 3, "negotiation": "alice~job",

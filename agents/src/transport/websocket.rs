@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use schemas::delivery::Delivery;
+use schemas::delivery::{Delivery, LINGER_MS_MAX};
 use schemas::{DeliveryId, Refusal};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -47,8 +47,6 @@ const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 const BUFFER_BYTES: usize = 4 * 1024;
 /// How long contractors let frames wait at the gateway ([`WebSocketTransport::lingering`]).
 pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
-/// As long as a gateway lets them.
-const LINGER_MAX: Duration = Duration::from_millis(100);
 /// How long the farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -82,7 +80,7 @@ impl WebSocketTransport {
     /// answer others, as contractors do; the next message of the same negotiation waits for the answer.
     #[must_use]
     pub fn lingering(self, linger: Duration) -> Self {
-        Self { linger: linger.min(LINGER_MAX), ..self }
+        Self { linger: linger.min(Duration::from_millis(LINGER_MS_MAX)), ..self }
     }
 
     /// The address with what is wished of the stream.

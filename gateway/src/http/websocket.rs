@@ -27,6 +27,7 @@ use axum::response::IntoResponse as _;
 use axum::routing::get;
 use axum::{RequestExt as _, response::Response};
 use bytes::Bytes;
+use schemas::delivery::LINGER_MS_MAX;
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_canonical_offer};
 use schemas::{AgentId, Code, DeliveryId, Refusal};
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,6 @@ const READ_BYTES: usize = 2 * 1024;
 const WRITE_BYTES: usize = 3 * 1024;
 /// Bytes that may wait to be written before the client counts as slow.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
-/// Longest that a client may let frames wait for others, in ms.
-const LINGER_MS_MAX: u64 = 100;
 
 /// How a client wants its stream.
 #[derive(Deserialize)]
@@ -163,14 +162,12 @@ impl ClientFrame {
     fn cut(text: &Bytes) -> Option<Self> {
         let rest = text.strip_prefix(br#"{"type":"message","id":""#)?;
         let (id, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
-        let id = std::str::from_utf8(id).ok().filter(|id| !id.contains(|c: char| c == '\\' || c.is_control()))?;
+        let is_plain =
+            |id: &&str| id.len() <= REFERENCE_BYTES_MAX && !id.contains(|c: char| c == '\\' || c.is_control());
+        let id = std::str::from_utf8(id).ok().filter(is_plain)?;
         let message = rest.strip_prefix(br#"","message":"#)?.strip_suffix(b"}")?;
-        let checked = if id.len() <= REFERENCE_BYTES_MAX { check_canonical_offer(message) } else { None }?;
-        Some(Self::Message {
-            id: Some(id.to_owned()),
-            bytes: text.slice_ref(message),
-            checked: Some(Box::new(checked)),
-        })
+        let checked = Some(Box::new(check_canonical_offer(message)?));
+        Some(Self::Message { id: Some(id.to_owned()), bytes: text.slice_ref(message), checked })
     }
 
     fn read(text: &Bytes) -> Result<Self, Refusal> {

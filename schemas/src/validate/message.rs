@@ -12,10 +12,10 @@ use super::{BODY_BYTES_MAX, bundle, fault, parse};
 use crate::bargain::Conditions;
 use crate::code::{Code, Refusal};
 use crate::digest::Digest;
-use crate::document::DocumentHash;
+use crate::document::{DOCUMENTS_MAX, DocumentHash};
 use crate::envelope::{Address, CAPABILITIES_MAX, Envelope, TTL_S_MAX};
 use crate::ids::NegotiationId;
-use crate::payload::{Act, AttrValue, INTEGER_MAX, Offer, Payload, TERMS_MAX, TEXT_LEN_MAX};
+use crate::payload::{ATTR_TEXT_LEN_MAX, Act, AttrValue, INTEGER_MAX, Offer, Payload, TERMS_MAX, TEXT_LEN_MAX};
 use crate::record::Message;
 use crate::time::WireTime;
 
@@ -23,6 +23,8 @@ use crate::time::WireTime;
 const PAPER_SCHEMA: &str = "Negotiation.json";
 /// The paper's name for the schema of an offer in a bargain. Without an `act` it means an offer.
 const PAPER_OFFER_SCHEMA: &str = "AlternatingOffer.json";
+/// The attribute that is an integer in every offer.
+const PRICE: &str = "price";
 
 /// A message that passed every check that needs no state.
 #[derive(Debug, Clone)]
@@ -103,11 +105,15 @@ fn is_plain_offer(offer: &Offer) -> bool {
     let is_short = |text: &str| text.chars().count() <= TEXT_LEN_MAX;
     conditions.as_ref().is_none_or(|said| matches!(said, Conditions::Text(text) if is_short(text)))
         && currency.as_deref().is_none_or(is_currency)
-        && documents.is_empty()
+        && documents.len() <= DOCUMENTS_MAX
+        && documents.iter().collect::<BTreeSet<_>>().len() == documents.len()
         && *round != Some(0)
         && valid_for_ms.is_none_or(|ms| ms > 0 && is_exact(ms))
         && terms.len() <= TERMS_MAX
-        && terms.values().all(|value| matches!(value, AttrValue::Int(value) if is_exact(value.unsigned_abs())))
+        && terms.iter().all(|(name, value)| match value {
+            AttrValue::Int(value) => is_exact(value.unsigned_abs()),
+            AttrValue::Text(text) => name.as_str() != PRICE && text.chars().count() <= ATTR_TEXT_LEN_MAX,
+        })
 }
 
 fn is_currency(code: &str) -> bool {
@@ -182,7 +188,7 @@ fn normalise(act: Act, root: &mut Map<String, Value>) {
     if act == Act::Offer
         && let Some(value) = payload.remove("value")
     {
-        let price = Map::from_iter([("price".to_owned(), value)]);
+        let price = Map::from_iter([(PRICE.to_owned(), value)]);
         payload.insert("terms".to_owned(), price.into());
     }
     if act == Act::Cfp {
@@ -258,7 +264,7 @@ mod tests {
             r#"{"act":"offer","terms":{"price":1,"price":1}}"#,
             r#"{"act":"offer","terms":{"price":1},"value":1}"#,
             r#"{"act":"offer","terms":{"price":9007199254740992}}"#,
-            r#"{"act":"offer","terms":{"colour":"red"}}"#,
+            r#"{"act":"offer","terms":{"price":"red"}}"#,
             r#"{"act":"offer","round":0,"terms":{"price":1}}"#,
             r#"{"act":"offer","terms":{"price":1},"valid_for_ms":0}"#,
             r#"{"act":"offer","currency":"eur","terms":{"price":1}}"#,
@@ -281,11 +287,20 @@ mod tests {
         let names = |count: usize| (10..10 + count).map(|n| format!(r#""a{n}""#)).collect::<Vec<_>>();
         let terms = |count: usize| format!(r#""terms":{{{}}}"#, names(count).join(":1,") + ":1");
         let said = |chars: usize| format!(r#""conditions":"{}","terms":{{}}"#, "é".repeat(chars));
+        let coloured = |chars: usize| format!(r#""terms":{{"colour":"{}"}}"#, "é".repeat(chars));
+        let hashes = |count: u8| (0..count).map(|n| DocumentHash::of_bytes(&[n])).collect::<Vec<_>>();
+        let naming =
+            |hashes: &[DocumentHash]| format!(r#""documents":{},"terms":{{}}"#, serde_json::to_string(hashes).unwrap());
         for (document, is_valid) in [
             (offer("", &terms(32)), true),
             (offer("", &terms(33)), false),
             (offer("", &said(4096)), true),
             (offer("", &said(4097)), false),
+            (offer("", &coloured(256)), true),
+            (offer("", &coloured(257)), false),
+            (offer("", &naming(&hashes(8))), true),
+            (offer("", &naming(&hashes(9))), false),
+            (offer("", &naming(&[&hashes(1)[..], &hashes(1)[..]].concat())), false),
             (offer(&format!(r#""capabilities":[{}],"#, names(32).join(",")), r#""terms":{}"#), true),
             (offer(&format!(r#""capabilities":[{}],"#, names(33).join(",")), r#""terms":{}"#), false),
         ] {

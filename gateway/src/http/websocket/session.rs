@@ -350,9 +350,6 @@ impl WebSocketSession {
 
 /// Writes frames and flushes, within the time a client may take to read.
 async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration) -> Result<(), Unwritten> {
-    if frames.is_empty() {
-        return Ok(());
-    }
     let writing = async {
         for frame in frames {
             socket.feed(frame).await?;
