@@ -8,6 +8,7 @@ use std::time::Duration;
 use ahash::{HashMap, HashMapExt as _};
 use bytes::Bytes;
 use retry::Backoff;
+use schemas::delivery::Notification;
 use schemas::record::{EngineEvent, Qos};
 use schemas::{AgentId, DeliveryId, GatewayId, Timestamp, routed};
 use tokio::time::Instant;
@@ -171,7 +172,7 @@ impl Outbox {
             let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
             let to = &entry.deliver.to;
-            let of_its_time = expiry.saturating_duration_since(now) / ATTEMPTS_IN_TIME;
+            let of_its_time = expiry.saturating_duration_since(now) / attempts_in_time(&entry.deliver.told);
             let first = self.answer_times.gap(to).min(of_its_time).max(base);
             let gap = retry_gap(first, &self.config, to, entry.attempts);
             let at = (now + gap).min(expiry.max(now + base));
@@ -181,8 +182,12 @@ impl Outbox {
 }
 
 /// Of the time a delivery has left, the first gap to an agent that is slow to acknowledge takes at most this part, so that
-/// further attempts fit in.
-const ATTEMPTS_IN_TIME: u32 = 8;
+/// further attempts fit in. Notices that nobody hears of hold something up; without a call that is lost, there is an offer
+/// less, and calls are most of what would be repeated to agents that are busy.
+fn attempts_in_time(told: &Notification) -> u32 {
+    if matches!(told, Notification::Cfp(_)) { 2 } else { 8 }
+}
+
 /// A gap is lengthened by up to a quarter; less than a doubling, so that gaps always grow.
 const JITTER_PARTS: u64 = 1024;
 

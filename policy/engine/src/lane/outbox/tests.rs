@@ -7,7 +7,8 @@ mod standby;
 use prometheus::Registry;
 use schemas::delivery::Delivery;
 use schemas::record::Qos;
-use schemas::{AwardNo, Lane, Lot, NegotiationId, Timestamp};
+use schemas::{AwardNo, Digest, Lane, Lot, NegotiationId, Timestamp};
+use serde_json::json;
 
 use super::fixture::{deliver, id};
 use super::*;
@@ -142,6 +143,31 @@ fn nothing_is_repeated_after_the_deadline_it_serves() {
     bench.advance_to_next();
     assert!(bench.flush().is_empty());
     assert_eq!(bench.given_up(), Some((id(1), 2, false)));
+}
+
+#[test]
+fn a_call_to_a_slow_agent_is_repeated_after_half_of_its_time_and_a_notice_after_an_eighth() {
+    let call = json!({
+        "act": "cfp", "round": 1, "reply_by": "1970-01-01T00:00:06.000Z", "ends_by": "1970-01-01T00:01:00.000Z",
+        "policy": "high@1", "policy_digest": Digest([7; 32]), "lots": 1
+    });
+    let call: Arc<Notification> = Arc::new(serde_json::from_value(call).unwrap());
+    for (told, attempt_ms) in [(call, 2_000), (deliver(2, "bob").told, 500)] {
+        let mut bench = Bench::new(OutboxConfig::default());
+        bench.add(deliver(1, "bob"), Gate::Open);
+        bench.flush();
+        bench.now += Duration::from_millis(2_000);
+        assert!(bench.ack("bob", 1));
+        let expires = Timestamp::from_ms(7_000);
+        bench.add(Deliver { told, expires, ..deliver(2, "bob") }, Gate::Open);
+        bench.flush();
+        let sent = bench.now;
+        while bench.flush().is_empty() {
+            bench.advance_to_next();
+        }
+        let gap_ms = (bench.now - sent).as_millis();
+        assert!((attempt_ms..=attempt_ms * 5 / 4 + 10).contains(&gap_ms), "{gap_ms} of {attempt_ms}");
+    }
 }
 
 #[test]
