@@ -29,7 +29,7 @@ use telemetry::TraceId;
 use crate::Transport;
 use crate::auth::{Authenticator, Identity};
 use crate::config::GatewayConfig;
-use crate::metrics::{Document, GatewayMetrics, Stage};
+use crate::metrics::{Document, GatewayMetrics, Shed, Stage};
 use crate::rate_limit::{Peer, RateLimits};
 use crate::registry::{PresenceSignal, Registry, RequestNotes};
 
@@ -101,7 +101,12 @@ struct Parts {
     metrics: Arc<GatewayMetrics>,
     spans: AdmissionSpans,
     duplicates: Duplicates,
+    /// See [`LimitConfig::lane_lag_ms`](crate::LimitConfig).
+    lane_lag_ms: u64,
 }
+
+/// Longest a refused call is asked to wait.
+const RETRY_MS_MAX: u64 = 5_000;
 
 impl Admission {
     pub(crate) fn new(
@@ -115,7 +120,8 @@ impl Admission {
     ) -> Self {
         let log = AdmissionLog::new(&bus.log, config, metrics.clone());
         let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
-        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates: Duplicates::new() }))
+        let (duplicates, lane_lag_ms) = (Duplicates::new(), config.limits.lane_lag_ms);
+        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates, lane_lag_ms }))
     }
 
     /// Admits one message.
@@ -274,6 +280,18 @@ impl Admission {
         registration.is_some_and(|registration| registration.receipts == ReceiptPreference::All)
     }
 
+    /// Refuses what would open a negotiation in a lane whose engine does not keep up: what is admitted there would end late,
+    /// or without an award.
+    fn check_lane(&self, negotiation: &NegotiationId) -> Result<(), Refusal> {
+        let lag_ms = self.0.registry.read().lags.of(self.0.log.lane(negotiation), self.0.registry.now_ms());
+        if lag_ms <= self.0.lane_lag_ms {
+            return Ok(());
+        }
+        self.0.metrics.messages.shed.of(Shed::Lane).inc();
+        let detail = "the exchange has more to decide than it keeps up with, and takes no further calls for now";
+        Err(Refusal::new(Code::Overloaded, detail).retry_after_ms(lag_ms.min(RETRY_MS_MAX)))
+    }
+
     async fn store(
         &self,
         from: AgentId,
@@ -284,6 +302,7 @@ impl Admission {
     ) -> Result<Accepted, Refusal> {
         let capabilities = policy_pin::capabilities_of(&self.0.registry, &from, &checked);
         let msg_id = checked.message.envelope.msg_id;
+        // A repeat of a call is answered whatever the lane: it may be in the log.
         let taken = self.0.duplicates.take(&from, &negotiation, &msg_id, checked.digest)?;
         context.passed(&self.0.metrics, Stage::Duplicate);
         if taken.is_repeat {
@@ -291,6 +310,9 @@ impl Admission {
             self.0.metrics.messages.repeats.of(context.transport).inc();
         }
 
+        if checked.act == Act::Cfp && !taken.is_repeat {
+            self.check_lane(&negotiation).inspect_err(|_| self.0.duplicates.give_back(&taken))?;
+        }
         context.publishes();
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let receipts_all = self.asks_for_all_receipts(&from);

@@ -5,12 +5,13 @@
 
 mod consent_requests;
 mod directory;
+mod engine_reports;
 mod evidence;
 mod policies;
 mod presence;
 mod presence_reports;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::control::Group;
-use schemas::{AgentId, Code, GroupId, Refusal};
+use schemas::{AgentId, Code, GroupId, Lane, Refusal};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -32,6 +33,7 @@ use crate::problem::store_full;
 pub(crate) use self::{
     consent_requests::{NotedCall, RequestNotes},
     directory::Directory,
+    engine_reports::{Backlogs, LaneLags},
     evidence::{EvidenceFollower, EvidenceTable},
     policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
     presence::{AgentTable, Audience, Member, PresenceSignal, PresenceView},
@@ -75,6 +77,7 @@ pub(crate) struct Tables {
     pub(crate) groups: GroupTable,
     pub(crate) policies: PolicyTable,
     pub(crate) backlogs: Backlogs,
+    pub(crate) lags: LaneLags,
     /// What panels have shown.
     pub(crate) evidence: EvidenceTable,
     /// The buckets that have been read whole.
@@ -102,6 +105,11 @@ impl Registry {
     /// An engine says which agents acknowledge too little.
     fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
         self.write().backlogs.handle_report(engine, agents, self.now_ms());
+    }
+
+    /// An engine says how far a lane is behind its log.
+    fn handle_lag(&self, lane: Lane, lag_ms: u64) {
+        self.write().lags.handle_report(lane, lag_ms, self.now_ms());
     }
 
     /// The tables, for as long as no `await` stands between.
@@ -257,6 +265,7 @@ impl Tables {
             groups: GroupTable::default(),
             policies: PolicyTable::new(default_policy),
             backlogs: Backlogs::default(),
+            lags: LaneLags::default(),
             evidence: EvidenceTable::default(),
             caught_up: BTreeSet::new(),
         }
@@ -392,73 +401,5 @@ fn not_stored(error: &BusError) -> Refusal {
     Refusal::new(Code::Unavailable, "the store did not answer; repeat the request").retry_after_ms(1000)
 }
 
-/// An engine that says nothing for this long says that nobody is beyond the limit: it repeats itself every second.
-const SILENCE_MS_MAX: u64 = 5_000;
-/// Engines heard; further ones are ignored. An exchange has a handful.
-const ENGINES_MAX: usize = 64;
-
-/// See the module. Time is the gateway's clock.
-#[derive(Debug, Default)]
-pub(crate) struct Backlogs {
-    by_engine: BTreeMap<String, BacklogReport>,
-}
-
-#[derive(Debug)]
-struct BacklogReport {
-    at_ms: u64,
-    agents: BTreeSet<AgentId>,
-}
-
-impl Backlogs {
-    /// What an engine says; it replaces what that one said before.
-    fn handle_report(&mut self, engine: &str, agents: Vec<AgentId>, now_ms: u64) {
-        self.by_engine.retain(|_, said| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX);
-        if agents.is_empty() {
-            self.by_engine.remove(engine);
-        } else if self.by_engine.len() < ENGINES_MAX || self.by_engine.contains_key(engine) {
-            self.by_engine
-                .insert(engine.to_owned(), BacklogReport { at_ms: now_ms, agents: agents.into_iter().collect() });
-        }
-    }
-
-    /// Whether any engine says that the agent acknowledges too little.
-    pub(crate) fn holds(&self, agent: &AgentId, now_ms: u64) -> bool {
-        let is_heard = |said: &&BacklogReport| now_ms.saturating_sub(said.at_ms) <= SILENCE_MS_MAX;
-        self.by_engine.values().filter(is_heard).any(|said| said.agents.contains(agent))
-    }
-}
-
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod backlogs_tests {
-    use super::*;
-
-    #[test]
-    fn an_agent_is_held_until_its_engine_names_it_no_more_or_falls_silent() {
-        let mut backlogs = Backlogs::default();
-        backlogs.handle_report("engine-1", vec![agent("bob"), agent("carol")], 1_000);
-        backlogs.handle_report("engine-2", vec![agent("carol")], 1_000);
-        assert!(backlogs.holds(&agent("bob"), 1_000) && !backlogs.holds(&agent("dave"), 1_000));
-        backlogs.handle_report("engine-1", vec![agent("dave")], 2_000);
-        assert!(!backlogs.holds(&agent("bob"), 2_000), "named no more");
-        assert!(backlogs.holds(&agent("carol"), 6_000) && !backlogs.holds(&agent("carol"), 6_001), "silence");
-        backlogs.handle_report("engine-1", vec![], 6_500);
-        assert!(!backlogs.holds(&agent("dave"), 6_500));
-        assert!(backlogs.by_engine.is_empty(), "the silent are forgotten");
-    }
-
-    #[test]
-    fn engines_are_bounded() {
-        let mut backlogs = Backlogs::default();
-        for number in 0..2 * ENGINES_MAX {
-            backlogs.handle_report(&format!("engine-{number}"), vec![agent("bob")], 1);
-        }
-        assert_eq!(backlogs.by_engine.len(), ENGINES_MAX);
-    }
-
-    fn agent(name: &str) -> AgentId {
-        AgentId::try_new(name).unwrap()
-    }
-}

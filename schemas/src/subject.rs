@@ -17,6 +17,7 @@
 //! | `engine.<id>.statistics` | engine | numbers for people who look (`statistics::Statistics`) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
+//! | `lag.<lane>` | engine | how many milliseconds the lane is behind its log, as text, while it is |
 //! | `evidence.<lane>` | engine | the lane's evidence is stored up to this position of its log, as text (`evidence::LaneEvidence`) |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `_EXCHANGE.…` | whoever answers gateways, engines and commands | answers to the exchange's own requests |
@@ -54,6 +55,8 @@ pub const ALL_HEARTBEATS: &str = "engine.*.heartbeat";
 pub const ALL_STATISTICS: &str = "engine.*.statistics";
 /// What every engine says of agents that acknowledge too little.
 pub const ALL_BACKLOGS: &str = "backlog.*";
+/// How far every lane is behind its log.
+pub const ALL_LAGS: &str = "lag.*";
 /// What every lane's engine says of evidence it has stored.
 pub const ALL_EVIDENCE: &str = "evidence.*";
 /// Every message from agents that speak NATS.
@@ -77,6 +80,18 @@ pub fn token(name: &str) -> String {
 #[must_use]
 pub fn inbox(agent: &AgentId) -> String {
     format!("agent.{agent}.inbox")
+}
+
+/// How far a lane is behind its log.
+#[must_use]
+pub fn lag(lane: Lane) -> String {
+    format!("lag.{lane}")
+}
+
+/// The lane in [`lag`].
+#[must_use]
+pub fn lag_lane_of(subject: &str) -> Option<Lane> {
+    subject.strip_prefix("lag.")?.parse().ok().map(Lane)
 }
 
 /// That the evidence of a lane is stored.

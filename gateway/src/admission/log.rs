@@ -34,12 +34,17 @@ impl AdmissionLog {
         self.appenders.iter().map(Appender::queued).sum()
     }
 
+    /// The lane of a negotiation.
+    pub(super) fn lane(&self, negotiation: &NegotiationId) -> Lane {
+        negotiation.lane(self.lanes)
+    }
+
     /// Appends to the lane of a negotiation and waits until the record is stored.
     ///
     /// # Errors
     /// [`Code::LogUnavailable`] when the outcome is unknown; otherwise nothing was stored.
     pub(super) async fn append(&self, negotiation: &NegotiationId, entry: &Entry) -> Result<Position, Refusal> {
-        let lane = negotiation.lane(self.lanes);
+        let lane = self.lane(negotiation);
         let appender = self.appenders.get(usize::from(lane.0));
         let appender = appender.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
         appender.append(entry).await.map_err(|error| {

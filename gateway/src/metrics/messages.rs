@@ -137,6 +137,8 @@ pub(crate) enum Shed {
     Agents,
     /// The store is full.
     Store,
+    /// The lane's engine is behind the log.
+    Lane,
 }
 
 #[cfg(test)]

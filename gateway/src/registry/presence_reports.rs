@@ -1,5 +1,5 @@
 //! Keeps presence up to date: hears hellos and other gateways' reports, reports whom this gateway heard, and finds absent
-//! whose lease has ended. Hears of engines which agents acknowledge too little. What is decided of it stands in [`super::presence`].
+//! whose lease has ended. Hears of engines which agents acknowledge too little, and which lanes are behind. What is decided of it stands in [`super::presence`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub(crate) struct PresenceReports {
     hellos: BoxStream<'static, Received>,
     reports: BoxStream<'static, Received>,
     backlogs: BoxStream<'static, Received>,
+    lags: BoxStream<'static, Received>,
     /// Where this gateway's reports go.
     subject: String,
     registry: Arc<Registry>,
@@ -57,12 +58,14 @@ impl PresenceReports {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
         let reports = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await?;
         let backlogs = pub_sub.subscribe(subject::ALL_BACKLOGS.to_owned(), None).await?;
+        let lags = pub_sub.subscribe(subject::ALL_LAGS.to_owned(), None).await?;
         let subject = subject::presence(&subject::token(gateway));
         Ok(Self {
             pub_sub: pub_sub.clone(),
             hellos,
             reports,
             backlogs,
+            lags,
             subject,
             registry,
             open_streams,
@@ -100,6 +103,10 @@ impl PresenceReports {
                     Some(received) => self.handle_backlog(&received),
                     None => return,
                 },
+                received = self.lags.next() => match received {
+                    Some(received) => self.handle_lag(&received),
+                    None => return,
+                },
             }
         }
     }
@@ -116,6 +123,13 @@ impl PresenceReports {
         match decode_report(&received.payload) {
             Ok(agents) => self.registry.handle_backlog(engine, agents),
             Err(error) => tracing::debug!(%error, "a report of backlogs is not readable"),
+        }
+    }
+
+    fn handle_lag(&self, received: &Received) {
+        let lag_ms = std::str::from_utf8(&received.payload).ok().and_then(|text| text.parse().ok());
+        if let (Some(lane), Some(lag_ms)) = (subject::lag_lane_of(&received.subject), lag_ms) {
+            self.registry.handle_lag(lane, lag_ms);
         }
     }
 

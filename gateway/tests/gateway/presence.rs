@@ -7,12 +7,12 @@ use bytes::Bytes;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use gateway::{Credentials, Ingress, Transport};
 use schemas::record::Pinned;
-use schemas::{Code, Refusal, subject};
+use schemas::{Code, Lane, Refusal, subject};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::admission::loop_until;
-use crate::rig::{Rig, agent, cfp, code, open_registration};
+use crate::rig::{Rig, agent, cfp, code, offer, open_registration};
 use crate::streams::opened;
 
 /// The shortest lease there is.
@@ -124,6 +124,37 @@ async fn who_acknowledges_too_little_is_invited_no_more_until_its_engine_names_i
     assert!(admit(&rig, &cfp("alice", "m4", &["agent://bob"])).await.is_err());
     pass(Duration::from_millis(5_100)).await;
     assert_eq!(reached(&rig, &cfp("alice", "m5", &["agent://bob"])).await, (vec!["bob".into()], 0));
+}
+
+#[tokio::test]
+async fn calls_to_a_lane_whose_engine_is_behind_are_refused_for_now_and_all_else_is_taken() {
+    let rig = rig_without_listener().await;
+    register(&rig, "bob", &json!({})).await;
+    let call = |msg_id: &str| cfp("alice", msg_id, &["agent://bob"]);
+    admit(&rig, &call("before")).await.unwrap();
+    report_lags(&rig, "501").await;
+    let refused = admit(&rig, &call("m1")).await.unwrap_err();
+    assert_eq!((refused.code, refused.retry_after_ms), (Code::Overloaded, Some(501)));
+    assert_eq!(rig.logged().await.len(), 1, "nothing was stored");
+    assert!((rig.metric("exchange_admission_shed_total", &[("reason", "lane")]) - 1.0).abs() < f64::EPSILON);
+    admit_as(&rig, "bob", &offer("bob", "o1", "alice~before")).await.unwrap();
+    admit(&rig, &call("before")).await.unwrap();
+
+    report_lags(&rig, "nonsense").await;
+    assert!(admit(&rig, &call("m1")).await.is_err(), "what no engine writes changes nothing");
+    report_lags(&rig, "18446744073709551615").await;
+    let refused = admit(&rig, &call("m1")).await.unwrap_err();
+    assert_eq!(refused.retry_after_ms, Some(5_000), "nobody is asked to wait longer");
+    report_lags(&rig, "500").await;
+    admit(&rig, &call("m2")).await.unwrap();
+    report_lags(&rig, "600").await;
+    report_lags(&rig, "0").await;
+    admit(&rig, &call("m3")).await.unwrap();
+    report_lags(&rig, "600").await;
+    pass(Duration::from_millis(1_100)).await;
+    let mut other = call("m1");
+    other["payload"]["task"] = json!("what was not stored stands in the way of no other body");
+    admit(&rig, &other).await.unwrap();
 }
 
 #[tokio::test]
@@ -270,6 +301,14 @@ async fn pass(time: Duration) {
 
 async fn report_backlog(rig: &Rig, engine: &str, agents: &'static [u8]) {
     rig.bus.pub_sub.publish(subject::backlog(engine), Bytes::from_static(agents)).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+}
+
+/// What the engines of all lanes say.
+async fn report_lags(rig: &Rig, text: &'static str) {
+    for lane in 0..rig.bus.log.lanes() {
+        rig.bus.pub_sub.publish(subject::lag(Lane(lane)), Bytes::from_static(text.as_bytes())).await.unwrap();
+    }
     sleep(Duration::from_millis(1)).await;
 }
 

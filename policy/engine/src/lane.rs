@@ -14,6 +14,7 @@
 //! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
 //! | [`evidence`] | what panels have shown, for gateways |
 //! | [`backlog`] | which agents do not acknowledge |
+//! | [`lag`] | how far the lane is behind its log, for gateways |
 //! | [`requests`] | who asks for views and journals |
 //! | [`checkpoint_and_trim`] | checkpoints and trims |
 //! | [`recovery`] | how the lane gets its state back |
@@ -29,6 +30,7 @@ mod document;
 mod evidence;
 mod fold;
 mod host;
+mod lag;
 mod log_reader;
 mod observer;
 mod outbox;

@@ -90,7 +90,7 @@ pub(super) struct Publisher {
     /// Up to this record the log says that every register write is answered.
     answered: u64,
     fence: Fence,
-    /// Public notices to publish with the next flush.
+    /// Public notices, and what gateways are told of the lane, to publish with the next flush.
     notices: Vec<(String, Bytes)>,
     /// What is ready waits for the register until then.
     gathers_until: Option<Instant>,
@@ -318,6 +318,11 @@ impl Publisher {
             Address::Agent(_) => None,
         });
         self.notices.extend(subjects.map(|subject| (subject, payload.clone())));
+    }
+
+    /// Takes in what is told at most once.
+    pub(super) fn tell(&mut self, subject: String, payload: Bytes) {
+        self.notices.push((subject, payload));
     }
 
     /// The negotiation must be stopped.

@@ -1,5 +1,5 @@
 //! Views and journals are answered from a current state only: not by an engine that is behind the log, nor by one that was
-//! stopped while another took its lane.
+//! stopped while another took its lane. An owner that is behind says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use schemas::{Lane, subject};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::exchange::{LANE, append, call, negotiation, open_bus, policy, start};
+use crate::exchange::{LANE, agent, append, call, negotiation, open_bus, policy, start};
 
 const WHILE_BEHIND: Duration = Duration::from_millis(900);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +42,44 @@ async fn an_engine_that_is_behind_the_log_answers_once_it_has_caught_up() {
         });
     assert_eq!((outcome(&late.unwrap()), outcome(&never.unwrap())), ("found", "not_found"));
     assert_eq!(outcome(&journal(&bus, "late", PATIENCE).await.unwrap()), "found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_behind_the_log_says_so_until_it_has_caught_up() {
+    let bus = open_bus();
+    let gate = Gate::open();
+    let _engine = start(&gate.wrap(&bus), "engine-1").await;
+    let mut reports = bus.pub_sub.subscribe(subject::lag(LANE), None).await.unwrap();
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    gate.close();
+    // The deliveries to bob are given up meanwhile, and the engine logs that. Hellos are what else reaches the lane.
+    let busy = async {
+        loop {
+            bus.pub_sub.publish(subject::hello(&agent("carol")), Bytes::new()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    };
+    let told = async {
+        let mut told = Vec::new();
+        while told.last() != Some(&0) {
+            let report = reports.next().await.unwrap();
+            told.push(std::str::from_utf8(&report.payload).unwrap().parse::<u64>().unwrap());
+            if told.len() == 5 {
+                gate.reopen();
+            }
+        }
+        told
+    };
+    let told = tokio::select! {
+        told = tokio::time::timeout(PATIENCE, told) => told.unwrap(),
+        () = busy => unreachable!(),
+    };
+    let (behind, ended) = (&told[..5], &told[5..]);
+    assert!(behind[0] >= 100 && behind.windows(2).all(|pair| (90..=140).contains(&(pair[1] - pair[0]))), "{told:?}");
+    assert!(ended.len() <= 5, "it is told no more once it is folded: {told:?}");
+    let silence = tokio::time::timeout(Duration::from_secs(5), reports.next()).await;
+    assert!(silence.is_err(), "an engine that keeps up says nothing: {silence:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,9 +5,10 @@ mod stop;
 use std::sync::Arc;
 
 use bus::{BusError, LogRecord};
+use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
-use schemas::Lane;
 use schemas::record::{EngineEvent, Entry};
+use schemas::{Lane, subject};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::checkpoint_and_trim::Maintenance;
 use crate::lane::evidence::EvidenceSender;
 use crate::lane::fold::Fold;
+use crate::lane::lag::LagMeter;
 use crate::lane::observer::LaneObserver;
 use crate::lane::ownership::Ownership;
 use crate::lane::publish::Publisher;
@@ -48,6 +50,7 @@ pub(crate) struct LaneDriver {
     assignment: Assignment,
     backlog: BacklogSender,
     evidence: EvidenceSender,
+    lag: LagMeter,
     /// Why the log cannot be read on.
     broken: Option<BusError>,
 }
@@ -158,6 +161,7 @@ impl LaneDriver {
         if self.fold.position() == before {
             return Ok(());
         }
+        self.lag.handle_folded(self.fold.position());
         self.maintenance.note_record();
         self.handle_progress()
     }
@@ -201,6 +205,7 @@ impl LaneDriver {
         }
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let seq = outcome.ok().map(|position| position.seq);
+        seq.iter().for_each(|seq| self.lag.handle_stored(*seq, self.fold.position(), now));
         match purpose {
             Purpose::Claim => self.ownership.handle_claim_append(failure, now),
             Purpose::Tick => {
@@ -286,6 +291,9 @@ impl LaneDriver {
             self.publisher.append(Purpose::Tick, Entry::Tick, &mut self.inputs);
         }
         self.handle_ready_appends();
+        if let Some(lag_ms) = self.lag.poll_report(now) {
+            self.publisher.tell(subject::lag(self.lane), Bytes::from(lag_ms.to_string()));
+        }
         self.requests.ask_end(&mut self.inputs);
         let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
         let is_register_asked = !self.inputs.writes.is_empty();
@@ -306,6 +314,7 @@ impl LaneDriver {
         let now = Instant::now();
         self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
         self.publisher.demote();
+        self.lag = LagMeter::new(now);
         self.inputs.requests = None;
         self.inputs.ends.clear();
         self.requests.clear();
@@ -323,6 +332,7 @@ impl LaneDriver {
             self.ownership.rules_wake_at(),
             self.observer.wake_at(),
             self.evidence.wake_at(self.fold.state().evidence()),
+            self.lag.wake_at(),
         ];
         let owners = owners.into_iter().filter(|_| is_owner);
         let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
@@ -408,6 +418,7 @@ impl LaneDriver {
             assignment: Assignment::new(lane, config),
             backlog,
             evidence,
+            lag: LagMeter::new(now),
             broken: None,
             shared,
         };
@@ -458,6 +469,7 @@ impl LaneDriver {
         let store = CheckpointStore::new(Arc::clone(&self.shared.bus.blobs));
         self.inputs.restart(reader);
         self.fold = Fold::new(lane, config, beginning, now);
+        self.lag = LagMeter::new(now);
         self.ownership.restart(target);
         self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
         self.requests.clear();
