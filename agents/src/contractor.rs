@@ -125,11 +125,6 @@ impl Contractor {
             let reason = Some("does not bargain".to_owned());
             return vec![Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason, round: None })).once(0).into()];
         }
-        // Others decide by now, or have: an answer would only keep the next one waiting.
-        if call.reply_by.0 < now {
-            self.counts.silences += 1;
-            return Vec::new();
-        }
         let plan = CallPlan::draw(&self.config, &mut self.script.draws(negotiation, "call", call.round));
         if plan.is_silent {
             self.counts.silences += 1;
