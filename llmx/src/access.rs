@@ -211,7 +211,12 @@ fn remedy(refusal: &Refusal) -> Option<&'static str> {
             "the gateway answers, but what it works on does not: `llmx healthcheck URL` says what is missing; does NATS run?",
         )
     } else if code == Code::NoRecipient {
-        Some("`llmx agent list` shows who is registered, `llmx call --absent` invites the absent, too")
+        let are_absent = refusal.expected.as_deref().is_some_and(|expected| expected.contains("scope.absent"));
+        Some(if are_absent {
+            "`llmx agent list` shows who is registered, `llmx call --absent` invites the absent, too"
+        } else {
+            "`llmx agent list` shows who is registered"
+        })
     } else {
         None
     }

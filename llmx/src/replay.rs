@@ -17,7 +17,7 @@ use crate::output::{Failure, Outcome, note};
     llmx replay --nats nats://127.0.0.1:4222 --negotiation alice~run-1-7\n\n\
     A live log that was trimmed no longer holds what led to its decisions: replay its archive.")]
 pub struct ReplayArgs {
-    /// An export, as `llmx demo --export` writes it, or an archive's folder; without it, the log on NATS is read
+    /// An export, as `llmx demo --export` writes it, or an archive's folder; without it, the log on the NATS that --nats names is read
     path: Option<PathBuf>,
     #[command(flatten)]
     nats: NatsSource,

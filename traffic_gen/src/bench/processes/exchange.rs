@@ -165,9 +165,10 @@ impl MeasuredExchange {
         }
         let grown = self.gateway.resident_bytes().saturating_sub(self.gateway_bytes);
         figures.add("agents", f64::from(self.agents));
-        figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
         figures.add("gateway_handles", open_files(self.gateway.process.id()) as f64);
+        // Of a dozen agents it would be the gateway's own memory.
         if self.idle_agents.is_some() {
+            figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
             figures
                 .add("connections_per_s", f64::from(self.idle_count) / self.connecting.as_secs_f64().max(f64::EPSILON));
         }
