@@ -48,6 +48,8 @@ pub struct LaneStatus {
     pub outbox: usize,
     /// Register writes not yet answered, or not yet known to be.
     pub register_pending: usize,
+    /// How far the owner is behind the log, in milliseconds, as it last told gateways; 0 where that was not worth telling.
+    pub lag_ms: u64,
     /// Digests of the state at recent positions.
     pub(crate) digests: Vec<DigestPoint>,
     /// What is wrong with the lane, each with its remedy.
@@ -69,6 +71,7 @@ impl LaneStatus {
             open: 0,
             outbox: 0,
             register_pending: 0,
+            lag_ms: 0,
             digests: Vec::new(),
             faults: Vec::new(),
             is_fit: false,

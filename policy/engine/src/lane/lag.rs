@@ -3,9 +3,10 @@
 //!
 //! An entry of this engine that the log has stored is folded once all before it is. The time from the one to the other, both
 //! by this engine's clock, is the lag. While deliveries are acknowledged an owner appends an entry a second at least, and
-//! more the busier it is: nothing is appended to measure. It is told on [`schemas::subject::lag`], best effort, again while
+//! dozens where it is busy: nothing is appended to measure. It is told on [`schemas::subject::lag`], best effort, again while
 //! it lasts.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,43 +15,59 @@ use tokio::time::Instant;
 const REPORT_PERIOD: Duration = Duration::from_millis(100);
 /// A lag below is not told: an owner has as much after a pause of the machine.
 const LAG_MIN: Duration = Duration::from_millis(100);
-/// How long a measurement says something: entries follow each other faster where a lane is busy.
-const MEASURED_MAX: Duration = Duration::from_millis(300);
+/// Entries that are waited for; of further ones nothing is noted.
+const AWAITED_MAX: usize = 256;
+/// A lane that folds nothing for so long is not busy: what it waits for may be lost with the end of the log.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Measures one lane.
 #[derive(Debug)]
 pub(super) struct LagMeter {
-    /// Sequence of an entry that is stored and not folded, and when the log said so.
-    awaited: Option<(u64, Instant)>,
-    /// The lag of the entry before, and when it was folded.
-    measured: Option<(Duration, Instant)>,
+    /// Sequences of entries that are stored and not folded, and when the log said so.
+    awaited: VecDeque<(u64, Instant)>,
+    /// The largest lag of entries folded since a report was last due.
+    measured: Duration,
+    /// Whether anything was folded since then.
+    is_moving: bool,
+    /// When a report was last due of a lane that had moved.
+    moved_at: Instant,
     /// What was measured when a report was last due.
     previous: Duration,
     /// When a report is due.
     at: Instant,
-    /// Gateways were told of a lag, and not of its end.
-    is_told: bool,
+    /// What gateways were told last, in milliseconds.
+    told_ms: u64,
 }
 
 impl LagMeter {
     pub(super) fn new(now: Instant) -> Self {
-        Self { awaited: None, measured: None, previous: Duration::ZERO, at: now, is_told: false }
+        Self {
+            awaited: VecDeque::new(),
+            measured: Duration::ZERO,
+            is_moving: false,
+            moved_at: now,
+            previous: Duration::ZERO,
+            at: now,
+            told_ms: 0,
+        }
     }
 
     /// The log has stored an entry; the lane is folded up to `position`.
     pub(super) fn handle_stored(&mut self, seq: u64, position: u64, now: Instant) {
-        if seq <= position {
-            self.measured = Some((Duration::ZERO, now));
-        } else if self.awaited.is_none() {
-            self.awaited = Some((seq, now));
+        // A sequence that comes again is one of a log that has lost its end.
+        while self.awaited.back().is_some_and(|(later, _)| *later >= seq) {
+            self.awaited.pop_back();
+        }
+        if seq > position && self.awaited.len() < AWAITED_MAX {
+            self.awaited.push_back((seq, now));
         }
     }
 
     /// The lane is folded up to `position`.
     pub(super) fn handle_folded(&mut self, position: u64) {
-        if let Some((_, since)) = self.awaited.take_if(|(seq, _)| *seq <= position) {
-            let now = Instant::now();
-            self.measured = Some((now.saturating_duration_since(since), now));
+        self.is_moving = true;
+        while let Some((_, since)) = self.awaited.pop_front_if(|(seq, _)| *seq <= position) {
+            self.measured = self.measured.max(since.elapsed());
         }
     }
 
@@ -60,23 +77,27 @@ impl LagMeter {
             return None;
         }
         self.at = now + REPORT_PERIOD;
-        let lag = self.lag(now);
+        if std::mem::take(&mut self.is_moving) {
+            self.moved_at = now;
+        } else if now.saturating_duration_since(self.moved_at) > WAIT_MAX {
+            self.awaited.clear();
+        }
+        let waiting = self.awaited.front().map(|(_, since)| now.saturating_duration_since(*since));
+        let lag = std::mem::take(&mut self.measured).max(waiting.unwrap_or_default());
         let lasting = lag.min(std::mem::replace(&mut self.previous, lag));
-        let was_told = std::mem::replace(&mut self.is_told, lasting >= LAG_MIN);
-        let ms = if self.is_told { u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX) } else { 0 };
-        (self.is_told || was_told).then_some(ms)
+        let lag_ms = if lasting >= LAG_MIN { u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX) } else { 0 };
+        let was_told = std::mem::replace(&mut self.told_ms, lag_ms) > 0;
+        (was_told || lag_ms > 0).then_some(lag_ms)
+    }
+
+    /// What gateways were told last, in milliseconds; 0 where nothing was worth telling.
+    pub(super) fn told_ms(&self) -> u64 {
+        self.told_ms
     }
 
     /// When a report is due whatever happens.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.is_told.then_some(self.at)
-    }
-
-    fn lag(&self, now: Instant) -> Duration {
-        let awaited = self.awaited.map(|(_, since)| now.saturating_duration_since(since));
-        let is_recent = |at: Instant| now.saturating_duration_since(at) <= MEASURED_MAX;
-        let measured = self.measured.filter(|(_, at)| is_recent(*at)).map(|(lag, _)| lag);
-        awaited.max(measured).unwrap_or_default()
+        (self.told_ms > 0).then_some(self.at)
     }
 }
 
@@ -84,65 +105,76 @@ impl LagMeter {
 mod tests {
     use super::*;
 
-    const PERIOD_MS: u64 = 100;
-
-    /// A meter, and the instant so many milliseconds after its start.
-    fn meter() -> (LagMeter, impl Fn(u64) -> Instant) {
-        let start = Instant::now();
-        (LagMeter::new(start), move |ms| start + Duration::from_millis(ms))
-    }
-
-    #[test]
-    fn a_lane_that_folds_what_is_stored_tells_nothing() {
-        let (mut meter, at) = meter();
-        for turn in 1..50 {
-            meter.handle_stored(turn, turn, at(turn * 30));
-            assert_eq!(meter.poll_report(at(turn * 30)), None, "{turn}");
-        }
-        assert_eq!(meter.wake_at(), None);
-    }
-
-    #[test]
-    fn a_lag_is_told_once_it_has_lasted_and_again_while_it_lasts_and_then_its_end() {
-        let (mut meter, at) = meter();
-        meter.handle_stored(7, 6, at(0));
-        meter.handle_stored(9, 6, at(150));
-        assert_eq!(meter.poll_report(at(200)), None, "it was not known a period before");
-        assert_eq!(meter.poll_report(at(250)), None, "one report a period");
-        assert_eq!(meter.poll_report(at(300)), Some(200), "what it was at both times");
-        assert_eq!(meter.wake_at(), Some(at(300 + PERIOD_MS)));
-        assert_eq!(meter.poll_report(at(400)), Some(300));
-        meter.handle_folded(6);
-        assert_eq!(meter.poll_report(at(500)), Some(400), "what is awaited is not folded");
-        meter.handle_stored(10, 10, at(550));
-        meter.awaited = None;
-        assert_eq!(meter.poll_report(at(600)), Some(0));
-        assert_eq!((meter.poll_report(at(700)), meter.wake_at()), (None, None));
-    }
-
-    #[test]
-    fn a_pause_is_not_told() {
-        let (mut meter, at) = meter();
-        meter.handle_stored(7, 6, at(0));
-        assert_eq!(meter.poll_report(at(2_000)), None);
-        meter.awaited = None;
-        meter.handle_stored(8, 8, at(2_001));
-        assert_eq!(meter.poll_report(at(2_100)), None);
+    /// One period on.
+    async fn pass(ms: u64) -> Instant {
+        tokio::time::advance(Duration::from_millis(ms)).await;
+        Instant::now()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_measurement_is_forgotten_where_nothing_follows_it() {
+    async fn a_lane_that_folds_what_is_stored_tells_nothing() {
+        let mut meter = LagMeter::new(Instant::now());
+        for seq in 1..50 {
+            meter.handle_stored(seq, seq - 1, pass(30).await);
+            let now = pass(50).await;
+            meter.handle_folded(seq);
+            assert_eq!((meter.poll_report(now), meter.wake_at()), (None, None), "{seq}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_that_stands_is_told_every_time_and_then_its_end() {
+        let mut meter = LagMeter::new(Instant::now());
+        let mut told = Vec::new();
+        // An entry every 25 ms, each folded 1.5 s after it was stored, until nothing more is stored.
+        for step in 0..400_u64 {
+            let now = pass(25).await;
+            if step < 200 {
+                meter.handle_stored(step + 1, step.saturating_sub(60), now);
+            }
+            meter.handle_folded((step + 1).saturating_sub(60).min(200));
+            told.extend(meter.poll_report(now));
+        }
+        let (rising, rest) = told.split_at(15);
+        assert!(rising.is_sorted() && rising[0] >= 100, "{rising:?}");
+        let ended = rest.iter().position(|ms| *ms == 0).unwrap();
+        assert!(ended > 30 && rest[..ended].iter().all(|ms| (1_300..=1_500).contains(ms)), "{rest:?}");
+        assert_eq!((ended + 1, meter.told_ms(), meter.wake_at()), (rest.len(), 0, None), "{rest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_not_told() {
         let mut meter = LagMeter::new(Instant::now());
         meter.handle_stored(7, 6, Instant::now());
-        tokio::time::advance(Duration::from_millis(700)).await;
+        let now = pass(2_000).await;
         meter.handle_folded(7);
-        let told = |meter: &mut LagMeter| meter.poll_report(Instant::now());
-        assert_eq!(told(&mut meter), None);
-        for _ in 0..2 {
-            tokio::time::advance(REPORT_PERIOD).await;
-            assert_eq!(told(&mut meter), Some(700));
+        assert_eq!(meter.poll_report(now), None);
+        for _ in 0..3 {
+            assert_eq!(meter.poll_report(pass(100).await), None);
         }
-        tokio::time::advance(MEASURED_MAX).await;
-        assert_eq!(told(&mut meter), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_lost_with_the_end_of_the_log_is_waited_for_no_longer() {
+        let mut meter = LagMeter::new(Instant::now());
+        meter.handle_stored(7, 5, Instant::now());
+        let mut told = Vec::new();
+        for _ in 0..200 {
+            told.extend(meter.poll_report(pass(100).await));
+        }
+        assert_eq!(told.last(), Some(&0), "nothing is folded, so nobody is busy: {told:?}");
+        meter.handle_stored(9, 5, Instant::now());
+        meter.handle_stored(6, 5, Instant::now());
+        meter.handle_folded(6);
+        assert!(meter.awaited.is_empty(), "6 was given anew, so the 9 before it is gone: {:?}", meter.awaited);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_bounded() {
+        let mut meter = LagMeter::new(Instant::now());
+        for seq in 1..1_000 {
+            meter.handle_stored(seq, 0, Instant::now());
+        }
+        assert_eq!(meter.awaited.len(), AWAITED_MAX);
     }
 }

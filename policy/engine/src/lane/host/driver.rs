@@ -371,7 +371,7 @@ impl LaneDriver {
 
     /// Says how the lane stands: to the engine's handle, to people, and through the heartbeats to other engines.
     fn report(&mut self, now: Instant) {
-        let Self { fold, publisher, ownership, observer, .. } = self;
+        let Self { fold, publisher, ownership, observer, lag, .. } = self;
         let (is_owner, outbox) = (ownership.is_owner(), publisher.outbox_len());
         observer.report(now, fold.clock().log_time(now), fold.state(), (fold.position(), outbox), is_owner);
         let (phase, is_fit) = (ownership.phase(self.inputs.live().is_some()), ownership.is_fit());
@@ -380,6 +380,7 @@ impl LaneDriver {
             is_news = status.phase != phase || status.is_fit != is_fit;
             status.phase = phase;
             status.is_fit = is_fit;
+            status.lag_ms = lag.told_ms();
             status.faults = ownership.fault().into_iter().collect();
             fold.fill_status(status);
             publisher.fill_status(status);

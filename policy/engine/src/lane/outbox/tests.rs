@@ -152,13 +152,13 @@ fn a_call_to_a_slow_agent_is_repeated_after_half_of_its_time_and_a_notice_after_
         "policy": "high@1", "policy_digest": Digest([7; 32]), "lots": 1
     });
     let call: Arc<Notification> = Arc::new(serde_json::from_value(call).unwrap());
-    for (told, attempt_ms) in [(call, 2_000), (deliver(2, "bob").told, 500)] {
+    for (told, attempt_ms) in [(call, 3_200), (deliver(2, "bob").told, 800)] {
         let mut bench = Bench::new(OutboxConfig::default());
         bench.add(deliver(1, "bob"), Gate::Open);
         bench.flush();
         bench.now += Duration::from_millis(2_000);
         assert!(bench.ack("bob", 1));
-        let expires = Timestamp::from_ms(7_000);
+        let expires = Timestamp::from_ms(9_400);
         bench.add(Deliver { told, expires, ..deliver(2, "bob") }, Gate::Open);
         bench.flush();
         let sent = bench.now;
