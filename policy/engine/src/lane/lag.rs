@@ -105,7 +105,7 @@ impl LagMeter {
 mod tests {
     use super::*;
 
-    /// One period on.
+    /// The time so many milliseconds on.
     async fn pass(ms: u64) -> Instant {
         tokio::time::advance(Duration::from_millis(ms)).await;
         Instant::now()

@@ -205,7 +205,9 @@ impl LaneDriver {
         }
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let seq = outcome.ok().map(|position| position.seq);
-        seq.iter().for_each(|seq| self.lag.handle_stored(*seq, self.fold.position(), now));
+        if let Some(seq) = seq {
+            self.lag.handle_stored(seq, self.fold.position(), now);
+        }
         match purpose {
             Purpose::Claim => self.ownership.handle_claim_append(failure, now),
             Purpose::Tick => {
