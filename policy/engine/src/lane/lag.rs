@@ -86,8 +86,7 @@ impl LagMeter {
         let lag = std::mem::take(&mut self.measured).max(waiting.unwrap_or_default());
         let lasting = lag.min(std::mem::replace(&mut self.previous, lag));
         let lag_ms = if lasting >= LAG_MIN { u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX) } else { 0 };
-        let was_told = std::mem::replace(&mut self.told_ms, lag_ms) > 0;
-        (was_told || lag_ms > 0).then_some(lag_ms)
+        (std::mem::replace(&mut self.told_ms, lag_ms) > 0 || lag_ms > 0).then_some(lag_ms)
     }
 
     /// What gateways were told last, in milliseconds; 0 where nothing was worth telling.
