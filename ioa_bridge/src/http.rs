@@ -18,6 +18,7 @@ use axum::routing::{any, post};
 use axum::{Json, Router};
 use schemas::{AgentId, Code, Refusal};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::Bridge;
@@ -166,36 +167,56 @@ async fn connect(
     let upgrade = upgrade.map_err(|_| Refusal::new(Code::BadFormat, "not a WebSocket handshake"))?;
     let agent = site.bridge.own(&name.map(|Path(name)| name).unwrap_or_default(), "/ws")?;
     let upgrade = upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
-    Ok(upgrade.on_upgrade(move |socket| serve(site, agent, socket)))
+    // Open before the handshake is answered: a client that has its answer misses nothing that is told from then on.
+    let open = OpenSocket::new(site, agent);
+    Ok(upgrade.on_upgrade(move |socket| open.serve(socket)))
 }
 
-/// Serves one socket until either end closes it, another takes its place, or the client reads too slowly.
-async fn serve(site: BridgeSite, agent: AgentId, mut socket: WebSocket) {
-    let hub = site.bridge.hub();
-    let (number, mut frames) = hub.connect(&agent);
-    loop {
-        tokio::select! {
-            () = site.stop.cancelled() => break,
-            frame = frames.recv() => match frame {
-                Some(text) => {
-                    let sending = tokio::time::timeout(SEND_MAX, socket.send(Message::Text(text.into())));
-                    if !matches!(sending.await, Ok(Ok(()))) {
-                        break;
+/// A socket among those of the hub, until it is dropped.
+struct OpenSocket {
+    site: BridgeSite,
+    agent: AgentId,
+    number: u64,
+    frames: mpsc::Receiver<String>,
+}
+
+impl OpenSocket {
+    fn new(site: BridgeSite, agent: AgentId) -> Self {
+        let (number, frames) = site.bridge.hub().connect(&agent);
+        Self { site, agent, number, frames }
+    }
+
+    /// Serves it until either end closes it, another takes its place, or the client reads too slowly.
+    async fn serve(mut self, mut socket: WebSocket) {
+        loop {
+            tokio::select! {
+                () = self.site.stop.cancelled() => break,
+                frame = self.frames.recv() => match frame {
+                    Some(text) => {
+                        let sending = tokio::time::timeout(SEND_MAX, socket.send(Message::Text(text.into())));
+                        if !matches!(sending.await, Ok(Ok(()))) {
+                            break;
+                        }
                     }
-                }
-                None => break,
-            },
-            message = socket.recv() => match message {
-                Some(Ok(Message::Text(text))) => {
-                    if let Err(fault) = hub.handle_text(&agent, text.as_str()) {
-                        tracing::debug!(%agent, %fault, "a frame is dropped");
+                    None => break,
+                },
+                message = socket.recv() => match message {
+                    Some(Ok(Message::Text(text))) => {
+                        if let Err(fault) = self.site.bridge.hub().handle_text(&self.agent, text.as_str()) {
+                            tracing::debug!(agent = %self.agent, %fault, "a frame is dropped");
+                        }
                     }
-                }
-                Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
-                // One that is too large ends the socket as well.
-                Some(Ok(Message::Close(_)) | Err(_)) | None => break,
-            },
+                    Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
+                    // One that is too large ends the socket as well.
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => break,
+                },
+            }
         }
     }
-    hub.disconnect(&agent, number);
+}
+
+impl Drop for OpenSocket {
+    fn drop(&mut self) {
+        self.site.bridge.hub().disconnect(&self.agent, self.number);
+    }
 }
