@@ -19,6 +19,7 @@ mod accepting;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use agents::team::TeamMove;
 use schemas::delivery::{Closing, Receipt};
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::team::{
@@ -90,7 +91,8 @@ enum Deed {
     Nothing,
     Said(String),
     Assigned(TaskMode),
-    Paused(Vec<u32>),
+    /// With words, where there are any.
+    Paused(Option<String>),
     Proposed(String),
 }
 
@@ -102,6 +104,8 @@ struct StepNews {
     speaker: Option<AgentId>,
     is_concluding: bool,
     tasks: Vec<TeamTask>,
+    /// What is waited for; of an own pause also what has ended before.
+    waits: Vec<u32>,
     members: Vec<AgentId>,
     muted: Vec<AgentId>,
 }
@@ -220,19 +224,22 @@ impl Chat {
     pub fn handle_floor(&mut self, floor: &Floor) -> Vec<ToldFrame> {
         let has_opened = floor.tasks.iter().any(|task| task.status == TaskStatus::Open);
         let mode = if floor.state == TeamState::Awaiting { TaskMode::Sync } else { TaskMode::Async };
+        // With no turn left the team also waits behind a say.
+        let is_pause = floor.state == TeamState::Paused && floor.turns_left > 0;
         let deed = match (&floor.by, &floor.said, &floor.conclusion) {
+            (Some(_), Some(Spoken::Text { text }), _) if is_pause => Deed::Paused(Some(text.clone())),
             (Some(_), Some(Spoken::Text { text }), _) => Deed::Said(text.clone()),
             (Some(_), Some(Spoken::Repeats { repeats }), _) => {
                 Deed::Said(self.said.get(repeats).cloned().unwrap_or_else(|| format!("(as in step {repeats})")))
             }
             (Some(_), None, Some(proposed)) => Deed::Proposed(proposed.text.clone()),
             (Some(_), None, None) if has_opened => Deed::Assigned(mode),
-            (Some(_), None, None) if floor.state == TeamState::Paused => Deed::Paused(floor.waits.clone()),
+            (Some(_), None, None) if floor.state == TeamState::Paused => Deed::Paused(None),
             (Some(_), None, None) | (None, _, _) => Deed::Nothing,
         };
-        let Floor { by, speaker, tasks, members, muted, .. } = floor.clone();
+        let Floor { by, speaker, tasks, waits, members, muted, .. } = floor.clone();
         let is_concluding = floor.state == TeamState::Concluding;
-        self.handle_step(floor.step, StepNews { by, deed, speaker, is_concluding, tasks, members, muted })
+        self.handle_step(floor.step, StepNews { by, deed, speaker, is_concluding, tasks, waits, members, muted })
     }
 
     /// Takes the receipt of an act of one of the owner's agents: no other notice tells it that step.
@@ -251,21 +258,18 @@ impl Chat {
                 let next = (assign.mode == TaskMode::Async).then(|| agent.clone());
                 (Deed::Assigned(assign.mode), next, tasks)
             }
-            Some(SentAct::Pause(pause)) => {
-                let is_waited = |number: &&u32| self.tasks.get(number).is_some_and(|task| !task.is_over);
-                let waits: Vec<u32> = pause.triggers.iter().filter(is_waited).copied().collect();
-                let next = waits.is_empty().then(|| agent.clone());
-                (Deed::Paused(waits), next, Vec::new())
-            }
+            // It holds the floor where all that it waits for has ended.
+            Some(SentAct::Pause(pause)) => (Deed::Paused(pause.text.clone()), Some(agent.clone()), Vec::new()),
             Some(SentAct::Conclude(conclude)) => (Deed::Proposed(conclude.text.clone()), None, Vec::new()),
             // Who joins last forms the team; the lead begins.
             None => (Deed::Nothing, self.members.first().cloned(), Vec::new()),
         };
         let is_concluding = receipt.turn.is_some_and(|turn| turn > self.rules.turns);
         let speaker = if is_concluding { next.and(self.members.first().cloned()) } else { next };
+        let waits = if let Some(SentAct::Pause(pause)) = act { pause.triggers.clone() } else { Vec::new() };
         let by = Some(agent.clone());
-        let news = StepNews { by, deed, speaker, is_concluding, tasks, members: Vec::new(), muted: Vec::new() };
-        self.handle_step(step, news)
+        let (members, muted) = (Vec::new(), Vec::new());
+        self.handle_step(step, StepNews { by, deed, speaker, is_concluding, tasks, waits, members, muted })
     }
 
     /// Takes that an act of one of the owner's agents was refused. The client whose frame it was is told why, and has the floor
@@ -340,7 +344,7 @@ impl Chat {
     }
 
     fn tell(&mut self, news: StepNews) -> Vec<ToldFrame> {
-        let StepNews { by, deed, speaker, is_concluding, tasks, members, muted } = news;
+        let StepNews { by, deed, speaker, is_concluding, tasks, waits, members, muted } = news;
         if !members.is_empty() {
             self.members = members;
         }
@@ -349,7 +353,20 @@ impl Chat {
         }
         let is_own = by.as_ref().is_some_and(|by| self.names.is_own(by));
         let is_again = is_own && matches!(&deed, Deed::Said(text) if text.starts_with(REFUSED));
-        let deed = if is_again { Deed::Nothing } else { deed };
+        let is_open = |number: &&u32| self.tasks.get(number).is_none_or(|task| !task.is_over);
+        let waits: Vec<u32> = waits.iter().filter(is_open).copied().collect();
+        let is_waiting = !waits.is_empty();
+        let id = |number: &u32| self.tasks.get(number).and_then(|task| task.task_id.clone());
+        let triggers: Vec<String> = waits.iter().filter_map(id).collect();
+        let is_paused = |by: &AgentId| self.frames.get(by).is_some_and(|(kind, _)| *kind == FrameKind::Pause);
+        // Whoever tells it first: a pause is one where something is waited for, and else words, or nothing.
+        let (deed, speaker) = match deed {
+            Deed::Said(_) if is_again => (Deed::Nothing, speaker),
+            Deed::Said(text) if is_waiting && by.as_ref().is_some_and(is_paused) => (Deed::Paused(Some(text)), None),
+            Deed::Paused(text) if is_waiting => (Deed::Paused(text), None),
+            Deed::Paused(text) => (text.map_or(Deed::Nothing, Deed::Said), speaker),
+            deed @ (Deed::Nothing | Deed::Said(_) | Deed::Assigned(_) | Deed::Proposed(_)) => (deed, speaker),
+        };
         let mut told = Vec::new();
         let next = speaker.as_ref().map(|agent| OneOrMany::Many(vec![self.names.name(agent)])).unwrap_or_default();
         match (deed, &by) {
@@ -358,12 +375,11 @@ impl Chat {
                 self.note_said(text);
                 told.push(self.tell_all(ChatFrame { next_speaker: next, ..frame }));
             }
-            (Deed::Assigned(mode), Some(by)) => told.extend(self.tell_assigned(by, mode, &tasks)),
-            (Deed::Paused(waits), Some(by)) => {
-                let id = |number: &u32| self.tasks.get(number).and_then(|task| task.task_id.clone());
-                let triggers: Vec<String> = waits.iter().filter_map(id).collect();
+            (Deed::Assigned(mode), Some(by)) => told.extend(self.tell_assigned(by, mode, tasks.clone())),
+            (Deed::Paused(text), Some(by)) => {
                 let sent = self.frames.remove(by).filter(|(kind, _)| *kind == FrameKind::Pause);
-                let frame = sent.map_or_else(|| self.frame(FrameKind::Pause, by, ""), |(_, frame)| frame);
+                let words = text.unwrap_or_default();
+                let frame = sent.map_or_else(|| self.frame(FrameKind::Pause, by, &words), |(_, frame)| frame);
                 told.push(self.tell_all(ChatFrame { triggers, ..frame }));
             }
             (Deed::Proposed(text), Some(by)) => {
@@ -373,7 +389,7 @@ impl Chat {
             (Deed::Nothing | Deed::Said(_) | Deed::Assigned(_) | Deed::Paused(_) | Deed::Proposed(_), _) => {
                 let is_timer = tasks.is_empty() && self.next_step > 1;
                 let own = speaker.as_ref().filter(|speaker| is_timer && self.names.is_own(speaker));
-                let otherwise = if is_again { SPEAK_AGAIN } else { YOUR_TURN };
+                let otherwise = if by.is_some() { SPEAK_AGAIN } else { YOUR_TURN };
                 let content = if is_concluding { CONCLUDE_NOW } else { otherwise };
                 told.extend(own.map(|agent| self.notice(agent, content, true)));
             }
@@ -387,10 +403,15 @@ impl Chat {
         told
     }
 
-    fn tell_assigned(&mut self, by: &AgentId, mode: TaskMode, tasks: &[TeamTask]) -> Vec<ToldFrame> {
+    fn tell_assigned(&mut self, by: &AgentId, mode: TaskMode, mut tasks: Vec<TeamTask>) -> Vec<ToldFrame> {
         let kinds = [FrameKind::SyncAssignment, FrameKind::AsyncAssignment];
-        let sent = self.frames.remove(by).filter(|(kind, _)| kinds.contains(kind)).map(|(_, frame)| frame);
-        for TeamTask { task, owner, title, .. } in tasks {
+        let sent = self.frames.remove(by).filter(|(kind, _)| kinds.contains(kind));
+        // Whoever tells it first: of who is to own a task only its assigner is told, and an owner may report at once.
+        if let Some(Ok(TeamMove::Assign(assign))) = sent.as_ref().map(|(kind, frame)| self.as_move(by, *kind, frame)) {
+            tasks.iter_mut().zip(assign.tasks).for_each(|(task, assigned)| task.owner = assigned.owner);
+        }
+        let sent = sent.map(|(_, frame)| frame);
+        for TeamTask { task, owner, title, .. } in &tasks {
             let known = self.tasks.entry(*task).or_default();
             known.owner = owner.clone().or(known.owner.take());
             known.assigner = Some(by.clone());
@@ -402,7 +423,7 @@ impl Chat {
             }
         }
         let mut told: Vec<ToldFrame> = sent.into_iter().map(|frame| self.tell_all(frame)).collect();
-        for TeamTask { task, owner, .. } in tasks {
+        for TeamTask { task, owner, .. } in &tasks {
             let other = owner.as_ref().filter(|owner| mode == TaskMode::Async && !self.names.is_own(owner));
             if let Some(owner) = other {
                 let frame = self.about_task(FrameKind::TaskProgress, *task, owner, "I have begun.");

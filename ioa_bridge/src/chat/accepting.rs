@@ -89,7 +89,7 @@ impl Chat {
     }
 
     /// What has no words of its own is none: the agent would make some up.
-    fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> Result<TeamMove, FrameFault> {
+    pub(super) fn as_move(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> Result<TeamMove, FrameFault> {
         if kind != FrameKind::Pause && frame.content.trim().is_empty() {
             return Err(FrameFault::Empty);
         }

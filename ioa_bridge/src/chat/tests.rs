@@ -109,6 +109,65 @@ fn tasks_go_by_number_and_their_owners_ids_are_bound_to_them_in_order() {
 }
 
 #[test]
+fn an_owner_may_report_of_its_task_before_the_assigner_has_heard_that_it_is_open() {
+    let mut chat = formed();
+    let frame = said("Trip Planner", 6, "look", json!(["Weather Man", "carol"]));
+    chat.accept(&alice(), FrameKind::AsyncAssignment, frame).unwrap();
+    // Other members are not told who is to own it.
+    let open = |task: u32| json!({"task": task, "status": "open", "title": "look"});
+    let told = chat.handle_floor(&floor(2, "alice", json!({"by": "alice", "tasks": [open(1), open(2)]})));
+    assert_eq!(kinds(&told), [6, 8]);
+    assert_eq!(told[1].frame.sender, "carol");
+    let report = ChatFrame { task_id: "b1".to_owned(), ..said("Weather Man", 8, "looking", json!("")) };
+    let Ok(AcceptedFrame::Relayed(told)) = chat.accept(&bob(), FrameKind::TaskProgress, report) else {
+        panic!("no progress")
+    };
+    assert_eq!(kinds(&told), [8]);
+}
+
+#[test]
+fn a_pause_with_words_is_told_as_one_whoever_heard_of_it_first_and_as_words_where_nothing_is_waited_for() {
+    for hears_first in ["the speaker", "another member"] {
+        for (waits, turns_left, told_as) in [
+            (vec![1], 3, (9, "Trip Planner", "wait", vec![])),
+            (vec![1], 0, (9, "Trip Planner", "wait", vec![])),
+            (vec![], 3, (4, "Trip Planner", "wait", vec!["Trip Planner"])),
+        ] {
+            let mut chat = formed();
+            let assign = said("Trip Planner", 6, "look", json!(["Weather Man"]));
+            let Ok(AcceptedFrame::Move(TeamMove::Assign(assign))) =
+                chat.accept(&alice(), FrameKind::AsyncAssignment, assign)
+            else {
+                panic!("no assignment")
+            };
+            let act = SentAct::Assign(Assign { turn: None, mode: assign.mode, policy: None, tasks: assign.tasks });
+            chat.handle_own(&alice(), Some(&act), &receipt(2, 2, &[1]));
+            let report = ChatFrame { task_id: "b1".to_owned(), ..said("Weather Man", 8, "looking", json!("")) };
+            chat.accept(&bob(), FrameKind::TaskProgress, report).unwrap();
+            let pause = ChatFrame { triggers: vec!["b1".to_owned()], ..said("Trip Planner", 9, "wait", json!("")) };
+            chat.accept(&alice(), FrameKind::Pause, pause).unwrap();
+            // The task ends before the pause is heard of, where that is to wait for nothing.
+            let mut step = 3;
+            if waits.is_empty() {
+                let ended = json!({"task": 1, "status": "done", "owner": "bob", "result": "sun"});
+                chat.handle_floor(&floor(step, "alice", json!({"tasks": [ended]})));
+                step += 1;
+            }
+            let told = if hears_first == "the speaker" {
+                let act = SentAct::Pause(Pause { turn: None, triggers: vec![1], text: Some("wait".to_owned()) });
+                chat.handle_own(&alice(), Some(&act), &receipt(step, 3, &[]))
+            } else {
+                let (state, speaker) = if waits.is_empty() { ("discussing", "alice") } else { ("paused", "") };
+                let heard = json!({"by": "alice", "state": state, "said": {"text": "wait"}, "waits": waits,
+                    "turns_left": turns_left});
+                chat.handle_floor(&floor(step, speaker, heard))
+            };
+            assert_eq!(shown(&told), [told_as], "{hears_first} {waits:?} {turns_left}");
+        }
+    }
+}
+
+#[test]
 fn a_task_that_a_native_member_assigns_is_told_to_its_owner_alone() {
     let mut chat = formed();
     let open = json!({"task": 1, "status": "open", "owner": "bob", "title": "look"});
