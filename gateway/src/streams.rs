@@ -8,6 +8,8 @@
 //! Engines learn it from hellos, when a stream opens and when the last one closes, and from a list of all agents that have
 //! one, published every few seconds for engines that missed them.
 
+mod shared;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{GatewayMetrics, RoutedResult, Shed};
 use crate::registry::{PresenceSignal, Registry};
+
+pub(crate) use self::shared::{OpenedInbox, SharedStream};
 
 /// Deliveries that may wait for one stream: as many as an engine lets wait for one agent. Further ones come again.
 const STREAM_QUEUE_MAX: usize = 16_384;
@@ -101,13 +105,23 @@ impl AgentStreams {
     /// # Errors
     /// [`Code::RateLimited`] when the agent has as many as it may; [`Code::Unavailable`] when the bus does not answer.
     pub async fn open(&self, agent: &AgentId) -> Result<AgentStream, Refusal> {
+        let (sender, routed) = mpsc::channel(STREAM_QUEUE_MAX);
+        let (place, inbox) = self.open_into(agent, sender).await?;
+        Ok(AgentStream { inbox, routed, pending: Vec::new().into_iter(), place })
+    }
+
+    /// The same, of which what engines send to this gateway comes on a queue that is there.
+    async fn open_into(
+        &self,
+        agent: &AgentId,
+        queue: mpsc::Sender<Bytes>,
+    ) -> Result<(StreamPlace, BoxStream<'static, Received>), Refusal> {
         let table = &self.0;
         table.registry.note_presence(agent, PresenceSignal::Here);
-        let (sender, routed) = mpsc::channel(STREAM_QUEUE_MAX);
-        let place = self.take(agent, sender).inspect_err(|_| table.metrics.messages.shed.of(Shed::Streams).inc())?;
+        let place = self.take(agent, queue).inspect_err(|_| table.metrics.messages.shed.of(Shed::Streams).inc())?;
         let inbox = table.pub_sub.subscribe(subject::inbox(agent), None).await.map_err(|error| unavailable(&error))?;
         table.say_hello(agent, &Hello::Connected(Some(table.gateway.clone()))).await?;
-        Ok(AgentStream { inbox, routed, pending: Vec::new().into_iter(), place })
+        Ok((place, inbox))
     }
 
     /// Says to every gateway that an agent is there. What is lost they learn from the next report.

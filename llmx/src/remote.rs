@@ -12,7 +12,7 @@ use ::agents::transport::bus::BusTransport;
 use ::agents::transport::failover::FailoverTransport;
 use ::agents::transport::host::AgentHost;
 use ::agents::transport::http::HttpTransport;
-use ::agents::transport::websocket::WebSocketTransport;
+use ::agents::transport::websocket::{AGENTS_PER_CONNECTION, WebSocketTransport};
 use ::agents::{Identity, Token};
 use ::gateway::keys::{Claims, SigningKey};
 use anyhow::Context;
@@ -61,6 +61,9 @@ pub struct RemoteArgs {
     /// How agents send and receive
     #[arg(long, value_enum, default_value = "websocket")]
     transport: TransportKind,
+    /// Agents of this process that share a WebSocket connection; 1: each has its own
+    #[arg(long, env = "LLMX_AGENTS_PER_CONNECTION", default_value_t = AGENTS_PER_CONNECTION, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    agents_per_connection: u16,
     #[command(flatten)]
     nats: NatsSource,
     /// Signing key for the agents' tokens, as `llmx keys` writes it
@@ -85,7 +88,7 @@ pub enum TransportKind {
     Nats,
 }
 
-/// A way to an exchange. All agents share one HTTP client or NATS connection; each has its own stream.
+/// A way to an exchange. All agents share one HTTP client or NATS connection, and some a WebSocket.
 pub struct Remote {
     /// Its control plane.
     pub control: ControlClient,
@@ -189,7 +192,10 @@ impl RemoteArgs {
     fn way(&self, url: &str, linger: Duration) -> Result<Arc<dyn Transport>, Failure> {
         Ok(match self.transport {
             TransportKind::Http => Arc::new(HttpTransport::try_new(url)?),
-            TransportKind::Websocket | TransportKind::Nats => Arc::new(WebSocketTransport::new(url).lingering(linger)),
+            TransportKind::Websocket | TransportKind::Nats => {
+                let agents = usize::from(self.agents_per_connection);
+                Arc::new(WebSocketTransport::new(url).lingering(linger).shared_by(agents))
+            }
         })
     }
 }

@@ -4,8 +4,10 @@
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
 mod keepalive;
+mod shared;
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +17,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use schemas::delivery::{Delivery, LINGER_MS_MAX};
-use schemas::{DeliveryId, Refusal};
+use schemas::{AgentId, DeliveryId, Refusal};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -28,6 +31,7 @@ use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
 use self::keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
+use self::shared::{SharedSeat, SharedSockets};
 use super::{
     ANSWER_TIMEOUT, Accepted, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink,
     read_problem,
@@ -47,6 +51,9 @@ const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 const BUFFER_BYTES: usize = 4 * 1024;
 /// How long contractors let frames wait at the gateway ([`WebSocketTransport::lingering`]).
 pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
+/// Agents that share a connection where commands of llmx start them: what one write holds for all, and few enough to spread
+/// over gateways ([`WebSocketTransport::shared_by`]).
+pub const AGENTS_PER_CONNECTION: u16 = 32;
 /// How long the farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -57,6 +64,9 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 pub struct WebSocketTransport {
     url: String,
     linger: Duration,
+    shared: Option<SharedSockets>,
+    /// Tells apart who has joined a shared connection, and joined it again.
+    joined: Arc<AtomicU64>,
 }
 
 impl WebSocketTransport {
@@ -72,7 +82,7 @@ impl WebSocketTransport {
         };
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.trim_end_matches('/').contains('/'));
         let url = if has_path { url } else { format!("{}/v1/ws", url.trim_end_matches('/')) };
-        Self { url, linger: Duration::ZERO }
+        Self { url, linger: Duration::ZERO, shared: None, joined: Arc::default() }
     }
 
     /// Lets the gateway keep answers to the agent's messages, and that an offer is out, for so long, 100 ms at most, until
@@ -83,51 +93,60 @@ impl WebSocketTransport {
         Self { linger: linger.min(Duration::from_millis(LINGER_MS_MAX)), ..self }
     }
 
+    /// Lets up to so many agents that connect by this transport or its clones share a connection, where fewer than two leave
+    /// each its own: what is for several of them leaves in one write (docs/spec/deliveries.md#dl-41). A gateway takes 256.
+    #[must_use]
+    pub fn shared_by(self, agents_max: usize) -> Self {
+        Self { shared: (agents_max > 1).then(|| SharedSockets::new(agents_max)), ..self }
+    }
+
     /// The address with what is wished of the stream.
     fn stream_url(&self) -> Cow<'_, str> {
-        if self.linger.is_zero() {
+        let linger = (!self.linger.is_zero()).then(|| format!("linger_ms={}", self.linger.as_millis()));
+        let shared = self.shared.is_some().then(|| "shared=true".to_owned());
+        let wishes: Vec<String> = linger.into_iter().chain(shared).collect();
+        if wishes.is_empty() {
             return Cow::Borrowed(&self.url);
         }
         let sign = if self.url.contains('?') { '&' } else { '?' };
-        Cow::Owned(format!("{}{sign}linger_ms={}", self.url, self.linger.as_millis()))
+        Cow::Owned(format!("{}{sign}{}", self.url, wishes.join("&")))
+    }
+
+    fn next_number(&self) -> u64 {
+        self.joined.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Opens a connection, in the name of this agent.
+    async fn open(&self, identity: &Identity) -> Result<Socket, TransportError> {
+        let mut request = self.stream_url().as_ref().into_client_request().map_err(unusable)?;
+        let bearer = format!("Bearer {}", identity.token.current());
+        let mut bearer = HeaderValue::try_from(bearer).map_err(|_| no_header())?;
+        bearer.set_sensitive(true);
+        request.headers_mut().insert("authorization", bearer);
+        let config = WebSocketConfig::default()
+            .read_buffer_size(BUFFER_BYTES)
+            .write_buffer_size(BUFFER_BYTES)
+            .max_message_size(Some(FRAME_BYTES_MAX))
+            .max_frame_size(Some(FRAME_BYTES_MAX));
+        let connecting = connect_async_with_config(request, Some(config), true);
+        Ok(connecting.await.map_err(refused_or_unreachable)?.0)
+    }
+
+    async fn connect_alone(&self, identity: &Identity) -> Result<Connection, TransportError> {
+        let (deliveries, receiver) = mpsc::channel(DELIVERIES_MAX);
+        let recipients = Recipients::One(deliveries);
+        let (commands, acks) = Pump::start(self.open(identity).await?, recipients);
+        let link = WebSocketUplink { commands, acks, agent: None, _seat: None };
+        Ok(Connection { link: Arc::new(link), inbox: inbox(receiver) })
     }
 }
 
 impl Transport for WebSocketTransport {
     fn connect<'a>(&'a self, identity: &'a Identity) -> BoxFuture<'a, Result<Connection, TransportError>> {
-        async move {
-            let mut request = self.stream_url().as_ref().into_client_request().map_err(unusable)?;
-            let bearer = format!("Bearer {}", identity.token.current());
-            let mut bearer = HeaderValue::try_from(bearer).map_err(|_| no_header())?;
-            bearer.set_sensitive(true);
-            request.headers_mut().insert("authorization", bearer);
-            let config = WebSocketConfig::default()
-                .read_buffer_size(BUFFER_BYTES)
-                .write_buffer_size(BUFFER_BYTES)
-                .max_message_size(Some(FRAME_BYTES_MAX))
-                .max_frame_size(Some(FRAME_BYTES_MAX));
-            let (socket, _) =
-                connect_async_with_config(request, Some(config), true).await.map_err(refused_or_unreachable)?;
-            let (commands, command_receiver) = mpsc::channel(FRAMES_MAX);
-            let (deliveries, delivery_receiver) = mpsc::channel(DELIVERIES_MAX);
-            let (sink, stream) = socket.split();
-            let keepalive = Keepalive::new(Instant::now());
-            let acks = WrittenSoon::default();
-            let pump = Pump {
-                sink,
-                stream,
-                commands: command_receiver,
-                deliveries,
-                acks: acks.clone(),
-                asked: HashMap::new(),
-                last: 0,
-                keepalive,
-            };
-            tokio::spawn(pump.drive());
-            let link = WebSocketUplink { commands, acks };
-            Ok(Connection { link: Arc::new(link), inbox: inbox(delivery_receiver) })
+        match &self.shared {
+            Some(sockets) => sockets.connect(self, identity).boxed(),
+            None => self.connect_alone(identity).boxed(),
         }
-        .boxed()
     }
 }
 
@@ -146,31 +165,51 @@ fn inbox(receiver: mpsc::Receiver<Option<Delivery>>) -> Inbox {
 struct WebSocketUplink {
     commands: mpsc::Sender<SocketCommand>,
     acks: WrittenSoon,
+    /// Who it is, on a shared connection.
+    agent: Option<AgentId>,
+    _seat: Option<SharedSeat>,
 }
 
-/// Acknowledgements that go into the next write, whatever makes it. Bounded by how many an agent has under way.
-#[derive(Clone, Default)]
-struct WrittenSoon(Arc<Mutex<Vec<Vec<DeliveryId>>>>);
+/// Acknowledgements that go into the next write, whatever makes it, each with who was delivered to on a shared connection.
+/// Bounded by how many agents have under way.
+#[derive(Debug, Clone, Default)]
+struct WrittenSoon(Arc<Mutex<Vec<NamedAcks>>>);
+
+type NamedAcks = (Option<AgentId>, Vec<DeliveryId>);
 
 impl WrittenSoon {
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<DeliveryId>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<NamedAcks>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the agent asks of the task that owns the socket.
+/// What an agent asks of the task that owns the socket.
+#[derive(Debug)]
 enum SocketCommand {
-    Send(Bytes, oneshot::Sender<SendReply>),
+    Send(Option<AgentId>, Bytes, oneshot::Sender<SendReply>),
     /// Acknowledgements are to be written.
     Ack,
+    Join(Box<Joining>),
+    /// The agent that joined under this number is gone.
+    Leave(AgentId, u64),
+}
+
+/// An agent about to join a shared connection.
+#[derive(Debug)]
+struct Joining {
+    agent: AgentId,
+    number: u64,
+    token: String,
+    deliveries: mpsc::Sender<Option<Delivery>>,
+    reply: oneshot::Sender<Result<(), TransportError>>,
 }
 
 impl Uplink for WebSocketUplink {
     fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
-        let commands = self.commands.clone();
+        let (commands, agent) = (self.commands.clone(), self.agent.clone());
         let exchange = async move {
             let (sender, answer) = oneshot::channel();
-            if commands.send(SocketCommand::Send(document, sender)).await.is_err() {
+            if commands.send(SocketCommand::Send(agent, document, sender)).await.is_err() {
                 return None;
             }
             answer.await.ok()
@@ -187,7 +226,7 @@ impl Uplink for WebSocketUplink {
 
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
         // From here on they leave with any message that is handed over.
-        self.acks.lock().push(deliveries);
+        self.acks.lock().push((self.agent.clone(), deliveries));
         let (commands, acks) = (self.commands.clone(), self.acks.clone());
         async move {
             if acks.lock().is_empty() {
@@ -210,13 +249,45 @@ struct Pump {
     stream: SplitStream<Socket>,
     commands: mpsc::Receiver<SocketCommand>,
     acks: WrittenSoon,
-    /// `None` stands for a delivery this build cannot read.
-    deliveries: mpsc::Sender<Option<Delivery>>,
+    recipients: Recipients,
     /// Who waits for the answer to which message, by the reference given to the gateway. Those whose asker has given
     /// up are dropped when the next message goes out.
-    asked: HashMap<u64, oneshot::Sender<SendReply>>,
+    asked: HashMap<u64, Asker>,
     last: u64,
     keepalive: Keepalive,
+}
+
+/// Who gets the deliveries of a connection. `None` stands for one that this build cannot read.
+enum Recipients {
+    One(mpsc::Sender<Option<Delivery>>),
+    /// Agents that share it, each with the number under which it joined.
+    Many(HashMap<AgentId, (u64, mpsc::Sender<Option<Delivery>>)>),
+}
+
+enum Asker {
+    Sender(oneshot::Sender<SendReply>),
+    Joining(oneshot::Sender<Result<(), TransportError>>),
+}
+
+impl Asker {
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Sender(sender) => sender.is_closed(),
+            Self::Joining(reply) => reply.is_closed(),
+        }
+    }
+
+    /// Tells it the answer. It may have given up meanwhile.
+    fn answer(self, answer: SendReply) {
+        match self {
+            Self::Sender(sender) => drop(sender.send(answer)),
+            Self::Joining(reply) => drop(reply.send(match answer {
+                SendReply::Accepted(_) => Ok(()),
+                SendReply::Refused(refusal) => Err(TransportError::Refused(refusal)),
+                SendReply::Unknown(why) => Err(TransportError::Unreachable(why)),
+            })),
+        }
+    }
 }
 
 enum SocketEvent {
@@ -226,6 +297,17 @@ enum SocketEvent {
 }
 
 impl Pump {
+    /// Begins to serve an open connection.
+    fn start(socket: Socket, recipients: Recipients) -> (mpsc::Sender<SocketCommand>, WrittenSoon) {
+        let (sender, commands) = mpsc::channel(FRAMES_MAX);
+        let (sink, stream) = socket.split();
+        let (acks, keepalive) = (WrittenSoon::default(), Keepalive::new(Instant::now()));
+        let (asked, last) = (HashMap::new(), 0);
+        let pump = Self { sink, stream, commands, acks: acks.clone(), recipients, asked, last, keepalive };
+        tokio::spawn(pump.drive());
+        (sender, acks)
+    }
+
     async fn drive(mut self) {
         let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.keepalive.poll_timeout()));
         loop {
@@ -278,26 +360,62 @@ impl Pump {
 
     /// Writes every frame that is ready, then flushes once.
     async fn handle_commands(&mut self, first: SocketCommand) -> bool {
-        self.asked.retain(|_, sender| !sender.is_closed());
+        self.asked.retain(|_, asker| !asker.is_gone());
         let mut next = Some(first);
+        let mut has_left = false;
         while let Some(command) = next {
-            if let SocketCommand::Send(document, sender) = command {
-                self.last += 1;
-                self.asked.insert(self.last, sender);
-                self.keepalive.handle_asked(Instant::now());
-                if !self.feed(message_frame(self.last, &document)).await {
-                    return false;
+            let frame = match command {
+                SocketCommand::Send(agent, document, sender) => {
+                    let reference = self.ask(Asker::Sender(sender));
+                    Some(message_frame(agent.as_ref(), reference, &document))
                 }
+                SocketCommand::Join(joining) => self.join(*joining),
+                SocketCommand::Leave(agent, number) => {
+                    has_left = true;
+                    self.leave(&agent, number)
+                }
+                SocketCommand::Ack => None,
+            };
+            if let Some(frame) = frame
+                && !self.feed(frame).await
+            {
+                return false;
             }
             next = self.commands.try_recv().ok();
         }
         let acks = std::mem::take(&mut *self.acks.lock());
-        for ids in acks {
-            if !self.feed(ack_frame(&ids)).await {
+        for (agent, ids) in acks {
+            if !self.feed(ack_frame(agent.as_ref(), &ids)).await {
                 return false;
             }
         }
-        is_written(self.sink.flush()).await
+        is_written(self.sink.flush()).await && !(has_left && self.recipients.is_empty())
+    }
+
+    /// Notes who waits for an answer. Returns the reference by which it comes.
+    fn ask(&mut self, asker: Asker) -> u64 {
+        self.last += 1;
+        self.asked.insert(self.last, asker);
+        self.keepalive.handle_asked(Instant::now());
+        self.last
+    }
+
+    fn join(&mut self, joining: Joining) -> Option<Vec<u8>> {
+        let Joining { agent, number, token, deliveries, reply } = joining;
+        let Recipients::Many(recipients) = &mut self.recipients else { return None };
+        recipients.insert(agent, (number, deliveries));
+        let reference = self.ask(Asker::Joining(reply));
+        Some(json!({"type": "join", "id": reference.to_string(), "token": token}).to_string().into_bytes())
+    }
+
+    fn leave(&mut self, agent: &AgentId, number: u64) -> Option<Vec<u8>> {
+        let Recipients::Many(recipients) = &mut self.recipients else { return None };
+        // It may have joined anew.
+        if recipients.get(agent).is_none_or(|(joined, _)| *joined != number) {
+            return None;
+        }
+        recipients.remove(agent);
+        Some(json!({"type": "leave", "agent": agent}).to_string().into_bytes())
     }
 
     /// False when the connection is over.
@@ -314,17 +432,65 @@ impl Pump {
             Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
         };
         match read_frame(&text) {
-            ServerFrame::Delivery(delivery) => self.deliveries.send(delivery.map(|delivery| *delivery)).await.is_ok(),
+            ServerFrame::Delivery(delivery) => self.hand_over(delivery.map(|delivery| *delivery), &text).await,
             ServerFrame::Answer(reference, answer) => {
-                if let Some(sender) = self.asked.remove(&reference) {
-                    // The asker may have given up meanwhile.
-                    let _ = sender.send(answer);
+                if let Some(asker) = self.asked.remove(&reference) {
+                    asker.answer(answer);
+                }
+                true
+            }
+            ServerFrame::Joined(reference) => {
+                if let Some(Asker::Joining(reply)) = self.asked.remove(&reference) {
+                    // Whoever has given up leaves by itself.
+                    let _ = reply.send(Ok(()));
                 }
                 true
             }
             ServerFrame::Other => true,
         }
     }
+
+    /// Hands a delivery to whom it is for; false when nobody is left.
+    async fn hand_over(&mut self, delivery: Option<Delivery>, frame: &str) -> bool {
+        let (recipients, agent) = match &mut self.recipients {
+            Recipients::One(deliveries) => return deliveries.send(delivery).await.is_ok(),
+            Recipients::Many(recipients) => {
+                let agent = match &delivery {
+                    Some(delivery) => recipient(&delivery.envelope.to[0]),
+                    None => recipient_of_unreadable(frame),
+                };
+                (recipients, agent)
+            }
+        };
+        // What is for nobody here any more comes again, elsewhere.
+        let Some((number, deliveries)) = agent.as_ref().and_then(|agent| recipients.get(agent)) else { return true };
+        if deliveries.send(delivery).await.is_ok() {
+            return true;
+        }
+        let left = agent.map(|agent| (agent, *number));
+        let Some(frame) = left.and_then(|(agent, number)| self.leave(&agent, number)) else { return true };
+        self.feed(frame).await && is_written(self.sink.flush()).await && !self.recipients.is_empty()
+    }
+}
+
+impl Recipients {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Many(recipients) => recipients.is_empty(),
+        }
+    }
+}
+
+/// The agent of an address as deliveries name it.
+fn recipient(address: &str) -> Option<AgentId> {
+    AgentId::try_new(address.strip_prefix("agent://")?).ok()
+}
+
+/// Whom a delivery is for that this build cannot read.
+fn recipient_of_unreadable(frame: &str) -> Option<AgentId> {
+    let frame: Value = serde_json::from_str(frame).ok()?;
+    recipient(frame.pointer("/delivery/envelope/to/0")?.as_str()?)
 }
 
 /// Whether a write succeeded within the time after which the other end counts as gone.
@@ -356,22 +522,30 @@ fn refusal(response: &Response<Option<Vec<u8>>>) -> Refusal {
     super::read_problem(body, Some(response.status().as_u16()))
 }
 
-fn message_frame(reference: u64, document: &[u8]) -> Vec<u8> {
-    let mut frame = format!("{{\"type\":\"message\",\"id\":\"{reference}\",\"message\":").into_bytes();
+fn message_frame(agent: Option<&AgentId>, reference: u64, document: &[u8]) -> Vec<u8> {
+    let agent = agent_member(agent);
+    let mut frame = format!("{{\"type\":\"message\",{agent}\"id\":\"{reference}\",\"message\":").into_bytes();
     frame.extend_from_slice(document);
     frame.push(b'}');
     frame
 }
 
-fn ack_frame(ids: &[DeliveryId]) -> Vec<u8> {
+fn ack_frame(agent: Option<&AgentId>, ids: &[DeliveryId]) -> Vec<u8> {
+    let agent = agent_member(agent);
     let ids = serde_json::to_string(ids).expect("delivery ids are texts");
-    format!("{{\"type\":\"ack\",\"delivery_ids\":{ids}}}").into_bytes()
+    format!("{{\"type\":\"ack\",{agent}\"delivery_ids\":{ids}}}").into_bytes()
+}
+
+/// Whose a frame is, on a shared connection. Names of agents need no escapes.
+fn agent_member(agent: Option<&AgentId>) -> String {
+    agent.map(|agent| format!("\"agent\":\"{agent}\",")).unwrap_or_default()
 }
 
 #[derive(Debug)]
 enum ServerFrame {
     Delivery(Option<Box<Delivery>>),
     Answer(u64, SendReply),
+    Joined(u64),
     /// `hello`, and whatever later versions add.
     Other,
 }
@@ -404,6 +578,7 @@ fn read_frame(text: &str) -> ServerFrame {
                 answer.map_or_else(|e| SendReply::Unknown(e.to_string()), SendReply::Accepted),
             )
         }
+        ("joined", Some(reference)) => ServerFrame::Joined(reference),
         ("refused", Some(reference)) => {
             let problem = frame.problem.map_or("{}", RawValue::get);
             ServerFrame::Answer(reference, SendReply::Refused(read_problem(problem.as_bytes(), None)))
@@ -461,8 +636,14 @@ mod tests {
 
     #[test]
     fn the_document_goes_into_the_frame_byte_for_byte() {
-        assert_eq!(message_frame(3, br#"{"b":1, "a":2}"#), br#"{"type":"message","id":"3","message":{"b":1, "a":2}}"#);
+        let document = br#"{"b":1, "a":2}"#;
+        assert_eq!(message_frame(None, 3, document), br#"{"type":"message","id":"3","message":{"b":1, "a":2}}"#);
         let id = DeliveryId::new(schemas::Lane(0), [1; 16]);
-        assert_eq!(ack_frame(&[id]), format!(r#"{{"type":"ack","delivery_ids":["{id}"]}}"#).into_bytes());
+        assert_eq!(ack_frame(None, &[id]), format!(r#"{{"type":"ack","delivery_ids":["{id}"]}}"#).into_bytes());
+        let bob = AgentId::try_new("bob").unwrap();
+        let shared = br#"{"type":"message","agent":"bob","id":"3","message":{"b":1, "a":2}}"#;
+        assert_eq!(message_frame(Some(&bob), 3, document), shared);
+        let ack = format!(r#"{{"type":"ack","agent":"bob","delivery_ids":["{id}"]}}"#);
+        assert_eq!(ack_frame(Some(&bob), &[id]), ack.into_bytes());
     }
 }

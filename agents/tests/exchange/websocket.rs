@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use agents::session::SessionLimits;
-use agents::transport::Transport;
 use agents::transport::failover::FailoverTransport;
 use agents::transport::websocket::WebSocketTransport;
+use agents::transport::{Connection, SendReply, Transport, TransportError};
 use agents::{Agent, AgentError, AgentOptions, Contractor, ContractorConfig};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use schemas::Code;
@@ -94,6 +94,99 @@ async fn a_refused_token_ends_the_agent_with_the_gateways_reason() {
 async fn an_address_that_is_none_ends_the_agent_at_once() {
     let ended = in_time(contractor("no address").run(CancellationToken::new())).await;
     assert!(matches!(ended, Err(AgentError::Unusable(_))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
+    let (listener, url) = listen().await;
+    let transport = WebSocketTransport::new(&url).shared_by(2);
+    let connect = |name: &'static str| {
+        let transport = transport.clone();
+        tokio::spawn(async move { transport.connect(&identity(name)).await })
+    };
+    let to = |name: &str, number: u8| {
+        let mut delivery = json!(call(number, "n1"));
+        delivery["envelope"]["to"] = json!([format!("agent://{name}")]);
+        json!({"type": "delivery", "delivery": delivery})
+    };
+    let heard = async |connection: &mut Connection| -> Vec<String> {
+        let message = in_time(connection.inbox.next()).await.unwrap();
+        let mut ids: Vec<_> = message.deliveries.iter().map(|delivery| delivery.envelope.msg_id.to_string()).collect();
+        ids.resize(ids.len() + message.unreadable as usize, "unreadable".to_owned());
+        ids
+    };
+
+    let (bob, carol) = (connect("bob"), connect("carol"));
+    let mut gateway = accept(&listener).await;
+    let joins = [joined(&mut gateway).await, joined(&mut gateway).await];
+    assert!(joins.iter().all(|join| join["token"] == "token" && join.get("agent").is_none()), "{joins:?}");
+    let (mut bob, mut carol) = (bob.await.unwrap().unwrap(), carol.await.unwrap().unwrap());
+
+    // To each its own, and to nobody what is for somebody else.
+    let mut unreadable = to("carol", 4);
+    unreadable["delivery"]["payload"] = json!({"act": "telepathy"});
+    for frame in [to("bob", 1), to("dan", 2), to("carol", 3), unreadable] {
+        send(&mut gateway, &frame).await;
+    }
+    assert_eq!(heard(&mut bob).await, [delivery_id(1).to_string()]);
+    let mut told = heard(&mut carol).await;
+    if told.len() == 1 {
+        told.extend(heard(&mut carol).await);
+    }
+    assert_eq!(told, [delivery_id(3).to_string(), "unreadable".to_owned()]);
+
+    // Each speaks in its own name, and is answered alone.
+    let sent = carol.link.send(bytes::Bytes::from_static(b"{}"));
+    let answering = async {
+        let frame = next(&mut gateway).await;
+        assert_eq!((&frame["type"], &frame["agent"]), (&json!("message"), &json!("carol")));
+        let problem = json!({"code": "no_consent", "detail": "nobody"});
+        send(&mut gateway, &json!({"type": "refused", "id": frame["id"], "problem": problem})).await;
+    };
+    let (answer, ()) = tokio::join!(sent, answering);
+    assert!(matches!(answer, SendReply::Refused(refusal) if refusal.code == Code::NoConsent));
+    bob.link.ack(vec![delivery_id(1)]).await.unwrap();
+    assert_eq!(next(&mut gateway).await, json!({"type": "ack", "agent": "bob", "delivery_ids": [delivery_id(1)]}));
+
+    // A third has no room here; one that has left makes some, and may come again.
+    let dan = connect("dan");
+    let mut second = accept(&listener).await;
+    joined(&mut second).await;
+    let dan = dan.await.unwrap().unwrap();
+    drop(bob);
+    assert_eq!(next(&mut gateway).await, json!({"type": "leave", "agent": "bob"}));
+    let bob = connect("bob");
+    joined(&mut gateway).await;
+    let mut bob = bob.await.unwrap().unwrap();
+
+    // A refused agent is alone in that.
+    drop(dan);
+    assert_eq!(next(&mut second).await, json!({"type": "leave", "agent": "dan"}));
+    assert!(matches!(in_time(second.next()).await, None | Some(Ok(Message::Close(_)) | Err(_))), "nobody is left");
+    let eve = connect("eve");
+    let mut second = accept(&listener).await;
+    let join = next(&mut second).await;
+    let problem = json!({"code": "unauthenticated", "detail": "who?"});
+    send(&mut second, &json!({"type": "refused", "id": join["id"], "problem": problem})).await;
+    let refused = eve.await.unwrap().map(|_| ());
+    assert!(matches!(refused, Err(TransportError::Refused(refusal)) if refusal.code == Code::Unauthenticated));
+
+    // With the connection everybody loses it, and they meet on the next.
+    drop(gateway);
+    assert!(in_time(bob.inbox.next()).await.is_none() && in_time(carol.inbox.next()).await.is_none());
+    let (bob, carol) = (connect("bob"), connect("carol"));
+    let mut gateway = accept(&listener).await;
+    joined(&mut gateway).await;
+    joined(&mut gateway).await;
+    assert!(bob.await.unwrap().is_ok() && carol.await.unwrap().is_ok());
+}
+
+/// Lets the next agent join.
+async fn joined(gateway: &mut WebSocketStream<TcpStream>) -> Value {
+    let join = next(gateway).await;
+    assert_eq!(join["type"], "join");
+    send(gateway, &json!({"type": "joined", "id": join["id"]})).await;
+    join
 }
 
 fn contractor(url: &str) -> Agent<Contractor> {

@@ -36,7 +36,7 @@ async fn open(State(site): State<Arc<Site>>, caller: Caller, request: Request) -
     let stream = site.streams.open(&identity.agent).await?;
     site.metrics.serving.stream_connections.of(StreamKind::Sse).inc();
     let inbox = SseStream {
-        lifetime: StreamLifetime::new(&site, Arc::new(identity), Some(&stream)),
+        lifetime: StreamLifetime::new(&site, Arc::new(identity), Some(stream.ended())),
         stream,
         metrics: site.metrics.clone(),
         ended: CloseReason::Client,

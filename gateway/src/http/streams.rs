@@ -18,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 use super::{Caller, HttpResult, RouteSpec, Site, identifier};
 use crate::auth::{Authenticator, Identity, now_s};
 use crate::metrics::CloseReason;
-use crate::streams::AgentStream;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/agents/{id}/streams", &["delete"], delete(end))]
@@ -45,9 +44,9 @@ pub(super) struct StreamLifetime {
 }
 
 impl StreamLifetime {
-    /// The lifetime of an agent's stream, or of one that is no agent's.
-    pub(super) fn new(site: &Site, identity: Arc<Identity>, stream: Option<&AgentStream>) -> Self {
-        let ended = stream.map_or_else(CancellationToken::new, AgentStream::ended);
+    /// The lifetime of a stream that `ended` ends, or of one that is no agent's.
+    pub(super) fn new(site: &Site, identity: Arc<Identity>, ended: Option<CancellationToken>) -> Self {
+        let ended = ended.unwrap_or_default();
         let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
         let mut keys = site.admission.auth().key_changes();
         // The set may have changed since the token was verified.

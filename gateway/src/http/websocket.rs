@@ -5,15 +5,26 @@
 //! | `{"type":"message","id":…,"message":{"envelope":…,"payload":…}}` | a message; `id` is the client's own reference |
 //! | `{"type":"ack","delivery_ids":[…]}` | acknowledges deliveries |
 //!
+//! With `?shared=true` agents share the connection: each joins with a token of its own, and frames say whose they are
+//! (docs/spec/deliveries.md#dl-41).
+//!
+//! | from the client | |
+//! |---|---|
+//! | `{"type":"join","id":…,"token":…}` | an agent takes part |
+//! | `{"type":"leave","agent":…}` | it takes part no longer |
+//! | `{"type":"message","agent":…,…}`, `{"type":"ack","agent":…,…}` | as above, by that agent |
+//!
 //! | to the client | |
 //! |---|---|
 //! | `{"type":"hello","agent":…}` | the stream is open |
 //! | `{"type":"delivery","delivery":{"envelope":…,"payload":…}}` | a delivery; repeated until acknowledged |
 //! | `{"type":"accepted","id":…,"seq":…,"index":…,"msg_id":…,"negotiation":…}` | the message is in the log |
 //! | `{"type":"refused","id":…,"problem":{…}}` | it is not (or, for `log_unavailable`, perhaps) |
+//! | `{"type":"joined","id":…,"agent":…}` | the agent takes part |
 //!
 //! With `?linger_ms=` some frames may wait for others to share a write with (docs/spec/deliveries.md#dl-40).
 
+mod members;
 mod session;
 
 use std::sync::Arc;
@@ -33,6 +44,7 @@ use schemas::{AgentId, Code, DeliveryId, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use self::members::{Members, SessionStream};
 use super::streams::StreamLifetime;
 use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, query};
 use crate::admission::Accepted;
@@ -55,6 +67,8 @@ const WRITE_BYTES_MAX: usize = 1024 * 1024;
 struct StreamQuery {
     #[serde(default)]
     linger_ms: u64,
+    #[serde(default)]
+    shared: bool,
 }
 
 /// Opens the stream.
@@ -64,7 +78,7 @@ async fn open(
     wanted: Result<Query<StreamQuery>, QueryRejection>,
     mut request: Request,
 ) -> HttpResult {
-    let linger_ms = query(wanted)?.linger_ms;
+    let StreamQuery { linger_ms, shared } = query(wanted)?;
     if linger_ms > LINGER_MS_MAX {
         let refusal = Refusal::new(Code::OutOfRange, "frames may not wait for so long");
         return Err(refusal.expecting(format!("linger_ms of 0 to {LINGER_MS_MAX}")).into());
@@ -72,11 +86,16 @@ async fn open(
     let upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection> = request.extract_parts().await;
     let upgrade = upgrade.map_err(|rejection| refused(&rejection))?;
     let identity = caller.0;
-    let stream = site.streams.open(&identity.agent).await?;
     let connection = request.extensions().get::<PeerConnection>().cloned();
+    let stream = if shared {
+        let peer = connection.as_ref().map(|connection| connection.peer);
+        SessionStream::Shared(Box::new(Members::new(&site, peer)))
+    } else {
+        SessionStream::Own(site.streams.open(&identity.agent).await?)
+    };
     let tracked = site.tasks.token();
     let identity = Arc::new(identity);
-    let lifetime = StreamLifetime::new(&site, identity.clone(), Some(&stream));
+    let lifetime = StreamLifetime::new(&site, identity.clone(), stream.ended());
     let response: Response = upgrade
         .read_buffer_size(READ_BYTES)
         .write_buffer_size(WRITE_BYTES)
@@ -114,6 +133,8 @@ const REFERENCE_BYTES_MAX: usize = 128;
 enum ClientFrame {
     /// A message, its bytes untouched.
     Message {
+        /// Who sends it, on a shared connection.
+        agent: Option<AgentId>,
         /// The client's reference.
         id: Option<String>,
         /// The message.
@@ -123,8 +144,22 @@ enum ClientFrame {
     },
     /// Acknowledgements.
     Ack {
+        /// Who was delivered to, on a shared connection.
+        agent: Option<AgentId>,
         /// The deliveries.
         delivery_ids: Vec<DeliveryId>,
+    },
+    /// An agent takes part in a shared connection.
+    Join {
+        /// The client's reference.
+        id: Option<String>,
+        /// The agent's token.
+        token: String,
+    },
+    /// It takes part no longer.
+    Leave {
+        /// The agent.
+        agent: AgentId,
     },
 }
 
@@ -135,10 +170,14 @@ struct RawFrame<'a> {
     kind: FrameKind,
     #[serde(default)]
     id: Option<String>,
+    #[serde(default)]
+    agent: Option<AgentId>,
     #[serde(default, borrow)]
     message: Option<&'a RawValue>,
     #[serde(default)]
     delivery_ids: Option<Vec<DeliveryId>>,
+    #[serde(default)]
+    token: Option<String>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -146,6 +185,8 @@ struct RawFrame<'a> {
 enum FrameKind {
     Message,
     Ack,
+    Join,
+    Leave,
 }
 
 impl ClientFrame {
@@ -160,35 +201,49 @@ impl ClientFrame {
     /// An offer in a frame, both as the SDKs write them, without reading the frame: what stands between its ends is a whole
     /// JSON text. Nothing of any other frame.
     fn cut(text: &Bytes) -> Option<Self> {
-        let rest = text.strip_prefix(br#"{"type":"message","id":""#)?;
+        let rest = text.strip_prefix(br#"{"type":"message","#)?;
+        let (agent, rest) = match rest.strip_prefix(br#""agent":""#) {
+            Some(named) => {
+                let (agent, rest) = named.split_at(named.iter().position(|byte| *byte == b'"')?);
+                let agent = AgentId::try_new(std::str::from_utf8(agent).ok()?).ok()?;
+                (Some(agent), rest.strip_prefix(br#"","#)?)
+            }
+            None => (None, rest),
+        };
+        let rest = rest.strip_prefix(br#""id":""#)?;
         let (id, rest) = rest.split_at(rest.iter().position(|byte| *byte == b'"')?);
         let is_plain =
             |id: &&str| id.len() <= REFERENCE_BYTES_MAX && !id.contains(|c: char| c == '\\' || c.is_control());
         let id = std::str::from_utf8(id).ok().filter(is_plain)?;
         let message = rest.strip_prefix(br#"","message":"#)?.strip_suffix(b"}")?;
         let checked = Some(Box::new(check_canonical_offer(message)?));
-        Some(Self::Message { id: Some(id.to_owned()), bytes: text.slice_ref(message), checked })
+        Some(Self::Message { agent, id: Some(id.to_owned()), bytes: text.slice_ref(message), checked })
     }
 
     fn read(text: &Bytes) -> Result<Self, Refusal> {
-        let no_frame = || {
-            Refusal::new(Code::WrongType, "not one of the frames of this stream")
-                .at("")
-                .expecting(r#"{"type":"message","id":…,"message":{…}} or {"type":"ack","delivery_ids":[…]}"#)
-        };
         let raw: RawFrame<'_> =
             serde_json::from_slice(text).map_err(|_| schemas::validate::parse(text).err().unwrap_or_else(no_frame))?;
         if raw.id.as_ref().is_some_and(|id| id.len() > REFERENCE_BYTES_MAX) {
             return Err(Refusal::new(Code::OutOfRange, "the reference is too long").at("/id").expecting("128 bytes"));
         }
-        match (raw.kind, raw.message, raw.delivery_ids) {
-            (FrameKind::Message, Some(message), None) => {
-                Ok(Self::Message { id: raw.id, bytes: text.slice_ref(message.get().as_bytes()), checked: None })
+        let RawFrame { kind, id, agent, message, delivery_ids, token } = raw;
+        match (kind, agent, message, delivery_ids, token) {
+            (FrameKind::Message, agent, Some(message), None, None) => {
+                Ok(Self::Message { agent, id, bytes: text.slice_ref(message.get().as_bytes()), checked: None })
             }
-            (FrameKind::Ack, None, Some(delivery_ids)) => Ok(Self::Ack { delivery_ids }),
-            (FrameKind::Message | FrameKind::Ack, _, _) => Err(no_frame()),
+            (FrameKind::Ack, agent, None, Some(delivery_ids), None) => Ok(Self::Ack { agent, delivery_ids }),
+            (FrameKind::Join, None, None, None, Some(token)) => Ok(Self::Join { id, token }),
+            (FrameKind::Leave, Some(agent), None, None, None) => Ok(Self::Leave { agent }),
+            (FrameKind::Message | FrameKind::Ack | FrameKind::Join | FrameKind::Leave, ..) => Err(no_frame()),
         }
     }
+}
+
+/// A text that is no frame, or none of this stream.
+fn no_frame() -> Refusal {
+    Refusal::new(Code::WrongType, "not one of the frames of this stream").at("").expecting(
+        r#"{"type":"message","id":…,"message":{…}} or {"type":"ack","delivery_ids":[…]}, both with "agent" on a shared stream"#,
+    )
 }
 
 /// What a client receives, apart from deliveries.
@@ -208,6 +263,14 @@ enum ServerFrame<'a> {
         /// Where.
         #[serde(flatten)]
         accepted: &'a Accepted,
+    },
+    /// An agent takes part in a shared connection.
+    Joined {
+        /// The client's reference.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        /// The agent.
+        agent: &'a AgentId,
     },
     /// A message or frame is refused.
     Refused {

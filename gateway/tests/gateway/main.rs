@@ -25,6 +25,7 @@ mod routed;
 mod sealed;
 mod search;
 mod series;
+mod shared;
 mod spans;
 mod streams;
 mod surface;

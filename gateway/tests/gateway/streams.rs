@@ -385,7 +385,7 @@ pub(crate) async fn connect(rig: &Rig, token: &str) -> Result<Socket, Error> {
     connect_to(rig, "/v1/ws", token).await
 }
 
-async fn connect_to(rig: &Rig, path: &str, token: &str) -> Result<Socket, Error> {
+pub(crate) async fn connect_to(rig: &Rig, path: &str, token: &str) -> Result<Socket, Error> {
     let mut request = format!("ws://{}{path}", rig.address()).into_client_request().unwrap();
     request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
     connect_async(request).await.map(|(socket, _)| socket)
@@ -420,12 +420,12 @@ pub(crate) async fn closed(socket: &mut Socket) -> (CloseCode, String) {
 }
 
 /// The next message of collected acknowledgements.
-async fn collected(acks: &mut BoxStream<'static, bus::Received>) -> Vec<AgentAcks> {
+pub(crate) async fn collected(acks: &mut BoxStream<'static, bus::Received>) -> Vec<AgentAcks> {
     let message = tokio::time::timeout(PATIENCE, acks.next()).await.unwrap().unwrap();
     decode_collected(&message.payload).unwrap()
 }
 
-async fn subscribe(rig: &Rig, subject: &str) -> BoxStream<'static, bus::Received> {
+pub(crate) async fn subscribe(rig: &Rig, subject: &str) -> BoxStream<'static, bus::Received> {
     rig.bus.pub_sub.subscribe(subject.to_owned(), None).await.unwrap()
 }
 

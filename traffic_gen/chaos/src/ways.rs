@@ -22,6 +22,9 @@ use super::journal::RunObserver;
 /// with that, and most kills find some under way, and acknowledgements that left before what was answered.
 const HOLD_MS_MAX: u64 = 400;
 
+/// Agents of a process that share a connection to a gateway, where they do.
+const SHARED_BY: usize = 3;
+
 /// The gateways, and what signs the agents' tokens.
 pub(super) struct Ways {
     gateways: Vec<String>,
@@ -57,8 +60,13 @@ impl Ways {
         let gateway = attempt.checked_rem(self.gateways.len()).and_then(|number| self.gateways.get(number));
         let control = ControlClient::try_new(gateway.map(String::as_str).unwrap_or_default())?;
         transport(&self.gateways)?;
-        let transport = |_: &AgentId| -> Arc<dyn Transport> {
-            let way = transport(&self.gateways).expect("there is a gateway, as was seen above");
+        let shared = self.gateways.iter().map(|url| Arc::new(WebSocketTransport::new(url).shared_by(SHARED_BY)) as _);
+        let shared: Vec<Arc<dyn Transport>> = shared.collect();
+        let transport = |agent: &AgentId| -> Arc<dyn Transport> {
+            // Every other agent has a connection of its own.
+            let shares = retry::hash(agent.as_str(), 1).is_multiple_of(2);
+            let way = if shares { FailoverTransport::try_new(shared.clone()) } else { transport(&self.gateways) };
+            let way = way.expect("there is a gateway, as was seen above");
             let faults = Faults { hold_sends: 1.0, hold_ms_max: HOLD_MS_MAX, ..Faults::default() };
             if self.holds { Arc::new(FaultyTransport::new(way, faults)) } else { Arc::new(way) }
         };

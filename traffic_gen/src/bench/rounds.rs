@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use agents::transport::websocket::WebSocketTransport;
+use agents::transport::websocket::{AGENTS_PER_CONNECTION, WebSocketTransport};
 use agents::{CallEvent, CallReport, ContractorConfig, Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
@@ -151,7 +151,9 @@ impl Rig {
     fn transports(&self, way: Way) -> impl Fn(&AgentId) -> Arc<dyn Transport> + use<> {
         let transport: Arc<dyn Transport> = match way {
             Way::Bus => Arc::new(BusTransport::new(&self.exchange.bus)),
-            Way::WebSocket => Arc::new(WebSocketTransport::new(self.exchange.url())),
+            Way::WebSocket => {
+                Arc::new(WebSocketTransport::new(self.exchange.url()).shared_by(AGENTS_PER_CONNECTION.into()))
+            }
         };
         move |_: &AgentId| Arc::clone(&transport)
     }

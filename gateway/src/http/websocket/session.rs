@@ -11,11 +11,12 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
-use schemas::Refusal;
 use schemas::delivery::may_linger;
 use schemas::validate::Checked;
+use schemas::{AgentId, DeliveryId, Refusal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
+use super::members::{Joining, SessionStream};
 use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
@@ -25,7 +26,7 @@ use crate::http::streams::StreamLifetime;
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::PresenceSignal;
-use crate::streams::{AgentStream, UnreadableInbox};
+use crate::streams::UnreadableInbox;
 
 /// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
@@ -40,7 +41,7 @@ const MISSED_PINGS_MAX: u32 = 2;
 struct WebSocketSession {
     site: Arc<Site>,
     identity: Arc<Identity>,
-    stream: AgentStream,
+    stream: SessionStream,
     in_flight: FuturesUnordered<BoxFuture<'static, Admitted>>,
     pings: Interval,
     missed_pings: u32,
@@ -71,16 +72,17 @@ impl Outgoing {
 }
 
 /// A message that was answered.
-struct Admitted {
+pub(super) struct Admitted {
     id: Option<String>,
     outcome: Result<Accepted, Refusal>,
 }
 
 /// Everything that can wake the task.
-enum SessionEvent {
+pub(super) enum SessionEvent {
     Frame(Option<Result<Message, axum::Error>>),
     Delivery(Option<Result<Bytes, UnreadableInbox>>),
     Admitted(Admitted),
+    Joining(Joining),
     Ping,
     Alarm,
     Over(CloseReason),
@@ -130,7 +132,7 @@ impl From<Unwritten> for SessionEnd {
 pub(super) async fn serve(
     site: Arc<Site>,
     identity: Arc<Identity>,
-    stream: AgentStream,
+    stream: SessionStream,
     mut lifetime: StreamLifetime,
     linger: Duration,
     socket: WebSocket,
@@ -198,8 +200,8 @@ impl WebSocketSession {
             self.handle(SessionEvent::Admitted(admitted))?;
         }
         for _ in 0..BATCH_MAX {
-            let Some(delivery) = self.stream.next().now_or_never() else { break };
-            self.handle(SessionEvent::Delivery(delivery))?;
+            let Some(event) = self.stream.next().now_or_never() else { break };
+            self.handle(event)?;
         }
         for _ in 0..BATCH_MAX {
             if self.in_flight.len() >= IN_FLIGHT_MAX {
@@ -219,7 +221,7 @@ impl WebSocketSession {
     ) -> SessionEvent {
         tokio::select! {
             Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
-            delivery = self.stream.next() => SessionEvent::Delivery(delivery),
+            event = self.stream.next() => event,
             frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
             () = alarm, if self.outgoing.is_alarm_set => SessionEvent::Alarm,
@@ -239,6 +241,10 @@ impl WebSocketSession {
             SessionEvent::Delivery(None) => Err(CloseReason::Bus.into()),
             SessionEvent::Admitted(admitted) => {
                 self.answer(&admitted);
+                Ok(())
+            }
+            SessionEvent::Joining(joining) => {
+                self.handle_joining(joining);
                 Ok(())
             }
             SessionEvent::Alarm => {
@@ -261,29 +267,57 @@ impl WebSocketSession {
                 return Err(SessionEnd { reason: CloseReason::Protocol, close });
             }
         };
-        match ClientFrame::parse(&text.into()) {
-            Ok(ClientFrame::Message { id, bytes, checked }) => self.admit(id, bytes, checked),
-            Ok(ClientFrame::Ack { delivery_ids }) => {
-                let agent = &self.identity.agent;
-                let charged = self.site.admission.charge(&self.identity);
-                match charged.and_then(|()| self.site.acknowledgements.collect(agent, &delivery_ids)) {
-                    Ok(()) => self.site.registry.note_presence(agent, PresenceSignal::Here),
-                    Err(refusal) => self.outgoing.push(refused(None, &refusal), true),
+        let handled =
+            ClientFrame::parse(&text.into()).map_err(|refusal| (None, refusal)).and_then(|frame| match frame {
+                ClientFrame::Message { agent, id, bytes, checked } => {
+                    let identity = self.stream.identity_of(&self.identity, agent.as_ref());
+                    match identity.map(Arc::clone) {
+                        Ok(identity) => {
+                            self.admit(identity, id, bytes, checked);
+                            Ok(())
+                        }
+                        Err(refusal) => Err((id, refusal)),
+                    }
                 }
-            }
-            Err(refusal) => {
-                // A frame that is none costs like a message: otherwise garbage would be free.
-                let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
-                self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
-                self.outgoing.push(refused(None, &refusal), true);
-            }
+                ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent.as_ref(), &delivery_ids),
+                ClientFrame::Join { id, token } => self.stream.join(id.clone(), token).map_err(|refusal| (id, refusal)),
+                ClientFrame::Leave { agent } => self.stream.leave(&agent).map_err(|refusal| (None, refusal)),
+            });
+        if let Err((id, refusal)) = handled {
+            // A frame that is none costs like a message: otherwise garbage would be free.
+            let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
+            self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
+            self.outgoing.push(refused(id.as_deref(), &refusal), true);
         }
         Ok(())
     }
 
+    /// Takes acknowledgements in. Whoever has used up its rate is told so.
+    fn acknowledge(&mut self, agent: Option<&AgentId>, ids: &[DeliveryId]) -> Result<(), (Option<String>, Refusal)> {
+        let identity = self.stream.identity_of(&self.identity, agent).map_err(|refusal| (None, refusal))?;
+        let charged = self.site.admission.charge(identity);
+        match charged.and_then(|()| self.site.acknowledgements.collect(&identity.agent, ids)) {
+            Ok(()) => self.site.registry.note_presence(&identity.agent, PresenceSignal::Here),
+            Err(refusal) => self.outgoing.push(refused(None, &refusal), true),
+        }
+        Ok(())
+    }
+
+    fn handle_joining(&mut self, Joining { id, outcome }: Joining) {
+        let id = id.as_deref();
+        let frame = match self.stream.add(outcome) {
+            Ok(agent) => ServerFrame::Joined { id, agent: &agent }.to_text(),
+            Err(refusal) => {
+                self.site.admission.refused_before(Transport::WebSocket, None, &refusal);
+                refused(id, &refusal)
+            }
+        };
+        self.outgoing.push(frame, true);
+    }
+
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
-    fn admit(&mut self, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
-        let (admission, identity) = (self.site.admission.clone(), self.identity.clone());
+    fn admit(&mut self, identity: Arc<Identity>, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
+        let admission = self.site.admission.clone();
         let mut admitting = async move {
             let ingress = Ingress {
                 transport: Transport::WebSocket,

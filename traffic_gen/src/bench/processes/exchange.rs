@@ -32,8 +32,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a process's output repeated when it failed.
 const TAIL_LEN: usize = 1500;
+/// Agents of which each one's part of the gateway's memory can be told.
+const AGENTS_MANY: u32 = 1000;
 /// Variables that would change what the processes do.
 const VARIABLES: [&str; 2] = ["LLMX_", "OTEL_"];
+/// One that they are left: how many agents share a connection is part of what is measured.
+const KEPT_VARIABLE: &str = "LLMX_AGENTS_PER_CONNECTION";
 /// The gateway's configuration, in the folder of the processes.
 const GATEWAY_CONFIG_FILE: &str = "gateway.toml";
 /// What nats-server counts of its clients' messages.
@@ -167,8 +171,10 @@ impl MeasuredExchange {
         figures.add("agents", f64::from(self.agents));
         figures.add("gateway_handles", open_files(self.gateway.process.id()) as f64);
         // Of a dozen agents it would be the gateway's own memory.
+        if self.agents >= AGENTS_MANY {
+            figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents));
+        }
         if self.idle_agents.is_some() {
-            figures.add("gateway_bytes_per_agent", grown as f64 / f64::from(self.agents.max(1)));
             figures
                 .add("connections_per_s", f64::from(self.idle_count) / self.connecting.as_secs_f64().max(f64::EPSILON));
         }
@@ -276,7 +282,8 @@ impl Launcher {
         command.stdout(File::create(file("out")).map_err(cannot)?);
         command.stderr(File::create(file("err")).map_err(cannot)?);
         for (variable, _) in std::env::vars_os() {
-            if VARIABLES.iter().any(|prefix| variable.to_string_lossy().starts_with(prefix)) {
+            let name = variable.to_string_lossy();
+            if name != KEPT_VARIABLE && VARIABLES.iter().any(|prefix| name.starts_with(prefix)) {
                 command.env_remove(&variable);
             }
         }

@@ -1,0 +1,105 @@
+//! A stream that several agents of one process share. What is for any of them comes on one queue, so that it can leave in one
+//! write.
+
+use ahash::HashMap;
+use bus::Received;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream, SelectAll};
+use schemas::{AgentId, Refusal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{AgentStreams, STREAM_QUEUE_MAX, StreamPlace, UnreadableInbox, documents};
+
+/// See the module. Dropping it closes it for all of its agents.
+pub(crate) struct SharedStream {
+    streams: AgentStreams,
+    queue: mpsc::Sender<Bytes>,
+    routed: mpsc::Receiver<Bytes>,
+    /// The agents' inboxes; an item is nothing where the bus has ended one.
+    inboxes: SelectAll<BoxStream<'static, Option<Received>>>,
+    /// What is left of the last message of an inbox.
+    pending: std::vec::IntoIter<Bytes>,
+    /// The agents, each with what closes its inbox here.
+    places: HashMap<AgentId, (StreamPlace, CancellationToken)>,
+}
+
+/// A stream that was opened for an agent, to be added to a shared one.
+pub(crate) struct OpenedInbox {
+    place: StreamPlace,
+    inbox: BoxStream<'static, Received>,
+}
+
+/// Opens streams of agents that come on a shared one.
+pub(crate) struct SharedOpener {
+    streams: AgentStreams,
+    queue: mpsc::Sender<Bytes>,
+}
+
+impl SharedOpener {
+    /// Opens the stream of an agent, to be [added](SharedStream::add).
+    ///
+    /// # Errors
+    /// As [`AgentStreams::open`].
+    pub(crate) async fn open(self, agent: &AgentId) -> Result<OpenedInbox, Refusal> {
+        let (place, inbox) = self.streams.open_into(agent, self.queue).await?;
+        Ok(OpenedInbox { place, inbox })
+    }
+}
+
+impl SharedStream {
+    /// Of no agent yet.
+    #[must_use]
+    pub(crate) fn new(streams: &AgentStreams) -> Self {
+        let (queue, routed) = mpsc::channel(STREAM_QUEUE_MAX);
+        let (inboxes, pending) = (SelectAll::new(), Vec::new().into_iter());
+        Self { streams: streams.clone(), queue, routed, inboxes, pending, places: HashMap::default() }
+    }
+
+    /// What opens streams of agents whose deliveries come here.
+    #[must_use]
+    pub(crate) fn opener(&self) -> SharedOpener {
+        SharedOpener { streams: self.streams.clone(), queue: self.queue.clone() }
+    }
+
+    /// Adds an agent. Returns what is cancelled when an administrator ends its stream, and when it is removed.
+    pub(crate) fn add(&mut self, OpenedInbox { place, inbox }: OpenedInbox) -> (CancellationToken, CancellationToken) {
+        let (left, ended) = (CancellationToken::new(), place.ended.clone());
+        let inbox = inbox.map(Some).chain(stream::iter([None]));
+        self.inboxes.push(inbox.take_until(left.clone().cancelled_owned()).boxed());
+        self.places.insert(place.agent.clone(), (place, left.clone()));
+        (ended, left)
+    }
+
+    /// Closes the stream for one agent.
+    pub(crate) fn remove(&mut self, agent: &AgentId) {
+        if let Some((_, left)) = self.places.remove(agent) {
+            left.cancel();
+        }
+    }
+
+    /// The next delivery for any of the agents, as [`AgentStream::next`](super::AgentStream::next).
+    ///
+    /// # Errors
+    /// [`UnreadableInbox`] where something came that is no delivery; the stream goes on.
+    pub(crate) async fn next(&mut self) -> Option<Result<Bytes, UnreadableInbox>> {
+        loop {
+            if let Some(document) = self.pending.next() {
+                return Some(Ok(document));
+            }
+            let received = tokio::select! {
+                biased;
+                Some(received) = self.inboxes.next(), if !self.inboxes.is_empty() => received?,
+                Some(document) = self.routed.recv() => return Some(Ok(document)),
+            };
+            match documents(&received.payload) {
+                Ok(documents) => self.pending = documents.into_iter(),
+                Err(error) => {
+                    tracing::error!(%error, "an inbox message is not readable");
+                    return Some(Err(UnreadableInbox));
+                }
+            }
+        }
+    }
+}

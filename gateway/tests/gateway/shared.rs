@@ -1,0 +1,187 @@
+//! Agents that share one WebSocket connection.
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use schemas::presence::Hello;
+use schemas::{GatewayId, routed, subject};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use crate::rig::{Rig, agent, claims, code, offer};
+use crate::streams::{Socket, closed, connect_to, delivery, frame, opened, publish_inbox, send, subscribe};
+
+#[tokio::test]
+async fn agents_share_a_connection_and_each_speaks_under_its_own_token() {
+    let rig = Rig::with(|config| "gate-one".clone_into(&mut config.id)).await;
+    let mut acks = subscribe(&rig, "acks.*").await;
+    let mut hellos = subscribe(&rig, "hello.*").await;
+    let mut socket = shared(&rig, "host").await;
+    assert!(hellos.next().now_or_never().is_none(), "whoever opens it has no stream by that");
+    for name in ["bob", "carol"] {
+        join(&rig, &mut socket, name).await;
+        let hello = hellos.next().await.unwrap();
+        let connected = Hello::Connected(Some(GatewayId::try_new("gate-one").unwrap()));
+        assert_eq!((hello.subject, Hello::parse(&hello.payload)), (format!("hello.{name}"), connected));
+    }
+
+    for (name, msg_id) in [("bob", "m1"), ("carol", "m2")] {
+        let message = offer(name, msg_id, "alice~job");
+        // As the SDKs write it, to be cut out, and otherwise.
+        let whole = format!(r#"{{"type":"message","agent":"{name}","id":"1","message":{message}}}"#);
+        for text in [whole.clone(), format!("{whole} ")] {
+            socket.send(Message::text(text)).await.unwrap();
+            let accepted = frame(&mut socket).await;
+            assert_eq!((&accepted["type"], &accepted["msg_id"]), (&json!("accepted"), &json!(msg_id)));
+        }
+    }
+    let message = offer("carol", "m3", "alice~job");
+    send(&mut socket, json!({"type": "message", "agent": "bob", "id": "2", "message": message})).await;
+    let refused = frame(&mut socket).await;
+    assert_eq!((&refused["id"], code(&refused["problem"])), (&json!("2"), "unauthorized"));
+
+    // Sent to the gateway for several, and to an inbox.
+    let mut message = Vec::new();
+    for (name, number) in [("carol", 1), ("bob", 2)] {
+        let document =
+            json!({"envelope": {"msg_id": delivery(number), "to": [format!("agent://{name}")]}, "payload": {}});
+        routed::push_line(&mut message, &agent(name), document.to_string().as_bytes());
+    }
+    rig.bus.pub_sub.publish("deliver.gate-one".to_owned(), message.into()).await.unwrap();
+    for (name, number) in [("carol", 1), ("bob", 2)] {
+        let envelope = frame(&mut socket).await["delivery"]["envelope"].clone();
+        assert_eq!(
+            (&envelope["msg_id"], &envelope["to"][0]),
+            (&json!(delivery(number)), &json!(format!("agent://{name}")))
+        );
+    }
+    publish_inbox(&rig, "bob", &[delivery(3)]).await;
+    assert_eq!(frame(&mut socket).await["delivery"]["envelope"]["msg_id"], json!(delivery(3)));
+    send(&mut socket, json!({"type": "ack", "agent": "carol", "delivery_ids": [delivery(1)]})).await;
+    assert_eq!(crate::streams::collected(&mut acks).await, [(agent("carol"), vec![delivery(1)])]);
+
+    send(&mut socket, json!({"type": "leave", "agent": "bob"})).await;
+    let gone = hellos.next().await.unwrap();
+    assert_eq!(
+        (gone.subject.as_str(), Hello::parse(&gone.payload)),
+        ("hello.bob", Hello::Closed(GatewayId::try_new("gate-one").unwrap()))
+    );
+    publish_inbox(&rig, "bob", &[delivery(4)]).await;
+    publish_inbox(&rig, "carol", &[delivery(5)]).await;
+    assert_eq!(frame(&mut socket).await["delivery"]["envelope"]["msg_id"], json!(delivery(5)), "of carol alone");
+    join(&rig, &mut socket, "bob").await;
+}
+
+#[tokio::test]
+async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
+    let rig = Rig::start().await;
+    let mut socket = shared(&rig, "host").await;
+    join(&rig, &mut socket, "bob").await;
+    let of = |name: &str| offer(name, "m1", "alice~job");
+    let other = rig.token("carol");
+    let rows = [
+        (json!({"type": "message", "id": "1", "message": of("bob")}), "wrong_type", Some("1")),
+        (json!({"type": "message", "agent": "carol", "id": "2", "message": of("carol")}), "unauthorized", Some("2")),
+        (json!({"type": "message", "agent": "host", "id": "3", "message": of("host")}), "unauthorized", Some("3")),
+        (json!({"type": "message", "agent": "no name", "id": "4", "message": of("bob")}), "wrong_type", None),
+        (json!({"type": "ack", "delivery_ids": [delivery(1)]}), "wrong_type", None),
+        (json!({"type": "ack", "agent": "carol", "delivery_ids": [delivery(1)]}), "unauthorized", None),
+        (json!({"type": "join", "id": "5", "token": "no token"}), "unauthenticated", Some("5")),
+        (json!({"type": "join", "id": "6", "token": rig.token("bob")}), "not_allowed", Some("6")),
+        (json!({"type": "join", "id": "7", "token": other, "agent": "carol"}), "wrong_type", None),
+        (json!({"type": "join", "id": "8"}), "wrong_type", None),
+        (json!({"type": "leave"}), "wrong_type", None),
+        (json!({"type": "leave", "agent": "bob", "id": "9", "message": {}}), "wrong_type", None),
+    ];
+    for (sent, expected, id) in rows {
+        send(&mut socket, sent.clone()).await;
+        let refused = frame(&mut socket).await;
+        assert_eq!((&refused["type"], code(&refused["problem"])), (&json!("refused"), expected), "{sent}");
+        assert_eq!(refused["id"].as_str(), id, "{sent}");
+    }
+    // Of whoever is not there nothing changes.
+    send(&mut socket, json!({"type": "leave", "agent": "carol"})).await;
+    assert!(rig.logged().await.is_empty());
+    send(&mut socket, json!({"type": "message", "agent": "bob", "message": of("bob")})).await;
+    assert_eq!(frame(&mut socket).await["type"], "accepted");
+
+    let mut own = opened(&rig, "dan").await;
+    for sent in [
+        json!({"type": "message", "agent": "dan", "message": of("dan")}),
+        json!({"type": "ack", "agent": "dan", "delivery_ids": [delivery(1)]}),
+        json!({"type": "join", "token": rig.token("dan")}),
+        json!({"type": "leave", "agent": "dan"}),
+    ] {
+        send(&mut own, sent.clone()).await;
+        assert_eq!(code(&frame(&mut own).await["problem"]), "wrong_type", "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_shared_connection_ends_with_the_first_of_its_tokens() {
+    let rig = Rig::start().await;
+    let expiring = |name: &str| {
+        let mut short = claims(name);
+        short.exp = short.iat + 1;
+        rig.key.sign(&short).unwrap()
+    };
+    let expired = || (CloseCode::Policy, "the token has expired".to_owned());
+    let mut socket = connect_to(&rig, "/v1/ws?shared=true", &expiring("host")).await.unwrap();
+    frame(&mut socket).await;
+    assert_eq!(closed(&mut socket).await, expired());
+
+    let mut socket = shared(&rig, "host").await;
+    join(&rig, &mut socket, "bob").await;
+    send(&mut socket, json!({"type": "join", "token": expiring("carol")})).await;
+    assert_eq!(frame(&mut socket).await["agent"], "carol");
+    assert_eq!(closed(&mut socket).await, expired());
+
+    // That of an agent that has left does not count.
+    let mut socket = shared(&rig, "host").await;
+    for name in ["bob", "carol"] {
+        join(&rig, &mut socket, name).await;
+    }
+    send(&mut socket, json!({"type": "leave", "agent": "carol"})).await;
+    let end =
+        async |name: &str| rig.bus.pub_sub.publish(subject::stream_end(&agent(name)), Bytes::new()).await.unwrap();
+    for msg_id in ["m1", "m2"] {
+        let message = offer("bob", msg_id, "alice~job");
+        send(&mut socket, json!({"type": "message", "agent": "bob", "message": message})).await;
+        assert_eq!(frame(&mut socket).await["type"], "accepted");
+        end("carol").await;
+    }
+    end("bob").await;
+    assert_eq!(closed(&mut socket).await.1, "an administrator ended the agent's streams");
+}
+
+#[tokio::test]
+async fn only_so_many_agents_share_a_connection() {
+    let rig = Rig::with(|config| {
+        config.limits.requests_per_s = 1_000_000;
+        config.limits.burst = 1_000_000;
+    })
+    .await;
+    let mut socket = shared(&rig, "host").await;
+    for number in 0..257 {
+        let token = rig.token(&format!("agent-{number}"));
+        send(&mut socket, json!({"type": "join", "id": number.to_string(), "token": token})).await;
+    }
+    let mut answers: Vec<Value> = Vec::new();
+    while answers.len() < 257 {
+        answers.push(frame(&mut socket).await);
+    }
+    let refused: Vec<_> = answers.iter().filter(|answer| answer["type"] == "refused").collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!((&refused[0]["id"], code(&refused[0]["problem"])), (&json!("256"), "rate_limited"));
+}
+
+async fn shared(rig: &Rig, opener: &str) -> Socket {
+    let mut socket = connect_to(rig, "/v1/ws?shared=true", &rig.token(opener)).await.unwrap();
+    assert_eq!(frame(&mut socket).await, json!({"type": "hello", "agent": opener}));
+    socket
+}
+
+async fn join(rig: &Rig, socket: &mut Socket, name: &str) {
+    send(socket, json!({"type": "join", "id": "j", "token": rig.token(name)})).await;
+    assert_eq!(frame(socket).await, json!({"type": "joined", "id": "j", "agent": name}));
+}
