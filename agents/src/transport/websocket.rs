@@ -54,6 +54,8 @@ pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
 /// Agents that share a connection where commands of llmx start them: what one write holds for all, and few enough to spread
 /// over gateways ([`WebSocketTransport::shared_by`]).
 pub const AGENTS_PER_CONNECTION: u16 = 32;
+/// Unanswered messages of a connection before those are looked for that nobody waits for any more.
+const ASKED_ROOM: usize = 64;
 /// How long the farewell may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -251,8 +253,9 @@ struct Pump {
     acks: WrittenSoon,
     recipients: Recipients,
     /// Who waits for the answer to which message, by the reference given to the gateway. Those whose asker has given
-    /// up are dropped when the next message goes out.
+    /// up are dropped when there are as many as `asked_room`.
     asked: HashMap<u64, Asker>,
+    asked_room: usize,
     last: u64,
     keepalive: Keepalive,
 }
@@ -302,8 +305,17 @@ impl Pump {
         let (sender, commands) = mpsc::channel(FRAMES_MAX);
         let (sink, stream) = socket.split();
         let (acks, keepalive) = (WrittenSoon::default(), Keepalive::new(Instant::now()));
-        let (asked, last) = (HashMap::new(), 0);
-        let pump = Self { sink, stream, commands, acks: acks.clone(), recipients, asked, last, keepalive };
+        let pump = Self {
+            sink,
+            stream,
+            commands,
+            acks: acks.clone(),
+            recipients,
+            asked: HashMap::new(),
+            asked_room: ASKED_ROOM,
+            last: 0,
+            keepalive,
+        };
         tokio::spawn(pump.drive());
         (sender, acks)
     }
@@ -360,7 +372,10 @@ impl Pump {
 
     /// Writes every frame that is ready, then flushes once.
     async fn handle_commands(&mut self, first: SocketCommand) -> bool {
-        self.asked.retain(|_, asker| !asker.is_gone());
+        if self.asked.len() >= self.asked_room {
+            self.asked.retain(|_, asker| !asker.is_gone());
+            self.asked_room = ASKED_ROOM.max(2 * self.asked.len());
+        }
         let mut next = Some(first);
         let mut has_left = false;
         while let Some(command) = next {

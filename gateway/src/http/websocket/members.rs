@@ -57,6 +57,14 @@ impl SessionStream {
         }
     }
 
+    /// How many agents have their streams here.
+    pub(super) fn agents_len(&self) -> usize {
+        match self {
+            Self::Own(_) => 1,
+            Self::Shared(members) => members.identities.len(),
+        }
+    }
+
     /// What comes next. May be dropped and called again.
     pub(super) async fn next(&mut self) -> SessionEvent {
         match self {

@@ -28,8 +28,10 @@ use crate::problem::Problem;
 use crate::registry::PresenceSignal;
 use crate::streams::UnreadableInbox;
 
-/// Messages of one connection being admitted at once. Beyond it nothing further is read: the client waits.
+/// Messages being admitted at once, for each agent of a connection. Beyond it nothing further is read: the client waits.
 const IN_FLIGHT_MAX: usize = 256;
+/// Agents of a shared connection for which that is counted at most.
+const COUNTED_MEMBERS_MAX: usize = 16;
 /// Frames written between two flushes; also what is taken of each source in between, so that none starves another.
 const BATCH_MAX: usize = 64;
 /// Between two pings.
@@ -204,7 +206,7 @@ impl WebSocketSession {
             self.handle(event)?;
         }
         for _ in 0..BATCH_MAX {
-            if self.in_flight.len() >= IN_FLIGHT_MAX {
+            if !self.has_room() {
                 break;
             }
             let Some(frame) = socket.recv().now_or_never() else { break };
@@ -219,14 +221,20 @@ impl WebSocketSession {
         over: Pin<&mut impl Future<Output = CloseReason>>,
         alarm: Pin<&mut Sleep>,
     ) -> SessionEvent {
+        let has_room = self.has_room();
         tokio::select! {
             Some(admitted) = self.in_flight.next(), if !self.in_flight.is_empty() => SessionEvent::Admitted(admitted),
             event = self.stream.next() => event,
-            frame = socket.recv(), if self.in_flight.len() < IN_FLIGHT_MAX => SessionEvent::Frame(frame),
+            frame = socket.recv(), if has_room => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
             () = alarm, if self.outgoing.is_alarm_set => SessionEvent::Alarm,
             reason = over => SessionEvent::Over(reason),
         }
+    }
+
+    /// Whether a further message may be admitted.
+    fn has_room(&self) -> bool {
+        self.in_flight.len() < IN_FLIGHT_MAX * self.stream.agents_len().clamp(1, COUNTED_MEMBERS_MAX)
     }
 
     fn handle(&mut self, wake: SessionEvent) -> Result<(), SessionEnd> {
