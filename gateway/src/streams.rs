@@ -55,6 +55,8 @@ struct Streams {
     /// Agents whose last stream has closed, which engines have not been told. Each had a stream open, so there are no more
     /// than connections.
     closed: BTreeSet<AgentId>,
+    /// How many shared streams each agent has opened, whoever takes part in them.
+    shared_by_opener: HashMap<AgentId, usize>,
     opened: u64,
 }
 
@@ -162,9 +164,7 @@ impl AgentStreams {
         let number = streams.opened;
         let open = streams.open_by_agent.entry(agent.clone()).or_default();
         if open.queues.len() >= self.0.per_agent_max {
-            return Err(Refusal::new(Code::RateLimited, "this agent has too many streams open")
-                .expecting(format!("at most {}; close one first", self.0.per_agent_max))
-                .retry_after_ms(1000));
+            return Err(self.0.too_many());
         }
         open.queues.push((number, queue));
         Ok(StreamPlace { streams: self.clone(), agent: agent.clone(), number, ended: open.ended.clone() })
@@ -260,6 +260,34 @@ impl StreamTable {
     /// The streams, for as long as no `await` stands between.
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn too_many(&self) -> Refusal {
+        Refusal::new(Code::RateLimited, "this agent has too many streams open")
+            .expecting(format!("at most {}; close one first", self.per_agent_max))
+            .retry_after_ms(1000)
+    }
+
+    /// Counts a shared stream that an agent opens.
+    fn take_shared(&self, opener: &AgentId) -> Result<(), Refusal> {
+        let mut streams = self.streams();
+        let opened = streams.shared_by_opener.entry(opener.clone()).or_default();
+        if *opened >= self.per_agent_max {
+            self.metrics.messages.shed.of(Shed::Streams).inc();
+            return Err(self.too_many());
+        }
+        *opened += 1;
+        Ok(())
+    }
+
+    fn give_back_shared(&self, opener: &AgentId) {
+        let mut streams = self.streams();
+        if let Some(opened) = streams.shared_by_opener.get_mut(opener) {
+            *opened -= 1;
+            if *opened == 0 {
+                streams.shared_by_opener.remove(opener);
+            }
+        }
     }
 
     fn end(&self, agent: &AgentId) {

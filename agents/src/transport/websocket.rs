@@ -186,7 +186,6 @@ impl WrittenSoon {
 }
 
 /// What an agent asks of the task that owns the socket.
-#[derive(Debug)]
 enum SocketCommand {
     Send(Option<AgentId>, Bytes, oneshot::Sender<SendReply>),
     /// Acknowledgements are to be written.
@@ -197,7 +196,6 @@ enum SocketCommand {
 }
 
 /// An agent about to join a shared connection.
-#[derive(Debug)]
 struct Joining {
     agent: AgentId,
     number: u64,
@@ -344,6 +342,10 @@ impl Pump {
                 alarm.as_mut().reset(timeout);
             }
         }
+        // Nobody joins any more, and whoever waits knows at once.
+        self.commands.close();
+        self.asked.clear();
+        self.recipients = Recipients::Many(HashMap::new());
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sink.close()).await;
     }
 
@@ -363,8 +365,19 @@ impl Pump {
     }
 
     async fn handle_timer(&mut self) -> bool {
+        let gone = self.recipients.gone();
+        for (agent, number) in gone {
+            if let Some(frame) = self.leave(&agent, number)
+                && !self.feed(frame).await
+            {
+                return false;
+            }
+        }
+        if self.recipients.is_empty() {
+            return false;
+        }
         match self.keepalive.handle_timeout(Instant::now()) {
-            KeepaliveAction::Wait => true,
+            KeepaliveAction::Wait => is_written(self.sink.flush()).await,
             KeepaliveAction::Ping => is_written(self.sink.send(Message::Ping(Bytes::new()))).await,
             KeepaliveAction::Dead => false,
         }
@@ -387,6 +400,10 @@ impl Pump {
                 SocketCommand::Join(joining) => self.join(*joining),
                 SocketCommand::Leave(agent, number) => {
                     has_left = true;
+                    // Of whoever has left nothing is taken any more.
+                    if !self.feed_acks().await {
+                        return false;
+                    }
                     self.leave(&agent, number)
                 }
                 SocketCommand::Ack => None,
@@ -398,13 +415,18 @@ impl Pump {
             }
             next = self.commands.try_recv().ok();
         }
+        self.feed_acks().await && is_written(self.sink.flush()).await && !(has_left && self.recipients.is_empty())
+    }
+
+    /// Writes the acknowledgements that wait; false when the connection is over.
+    async fn feed_acks(&mut self) -> bool {
         let acks = std::mem::take(&mut *self.acks.lock());
         for (agent, ids) in acks {
             if !self.feed(ack_frame(agent.as_ref(), &ids)).await {
                 return false;
             }
         }
-        is_written(self.sink.flush()).await && !(has_left && self.recipients.is_empty())
+        true
     }
 
     /// Notes who waits for an answer. Returns the reference by which it comes.
@@ -477,18 +499,24 @@ impl Pump {
                 (recipients, agent)
             }
         };
-        // What is for nobody here any more comes again, elsewhere.
-        let Some((number, deliveries)) = agent.as_ref().and_then(|agent| recipients.get(agent)) else { return true };
-        if deliveries.send(delivery).await.is_ok() {
-            return true;
+        // What is for nobody here any more comes again elsewhere, and later what an agent has no room for: the others do not wait.
+        if let Some((_, deliveries)) = agent.as_ref().and_then(|agent| recipients.get(agent))
+            && deliveries.try_send(delivery).is_err()
+        {
+            tracing::debug!(?agent, "a delivery finds no room; it comes again");
         }
-        let left = agent.map(|agent| (agent, *number));
-        let Some(frame) = left.and_then(|(agent, number)| self.leave(&agent, number)) else { return true };
-        self.feed(frame).await && is_written(self.sink.flush()).await && !self.recipients.is_empty()
+        true
     }
 }
 
 impl Recipients {
+    /// Agents that have gone without a word.
+    fn gone(&self) -> Vec<(AgentId, u64)> {
+        let Self::Many(recipients) = self else { return Vec::new() };
+        let is_gone = |(_, (_, deliveries)): &(&AgentId, &(u64, mpsc::Sender<_>))| deliveries.is_closed();
+        recipients.iter().filter(is_gone).map(|(agent, (number, _))| (agent.clone(), *number)).collect()
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Self::One(_) => false,

@@ -138,10 +138,8 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     // Each speaks in its own name, and is answered alone.
     let sent = carol.link.send(bytes::Bytes::from_static(b"{}"));
     let answering = async {
-        let frame = next(&mut gateway).await;
+        let frame = refuse(&mut gateway, "no_consent").await;
         assert_eq!((&frame["type"], &frame["agent"]), (&json!("message"), &json!("carol")));
-        let problem = json!({"code": "no_consent", "detail": "nobody"});
-        send(&mut gateway, &json!({"type": "refused", "id": frame["id"], "problem": problem})).await;
     };
     let (answer, ()) = tokio::join!(sent, answering);
     assert!(matches!(answer, SendReply::Refused(refusal) if refusal.code == Code::NoConsent));
@@ -153,8 +151,11 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     let mut second = accept(&listener).await;
     joined(&mut second).await;
     let dan = dan.await.unwrap().unwrap();
+    let acknowledging = bob.link.ack(vec![delivery_id(2)]);
     drop(bob);
+    assert_eq!(next(&mut gateway).await["delivery_ids"], json!([delivery_id(2)]), "what it has said leaves before it");
     assert_eq!(next(&mut gateway).await, json!({"type": "leave", "agent": "bob"}));
+    acknowledging.await.unwrap();
     let bob = connect("bob");
     joined(&mut gateway).await;
     let mut bob = bob.await.unwrap().unwrap();
@@ -164,10 +165,7 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     assert_eq!(next(&mut second).await, json!({"type": "leave", "agent": "dan"}));
     assert!(matches!(in_time(second.next()).await, None | Some(Ok(Message::Close(_)) | Err(_))), "nobody is left");
     let eve = connect("eve");
-    let mut second = accept(&listener).await;
-    let join = next(&mut second).await;
-    let problem = json!({"code": "unauthenticated", "detail": "who?"});
-    send(&mut second, &json!({"type": "refused", "id": join["id"], "problem": problem})).await;
+    refuse(&mut accept(&listener).await, "unauthenticated").await;
     let refused = eve.await.unwrap().map(|_| ());
     assert!(matches!(refused, Err(TransportError::Refused(refusal)) if refusal.code == Code::Unauthenticated));
 
@@ -179,6 +177,14 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     joined(&mut gateway).await;
     joined(&mut gateway).await;
     assert!(bob.await.unwrap().is_ok() && carol.await.unwrap().is_ok());
+}
+
+/// Refuses what comes next.
+async fn refuse(gateway: &mut WebSocketStream<TcpStream>, code: &str) -> Value {
+    let frame = next(gateway).await;
+    let problem = json!({"code": code, "detail": "no"});
+    send(gateway, &json!({"type": "refused", "id": frame["id"], "problem": problem})).await;
+    frame
 }
 
 /// Lets the next agent join.

@@ -89,7 +89,7 @@ async fn open(
     let connection = request.extensions().get::<PeerConnection>().cloned();
     let stream = if shared {
         let peer = connection.as_ref().map(|connection| connection.peer);
-        SessionStream::Shared(Box::new(Members::new(&site, peer)))
+        SessionStream::Shared(Box::new(Members::new(&site, &identity.agent, peer)?))
     } else {
         SessionStream::Own(site.streams.open(&identity.agent).await?)
     };

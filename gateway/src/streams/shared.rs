@@ -15,6 +15,8 @@ use super::{AgentStreams, STREAM_QUEUE_MAX, StreamPlace, UnreadableInbox, docume
 /// See the module. Dropping it closes it for all of its agents.
 pub(crate) struct SharedStream {
     streams: AgentStreams,
+    /// Who has opened it: an agent opens only so many.
+    opener: AgentId,
     queue: mpsc::Sender<Bytes>,
     routed: mpsc::Receiver<Bytes>,
     /// The agents' inboxes; an item is nothing where the bus has ended one.
@@ -49,12 +51,16 @@ impl SharedOpener {
 }
 
 impl SharedStream {
-    /// Of no agent yet.
-    #[must_use]
-    pub(crate) fn new(streams: &AgentStreams) -> Self {
+    /// Opened by an agent, and of none yet.
+    ///
+    /// # Errors
+    /// [`Code::RateLimited`](schemas::Code::RateLimited) when it has opened as many as it may.
+    pub(crate) fn open(streams: &AgentStreams, opener: &AgentId) -> Result<Self, Refusal> {
+        streams.0.take_shared(opener)?;
         let (queue, routed) = mpsc::channel(STREAM_QUEUE_MAX);
         let (inboxes, pending) = (SelectAll::new(), Vec::new().into_iter());
-        Self { streams: streams.clone(), queue, routed, inboxes, pending, places: HashMap::default() }
+        let (streams, opener) = (streams.clone(), opener.clone());
+        Ok(Self { streams, opener, queue, routed, inboxes, pending, places: HashMap::default() })
     }
 
     /// What opens streams of agents whose deliveries come here.
@@ -101,5 +107,11 @@ impl SharedStream {
                 }
             }
         }
+    }
+}
+
+impl Drop for SharedStream {
+    fn drop(&mut self) {
+        self.streams.0.give_back_shared(&self.opener);
     }
 }

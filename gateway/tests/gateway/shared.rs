@@ -5,8 +5,8 @@ use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::presence::Hello;
 use schemas::{GatewayId, routed, subject};
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::rig::{Rig, agent, claims, code, offer};
 use crate::streams::{Socket, closed, connect_to, delivery, frame, opened, publish_inbox, send, subscribe};
@@ -79,6 +79,10 @@ async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
     join(&rig, &mut socket, "bob").await;
     let of = |name: &str| offer(name, "m1", "alice~job");
     let other = rig.token("carol");
+    let mut late = claims("bob");
+    // Within the leeway, which lets messages pass.
+    late.exp = late.iat - 5;
+    let expired = rig.key.sign(&late).unwrap();
     let rows = [
         (json!({"type": "message", "id": "1", "message": of("bob")}), "wrong_type", Some("1")),
         (json!({"type": "message", "agent": "carol", "id": "2", "message": of("carol")}), "unauthorized", Some("2")),
@@ -87,7 +91,7 @@ async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
         (json!({"type": "ack", "delivery_ids": [delivery(1)]}), "wrong_type", None),
         (json!({"type": "ack", "agent": "carol", "delivery_ids": [delivery(1)]}), "unauthorized", None),
         (json!({"type": "join", "id": "5", "token": "no token"}), "unauthenticated", Some("5")),
-        (json!({"type": "join", "id": "6", "token": rig.token("bob")}), "not_allowed", Some("6")),
+        (json!({"type": "join", "id": "6", "token": expired}), "token_expired", Some("6")),
         (json!({"type": "join", "id": "7", "token": other, "agent": "carol"}), "wrong_type", None),
         (json!({"type": "join", "id": "8"}), "wrong_type", None),
         (json!({"type": "leave"}), "wrong_type", None),
@@ -152,6 +156,72 @@ async fn a_shared_connection_ends_with_the_first_of_its_tokens() {
     }
     end("bob").await;
     assert_eq!(closed(&mut socket).await.1, "an administrator ended the agent's streams");
+}
+
+/// As a client does that gives up on a join which takes long, and tries again.
+#[tokio::test]
+async fn who_comes_and_goes_does_so_in_the_order_in_which_it_was_said() {
+    let rig = Rig::start().await;
+    let mut socket = shared(&rig, "host").await;
+    let join = |id: &str| json!({"type": "join", "id": id, "token": rig.token("bob")}).to_string();
+    let leave = json!({"type": "leave", "agent": "bob"}).to_string();
+    for text in [join("1"), leave.clone(), join("2"), join("3")] {
+        socket.feed(Message::text(text)).await.unwrap();
+    }
+    socket.flush().await.unwrap();
+    for id in ["1", "2", "3"] {
+        assert_eq!(frame(&mut socket).await, json!({"type": "joined", "id": id, "agent": "bob"}));
+    }
+    // It is there once, and hears everything once.
+    publish_inbox(&rig, "bob", &[delivery(1), delivery(2)]).await;
+    for number in [1, 2] {
+        assert_eq!(frame(&mut socket).await["delivery"]["envelope"]["msg_id"], json!(delivery(number)));
+    }
+    for text in [join("4"), leave] {
+        socket.feed(Message::text(text)).await.unwrap();
+    }
+    socket.flush().await.unwrap();
+    assert_eq!(frame(&mut socket).await["id"], "4");
+    crate::admission::loop_until(|| async { (rig.metric("exchange_agents_connected", &[]) == 0.0).then_some(()) })
+        .await;
+}
+
+#[tokio::test]
+async fn a_stream_of_a_shared_connection_is_ended_at_once_however_many_have_left_it() {
+    let rig = Rig::start().await;
+    let mut socket = shared(&rig, "host").await;
+    for number in 0..40 {
+        join(&rig, &mut socket, &format!("agent-{number}")).await;
+    }
+    for number in 1..40 {
+        send(&mut socket, json!({"type": "leave", "agent": format!("agent-{number}")})).await;
+    }
+    let message = offer("agent-0", "m1", "alice~job");
+    send(&mut socket, json!({"type": "message", "agent": "agent-0", "message": message})).await;
+    assert_eq!(frame(&mut socket).await["type"], "accepted");
+    let began = std::time::Instant::now();
+    rig.bus.pub_sub.publish(subject::stream_end(&agent("agent-0")), Bytes::new()).await.unwrap();
+    assert_eq!(closed(&mut socket).await.1, "an administrator ended the agent's streams");
+    // A ping that would wake the connection comes every 20 s.
+    assert!(began.elapsed() < std::time::Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn an_agent_opens_only_so_many_shared_connections() {
+    let rig = Rig::start().await;
+    let mut sockets = Vec::new();
+    for _ in 0..8 {
+        sockets.push(shared(&rig, "host").await);
+    }
+    match connect_to(&rig, "/v1/ws?shared=true", &rig.token("host")).await {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 429),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+    drop(sockets.pop());
+    crate::admission::loop_until(|| async {
+        connect_to(&rig, "/v1/ws?shared=true", &rig.token("host")).await.ok().map(|_| ())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! Connections that several agents of one process share.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{HashMap, HashMapExt as _};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use schemas::AgentId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -11,21 +14,22 @@ use super::{
     DELIVERIES_MAX, Joining, Pump, Recipients, SocketCommand, WebSocketTransport, WebSocketUplink, WrittenSoon, inbox,
 };
 use crate::identity::Identity;
-use crate::transport::{Connection, TransportError};
+use crate::transport::{CONNECT_TIMEOUT, Connection, TransportError};
 
 /// The shared connections of one transport. Clones are handles to the same.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct SharedSockets {
     agents_max: usize,
-    /// Held while one is opened: whoever comes meanwhile joins it.
-    sockets: Arc<tokio::sync::Mutex<Vec<SharedSocket>>>,
+    sockets: Arc<Mutex<Vec<SharedSocket>>>,
 }
 
-/// One open connection.
-#[derive(Debug, Clone)]
+/// What the task of a connection is told by.
+type SocketLine = (mpsc::Sender<SocketCommand>, WrittenSoon);
+
+/// One connection, open or about to be.
+#[derive(Clone)]
 struct SharedSocket {
-    commands: mpsc::Sender<SocketCommand>,
-    acks: WrittenSoon,
+    opened: Shared<BoxFuture<'static, Result<SocketLine, TransportError>>>,
     agents: Arc<Mutex<BTreeSet<AgentId>>>,
 }
 
@@ -33,7 +37,8 @@ struct SharedSocket {
 pub(super) struct SharedSeat {
     socket: SharedSocket,
     agent: AgentId,
-    number: u64,
+    /// How the agent is taken off the connection, once it was to join.
+    joined: Option<(mpsc::Sender<SocketCommand>, u64)>,
 }
 
 impl SharedSockets {
@@ -47,52 +52,82 @@ impl SharedSockets {
         transport: &WebSocketTransport,
         identity: &Identity,
     ) -> Result<Connection, TransportError> {
-        let socket = self.take(transport, identity).await?;
+        let (mut seat, is_opener) = self.take(transport, identity);
+        let (commands, acks) = match seat.socket.opened.clone().await {
+            // Of the token of another agent.
+            Err(TransportError::Refused(refusal)) if !is_opener => {
+                return Err(TransportError::Unreachable(refusal.to_string()));
+            }
+            opened => opened?,
+        };
         let (deliveries, receiver) = mpsc::channel(DELIVERIES_MAX);
         let (reply, joined) = oneshot::channel();
-        let agent = identity.agent.clone();
-        let number = transport.next_number();
-        // From here on its place is given up whatever happens.
-        let seat = SharedSeat { socket: socket.clone(), agent: agent.clone(), number };
+        let (agent, number) = (identity.agent.clone(), transport.next_number());
+        seat.joined = Some((commands.clone(), number));
         let joining = Joining { agent: agent.clone(), number, token: identity.token.current(), deliveries, reply };
         let lost = || TransportError::Unreachable("the connection was lost".to_owned());
-        socket.commands.send(SocketCommand::Join(Box::new(joining))).await.map_err(|_| lost())?;
+        commands.send(SocketCommand::Join(Box::new(joining))).await.map_err(|_| lost())?;
         joined.await.map_err(|_| lost())??;
-        let SharedSocket { commands, acks, .. } = socket;
         let link = WebSocketUplink { commands, acks, agent: Some(agent), _seat: Some(seat) };
         Ok(Connection { link: Arc::new(link), inbox: inbox(receiver) })
     }
 
-    /// A place on an open connection.
-    async fn take(&self, transport: &WebSocketTransport, identity: &Identity) -> Result<SharedSocket, TransportError> {
-        let mut sockets = self.sockets.lock().await;
-        sockets.retain(|socket| !socket.commands.is_closed());
+    /// A place on a connection, and whether it is opened in the name of this agent.
+    fn take(&self, transport: &WebSocketTransport, identity: &Identity) -> (SharedSeat, bool) {
+        let agent = &identity.agent;
+        let seat = |socket: SharedSocket| SharedSeat { socket, agent: agent.clone(), joined: None };
+        let mut sockets = lock(&self.sockets);
+        sockets.retain(|socket| !socket.is_over());
         for socket in sockets.iter() {
-            let mut agents = socket.agents();
-            if agents.len() < self.agents_max && agents.insert(identity.agent.clone()) {
-                drop(agents);
-                return Ok(socket.clone());
+            let mut agents = lock(&socket.agents);
+            if agents.len() < self.agents_max && agents.insert(agent.clone()) {
+                return (seat(socket.clone()), false);
             }
         }
-        let (commands, acks) = Pump::start(transport.open(identity).await?, Recipients::Many(HashMap::new()));
-        let agents = Arc::new(Mutex::new(BTreeSet::from([identity.agent.clone()])));
-        let socket = SharedSocket { commands, acks, agents };
+        // In a task of its own: others wait for it as well, whatever becomes of this agent's attempt.
+        let (transport, identity) = (transport.clone(), identity.clone());
+        let opening = tokio::spawn(async move {
+            let socket = tokio::time::timeout(CONNECT_TIMEOUT, transport.open(&identity)).await;
+            let late = |_| TransportError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}"));
+            Ok(Pump::start(socket.map_err(late)??, Recipients::Many(HashMap::new())))
+        });
+        let opened =
+            async { opening.await.unwrap_or_else(|error| Err(TransportError::Unreachable(error.to_string()))) };
+        let agents = Arc::new(Mutex::new(BTreeSet::from([agent.clone()])));
+        let socket = SharedSocket { opened: opened.boxed().shared(), agents };
         sockets.push(socket.clone());
-        Ok(socket)
+        (seat(socket), true)
     }
 }
 
 impl SharedSocket {
-    fn agents(&self) -> MutexGuard<'_, BTreeSet<AgentId>> {
-        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether nobody can join any more.
+    fn is_over(&self) -> bool {
+        match self.opened.peek() {
+            None => false,
+            Some(Ok((commands, _))) => commands.is_closed(),
+            Some(Err(_)) => true,
+        }
     }
 }
 
 impl Drop for SharedSeat {
     fn drop(&mut self) {
-        // Said before the place is free: whoever takes it joins after this agent has left. Where there is no room to say so, it
-        // leaves with the next delivery that nobody takes.
-        let _ = self.socket.commands.try_send(SocketCommand::Leave(self.agent.clone(), self.number));
-        self.socket.agents().remove(&self.agent);
+        // Said before the place is free: whoever takes it joins after this agent has left. Where there is no room to say so, the
+        // task that owns the socket finds out.
+        if let Some((commands, number)) = &self.joined {
+            let _ = commands.try_send(SocketCommand::Leave(self.agent.clone(), *number));
+        }
+        lock(&self.socket.agents).remove(&self.agent);
     }
+}
+
+impl fmt::Debug for SharedSockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedSockets").field("agents_max", &self.agents_max).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

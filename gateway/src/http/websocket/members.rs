@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt as _, StreamExt as _};
 use schemas::{AgentId, Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use super::no_frame;
 use super::session::SessionEvent;
-use crate::auth::Identity;
+use crate::auth::{Identity, now_s};
 use crate::http::Site;
 use crate::http::streams::StreamLifetime;
 use crate::metrics::CloseReason;
 use crate::streams::{AgentStream, OpenedInbox, SharedStream};
 
-/// Most agents that share a connection, those that are about to included.
+/// Most agents that share a connection, those that come or go included.
 const MEMBERS_MAX: usize = 256;
 
 /// Where the deliveries of a connection come from.
@@ -35,17 +35,23 @@ pub(super) struct Members {
     peer: Option<IpAddr>,
     stream: SharedStream,
     identities: HashMap<AgentId, Arc<Identity>>,
-    joining: FuturesUnordered<BoxFuture<'static, Joining>>,
+    /// Who comes and who goes, in the order in which it was said.
+    changes: FuturesOrdered<BoxFuture<'static, MemberChange>>,
     /// What ends the connection from outside, of each agent; nothing once that agent has left.
     lifetimes: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
 }
 
-/// An agent about to join.
-pub(super) struct Joining {
-    /// The client's reference.
-    pub(super) id: Option<String>,
-    /// Who it is, and its stream.
-    pub(super) outcome: Result<(Identity, OpenedInbox), Refusal>,
+/// Who shares a connection changes.
+pub(super) enum MemberChange {
+    /// An agent joins, if it may.
+    Join {
+        /// The client's reference.
+        id: Option<String>,
+        /// Who it is, and its stream.
+        outcome: Result<(Identity, OpenedInbox), Refusal>,
+    },
+    /// One leaves.
+    Leave(AgentId),
 }
 
 impl SessionStream {
@@ -102,73 +108,90 @@ impl SessionStream {
         members.join(id, token)
     }
 
-    /// Lets an agent take part that has joined. Returns it.
+    /// Lets an agent take part that has joined, in the place of itself where it does already. Returns it.
     ///
     /// # Errors
     /// Why it does not.
     pub(super) fn add(&mut self, outcome: Result<(Identity, OpenedInbox), Refusal>) -> Result<AgentId, Refusal> {
         let Self::Shared(members) = self else { return Err(no_frame()) };
         let (identity, opened) = outcome?;
-        members.add(identity, opened)
+        Ok(members.add(identity, opened))
     }
 
-    /// An agent takes part no longer.
+    /// An agent takes part no longer, once those have joined that were to join before.
     ///
     /// # Errors
-    /// [`Code::WrongType`] where the connection is not shared.
-    pub(super) fn leave(&mut self, agent: &AgentId) -> Result<(), Refusal> {
+    /// [`Code::WrongType`] where the connection is not shared, [`Code::RateLimited`] where too many come and go at once.
+    pub(super) fn leave(&mut self, agent: AgentId) -> Result<(), Refusal> {
         let Self::Shared(members) = self else { return Err(no_frame()) };
-        members.identities.remove(agent);
-        members.stream.remove(agent);
+        if members.changes.is_empty() {
+            members.remove(&agent);
+            return Ok(());
+        }
+        if members.changes.len() >= 2 * MEMBERS_MAX {
+            return Err(full());
+        }
+        members.changes.push_back(std::future::ready(MemberChange::Leave(agent)).boxed());
         Ok(())
+    }
+
+    /// Removes an agent at once.
+    pub(super) fn remove(&mut self, agent: &AgentId) {
+        if let Self::Shared(members) = self {
+            members.remove(agent);
+        }
     }
 }
 
 impl Members {
-    /// Nobody yet; `peer` is where the connection comes from.
-    pub(super) fn new(site: &Arc<Site>, peer: Option<IpAddr>) -> Self {
-        Self {
+    /// Nobody yet, on a connection from `peer` that `opener` has opened.
+    ///
+    /// # Errors
+    /// As [`SharedStream::open`].
+    pub(super) fn new(site: &Arc<Site>, opener: &AgentId, peer: Option<IpAddr>) -> Result<Self, Refusal> {
+        Ok(Self {
             site: Arc::clone(site),
             peer,
-            stream: SharedStream::new(&site.streams),
+            stream: SharedStream::open(&site.streams, opener)?,
             identities: HashMap::default(),
-            joining: FuturesUnordered::new(),
+            changes: FuturesOrdered::new(),
             lifetimes: FuturesUnordered::new(),
-        }
+        })
     }
 
     async fn next(&mut self) -> SessionEvent {
         tokio::select! {
             delivery = self.stream.next() => SessionEvent::Delivery(delivery),
-            Some(joining) = self.joining.next(), if !self.joining.is_empty() => SessionEvent::Joining(joining),
-            Some(Some(reason)) = self.lifetimes.next(), if !self.lifetimes.is_empty() => SessionEvent::Over(reason),
+            Some(change) = self.changes.next(), if !self.changes.is_empty() => SessionEvent::Member(change),
+            reason = first_over(&mut self.lifetimes) => SessionEvent::Over(reason),
         }
     }
 
     fn join(&mut self, id: Option<String>, token: String) -> Result<(), Refusal> {
-        if self.identities.len() + self.joining.len() >= MEMBERS_MAX {
-            return Err(Refusal::new(Code::RateLimited, "as many agents share this connection as may")
-                .expecting(format!("at most {MEMBERS_MAX}; open another connection")));
+        if self.identities.len() + self.changes.len() >= MEMBERS_MAX {
+            return Err(full());
         }
         let (site, peer) = (Arc::clone(&self.site), self.peer);
         let opening = self.stream.opener();
         let joining = async move {
             let outcome = async {
                 let identity = site.admission.identify(Some(&token), peer).await?;
+                // The leeway is for messages: with such a token the connection would end at once, for everybody.
+                if identity.expires_s <= now_s() {
+                    return Err(Refusal::new(Code::TokenExpired, "the token has expired").at("/token"));
+                }
                 let opened = opening.open(&identity.agent).await?;
                 Ok((identity, opened))
             };
-            Joining { id, outcome: outcome.await }
+            MemberChange::Join { id, outcome: outcome.await }
         };
-        self.joining.push(joining.boxed());
+        self.changes.push_back(joining.boxed());
         Ok(())
     }
 
-    fn add(&mut self, identity: Identity, opened: OpenedInbox) -> Result<AgentId, Refusal> {
+    fn add(&mut self, identity: Identity, opened: OpenedInbox) -> AgentId {
         let agent = identity.agent.clone();
-        if self.identities.contains_key(&agent) {
-            return Err(Refusal::new(Code::NotAllowed, "this agent shares the connection already"));
-        }
+        self.remove(&agent);
         let identity = Arc::new(identity);
         let (ended, left) = self.stream.add(opened);
         let mut lifetime = StreamLifetime::new(&self.site, Arc::clone(&identity), Some(ended));
@@ -180,6 +203,27 @@ impl Members {
         };
         self.lifetimes.push(over.boxed());
         self.identities.insert(agent.clone(), identity);
-        Ok(agent)
+        agent
+    }
+
+    fn remove(&mut self, agent: &AgentId) {
+        self.identities.remove(agent);
+        self.stream.remove(agent);
+    }
+}
+
+fn full() -> Refusal {
+    Refusal::new(Code::RateLimited, "as many agents share this connection as may, or come and go at once")
+        .expecting(format!("at most {MEMBERS_MAX}; open another connection"))
+}
+
+/// Waits until one of the agents may not stay, and says why. Those that have left are passed over.
+async fn first_over(lifetimes: &mut FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>) -> CloseReason {
+    loop {
+        match lifetimes.next().await {
+            Some(Some(reason)) => return reason,
+            Some(None) => {}
+            None => std::future::pending().await,
+        }
     }
 }

@@ -16,7 +16,7 @@ use schemas::validate::Checked;
 use schemas::{AgentId, DeliveryId, Refusal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 
-use super::members::{Joining, SessionStream};
+use super::members::{MemberChange, SessionStream};
 use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress};
@@ -84,7 +84,7 @@ pub(super) enum SessionEvent {
     Frame(Option<Result<Message, axum::Error>>),
     Delivery(Option<Result<Bytes, UnreadableInbox>>),
     Admitted(Admitted),
-    Joining(Joining),
+    Member(MemberChange),
     Ping,
     Alarm,
     Over(CloseReason),
@@ -251,8 +251,13 @@ impl WebSocketSession {
                 self.answer(&admitted);
                 Ok(())
             }
-            SessionEvent::Joining(joining) => {
-                self.handle_joining(joining);
+            SessionEvent::Member(MemberChange::Join { id, outcome }) => {
+                let outcome = self.stream.add(outcome);
+                self.handle_joined(id.as_deref(), outcome);
+                Ok(())
+            }
+            SessionEvent::Member(MemberChange::Leave(agent)) => {
+                self.stream.remove(&agent);
                 Ok(())
             }
             SessionEvent::Alarm => {
@@ -289,7 +294,10 @@ impl WebSocketSession {
                 }
                 ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent.as_ref(), &delivery_ids),
                 ClientFrame::Join { id, token } => self.stream.join(id.clone(), token).map_err(|refusal| (id, refusal)),
-                ClientFrame::Leave { agent } => self.stream.leave(&agent).map_err(|refusal| (None, refusal)),
+                ClientFrame::Leave { agent } => {
+                    let left = self.stream.leave(agent);
+                    left.and_then(|()| self.site.admission.charge(&self.identity)).map_err(|refusal| (None, refusal))
+                }
             });
         if let Err((id, refusal)) = handled {
             // A frame that is none costs like a message: otherwise garbage would be free.
@@ -311,11 +319,11 @@ impl WebSocketSession {
         Ok(())
     }
 
-    fn handle_joining(&mut self, Joining { id, outcome }: Joining) {
-        let id = id.as_deref();
-        let frame = match self.stream.add(outcome) {
+    fn handle_joined(&mut self, id: Option<&str>, outcome: Result<AgentId, Refusal>) {
+        let frame = match outcome {
             Ok(agent) => ServerFrame::Joined { id, agent: &agent }.to_text(),
             Err(refusal) => {
+                let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
                 self.site.admission.refused_before(Transport::WebSocket, None, &refusal);
                 refused(id, &refusal)
             }
