@@ -1,6 +1,7 @@
 //! What people give to commands: lengths of time in seconds, amounts of money, addresses, names of files.
 
 use std::io::{self, Read as _};
+use std::net::{AddrParseError, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,12 +70,16 @@ pub fn micros(text: &str) -> Result<i64, String> {
 
 /// Checks the address of something that answers over HTTP.
 pub fn http_url(text: &str) -> Result<String, String> {
-    let example = "give http://HOST:PORT";
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {example}"))?;
-    if ["http", "https"].contains(&url.scheme()) && url.has_host() {
-        return Ok(text.to_owned());
-    }
-    Err(format!("no address of HTTP; {example}"))
+    let is_fit = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
+    let is_address = reqwest::Url::parse(text).is_ok_and(|url| is_fit(&url));
+    is_address.then(|| text.to_owned()).ok_or_else(|| "no address of HTTP; give http://HOST:PORT".to_owned())
+}
+
+/// Reads an address to listen on.
+pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|error: AddrParseError| {
+        format!("{error}; give IP:PORT, such as 127.0.0.1:8080: names are not looked up")
+    })
 }
 
 /// Reads a file that a person names, as a text of at most so many bytes.

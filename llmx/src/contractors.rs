@@ -16,19 +16,19 @@ use agents::routine::metrics::RoutineMetrics;
 use agents::transport::websocket::CONTRACTOR_LINGER;
 use schemas::TopicName;
 use schemas::ids::Capability;
-use serde_json::json;
+use serde_json::{Value, json};
 use traffic_gen::deferrals::DeferralCounter;
 use traffic_gen::invariants::Watch;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::routines::RoutineSummary;
 
-use crate::arguments::share;
+use crate::arguments::{listen_address, share};
 use crate::connections::Connections;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print, tracer};
-use crate::remote::RemoteArgs;
+use crate::remote::{Remote, RemoteArgs};
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::signals::asked_to_end;
 
@@ -51,7 +51,8 @@ pub struct ContractorsArgs {
     /// Contractors, named contractor-0 and so on; those that ask a model, model-contractor-0 and so on
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: u32,
-    /// Begins their names, where others have these already (default: nothing): up to 40 of A-Z a-z 0-9 _ -
+    /// Begins their names (default: nothing), up to 40 of A-Z a-z 0-9 _ -; for every further `llmx contractors` of an exchange,
+    /// and beside a demo: agents of the same names are the same agents
     #[arg(long, default_value = "", hide_default_value = true, value_parser = prefix, value_name = "TEXT")]
     prefix: String,
     /// Topic they register
@@ -65,7 +66,7 @@ pub struct ContractorsArgs {
     seed: u64,
     /// Address of the health port: /healthz, /readyz (200 while all are connected), /status, /metrics, to whoever asks;
     /// for example 127.0.0.1:9465 (default: none)
-    #[arg(long, env = "LLMX_AGENTS_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "LLMX_AGENTS_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Let a language model choose the terms, as this TOML file says (docs/models.md)
     #[arg(long, value_name = "FILE")]
@@ -148,6 +149,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         model: asked.clone(),
         ..CallScenario::default()
     };
+    warn_of_present(&remote, &scenario).await;
     let population = remote.connected(Population::start(&access, &scenario, None)).await?;
     print(format_args!("contractors: {} connected", args.count));
     let connections = Connections::new(&metrics, args.count.into(), &remote.place);
@@ -172,6 +174,20 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         health.close().await;
     }
     Ok(())
+}
+
+/// Warns where the first of them is present already: of two processes with the same names neither does all of its work.
+async fn warn_of_present(remote: &Remote, scenario: &CallScenario) {
+    let name = scenario.contractor_name(0);
+    let token = remote.identity(&name).token.current();
+    // Who is not registered yet is not found.
+    let found: Result<Value, _> = remote.control.read(&format!("/v1/agents/{name}"), &token).await;
+    if found.is_ok_and(|agent| agent["present"] == true) {
+        tracing::warn!(
+            "{name} is present already. Where another process runs it, give these names of their own (--prefix b-): \
+             agents of the same names are the same agents"
+        );
+    }
 }
 
 /// What held them back, and which routines ran.

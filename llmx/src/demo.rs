@@ -32,7 +32,7 @@ use traffic_gen::recorder::{Counts, Finished, Recorder};
 use traffic_gen::summary::CallSummary;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::{read_text, run_length};
+use crate::arguments::{listen_address, read_text, run_length};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
 use crate::keys;
@@ -108,7 +108,7 @@ pub struct DemoArgs {
     json: bool,
     /// Where to serve HTTP, port 0 for a free one; prints the console's address, with a token that may do all, and how
     /// agents of your own join
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// With --listen: the key that signs tokens, as `llmx keys` writes it; made where there is none. `llmx token` uses the
     /// same

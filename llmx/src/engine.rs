@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use telemetry::metrics::process;
 
+use crate::arguments::listen_address;
 use crate::nats::NatsArgs;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
@@ -76,7 +77,7 @@ struct EngineSettings {
     backlog_max: Option<u32>,
     /// Address of the health port: /healthz, /readyz, /status, /metrics, to whoever asks; for example 127.0.0.1:9464
     /// (default: none)
-    #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "LLMX_ENGINE_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
 }
 

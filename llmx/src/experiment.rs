@@ -16,9 +16,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::agora::{self, AgoraRunArgs};
-#[cfg(feature = "llm")]
-use crate::arguments::default_folder;
 use crate::arguments::{EXPERIMENTS_FOLDER, read_text};
+#[cfg(feature = "llm")]
+use crate::arguments::{default_folder, listen_address};
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, print, print_json, table};
@@ -173,7 +173,7 @@ struct RunArgs {
     #[arg(long, value_name = "X")]
     time_scale: Option<f64>,
     /// Serve metrics here, those of the running cell's exchange included: 127.0.0.1:9465
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     /// Print the summary as JSON, and no progress
     #[arg(long)]

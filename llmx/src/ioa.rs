@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::gateway_url;
-use crate::arguments::read_text;
+use crate::arguments::{listen_address, read_text};
 use crate::output::{Failure, Outcome, note, print, tracer};
 use crate::remote::GATEWAY_DEFAULT;
 use crate::signals::asked_to_end;
@@ -62,7 +62,7 @@ enum IoaCommand {
 #[derive(Debug, clap::Args)]
 struct BridgeArgs {
     /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1:7788", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:7788", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
     /// The names, in TOML
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::arguments::listen_address;
 use crate::output::{Failure, Outcome, print};
 use crate::signals::asked_to_end;
 
@@ -40,7 +41,7 @@ const RETRY_HEADERS: [&str; 2] = [agents::model::http::RETRY_HEADER, "x-stainles
 #[command(after_help = EXAMPLES)]
 pub struct ModelStubArgs {
     /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1:9090", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:9090", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
     /// How it behaves, in TOML (default: every answer fits its schema)
     #[arg(long, value_name = "FILE")]

@@ -26,7 +26,7 @@ use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::run_length;
+use crate::arguments::{listen_address, run_length};
 use crate::calls::{self, CallsArgs};
 use crate::connections::Connections;
 use crate::ops::{self, HealthReport};
@@ -84,7 +84,7 @@ pub struct TrafficArgs {
     json: bool,
     /// Address of the health port: /healthz, /readyz (200 while calls are made), /status, /metrics, to whoever asks; for
     /// example 127.0.0.1:9466 (default: none)
-    #[arg(long, env = "LLMX_TRAFFIC_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "LLMX_TRAFFIC_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     threads: ThreadsArgs,

@@ -203,7 +203,7 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["schema", "show", "generous"], "there is no schema"),
         (&["schema", "check", "/nonexistent"], "/nonexistent"),
         (&["token"], "AGENT"),
-        (&["gateway", "--listen", "nowhere"], "invalid socket address"),
+        (&["gateway", "--listen", "nowhere"], "give IP:PORT, such as 127.0.0.1:8080"),
         (&["gateway", "--id", "a b"], "1 to 64 characters of A-Z a-z 0-9 _ -"),
         (&["engine", "--id", "a b"], "1 to 64 characters of A-Z a-z 0-9 _ -"),
         (&["engine", "--nats", "http://127.0.0.1:4222"], "`http://127.0.0.1:4222` is no NATS URL"),

@@ -23,6 +23,7 @@ from llmx import (
     OverloadedError,
     Refuse,
     RefusedError,
+    TokenFileError,
     TokenRefusedError,
     UnansweredError,
     UnreachableError,
@@ -187,6 +188,18 @@ async def test_a_token_is_asked_for_at_every_connection_and_an_expired_one_is_re
             await ann.call("topic://courier")
             assert gateway.tokens[0] == "first"
             assert gateway.tokens[-1] == "second"
+
+
+async def test_a_token_file_that_holds_no_token_and_an_address_that_is_none_are_named(tmp_path: Path) -> None:
+    empty = tmp_path / "ann.jwt"
+    empty.write_text("\n")
+    async with FakeGateway() as gateway:
+        for path, named in [(empty, "is empty"), (tmp_path / "none.jwt", "cannot be read")]:
+            with pytest.raises(TokenFileError, match=named):
+                await Initiator("ann", gateways=gateway.url, token_file=path).start()
+    for address in ["nothing", "127.0.0.1:8080", "ftp://host"]:
+        with pytest.raises(ValueError, match="give http://HOST:PORT"):
+            Initiator("ann", gateways=address, token="t")
 
 
 async def test_an_asynchronous_function_gives_tokens_too() -> None:

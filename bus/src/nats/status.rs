@@ -131,8 +131,11 @@ impl NatsStatus {
         let before = self.events[kind as usize].fetch_add(1, Ordering::Relaxed);
         match event {
             Event::Connected => {
-                is_up.store(true, Ordering::Relaxed);
-                tracing::info!(connection, "connected to NATS");
+                if is_up.swap(true, Ordering::Relaxed) {
+                    tracing::info!(connection, "connected to NATS");
+                } else {
+                    tracing::warn!(connection, "connected to NATS again");
+                }
             }
             Event::Disconnected => {
                 is_up.store(false, Ordering::Relaxed);
@@ -143,6 +146,10 @@ impl NatsStatus {
             }
             Event::SlowConsumer(_) => {}
             Event::ServerError(error) => tracing::warn!(connection, %error, "NATS reports an error"),
+            // That the connection is lost was said, and each attempt at another fails until it is back.
+            Event::ClientError(error) if !is_up.load(Ordering::Relaxed) => {
+                tracing::debug!(connection, %error, "NATS is out of reach");
+            }
             Event::ClientError(error) => tracing::warn!(connection, %error, "the NATS client reports an error"),
             Event::LameDuckMode => tracing::warn!(connection, "the NATS server is about to shut down"),
             Event::Draining | Event::Closed => {

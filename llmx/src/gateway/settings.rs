@@ -8,6 +8,7 @@ use schemas::AgentId;
 use serde::{Serialize, Serializer};
 
 use super::Console;
+use crate::arguments::listen_address;
 use crate::ops::instance_id;
 
 /// Members of `[gateway]`.
@@ -17,7 +18,7 @@ pub struct Settings {
     #[arg(long, env = "LLMX_GATEWAY_ID", value_name = "NAME", value_parser = instance_id)]
     pub id: Option<String>,
     /// Address to listen on (default: 127.0.0.1:8080)
-    #[arg(long, env = "LLMX_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "LLMX_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     pub listen: Option<SocketAddr>,
     /// Policy of calls that name none, until an administrator switches it (default: medium)
     #[arg(long, env = "LLMX_DEFAULT_POLICY", value_name = "NAME")]

@@ -254,7 +254,7 @@ class Agent:
                 failures += 1
                 if self._is_final(error) or failures >= self.participant.limits.connect_attempts_max:
                     raise
-                logger.info("%s: not connected: %s", self.participant.name, error)
+                logger.warning("%s: not connected: %s", self.participant.name, error)
                 await asyncio.sleep(gap_s(failures, CONNECT_BASE_S, CONNECT_MAX_S))
                 continue
             began, received = asyncio.get_running_loop().time(), self._frames_received

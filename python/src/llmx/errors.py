@@ -12,6 +12,10 @@ class UnreachableError(LlmxError):
     """No gateway could be reached, or the connection broke."""
 
 
+class TokenFileError(LlmxError):
+    """The file of an agent's token cannot be read, or is empty."""
+
+
 class UnansweredError(LlmxError):
     """Nobody has answered a message: it may or may not be in the log."""
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 from zlib import crc32
 
 import aiohttp
@@ -63,6 +64,10 @@ class Gateways:
         self._urls = [url.rstrip("/") for url in ([urls] if isinstance(urls, str) else urls)]
         if not self._urls:
             raise ValueError("give the address of at least one gateway")
+        for url in self._urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.netloc:
+                raise ValueError(f"{url!r} is no address of a gateway: give http://HOST:PORT")
         self._turn = crc32(agent.encode())
         self._token = token
         self._http: aiohttp.ClientSession | None = None

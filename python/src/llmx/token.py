@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llmx.errors import TokenFileError
+
 TokenSource = str | Callable[[], str | Awaitable[str]]
 """A token that stays the same, or what returns the one to use now. What blocks must be asynchronous."""
 
@@ -17,8 +19,11 @@ class Token:
 
     @staticmethod
     def from_file(path: str | Path) -> "Token":
-        """A token in a file, read again whenever one is needed."""
-        return Token(lambda: Path(path).read_text(encoding="ascii").strip())
+        """A token in a file, read again whenever one is needed.
+
+        Asking for it raises `TokenFileError` where the file holds none.
+        """
+        return Token(lambda: _read(Path(path)))
 
     @property
     def is_renewed(self) -> bool:
@@ -31,6 +36,16 @@ class Token:
             return self.source
         token = self.source()
         return await token if inspect.isawaitable(token) else token
+
+
+def _read(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenFileError(f"the token file {path} cannot be read: {error}") from error
+    if not token:
+        raise TokenFileError(f"the token file {path} is empty; `llmx token AGENT > {path}` writes one")
+    return token
 
 
 def token_of(token: TokenSource | None, token_file: str | Path | None) -> Token:
