@@ -196,7 +196,7 @@ async def test_a_token_file_that_holds_no_token_and_an_address_that_is_none_are_
     async with FakeGateway() as gateway:
         for path, named in [(empty, "is empty"), (tmp_path / "none.jwt", "cannot be read")]:
             with pytest.raises(TokenFileError, match=named):
-                await Initiator("ann", gateways=gateway.url, token_file=path).start()
+                await Initiator("ann", gateways=gateway.url, token_file=path).__aenter__()
     for address in ["nothing", "127.0.0.1:8080", "ftp://host"]:
         with pytest.raises(ValueError, match="give http://HOST:PORT"):
             Initiator("ann", gateways=address, token="t")
