@@ -389,10 +389,7 @@ impl AgentStream {
             };
             match documents(&received.payload) {
                 Ok(documents) => self.pending = documents.into_iter(),
-                Err(error) => {
-                    tracing::error!(%error, "an inbox message is not readable");
-                    return Some(Err(UnreadableInbox));
-                }
+                Err(unreadable) => return Some(Err(unreadable)),
             }
         }
     }
@@ -405,8 +402,12 @@ impl AgentStream {
 }
 
 /// The deliveries of an inbox message.
-fn documents(payload: &Bytes) -> Result<Vec<Bytes>, serde_json::Error> {
-    let documents: Vec<&RawValue> = serde_json::from_slice(payload)?;
+fn documents(payload: &Bytes) -> Result<Vec<Bytes>, UnreadableInbox> {
+    let unreadable = |error: serde_json::Error| {
+        tracing::error!(%error, "an inbox message is not readable");
+        UnreadableInbox
+    };
+    let documents: Vec<&RawValue> = serde_json::from_slice(payload).map_err(unreadable)?;
     Ok(documents.into_iter().map(|document| payload.slice_ref(document.get().as_bytes())).collect())
 }
 

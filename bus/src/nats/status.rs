@@ -131,10 +131,11 @@ impl NatsStatus {
         let before = self.events[kind as usize].fetch_add(1, Ordering::Relaxed);
         match event {
             Event::Connected => {
-                if is_up.swap(true, Ordering::Relaxed) {
-                    tracing::info!(connection, "connected to NATS");
-                } else {
+                // The first connection may be told before it is counted as up.
+                if !is_up.swap(true, Ordering::Relaxed) && self.count(NatsEvent::Disconnected) > 0 {
                     tracing::warn!(connection, "connected to NATS again");
+                } else {
+                    tracing::info!(connection, "connected to NATS");
                 }
             }
             Event::Disconnected => {

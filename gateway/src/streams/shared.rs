@@ -101,10 +101,7 @@ impl SharedStream {
             };
             match documents(&received.payload) {
                 Ok(documents) => self.pending = documents.into_iter(),
-                Err(error) => {
-                    tracing::error!(%error, "an inbox message is not readable");
-                    return Some(Err(UnreadableInbox));
-                }
+                Err(unreadable) => return Some(Err(unreadable)),
             }
         }
     }
