@@ -169,7 +169,7 @@ impl<S: Strategy + 'static> Drive<S> {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let strategy = self.strategy.poll_timer().map(|at| self.clock.local_time(at));
-        let acks = self.acks.poll_timeout();
+        let acks = self.acks.poll_timeout().filter(|_| self.may_acknowledge());
         [self.schedule.poll_due(), self.session.poll_timeout(), strategy, acks].into_iter().flatten().min()
     }
 
@@ -296,8 +296,8 @@ impl<S: Strategy + 'static> Drive<S> {
     }
 }
 
-/// Most messages under way to the gateways at a time; more wait in the session.
-const SENDS_IN_FLIGHT_MAX: usize = 1024;
+/// Most messages under way to the gateways at a time, as many as one takes in from an agent; more wait in the session.
+const SENDS_IN_FLIGHT_MAX: usize = 256;
 /// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
 const ACKS_IN_FLIGHT_MAX: usize = 1024;
 
@@ -353,9 +353,17 @@ impl<S: Strategy + 'static> Drive<S> {
     fn transmit(&mut self, link: &dyn Uplink) {
         let has_sent = self.transmit_messages(link);
         let is_leaving = has_sent && link.acks_with_documents() || self.is_stopping;
-        while let Some(ids) = self.acks.poll(self.clock.now(), is_leaving) {
+        while self.may_acknowledge()
+            && let Some(ids) = self.acks.poll(self.clock.now(), is_leaving)
+        {
             self.acknowledge(link, ids);
         }
+    }
+
+    /// Not while messages wait for room, which may be answers to what was delivered: an agent that acknowledges sooner than it
+    /// answers is sent more than it can answer in time.
+    fn may_acknowledge(&self) -> bool {
+        self.sends_in_flight < SENDS_IN_FLIGHT_MAX || self.is_stopping
     }
 
     /// Whether there were any.

@@ -80,6 +80,37 @@ async fn an_agent_that_ends_acknowledges_what_it_has_received() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deliveries_are_acknowledged_only_when_no_answer_waits_for_room() {
+    let mut exchange = FakeExchange::start().await;
+    let twice = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
+        (0..2).map(|_| agents::Outgoing::reply(delivery, refuse()).into()).collect()
+    };
+    let _handle = agent_with(&exchange, twice).spawn(CancellationToken::new());
+    exchange.hello().await;
+    // Of the two answers to a call the second waits for the first: 250 are under way, then 256.
+    let calls: Vec<_> = (1..=250).map(|number| call(number, &format!("n{number}"))).collect();
+    exchange.deliver(&agent("bob"), &calls).await;
+    assert_eq!(exchange.ack().await.1.len(), 250);
+    let calls: Vec<_> = (251..=255).chain([0]).map(|number| call(number, &format!("n{number}"))).collect();
+    exchange.deliver(&agent("bob"), &calls).await;
+    let mut got = Vec::new();
+    for _ in 0..256 {
+        got.push(exchange.message().await);
+    }
+    assert!(exchange.is_silent_for(Duration::from_millis(200)).await);
+    let is_acked = tokio::time::timeout(Duration::from_millis(200), exchange.ack()).await.is_ok();
+    assert!(!is_acked, "the second answers wait");
+    for message in &got {
+        exchange.accept(message, 1).await;
+    }
+    for _ in 0..255 {
+        let message = exchange.message().await;
+        exchange.accept(&message, 2).await;
+    }
+    assert_eq!(exchange.ack().await.1.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_repeated_delivery_is_acknowledged_each_time_and_acted_upon_once() {
     let mut exchange = FakeExchange::start().await;
     let handle = contractor(&exchange).spawn(CancellationToken::new());
