@@ -10,7 +10,11 @@ use schemas::{AgentId, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentStreams, STREAM_QUEUE_MAX, StreamPlace, UnreadableInbox, documents};
+use super::{AgentStreams, StreamPlace, UnreadableInbox, documents};
+
+/// Routed deliveries a shared stream holds for its client; beyond them they are dropped and come again. What may be under way to
+/// 64 agents at first, from four lanes.
+const SHARED_QUEUE_MAX: usize = 65_536;
 
 /// See the module. Dropping it closes it for all of its agents.
 pub(crate) struct SharedStream {
@@ -57,7 +61,7 @@ impl SharedStream {
     /// [`Code::RateLimited`](schemas::Code::RateLimited) when it has opened as many as it may.
     pub(crate) fn open(streams: &AgentStreams, opener: &AgentId) -> Result<Self, Refusal> {
         streams.0.take_shared(opener)?;
-        let (queue, routed) = mpsc::channel(STREAM_QUEUE_MAX);
+        let (queue, routed) = mpsc::channel(SHARED_QUEUE_MAX);
         let (inboxes, pending) = (SelectAll::new(), Vec::new().into_iter());
         let (streams, opener) = (streams.clone(), opener.clone());
         Ok(Self { streams, opener, queue, routed, inboxes, pending, places: HashMap::default() })

@@ -125,6 +125,11 @@ pub struct OutboxConfig {
     /// Most deliveries of a lane that wait for an acknowledgement; at this many the lane stops reading the log until
     /// some are acknowledged or given up.
     pub in_flight_max: usize,
+    /// Most deliveries of a lane that are under way to one agent at a time; further ones leave as it acknowledges. One that
+    /// takes long to acknowledge has as few as `under_way_min`.
+    pub under_way_max: usize,
+    /// Deliveries of a lane that may be under way to an agent however long it takes to acknowledge.
+    pub under_way_min: usize,
     /// Most deliveries that wait for one agent; further ones are given up at once, so that one silent agent can never
     /// use up `in_flight_max`.
     pub per_agent_max: usize,
@@ -145,6 +150,8 @@ impl Default for OutboxConfig {
             retry_ms_max: 30_000,
             attempts_max: 8,
             in_flight_max: 262_144,
+            under_way_max: 1024,
+            under_way_min: 64,
             per_agent_max: 16_384,
             backlog_max: 4096,
             bundle_deliveries_max: 256,

@@ -127,6 +127,8 @@ impl Settings {
             in_flight_max: if rng.random_range(0..6) == 0 { rng.random_range(16..=32) } else { 4096 },
             per_agent_max: if rng.random_range(0..12) == 0 { 6 } else { 512 },
             bundle_deliveries_max: [1, 2, 256][rng.random_range(0..3)],
+            under_way_max: [2, 16, 1024][rng.random_range(0..3)],
+            under_way_min: rng.random_range(1..=2),
             ..OutboxConfig::default()
         };
         let batch = BatchConfig {

@@ -1,10 +1,11 @@
 //! The outbox of one lane: every delivery from its effect until it is acknowledged or given up.
 //!
 //! ```text
-//! held -> gated -> queued -> sent -> (acknowledged: gone)
-//!   (not owner)  (register)   ^        |
-//!                             +--------+ repeat or hello
-//!                                      +-> given up -> (failure in the log: gone)
+//! held -> gated -> queued -> waiting -> sent -> (acknowledged: gone)
+//!   (not owner)  (register)   ^  (others are     |
+//!                             |   under way)     |
+//!                             +------------------+ repeat or hello
+//!                                                +-> given up -> (failure in the log: gone)
 //! ```
 //! When the lane is lost to another engine, everything goes back to held ([`Outbox::demote`]).
 //!
@@ -20,7 +21,7 @@ mod standby;
 mod tests;
 mod unreachable;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,12 @@ use unreachable::UnreachableAgents;
 /// busy lane; what is forgotten is only sent once more than it need be.
 const ACKS_MAX: usize = 32_768;
 
+/// Deliveries of a lane that may be under way to an agent of which nothing is known.
+const UNDER_WAY_FIRST: usize = 256;
+/// An agent whose acknowledgements take longer gets fewer at a time: well above what a healthy one takes, and well below the gap
+/// before a repeat.
+const QUICK_ACK: Duration = Duration::from_millis(100);
+
 /// An acknowledgement that is not in the log yet: of a lane that is not owned, whose owner will log it unless it ends before it
 /// can; or of a delivery that is not folded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +73,14 @@ struct OutboxEntry {
     /// Rank in the order of making.
     made: u64,
     made_at: Instant,
+    /// When it left for the first time, or before that, was made.
+    left_at: Instant,
     attempts: u32,
     state: DeliveryState,
     /// The slot its timer is armed in; any other slot that still lists it is out of date.
     due: Option<RetrySlot>,
+    /// Whether it counts among those under way to its recipient.
+    is_under_way: bool,
 }
 
 /// See the diagram in the parent module.
@@ -81,6 +92,8 @@ enum DeliveryState {
     Gated,
     /// Leaves with the next flush; `counts` as an attempt, or is an extra for a hello.
     Queued { counts: bool },
+    /// Waits until its recipient acknowledges what is under way.
+    Waiting,
     /// Waits for its acknowledgement.
     Sent,
     /// Waits until its failure is logged.
@@ -97,9 +110,11 @@ impl OutboxEntry {
             trace: None,
             made,
             made_at: now,
+            left_at: now,
             attempts: 0,
             state: DeliveryState::Held,
             due: None,
+            is_under_way: false,
         }
     }
 
@@ -126,15 +141,26 @@ impl OutboxEntry {
 }
 
 /// The deliveries that wait for one agent, in the order they were made. Removal from the middle is lazy: the outbox knows which ids still live.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recipient {
     order: VecDeque<DeliveryId>,
     live: usize,
+    /// Of those, how many have left.
+    under_way: usize,
+    /// How many may at a time.
+    under_way_max: usize,
+    /// Those that wait for it, in the order they were made; some may wait no longer.
+    waiting: VecDeque<DeliveryId>,
 }
 
 impl Recipient {
     /// Ids that may be stale before they are swept, beyond as many as live; keeps sweeping linear in what is added.
     const SLACK: usize = 16;
+
+    fn new(config: &OutboxConfig) -> Self {
+        let under_way_max = UNDER_WAY_FIRST.clamp(config.under_way_min, config.under_way_max);
+        Self { order: VecDeque::new(), live: 0, under_way: 0, under_way_max, waiting: VecDeque::new() }
+    }
 
     fn push(&mut self, id: DeliveryId) {
         self.order.push_back(id);
@@ -151,6 +177,34 @@ impl Recipient {
             self.order.retain(|id| lives(id));
         }
         self.live > 0
+    }
+
+    /// One was acknowledged this long after it had left: where that is long, it waited for the agent, and the next would as
+    /// well do so here.
+    fn note_acked(&mut self, took: Duration, config: &OutboxConfig) {
+        if took > QUICK_ACK {
+            self.under_way_max = self.under_way_max.saturating_sub(1).max(config.under_way_min);
+        } else if !self.waiting.is_empty() {
+            self.under_way_max = (self.under_way_max + 1).min(config.under_way_max);
+        }
+    }
+
+    /// One is no longer under way. Returns whether others wait for that.
+    fn note_arrived(&mut self) -> bool {
+        self.under_way = self.under_way.saturating_sub(1);
+        !self.waiting.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.under_way < self.under_way_max
+    }
+
+    /// One waits until others are acknowledged; `waits` tells which still do.
+    fn wait(&mut self, id: DeliveryId, waits: impl Fn(&DeliveryId) -> bool) {
+        if self.waiting.len() > 2 * self.live + Self::SLACK {
+            self.waiting.retain(waits);
+        }
+        self.waiting.push_back(id);
     }
 
     fn live(&self) -> usize {
@@ -172,6 +226,8 @@ pub(crate) struct Outbox {
     gated: HashMap<RegisterKey, Vec<DeliveryId>>,
     schedule: RetrySchedule,
     queue: Vec<DeliveryId>,
+    /// Agents for whom deliveries wait and may leave now.
+    opened: BTreeSet<AgentId>,
     /// Failures to be logged.
     given_up: VecDeque<(DeliveryId, EngineEvent)>,
     /// Items that wait for the record of their failure.
@@ -197,6 +253,7 @@ impl Outbox {
             gated: HashMap::new(),
             schedule: RetrySchedule::new(now),
             queue: Vec::new(),
+            opened: BTreeSet::new(),
             given_up: VecDeque::new(),
             failed: 0,
             acks: RecentMap::new(ACKS_MAX),
@@ -232,7 +289,7 @@ impl Outbox {
         let entry = OutboxEntry { trace, ..OutboxEntry::new(deliver, self.made, now) };
         if self.entries.insert(id, entry).is_none() {
             self.made += 1;
-            self.recipients.entry(to).or_default().push(id);
+            self.recipients.entry(to).or_insert_with(|| Recipient::new(&self.config)).push(id);
         }
         true
     }
@@ -291,10 +348,15 @@ impl Outbox {
         else {
             return false;
         };
-        let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(entry.made_at));
+        let (made_at, left_at) = (entry.made_at, entry.left_at);
+        let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(made_at));
         self.metrics.count_acked(&entry.deliver.told, waited);
-        if let Some(waited) = waited {
-            self.answer_times.note(agent, waited);
+        if waited.is_some() {
+            let took = now.saturating_duration_since(left_at);
+            self.answer_times.note(agent, took);
+            if let Some(recipient) = self.recipients.get_mut(agent) {
+                recipient.note_acked(took, &self.config);
+            }
         }
         self.unreachable.end(agent);
         if self.keeps_events {
@@ -309,13 +371,13 @@ impl Outbox {
         self.acks.remove(&id);
         let Some(entry) = self.entries.remove(&id) else { return };
         self.failed -= usize::from(entry.state == DeliveryState::Failed);
-        let entries = &self.entries;
-        let is_left = self
-            .recipients
-            .get_mut(&entry.deliver.to)
-            .is_some_and(|recipient| recipient.note_gone(|id| entries.contains_key(id)));
-        if !is_left {
-            self.recipients.remove(&entry.deliver.to);
+        let (entries, to) = (&self.entries, &entry.deliver.to);
+        let Some(recipient) = self.recipients.get_mut(to) else { return };
+        if entry.is_under_way && recipient.note_arrived() {
+            self.opened.insert(to.clone());
+        }
+        if !recipient.note_gone(|id| entries.contains_key(id)) {
+            self.recipients.remove(to);
         }
     }
 
@@ -350,6 +412,12 @@ impl Outbox {
     fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.state = DeliveryState::GivenUp;
+        if std::mem::take(&mut entry.is_under_way)
+            && let Some(recipient) = self.recipients.get_mut(&entry.deliver.to)
+            && recipient.note_arrived()
+        {
+            self.opened.insert(entry.deliver.to.clone());
+        }
         self.metrics.observe(Observation::DeadLetter(reason));
         self.unreachable.note(&entry.deliver.to, reason);
         self.events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));

@@ -13,7 +13,7 @@ use schemas::record::{EngineEvent, Qos};
 use schemas::{AgentId, DeliveryId, GatewayId, Timestamp, routed};
 use tokio::time::Instant;
 
-use super::{DeliveryState, Outbox, OutboxEntry};
+use super::{DeliveryState, Outbox, OutboxEntry, Recipient};
 use crate::config::OutboxConfig;
 use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, Destination, LogClock};
 use crate::metrics::DeadLetterReason;
@@ -21,7 +21,7 @@ use crate::metrics::DeadLetterReason;
 impl Outbox {
     /// Whether something is to be published.
     pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
+        !(self.queue.is_empty() && self.opened.is_empty())
     }
 
     /// Everything queued, as messages to publish; they count as sent. `route` names the gateway that alone holds an agent's
@@ -34,7 +34,7 @@ impl Outbox {
     ) -> Vec<Bundle> {
         let mut bundler = Bundler::new(&self.config);
         let mut written = Vec::new();
-        for id in std::mem::take(&mut self.queue) {
+        for id in self.take_queue(now, clock) {
             let Some(entry) = self.entries.get(&id).filter(|entry| matches!(entry.state, DeliveryState::Queued { .. }))
             else {
                 continue;
@@ -70,6 +70,44 @@ impl Outbox {
         bundles
     }
 
+    /// What may leave of what is queued, of each recipient those first that waited. Where as much is under way as may be, the
+    /// others wait, at most until the deadline that they serve.
+    fn take_queue(&mut self, now: Instant, clock: &LogClock) -> Vec<DeliveryId> {
+        let mut leaving = Vec::new();
+        for agent in std::mem::take(&mut self.opened) {
+            let Some(recipient) = self.recipients.get_mut(&agent) else { continue };
+            while recipient.has_room()
+                && let Some(id) = recipient.waiting.pop_front()
+            {
+                if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Waiting) {
+                    entry.state = DeliveryState::Queued { counts: true };
+                    entry.leave(recipient, now);
+                    leaving.push(id);
+                }
+            }
+        }
+        for id in std::mem::take(&mut self.queue) {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let is_new = !entry.is_under_way && matches!(entry.state, DeliveryState::Queued { .. });
+            let Some(recipient) = self.recipients.get_mut(&entry.deliver.to).filter(|_| is_new) else {
+                leaving.push(id);
+                continue;
+            };
+            if recipient.has_room() && recipient.waiting.is_empty() {
+                entry.leave(recipient, now);
+                leaving.push(id);
+            } else {
+                entry.state = DeliveryState::Waiting;
+                let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
+                entry.due = Some(self.schedule.arm(id, expiry.max(now)));
+                let entries = &self.entries;
+                let waits = |id: &DeliveryId| entries.get(id).is_some_and(|one| one.state == DeliveryState::Waiting);
+                recipient.wait(id, waits);
+            }
+        }
+        leaving
+    }
+
     /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
     /// whose connection flaps does not use its attempts up.
     pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
@@ -90,15 +128,19 @@ impl Outbox {
 
     /// Queues what is due for a repeat and gives up what has run out of attempts or time.
     pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
+        let base = Duration::from_millis(self.config.retry_base_ms);
         while let Some((slot, ids)) = self.schedule.poll(now) {
             for id in ids {
                 let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
                 entry.due = None;
                 match entry.state {
                     DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
-                    DeliveryState::Sent | DeliveryState::Queued { .. } if log_time > entry.deliver.expires => {
+                    DeliveryState::Sent | DeliveryState::Queued { .. } | DeliveryState::Waiting
+                        if log_time > entry.deliver.expires =>
+                    {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
+                    DeliveryState::Waiting => entry.due = Some(self.schedule.arm(id, now + base)),
                     DeliveryState::Sent | DeliveryState::Queued { .. }
                         if entry.attempts >= entry.attempts_max(&self.config) =>
                     {
@@ -203,6 +245,13 @@ fn retry_gap(first: Duration, config: &OutboxConfig, to: &AgentId, attempts: u32
 }
 
 impl OutboxEntry {
+    /// Is under way from now on.
+    fn leave(&mut self, recipient: &mut Recipient, now: Instant) {
+        self.is_under_way = true;
+        self.left_at = now;
+        recipient.under_way += 1;
+    }
+
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will
     /// be sent again.
     fn may_be_routed(&self, config: &OutboxConfig) -> bool {

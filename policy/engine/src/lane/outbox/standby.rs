@@ -64,12 +64,18 @@ impl Outbox {
         self.gated.clear();
         self.schedule.clear();
         self.queue.clear();
+        self.opened.clear();
         self.given_up.clear();
         self.events.retain(|event| matches!(event.step, DeliveryStep::GivenUp(_)));
         self.failed = 0;
         self.unreachable = UnreachableAgents::default();
+        for recipient in self.recipients.values_mut() {
+            recipient.under_way = 0;
+            recipient.waiting.clear();
+        }
         for entry in self.entries.values_mut() {
             entry.state = DeliveryState::Held;
+            entry.is_under_way = false;
             entry.due = None;
             // The message it was cut from is many times its size.
             entry.document = None;

@@ -281,6 +281,89 @@ fn one_silent_agent_cannot_fill_the_outbox() {
 }
 
 #[test]
+fn no_more_is_under_way_to_an_agent_than_it_acknowledges_and_what_waits_leaves_first() {
+    let mut bench = Bench::new(few_under_way(3));
+    let to_bob = |numbers: &[u128]| [("bob".to_owned(), numbers.iter().map(|number| id(*number)).collect())];
+    (1..=5).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    assert_eq!(bench.flush(), to_bob(&[1, 2, 3]));
+    bench.add(deliver(6, "carol"), Gate::Open);
+    assert_eq!(bench.flush(), [("carol".to_owned(), vec![id(6)])], "each agent has its own room");
+    assert!(bench.ack("bob", 2));
+    bench.add(deliver(7, "bob"), Gate::Open);
+    assert!(bench.outbox.has_queued());
+    assert_eq!(bench.flush(), to_bob(&[4]));
+    bench.outbox.handle_hello(&agent("bob"));
+    assert_eq!(bench.flush(), to_bob(&[1, 3, 4]), "a hello is answered with what is under way");
+    assert!(!bench.ack("bob", 5), "never sent");
+    [3, 1].into_iter().for_each(|number| assert!(bench.ack("bob", number)));
+    assert_eq!(bench.flush(), to_bob(&[5, 7]));
+    [4, 5, 7].into_iter().for_each(|number| assert!(bench.ack("bob", number)));
+    assert!(!bench.outbox.has_queued() && bench.outbox.recipients.len() == 1);
+}
+
+#[test]
+fn what_waits_makes_room_for_nothing_and_ends_with_the_deadline_it_serves() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..few_under_way(1) });
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.add(Deliver { expires: Timestamp::from_ms(1_200), ..deliver(2, "bob") }, Gate::Open);
+    bench.add(deliver(3, "bob"), Gate::Open);
+    bench.flush();
+    bench.advance(Duration::from_millis(250));
+    assert_eq!(bench.given_up(), Some((id(2), 0, false)));
+    bench.outbox.settle(id(2));
+    assert!(bench.flush().is_empty(), "the first is still under way");
+    bench.advance_to_next();
+    assert_eq!(bench.given_up(), Some((id(1), 1, false)));
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(3)])], "one that is given up makes room");
+}
+
+#[test]
+fn what_was_under_way_and_what_waited_starts_over_when_the_lane_comes_back() {
+    let mut bench = Bench::new(few_under_way(2));
+    (1..=4).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    bench.flush();
+    bench.outbox.demote();
+    bench.outbox.settle(id(1));
+    assert!(bench.flush().is_empty());
+    bench.outbox.release_held(|_| Gate::Open);
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(2), id(3)])]);
+    assert!(bench.ack("bob", 2));
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(4)])]);
+}
+
+#[test]
+fn less_is_under_way_to_an_agent_that_is_slow_to_acknowledge_and_more_once_it_is_quick() {
+    let mut bench = Bench::new(OutboxConfig { under_way_max: 12, under_way_min: 3, ..OutboxConfig::default() });
+    let mut made = 0;
+    let mut under_way = Vec::new();
+    for (waits_ms, counts) in [(150, [12, 3]), (5, [3, 12])] {
+        for (round, count) in [0, 40].into_iter().zip(counts) {
+            for _ in 0..round {
+                bench.advance(Duration::from_millis(waits_ms));
+                std::mem::take(&mut under_way).into_iter().for_each(|number| assert!(bench.ack("bob", number)));
+                under_way.extend(numbers(&mut bench, &mut made));
+            }
+            under_way.extend(numbers(&mut bench, &mut made));
+            assert_eq!(under_way.len(), count, "{waits_ms} ms, {round} rounds");
+        }
+    }
+}
+
+/// Keeps twenty more deliveries waiting; the numbers of those that leave.
+fn numbers(bench: &mut Bench, made: &mut u128) -> Vec<u128> {
+    for _ in 0..20 {
+        *made += 1;
+        bench.add(deliver(*made, "bob"), Gate::Open);
+    }
+    let ids = bench.flush().into_iter().flat_map(|(_, ids)| ids);
+    ids.map(|left| (1..=*made).find(|number| id(*number) == left).unwrap()).collect()
+}
+
+fn few_under_way(count: usize) -> OutboxConfig {
+    OutboxConfig { under_way_max: count, under_way_min: 1, ..OutboxConfig::default() }
+}
+
+#[test]
 fn a_failure_that_is_logged_waits_for_its_record_and_leaves_room_for_it() {
     let mut bench = Bench::new(OutboxConfig { per_agent_max: 1, in_flight_max: 2, ..OutboxConfig::default() });
     for number in 1..=3 {
