@@ -49,6 +49,8 @@ const FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Buffers of one connection, in bytes. The reading one is zeroed before every read, so the library's 128 KiB cost more than
 /// the frames.
 const BUFFER_BYTES: usize = 4 * 1024;
+/// The same where agents share it.
+const SHARED_BUFFER_BYTES: usize = 16 * 1024;
 /// How long contractors let frames wait at the gateway ([`WebSocketTransport::lingering`]).
 pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
 /// Agents that share a connection where commands of llmx start them: what one write holds for all, and few enough to spread
@@ -125,9 +127,10 @@ impl WebSocketTransport {
         let mut bearer = HeaderValue::try_from(bearer).map_err(|_| no_header())?;
         bearer.set_sensitive(true);
         request.headers_mut().insert("authorization", bearer);
+        let buffer_bytes = if self.shared.is_some() { SHARED_BUFFER_BYTES } else { BUFFER_BYTES };
         let config = WebSocketConfig::default()
-            .read_buffer_size(BUFFER_BYTES)
-            .write_buffer_size(BUFFER_BYTES)
+            .read_buffer_size(buffer_bytes)
+            .write_buffer_size(buffer_bytes)
             .max_message_size(Some(FRAME_BYTES_MAX))
             .max_frame_size(Some(FRAME_BYTES_MAX));
         let connecting = connect_async_with_config(request, Some(config), true);

@@ -58,6 +58,9 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 const READ_BYTES: usize = 2 * 1024;
 /// What waits to be written before it is, in bytes, unless the connection is flushed first.
 const WRITE_BYTES: usize = 3 * 1024;
+/// Both for a connection that agents share: what one write holds for all of them. There are fewer of those.
+const SHARED_READ_BYTES: usize = 16 * 1024;
+const SHARED_WRITE_BYTES: usize = 32 * 1024;
 /// Bytes that may wait to be written before the client counts as slow.
 const WRITE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -93,12 +96,14 @@ async fn open(
     } else {
         SessionStream::Own(site.streams.open(&identity.agent).await?)
     };
+    let (read_bytes, write_bytes) =
+        if shared { (SHARED_READ_BYTES, SHARED_WRITE_BYTES) } else { (READ_BYTES, WRITE_BYTES) };
     let tracked = site.tasks.token();
     let identity = Arc::new(identity);
     let lifetime = StreamLifetime::new(&site, identity.clone(), stream.ended());
     let response: Response = upgrade
-        .read_buffer_size(READ_BYTES)
-        .write_buffer_size(WRITE_BYTES)
+        .read_buffer_size(read_bytes)
+        .write_buffer_size(write_bytes)
         .max_write_buffer_size(WRITE_BYTES_MAX)
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
