@@ -149,6 +149,8 @@ struct Recipient {
     under_way: usize,
     /// How many may at a time.
     under_way_max: usize,
+    /// It has acknowledged nothing since one ran out of attempts, nor connected: others would only be held up.
+    is_silent: bool,
     /// Those that wait for it, in the order they were made; some may wait no longer.
     waiting: VecDeque<DeliveryId>,
 }
@@ -159,7 +161,14 @@ impl Recipient {
 
     fn new(config: &OutboxConfig) -> Self {
         let under_way_max = UNDER_WAY_FIRST.clamp(config.under_way_min, config.under_way_max);
-        Self { order: VecDeque::new(), live: 0, under_way: 0, under_way_max, waiting: VecDeque::new() }
+        Self {
+            order: VecDeque::new(),
+            live: 0,
+            under_way: 0,
+            under_way_max,
+            is_silent: false,
+            waiting: VecDeque::new(),
+        }
     }
 
     fn push(&mut self, id: DeliveryId) {
@@ -182,6 +191,7 @@ impl Recipient {
     /// One was acknowledged this long after it had left: where that is long, it waited for the agent, and the next would as
     /// well do so here.
     fn note_acked(&mut self, took: Duration, config: &OutboxConfig) {
+        self.is_silent = false;
         if took > QUICK_ACK {
             self.under_way_max = self.under_way_max.saturating_sub(1).max(config.under_way_min);
         } else if !self.waiting.is_empty() {
@@ -196,7 +206,7 @@ impl Recipient {
     }
 
     fn has_room(&self) -> bool {
-        self.under_way < self.under_way_max
+        self.is_silent || self.under_way < self.under_way_max
     }
 
     /// One waits until others are acknowledged; `waits` tells which still do.
@@ -414,9 +424,11 @@ impl Outbox {
         entry.state = DeliveryState::GivenUp;
         if std::mem::take(&mut entry.is_under_way)
             && let Some(recipient) = self.recipients.get_mut(&entry.deliver.to)
-            && recipient.note_arrived()
         {
-            self.opened.insert(entry.deliver.to.clone());
+            recipient.is_silent |= reason == DeadLetterReason::Attempts;
+            if recipient.note_arrived() {
+                self.opened.insert(entry.deliver.to.clone());
+            }
         }
         self.metrics.observe(Observation::DeadLetter(reason));
         self.unreachable.note(&entry.deliver.to, reason);

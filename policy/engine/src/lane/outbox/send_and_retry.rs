@@ -112,7 +112,8 @@ impl Outbox {
     /// whose connection flaps does not use its attempts up.
     pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
         self.unreachable.end(agent);
-        let Some(recipient) = self.recipients.get(agent) else { return };
+        let Some(recipient) = self.recipients.get_mut(agent) else { return };
+        recipient.is_silent = false;
         for id in recipient.ids() {
             if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) {
                 entry.state = DeliveryState::Queued { counts: false };
@@ -247,9 +248,12 @@ fn retry_gap(first: Duration, config: &OutboxConfig, to: &AgentId, attempts: u32
 impl OutboxEntry {
     /// Is under way from now on.
     fn leave(&mut self, recipient: &mut Recipient, now: Instant) {
-        self.is_under_way = true;
         self.left_at = now;
-        recipient.under_way += 1;
+        // What nobody acknowledges is under way to nobody.
+        if self.deliver.qos == Qos::AtLeastOnce {
+            self.is_under_way = true;
+            recipient.under_way += 1;
+        }
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will

@@ -71,6 +71,7 @@ impl Outbox {
         self.unreachable = UnreachableAgents::default();
         for recipient in self.recipients.values_mut() {
             recipient.under_way = 0;
+            recipient.is_silent = false;
             recipient.waiting.clear();
         }
         for entry in self.entries.values_mut() {

@@ -318,6 +318,28 @@ fn what_waits_makes_room_for_nothing_and_ends_with_the_deadline_it_serves() {
 }
 
 #[test]
+fn nothing_waits_for_an_agent_that_is_silent() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 2, ..few_under_way(1) });
+    (1..=4).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    let mut gone = Vec::new();
+    while gone.len() < 4 {
+        let now = bench.now;
+        gone.extend(std::iter::from_fn(|| bench.given_up()).map(|(id, ..)| (id, now)));
+        bench.flush();
+        if gone.len() < 4 {
+            bench.advance_to_next();
+        }
+    }
+    assert_eq!((gone[0].0, gone[1].1), (id(1), gone[3].1), "the others are given up together");
+    bench.add(deliver(5, "bob"), Gate::Open);
+    bench.flush();
+    bench.outbox.handle_hello(&agent("bob"));
+    bench.flush();
+    bench.add(deliver(6, "bob"), Gate::Open);
+    assert!(bench.flush().is_empty(), "it is heard again");
+}
+
+#[test]
 fn what_was_under_way_and_what_waited_starts_over_when_the_lane_comes_back() {
     let mut bench = Bench::new(few_under_way(2));
     (1..=4).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
