@@ -6,6 +6,7 @@ mod panels;
 mod routines;
 mod team;
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
-use archive::audit;
+use archive::audit::{self, AuditReport};
 use bus::memory::MemoryOptions;
 use bus::{Bus, BusError};
 use bytes::Bytes;
@@ -253,6 +254,40 @@ impl DemoArgs {
         ));
     }
 
+    /// Starts the exchange as the arguments and `options` want it, and says where it is.
+    async fn start(
+        &self,
+        opened: &OpenedBus,
+        requests_per_call: f64,
+        options: ExchangeOptions,
+    ) -> Result<Exchange, Failure> {
+        let options = ExchangeOptions {
+            limits: limits(self.rate, requests_per_call),
+            listen: self.listen,
+            console: self.console.into(),
+            key: self.signing_key()?,
+            tracer: crate::output::tracer(),
+            ..options
+        };
+        let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
+        if !self.json {
+            Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
+        }
+        self.show_console(&exchange)?;
+        Ok(exchange)
+    }
+
+    /// Writes the files that were asked for.
+    async fn write_files(&self, bus: &Bus, csv: Option<File>, recorder: &Recorder, report: &AuditReport) -> Outcome {
+        if let Some(mut file) = csv {
+            recorder.write_minutes(&mut file).context("cannot write the table of minutes")?;
+        }
+        if let Some(path) = &self.export {
+            audit::export(bus, report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// Where to look at the run, for whoever chose the address. The token stands behind `#`, which no browser sends.
     fn show_console(&self, exchange: &Exchange) -> Outcome {
         if self.listen.is_some() && self.console != Console::Off {
@@ -307,7 +342,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
         return Err(Failure::configuration(format_args!("{policy} is for bargains: add --protocol alternating")));
     }
     // A path that cannot be written is better found before the run than after it.
-    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    let csv = args.csv.as_deref().map(create).transpose()?;
     args.export.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
@@ -325,18 +360,9 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     let options = ExchangeOptions {
         policies: vec![policy.clone()],
         default_policy: Some(policy.name().to_owned()),
-        key: args.signing_key()?,
-        limits: limits(args.rate, REQUESTS_PER_CALL),
-        listen: args.listen,
-        console: args.console.into(),
-        tracer: crate::output::tracer(),
         ..ExchangeOptions::default()
     };
-    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
-    if !args.json {
-        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
-    }
-    args.show_console(&exchange)?;
+    let exchange = args.start(&opened, REQUESTS_PER_CALL, options).await?;
     args.show_way_in(&exchange);
     let driven = drive(&args, &exchange, (&scenario, &models), trace, is_alone).await?;
     let Driven { recorder, asked, shed, elapsed_s, interrupted } = driven;
@@ -344,12 +370,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
-    if let Some(file) = &mut csv {
-        recorder.write_minutes(file).context("cannot write the table of minutes")?;
-    }
-    if let Some(path) = &args.export {
-        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    args.write_files(&opened.bus, csv, &recorder, &report).await?;
     exchange.shutdown().await;
     let admitted = calls::judge(&counts);
     let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s)

@@ -7,7 +7,6 @@ use std::time::Duration;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
-use archive::audit;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +19,7 @@ use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::team::load::{self, TeamLedger, TeamPopulation, TeamScenario, TeamSummary};
 use traffic_gen::trace::TraceFile;
 
-use super::{DemoArgs, attended, limits, prefix};
+use super::{DemoArgs, attended, prefix};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 
 /// Requests of one agent per team, at most: a turn for each of a short discussion, tasks, votes, and repeats.
@@ -29,7 +28,7 @@ const REQUESTS_PER_TEAM: f64 = 60.0;
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: DemoArgs) -> Outcome {
     check(&args)?;
-    let mut csv = args.csv.as_deref().map(create).transpose()?;
+    let csv = args.csv.as_deref().map(create).transpose()?;
     args.export.as_deref().map(create).transpose()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let opened = args.open().await?;
@@ -43,30 +42,13 @@ pub async fn run(args: DemoArgs) -> Outcome {
         ..TeamScenario::default()
     }
     .traced(crate::output::tracer());
-    let options = ExchangeOptions {
-        limits: limits(args.rate, REQUESTS_PER_TEAM),
-        listen: args.listen,
-        console: args.console.into(),
-        key: args.signing_key()?,
-        tracer: crate::output::tracer(),
-        ..ExchangeOptions::default()
-    };
-    let exchange = Exchange::start(opened.bus.clone(), options).await.context("the exchange does not start")?;
-    if !args.json {
-        Progress::new().show(format_args!("exchange on {}, {}\n", opened.name, exchange.url()));
-    }
-    args.show_console(&exchange)?;
+    let exchange = args.start(&opened, REQUESTS_PER_TEAM, ExchangeOptions::default()).await?;
     let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
     let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
     let Finished { counts, mut verdict, is_cut_off } = finished;
     let report = recompute(&opened.bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
-    if let Some(file) = &mut csv {
-        ledger.recorder().write_minutes(file).context("cannot write the table of minutes")?;
-    }
-    if let Some(path) = &args.export {
-        audit::export(&opened.bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    args.write_files(&opened.bus, csv, ledger.recorder(), &report).await?;
     exchange.shutdown().await;
     let summary = TeamSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, shed, elapsed_s);
     let summary = TeamSummary { interrupted, is_cut_off, ..summary };
