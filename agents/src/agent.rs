@@ -325,6 +325,8 @@ impl Alarm {
 const ACKS_TOGETHER_MAX: usize = 256;
 /// Longest an acknowledgement waits for a message, in milliseconds: an eighth of the gap before a repeat.
 const ACK_WAIT_MS: u64 = 60;
+/// Longest it waits for the answer to its delivery to have room.
+const LATE_ACK_WAIT_MS: u64 = 300;
 
 /// Acknowledgements that wait: they leave with the next message, after a while, or when one is full. Fewer than
 /// [`ACKS_TOGETHER_MAX`] stay behind [`WaitingAcks::poll`].
@@ -332,6 +334,9 @@ const ACK_WAIT_MS: u64 = 60;
 struct WaitingAcks {
     ids: Vec<DeliveryId>,
     due: Option<Timestamp>,
+    /// Of deliveries whose answers wait for room.
+    late: Vec<DeliveryId>,
+    late_due: Option<Timestamp>,
 }
 
 impl WaitingAcks {
@@ -341,9 +346,23 @@ impl WaitingAcks {
         self.due.get_or_insert(now.plus_ms(ACK_WAIT_MS));
     }
 
-    /// When [`WaitingAcks::poll`] wants to be asked.
+    /// The same of one whose answer waits for room: it waits as well, but for less than the gap before a repeat.
+    fn handle_late(&mut self, now: Timestamp, id: DeliveryId) {
+        self.late.push(id);
+        self.late_due.get_or_insert(now.plus_ms(LATE_ACK_WAIT_MS));
+    }
+
+    /// Lets those go that waited for answers, if there is room again or they have waited long enough.
+    fn release_late(&mut self, now: Timestamp, has_room: bool) {
+        if has_room || self.late_due.is_some_and(|due| due <= now) {
+            self.due = self.due.or(self.late_due.take().map(|_| now));
+            self.ids.append(&mut self.late);
+        }
+    }
+
+    /// When [`WaitingAcks::release_late`] and [`WaitingAcks::poll`] want to be asked.
     fn poll_timeout(&self) -> Option<Timestamp> {
-        self.due
+        self.due.into_iter().chain(self.late_due).min()
     }
 
     /// What leaves now, in the order it came: a full acknowledgement, and all when something else leaves or the time is
@@ -387,6 +406,21 @@ mod tests {
         assert_eq!((acks.poll_timeout(), acks.poll(begin.plus_ms(99), true)), (None, None));
         let mut acks = waiting(3..4, begin);
         assert_eq!(acks.poll(begin, true), Some(vec![id(3)]));
+    }
+
+    #[test]
+    fn what_is_answered_late_is_acknowledged_once_there_is_room_or_after_300_ms() {
+        let begin = Timestamp::from_ms(1000);
+        let mut acks = waiting(0..1, begin);
+        acks.handle_late(begin.plus_ms(1), id(1));
+        acks.release_late(begin.plus_ms(60), false);
+        assert_eq!(acks.poll(begin.plus_ms(60), true), Some(vec![id(0)]));
+        assert_eq!(acks.poll_timeout(), Some(begin.plus_ms(301)));
+        acks.release_late(begin.plus_ms(301), false);
+        assert_eq!(acks.poll(begin.plus_ms(301), false), Some(vec![id(1)]));
+        acks.handle_late(begin, id(2));
+        acks.release_late(begin.plus_ms(2), true);
+        assert_eq!((acks.poll(begin.plus_ms(2), false), acks.poll_timeout()), (Some(vec![id(2)]), None));
     }
 
     #[test]

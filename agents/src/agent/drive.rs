@@ -169,7 +169,7 @@ impl<S: Strategy + 'static> Drive<S> {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let strategy = self.strategy.poll_timer().map(|at| self.clock.local_time(at));
-        let acks = self.acks.poll_timeout().filter(|_| self.may_acknowledge());
+        let acks = self.acks.poll_timeout();
         [self.schedule.poll_due(), self.session.poll_timeout(), strategy, acks].into_iter().flatten().min()
     }
 
@@ -213,12 +213,13 @@ impl<S: Strategy + 'static> Drive<S> {
             tracing::warn!(agent = %self.identity.agent, count, "deliveries of a later version: update this agent");
         }
         for delivery in &message.deliveries {
-            self.acks.handle_delivery(now, delivery.envelope.msg_id);
+            let (id, unanswered) = (delivery.envelope.msg_id, self.session.unanswered_count());
             let log_time = delivery.envelope.ts.0;
             self.clock.handle_log_time(now, log_time);
             let is_repeat = !self.session.handle_delivery(delivery.envelope.msg_id);
             self.observe(Observed::Delivered { delivery, is_repeat });
             if is_repeat {
+                self.acks.handle_delivery(now, id);
                 self.summary.repeats += 1;
                 continue;
             }
@@ -230,6 +231,12 @@ impl<S: Strategy + 'static> Drive<S> {
             }
             let actions = self.strategy.handle(log_time, delivery);
             self.perform(actions, Some(delivery));
+            // Whoever acknowledges sooner than it answers is sent more than it can answer in time.
+            if self.session.unanswered_count() > unanswered.max(SENDS_IN_FLIGHT_MAX) {
+                self.acks.handle_late(now, id);
+            } else {
+                self.acks.handle_delivery(now, id);
+            }
             self.spans.processed(delivery, received_at);
         }
     }
@@ -296,7 +303,8 @@ impl<S: Strategy + 'static> Drive<S> {
     }
 }
 
-/// Most messages under way to the gateways at a time, as many as one takes in from an agent; more wait in the session.
+/// Most messages under way to the gateways at a time, as many as one takes in on a connection of one agent; more wait in the
+/// session.
 const SENDS_IN_FLIGHT_MAX: usize = 256;
 /// Most acknowledgements under way; beyond them none is sent, and the delivery comes again.
 const ACKS_IN_FLIGHT_MAX: usize = 1024;
@@ -353,17 +361,11 @@ impl<S: Strategy + 'static> Drive<S> {
     fn transmit(&mut self, link: &dyn Uplink) {
         let has_sent = self.transmit_messages(link);
         let is_leaving = has_sent && link.acks_with_documents() || self.is_stopping;
-        while self.may_acknowledge()
-            && let Some(ids) = self.acks.poll(self.clock.now(), is_leaving)
-        {
+        let now = self.clock.now();
+        self.acks.release_late(now, self.is_stopping || self.session.unanswered_count() <= SENDS_IN_FLIGHT_MAX);
+        while let Some(ids) = self.acks.poll(now, is_leaving) {
             self.acknowledge(link, ids);
         }
-    }
-
-    /// Not while messages wait for room, which may be answers to what was delivered: an agent that acknowledges sooner than it
-    /// answers is sent more than it can answer in time.
-    fn may_acknowledge(&self) -> bool {
-        self.sends_in_flight < SENDS_IN_FLIGHT_MAX || self.is_stopping
     }
 
     /// Whether there were any.

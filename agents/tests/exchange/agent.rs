@@ -80,34 +80,33 @@ async fn an_agent_that_ends_acknowledges_what_it_has_received() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_are_acknowledged_only_when_no_answer_waits_for_room() {
+async fn a_delivery_whose_answer_waits_for_room_is_acknowledged_once_that_left_or_after_300_ms() {
     let mut exchange = FakeExchange::start().await;
-    let twice = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
-        (0..2).map(|_| agents::Outgoing::reply(delivery, refuse()).into()).collect()
+    let answers = |_now: Timestamp, delivery: &Delivery| -> Vec<Action> {
+        let count = if delivery.envelope.negotiation.as_str() == "alice~quiet" { 0 } else { 2 };
+        (0..count).map(|_| agents::Outgoing::reply(delivery, refuse()).into()).collect()
     };
-    let _handle = agent_with(&exchange, twice).spawn(CancellationToken::new());
+    let _handle = agent_with(&exchange, answers).spawn(CancellationToken::new());
     exchange.hello().await;
-    // Of the two answers to a call the second waits for the first: 250 are under way, then 256.
-    let calls: Vec<_> = (1..=250).map(|number| call(number, &format!("n{number}"))).collect();
+    // Two answers each: those of 128 calls have room.
+    let calls: Vec<_> = (1..=130).map(|number| call(number, &format!("n{number}"))).collect();
     exchange.deliver(&agent("bob"), &calls).await;
-    assert_eq!(exchange.ack().await.1.len(), 250);
-    let calls: Vec<_> = (251..=255).chain([0]).map(|number| call(number, &format!("n{number}"))).collect();
-    exchange.deliver(&agent("bob"), &calls).await;
-    let mut got = Vec::new();
-    for _ in 0..256 {
-        got.push(exchange.message().await);
-    }
-    assert!(exchange.is_silent_for(Duration::from_millis(200)).await);
-    let is_acked = tokio::time::timeout(Duration::from_millis(200), exchange.ack()).await.is_ok();
-    assert!(!is_acked, "the second answers wait");
-    for message in &got {
-        exchange.accept(message, 1).await;
-    }
-    for _ in 0..255 {
+    exchange.deliver(&agent("bob"), &[call(200, "quiet")]).await;
+    let start = Instant::now();
+    let acked = exchange.ack().await.1;
+    assert_eq!((acked.len(), acked.last()), (129, Some(&delivery_id(200))), "nothing waits that is not answered");
+    assert_eq!(exchange.ack().await.1, [delivery_id(129), delivery_id(130)]);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(300) && waited < Duration::from_millis(370), "{waited:?}");
+
+    exchange.deliver(&agent("bob"), &[call(131, "n131")]).await;
+    let start = Instant::now();
+    for _ in 0..20 {
         let message = exchange.message().await;
-        exchange.accept(&message, 2).await;
+        exchange.accept(&message, 1).await;
     }
-    assert_eq!(exchange.ack().await.1.len(), 6);
+    assert_eq!(exchange.ack().await.1, [delivery_id(131)]);
+    assert!(start.elapsed() < Duration::from_millis(70), "there is room again");
 }
 
 #[tokio::test(start_paused = true)]

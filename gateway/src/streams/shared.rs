@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::{AgentStreams, StreamPlace, UnreadableInbox, documents};
 
 /// Routed deliveries a shared stream holds for its client; beyond them they are dropped and come again. What may be under way to
-/// 64 agents at first, from four lanes.
-const SHARED_QUEUE_MAX: usize = 65_536;
+/// 32 agents at first, from four lanes.
+const SHARED_QUEUE_MAX: usize = 32_768;
 
 /// See the module. Dropping it closes it for all of its agents.
 pub(crate) struct SharedStream {

@@ -103,6 +103,9 @@ impl EngineConfig {
         if self.outbox.backlog_max == 0 {
             return Err("`outbox.backlog_max` must be at least 1");
         }
+        if !(1..=self.outbox.under_way_max).contains(&self.outbox.under_way_min) {
+            return Err("`outbox.under_way_min` must be 1 to `under_way_max`");
+        }
         if self.rules_newest > RULES_VERSION {
             return Err("`rules_newest` is above what this build knows");
         }

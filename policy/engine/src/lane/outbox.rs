@@ -48,9 +48,9 @@ const ACKS_MAX: usize = 32_768;
 
 /// Deliveries of a lane that may be under way to an agent of which nothing is known.
 const UNDER_WAY_FIRST: usize = 256;
-/// An agent whose acknowledgements take longer gets fewer at a time: well above what a healthy one takes, and well below the gap
-/// before a repeat.
-const QUICK_ACK: Duration = Duration::from_millis(100);
+/// An agent whose acknowledgements take longer gets fewer at a time. Agents of the SDK on the same network take a tenth of a
+/// second at most, and a repeat comes after half of one.
+const QUICK_ACK: Duration = Duration::from_millis(200);
 
 /// An acknowledgement that is not in the log yet: of a lane that is not owned, whose owner will log it unless it ends before it
 /// can; or of a delivery that is not folded yet.
@@ -81,6 +81,8 @@ struct OutboxEntry {
     due: Option<RetrySlot>,
     /// Whether it counts among those under way to its recipient.
     is_under_way: bool,
+    /// An earlier owner may have sent it.
+    may_have_left: bool,
 }
 
 /// See the diagram in the parent module.
@@ -115,12 +117,13 @@ impl OutboxEntry {
             state: DeliveryState::Held,
             due: None,
             is_under_way: false,
+            may_have_left: false,
         }
     }
 
     /// Whether the recipient may have seen it: sent by this engine, or held, when an earlier owner may have sent it.
     fn may_be_sent(&self) -> bool {
-        self.attempts > 0 || self.state == DeliveryState::Held
+        self.attempts > 0 || self.may_have_left || self.state == DeliveryState::Held
     }
 
     /// What the log is to say once it is given up.
@@ -151,6 +154,7 @@ struct Recipient {
     under_way_max: usize,
     /// It has acknowledged nothing since one ran out of attempts, nor connected: others would only be held up.
     is_silent: bool,
+    acked_at: Option<Instant>,
     /// Those that wait for it, in the order they were made; some may wait no longer.
     waiting: VecDeque<DeliveryId>,
 }
@@ -159,14 +163,15 @@ impl Recipient {
     /// Ids that may be stale before they are swept, beyond as many as live; keeps sweeping linear in what is added.
     const SLACK: usize = 16;
 
-    fn new(config: &OutboxConfig) -> Self {
+    fn new(config: &OutboxConfig, is_silent: bool) -> Self {
         let under_way_max = UNDER_WAY_FIRST.clamp(config.under_way_min, config.under_way_max);
         Self {
             order: VecDeque::new(),
             live: 0,
             under_way: 0,
             under_way_max,
-            is_silent: false,
+            is_silent,
+            acked_at: None,
             waiting: VecDeque::new(),
         }
     }
@@ -190,8 +195,8 @@ impl Recipient {
 
     /// One was acknowledged this long after it had left: where that is long, it waited for the agent, and the next would as
     /// well do so here.
-    fn note_acked(&mut self, took: Duration, config: &OutboxConfig) {
-        self.is_silent = false;
+    fn note_acked(&mut self, took: Duration, now: Instant, config: &OutboxConfig) {
+        (self.is_silent, self.acked_at) = (false, Some(now));
         if took > QUICK_ACK {
             self.under_way_max = self.under_way_max.saturating_sub(1).max(config.under_way_min);
         } else if !self.waiting.is_empty() {
@@ -299,7 +304,8 @@ impl Outbox {
         let entry = OutboxEntry { trace, ..OutboxEntry::new(deliver, self.made, now) };
         if self.entries.insert(id, entry).is_none() {
             self.made += 1;
-            self.recipients.entry(to).or_insert_with(|| Recipient::new(&self.config)).push(id);
+            let is_silent = self.unreachable.count(&to) > 0;
+            self.recipients.entry(to).or_insert_with(|| Recipient::new(&self.config, is_silent)).push(id);
         }
         true
     }
@@ -358,14 +364,13 @@ impl Outbox {
         else {
             return false;
         };
-        let (made_at, left_at) = (entry.made_at, entry.left_at);
-        let waited = (entry.attempts > 0).then(|| now.saturating_duration_since(made_at));
-        self.metrics.count_acked(&entry.deliver.told, waited);
-        if waited.is_some() {
-            let took = now.saturating_duration_since(left_at);
-            self.answer_times.note(agent, took);
+        let since = |at| (entry.attempts > 0).then(|| now.saturating_duration_since(at));
+        let waited = since(entry.left_at);
+        self.metrics.count_acked(&entry.deliver.told, since(entry.made_at));
+        if let Some(waited) = waited.filter(|_| entry.is_under_way) {
+            self.answer_times.note(agent, waited);
             if let Some(recipient) = self.recipients.get_mut(agent) {
-                recipient.note_acked(took, &self.config);
+                recipient.note_acked(waited, now, &self.config);
             }
         }
         self.unreachable.end(agent);
@@ -425,7 +430,8 @@ impl Outbox {
         if std::mem::take(&mut entry.is_under_way)
             && let Some(recipient) = self.recipients.get_mut(&entry.deliver.to)
         {
-            recipient.is_silent |= reason == DeadLetterReason::Attempts;
+            let is_heard = recipient.acked_at.is_some_and(|at| at >= entry.left_at);
+            recipient.is_silent |= reason == DeadLetterReason::Attempts && !is_heard;
             if recipient.note_arrived() {
                 self.opened.insert(entry.deliver.to.clone());
             }

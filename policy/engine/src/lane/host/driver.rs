@@ -308,7 +308,7 @@ impl LaneDriver {
         self.publisher.publish(&self.fold, answers, false, &self.observer).await;
     }
 
-    /// Hands the lane over: what the log ordered before the other engine's claim still leaves, as does what was
+    /// Hands the lane over: what the log ordered before the other engine's claim still leaves as far as it has room, as does what was
     /// acknowledged; the rest is the new owner's.
     async fn yield_lane(&mut self, epoch: u64) {
         tracing::info!(lane = self.lane.0, epoch, by = self.fold.state().epoch(), "the lane is handed over");

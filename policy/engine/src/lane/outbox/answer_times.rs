@@ -30,7 +30,7 @@ impl AnswerTimes {
         Self { by_agent: RecentMap::new(AGENTS_MAX), gap_min }
     }
 
-    /// An agent acknowledged something this long after it was made. Of what was sent twice the time of the first counts: that
+    /// An agent acknowledged something this long after it had left. Of what was sent twice the time of the first counts: that
     /// is too long where the first was lost, but what counts from the second would be too short for a queue to be seen.
     pub(super) fn note(&mut self, agent: &AgentId, waited: Duration) {
         let time = match self.by_agent.value(agent) {

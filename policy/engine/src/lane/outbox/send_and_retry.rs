@@ -18,6 +18,11 @@ use crate::config::OutboxConfig;
 use crate::lane::{Bundle, DeliveryEvent, DeliveryStep, Destination, LogClock};
 use crate::metrics::DeadLetterReason;
 
+/// How often it is looked whether what waits is to be given up. Not only at its deadline: a timer stays until it is due.
+const LOOK_PERIOD: Duration = Duration::from_secs(5);
+/// Longest a delivery waits for others: as long as its attempts would take.
+const WAITING_MAX: Duration = Duration::from_secs(60);
+
 impl Outbox {
     /// Whether something is to be published.
     pub(crate) fn has_queued(&self) -> bool {
@@ -71,7 +76,7 @@ impl Outbox {
     }
 
     /// What may leave of what is queued, of each recipient those first that waited. Where as much is under way as may be, the
-    /// others wait, at most until the deadline that they serve.
+    /// others wait.
     fn take_queue(&mut self, now: Instant, clock: &LogClock) -> Vec<DeliveryId> {
         let mut leaving = Vec::new();
         for agent in std::mem::take(&mut self.opened) {
@@ -88,7 +93,10 @@ impl Outbox {
         }
         for id in std::mem::take(&mut self.queue) {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let is_new = !entry.is_under_way && matches!(entry.state, DeliveryState::Queued { .. });
+            // What is sent only once is acknowledged by nobody, so it takes no room and waits for none.
+            let is_new = entry.deliver.qos == Qos::AtLeastOnce
+                && !entry.is_under_way
+                && matches!(entry.state, DeliveryState::Queued { .. });
             let Some(recipient) = self.recipients.get_mut(&entry.deliver.to).filter(|_| is_new) else {
                 leaving.push(id);
                 continue;
@@ -99,7 +107,10 @@ impl Outbox {
             } else {
                 entry.state = DeliveryState::Waiting;
                 let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
-                entry.due = Some(self.schedule.arm(id, expiry.max(now)));
+                entry.due = Some(self.schedule.arm(id, expiry.clamp(now, now + LOOK_PERIOD)));
+                if recipient.has_room() {
+                    self.opened.insert(entry.deliver.to.clone());
+                }
                 let entries = &self.entries;
                 let waits = |id: &DeliveryId| entries.get(id).is_some_and(|one| one.state == DeliveryState::Waiting);
                 recipient.wait(id, waits);
@@ -129,7 +140,6 @@ impl Outbox {
 
     /// Queues what is due for a repeat and gives up what has run out of attempts or time.
     pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
-        let base = Duration::from_millis(self.config.retry_base_ms);
         while let Some((slot, ids)) = self.schedule.poll(now) {
             for id in ids {
                 let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
@@ -141,7 +151,14 @@ impl Outbox {
                     {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
-                    DeliveryState::Waiting => entry.due = Some(self.schedule.arm(id, now + base)),
+                    DeliveryState::Waiting if now.saturating_duration_since(entry.made_at) > WAITING_MAX => {
+                        self.give_up(id, DeadLetterReason::Overflow);
+                    }
+                    DeliveryState::Waiting => {
+                        let left = Duration::from_micros(entry.deliver.expires.since_us(log_time));
+                        let at = now + left.min(LOOK_PERIOD) + Duration::from_millis(1);
+                        entry.due = Some(self.schedule.arm(id, at));
+                    }
                     DeliveryState::Sent | DeliveryState::Queued { .. }
                         if entry.attempts >= entry.attempts_max(&self.config) =>
                     {
@@ -191,6 +208,7 @@ impl Outbox {
         for (id, _) in &bundle.documents {
             if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.state == DeliveryState::Sent) {
                 entry.attempts = entry.attempts.saturating_sub(1);
+                entry.left_at = now;
                 entry.due = Some(self.schedule.arm(*id, now + gap));
             }
         }
@@ -249,11 +267,8 @@ impl OutboxEntry {
     /// Is under way from now on.
     fn leave(&mut self, recipient: &mut Recipient, now: Instant) {
         self.left_at = now;
-        // What nobody acknowledges is under way to nobody.
-        if self.deliver.qos == Qos::AtLeastOnce {
-            self.is_under_way = true;
-            recipient.under_way += 1;
-        }
+        self.is_under_way = true;
+        recipient.under_way += 1;
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will

@@ -11,7 +11,8 @@ impl Outbox {
     /// Lets go everything that is held back, in the order it was made, as far as the gates allow.
     pub(crate) fn release_held(&mut self, gate: impl Fn(Option<&RegisterKey>) -> Gate) {
         for id in self.held() {
-            let Some(entry) = self.entries.get(&id) else { continue };
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.may_have_left = true;
             let gate = gate(entry.deliver.after.as_ref());
             self.release(id, gate);
         }
