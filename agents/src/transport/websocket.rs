@@ -4,6 +4,7 @@
 //! inbox, so a full inbox slows the gateway down and cannot lock the two up.
 
 mod keepalive;
+mod pump;
 mod shared;
 
 use std::borrow::Cow;
@@ -11,35 +12,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ahash::{HashMap, HashMapExt as _};
+use ahash::HashMap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{FutureExt, SinkExt, StreamExt};
+use futures_util::{FutureExt, StreamExt};
 use schemas::delivery::{Delivery, LINGER_MS_MAX};
 use schemas::{AgentId, DeliveryId, Refusal};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::Error as WebSocketError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use self::keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
 use self::shared::{SharedSeat, SharedSockets};
-use super::{
-    ANSWER_TIMEOUT, Accepted, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink,
-    read_problem,
-};
+use super::{ANSWER_TIMEOUT, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::Identity;
 
-/// Frames waiting for the socket; a sender beyond them waits.
-const FRAMES_MAX: usize = 1024;
 /// Deliveries waiting for the agent; beyond them the socket is not read.
 const DELIVERIES_MAX: usize = 1024;
 /// Most deliveries handed to the agent at a time, and most frames read before commands have their turn.
@@ -56,10 +46,6 @@ pub const CONTRACTOR_LINGER: Duration = Duration::from_millis(20);
 /// Agents that share a connection where commands of llmx start them: what one write holds for all, and few enough to spread
 /// over gateways ([`WebSocketTransport::shared_by`]).
 pub const AGENTS_PER_CONNECTION: u16 = 32;
-/// Unanswered messages of a connection before those are looked for that nobody waits for any more.
-const ASKED_ROOM: usize = 64;
-/// How long the farewell may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -140,7 +126,7 @@ impl WebSocketTransport {
     async fn connect_alone(&self, identity: &Identity) -> Result<Connection, TransportError> {
         let (deliveries, receiver) = mpsc::channel(DELIVERIES_MAX);
         let recipients = Recipients::One(deliveries);
-        let (commands, acks) = Pump::start(self.open(identity).await?, recipients);
+        let (commands, acks) = pump::start(self.open(identity).await?, recipients);
         let link = WebSocketUplink { commands, acks, agent: None, _seat: None };
         Ok(Connection { link: Arc::new(link), inbox: inbox(receiver) })
     }
@@ -246,270 +232,11 @@ impl Uplink for WebSocketUplink {
     }
 }
 
-/// The task that owns the socket.
-struct Pump {
-    sink: SplitSink<Socket, Message>,
-    stream: SplitStream<Socket>,
-    commands: mpsc::Receiver<SocketCommand>,
-    acks: WrittenSoon,
-    recipients: Recipients,
-    /// Who waits for the answer to which message, by the reference given to the gateway. Those whose asker has given
-    /// up are dropped when there are as many as `asked_room`.
-    asked: HashMap<u64, Asker>,
-    asked_room: usize,
-    last: u64,
-    keepalive: Keepalive,
-}
-
 /// Who gets the deliveries of a connection. `None` stands for one that this build cannot read.
 enum Recipients {
     One(mpsc::Sender<Option<Delivery>>),
     /// Agents that share it, each with the number under which it joined.
     Many(HashMap<AgentId, (u64, mpsc::Sender<Option<Delivery>>)>),
-}
-
-enum Asker {
-    Sender(oneshot::Sender<SendReply>),
-    Joining(oneshot::Sender<Result<(), TransportError>>),
-}
-
-impl Asker {
-    fn is_gone(&self) -> bool {
-        match self {
-            Self::Sender(sender) => sender.is_closed(),
-            Self::Joining(reply) => reply.is_closed(),
-        }
-    }
-
-    /// Tells it the answer. It may have given up meanwhile.
-    fn answer(self, answer: SendReply) {
-        match self {
-            Self::Sender(sender) => drop(sender.send(answer)),
-            Self::Joining(reply) => drop(reply.send(match answer {
-                SendReply::Accepted(_) => Ok(()),
-                SendReply::Refused(refusal) => Err(TransportError::Refused(refusal)),
-                SendReply::Unknown(why) => Err(TransportError::Unreachable(why)),
-            })),
-        }
-    }
-}
-
-enum SocketEvent {
-    Command(Option<SocketCommand>),
-    Frame(Option<Result<Message, WebSocketError>>),
-    Timer,
-}
-
-impl Pump {
-    /// Begins to serve an open connection.
-    fn start(socket: Socket, recipients: Recipients) -> (mpsc::Sender<SocketCommand>, WrittenSoon) {
-        let (sender, commands) = mpsc::channel(FRAMES_MAX);
-        let (sink, stream) = socket.split();
-        let (acks, keepalive) = (WrittenSoon::default(), Keepalive::new(Instant::now()));
-        let pump = Self {
-            sink,
-            stream,
-            commands,
-            acks: acks.clone(),
-            recipients,
-            asked: HashMap::new(),
-            asked_room: ASKED_ROOM,
-            last: 0,
-            keepalive,
-        };
-        tokio::spawn(pump.drive());
-        (sender, acks)
-    }
-
-    async fn drive(mut self) {
-        let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.keepalive.poll_timeout()));
-        loop {
-            let wake = tokio::select! {
-                command = self.commands.recv() => SocketEvent::Command(command),
-                frame = self.stream.next() => SocketEvent::Frame(frame),
-                () = &mut alarm => SocketEvent::Timer,
-            };
-            let is_up = match wake {
-                SocketEvent::Command(Some(command)) => self.handle_commands(command).await,
-                // The agent dropped the link.
-                SocketEvent::Command(None) => false,
-                SocketEvent::Frame(frame) => self.handle_frames(frame).await,
-                SocketEvent::Timer => self.handle_timer().await,
-            };
-            if !is_up {
-                break;
-            }
-            // One that goes off too early is set again then: to set it for every frame would cost more than the frame.
-            let timeout = self.keepalive.poll_timeout();
-            if timeout < alarm.deadline() || alarm.is_elapsed() {
-                alarm.as_mut().reset(timeout);
-            }
-        }
-        // Nobody joins any more, and whoever waits knows at once.
-        self.commands.close();
-        self.asked.clear();
-        self.recipients = Recipients::Many(HashMap::new());
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sink.close()).await;
-    }
-
-    /// Handles a frame and those that are there behind it, a bounded number; false when the connection is over.
-    async fn handle_frames(&mut self, first: Option<Result<Message, WebSocketError>>) -> bool {
-        self.keepalive.handle_sign(Instant::now());
-        let mut is_up = self.handle_frame(first).await;
-        let mut handled = 1;
-        while is_up
-            && handled < BATCH_MAX
-            && let Some(frame) = self.stream.next().now_or_never()
-        {
-            is_up = self.handle_frame(frame).await;
-            handled += 1;
-        }
-        is_up
-    }
-
-    async fn handle_timer(&mut self) -> bool {
-        let gone = self.recipients.gone();
-        for (agent, number) in gone {
-            if let Some(frame) = self.leave(&agent, number)
-                && !self.feed(frame).await
-            {
-                return false;
-            }
-        }
-        if self.recipients.is_empty() {
-            return false;
-        }
-        match self.keepalive.handle_timeout(Instant::now()) {
-            KeepaliveAction::Wait => is_written(self.sink.flush()).await,
-            KeepaliveAction::Ping => is_written(self.sink.send(Message::Ping(Bytes::new()))).await,
-            KeepaliveAction::Dead => false,
-        }
-    }
-
-    /// Writes every frame that is ready, then flushes once.
-    async fn handle_commands(&mut self, first: SocketCommand) -> bool {
-        if self.asked.len() >= self.asked_room {
-            self.asked.retain(|_, asker| !asker.is_gone());
-            self.asked_room = ASKED_ROOM.max(2 * self.asked.len());
-        }
-        let mut next = Some(first);
-        let mut has_left = false;
-        while let Some(command) = next {
-            let frame = match command {
-                SocketCommand::Send(agent, document, sender) => {
-                    let reference = self.ask(Asker::Sender(sender));
-                    Some(message_frame(agent.as_ref(), reference, &document))
-                }
-                SocketCommand::Join(joining) => self.join(*joining),
-                SocketCommand::Leave(agent, number) => {
-                    has_left = true;
-                    // Of whoever has left nothing is taken any more.
-                    if !self.feed_acks().await {
-                        return false;
-                    }
-                    self.leave(&agent, number)
-                }
-                SocketCommand::Ack => None,
-            };
-            if let Some(frame) = frame
-                && !self.feed(frame).await
-            {
-                return false;
-            }
-            next = self.commands.try_recv().ok();
-        }
-        self.feed_acks().await && is_written(self.sink.flush()).await && !(has_left && self.recipients.is_empty())
-    }
-
-    /// Writes the acknowledgements that wait; false when the connection is over.
-    async fn feed_acks(&mut self) -> bool {
-        let acks = std::mem::take(&mut *self.acks.lock());
-        for (agent, ids) in acks {
-            if !self.feed(ack_frame(agent.as_ref(), &ids)).await {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Notes who waits for an answer. Returns the reference by which it comes.
-    fn ask(&mut self, asker: Asker) -> u64 {
-        self.last += 1;
-        self.asked.insert(self.last, asker);
-        self.keepalive.handle_asked(Instant::now());
-        self.last
-    }
-
-    fn join(&mut self, joining: Joining) -> Option<Vec<u8>> {
-        let Joining { agent, number, token, deliveries, reply } = joining;
-        let Recipients::Many(recipients) = &mut self.recipients else { return None };
-        recipients.insert(agent, (number, deliveries));
-        let reference = self.ask(Asker::Joining(reply));
-        Some(json!({"type": "join", "id": reference.to_string(), "token": token}).to_string().into_bytes())
-    }
-
-    fn leave(&mut self, agent: &AgentId, number: u64) -> Option<Vec<u8>> {
-        let Recipients::Many(recipients) = &mut self.recipients else { return None };
-        // It may have joined anew.
-        if recipients.get(agent).is_none_or(|(joined, _)| *joined != number) {
-            return None;
-        }
-        recipients.remove(agent);
-        Some(json!({"type": "leave", "agent": agent}).to_string().into_bytes())
-    }
-
-    /// False when the connection is over.
-    async fn feed(&mut self, frame: Vec<u8>) -> bool {
-        let Ok(text) = Utf8Bytes::try_from(frame) else { return true };
-        is_written(self.sink.feed(Message::Text(text))).await
-    }
-
-    /// False when the connection is over.
-    async fn handle_frame(&mut self, frame: Option<Result<Message, WebSocketError>>) -> bool {
-        let text = match frame {
-            Some(Ok(Message::Text(text))) => text,
-            Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return true,
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
-        };
-        match read_frame(&text) {
-            ServerFrame::Delivery(delivery) => self.hand_over(delivery.map(|delivery| *delivery), &text).await,
-            ServerFrame::Answer(reference, answer) => {
-                if let Some(asker) = self.asked.remove(&reference) {
-                    asker.answer(answer);
-                }
-                true
-            }
-            ServerFrame::Joined(reference) => {
-                if let Some(Asker::Joining(reply)) = self.asked.remove(&reference) {
-                    // Whoever has given up leaves by itself.
-                    let _ = reply.send(Ok(()));
-                }
-                true
-            }
-            ServerFrame::Other => true,
-        }
-    }
-
-    /// Hands a delivery to whom it is for; false when nobody is left.
-    async fn hand_over(&mut self, delivery: Option<Delivery>, frame: &str) -> bool {
-        let (recipients, agent) = match &mut self.recipients {
-            Recipients::One(deliveries) => return deliveries.send(delivery).await.is_ok(),
-            Recipients::Many(recipients) => {
-                let agent = match &delivery {
-                    Some(delivery) => recipient(&delivery.envelope.to[0]),
-                    None => recipient_of_unreadable(frame),
-                };
-                (recipients, agent)
-            }
-        };
-        // What is for nobody here any more comes again elsewhere, and later what an agent has no room for: the others do not wait.
-        if let Some((_, deliveries)) = agent.as_ref().and_then(|agent| recipients.get(agent))
-            && deliveries.try_send(delivery).is_err()
-        {
-            tracing::debug!(?agent, "a delivery finds no room; it comes again");
-        }
-        true
-    }
 }
 
 impl Recipients {
@@ -526,22 +253,6 @@ impl Recipients {
             Self::Many(recipients) => recipients.is_empty(),
         }
     }
-}
-
-/// The agent of an address as deliveries name it.
-fn recipient(address: &str) -> Option<AgentId> {
-    AgentId::try_new(address.strip_prefix("agent://")?).ok()
-}
-
-/// Whom a delivery is for that this build cannot read.
-fn recipient_of_unreadable(frame: &str) -> Option<AgentId> {
-    let frame: Value = serde_json::from_str(frame).ok()?;
-    recipient(frame.pointer("/delivery/envelope/to/0")?.as_str()?)
-}
-
-/// Whether a write succeeded within the time after which the other end counts as gone.
-async fn is_written(write: impl Future<Output = Result<(), WebSocketError>>) -> bool {
-    tokio::time::timeout(PONG_TIMEOUT, write).await.is_ok_and(|written| written.is_ok())
 }
 
 fn no_header() -> TransportError {
@@ -568,78 +279,6 @@ fn refusal(response: &Response<Option<Vec<u8>>>) -> Refusal {
     super::read_problem(body, Some(response.status().as_u16()))
 }
 
-fn message_frame(agent: Option<&AgentId>, reference: u64, document: &[u8]) -> Vec<u8> {
-    let agent = agent_member(agent);
-    let mut frame = format!("{{\"type\":\"message\",{agent}\"id\":\"{reference}\",\"message\":").into_bytes();
-    frame.extend_from_slice(document);
-    frame.push(b'}');
-    frame
-}
-
-fn ack_frame(agent: Option<&AgentId>, ids: &[DeliveryId]) -> Vec<u8> {
-    let agent = agent_member(agent);
-    let ids = serde_json::to_string(ids).expect("delivery ids are texts");
-    format!("{{\"type\":\"ack\",{agent}\"delivery_ids\":{ids}}}").into_bytes()
-}
-
-/// Whose a frame is, on a shared connection. Names of agents need no escapes.
-fn agent_member(agent: Option<&AgentId>) -> String {
-    agent.map(|agent| format!("\"agent\":\"{agent}\",")).unwrap_or_default()
-}
-
-#[derive(Debug)]
-enum ServerFrame {
-    Delivery(Option<Box<Delivery>>),
-    Answer(u64, SendReply),
-    Joined(u64),
-    /// `hello`, and whatever later versions add.
-    Other,
-}
-
-fn read_frame(text: &str) -> ServerFrame {
-    #[derive(Deserialize)]
-    struct RawServerFrame<'a> {
-        #[serde(borrow)]
-        r#type: Cow<'a, str>,
-        id: Option<String>,
-        #[serde(borrow)]
-        delivery: Option<&'a RawValue>,
-        #[serde(borrow)]
-        problem: Option<&'a RawValue>,
-    }
-    if let Some(delivery) = sole_delivery(text) {
-        return ServerFrame::Delivery(Some(delivery));
-    }
-    let Ok(frame) = serde_json::from_str::<RawServerFrame<'_>>(text) else { return ServerFrame::Other };
-    let reference = frame.id.and_then(|id| id.parse().ok());
-    match (&*frame.r#type, reference) {
-        ("delivery", _) => {
-            let delivery = frame.delivery.and_then(|delivery| serde_json::from_str(delivery.get()).ok());
-            ServerFrame::Delivery(delivery.map(Box::new))
-        }
-        ("accepted", Some(reference)) => {
-            let answer = serde_json::from_str::<Accepted>(text);
-            ServerFrame::Answer(
-                reference,
-                answer.map_or_else(|e| SendReply::Unknown(e.to_string()), SendReply::Accepted),
-            )
-        }
-        ("joined", Some(reference)) => ServerFrame::Joined(reference),
-        ("refused", Some(reference)) => {
-            let problem = frame.problem.map_or("{}", RawValue::get);
-            ServerFrame::Answer(reference, SendReply::Refused(read_problem(problem.as_bytes(), None)))
-        }
-        (_, _) => ServerFrame::Other,
-    }
-}
-
-/// A delivery in a frame as gateways write it, read without looking for the frame's other members first. Nothing of another
-/// frame, or of one written otherwise: what stands between the two ends is then no delivery.
-fn sole_delivery(text: &str) -> Option<Box<Delivery>> {
-    let delivery = text.strip_prefix(r#"{"type":"delivery","delivery":"#)?.strip_suffix('}')?;
-    serde_json::from_str(delivery).ok().map(Box::new)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -657,39 +296,5 @@ mod tests {
         let lingering = |url: &str, ms| WebSocketTransport::new(url).lingering(Duration::from_millis(ms));
         assert_eq!(lingering("ws://x", 20).stream_url(), "ws://x/v1/ws?linger_ms=20");
         assert_eq!(lingering("ws://x/v1/ws?a=b", 500).stream_url(), "ws://x/v1/ws?a=b&linger_ms=100");
-    }
-
-    #[test]
-    fn frames_are_read_and_unknown_ones_ignored() {
-        let accepted = r#"{"type":"accepted","id":"4","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
-        assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, SendReply::Accepted(Accepted { seq: 9, .. }))));
-        let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
-        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));
-        assert!(matches!(read_frame(r#"{"type":"delivery","delivery":{}}"#), ServerFrame::Delivery(None)));
-        let delivery = r#"{"envelope":{"msg_id":"00000000000000000000000000000001","ts":"2026-11-20T00:00:00Z",
-            "from":"exchange://llmx","to":["agent://bob"],"negotiation":"alice~job"},
-            "payload":{"act":"ack","ack_of":"m1","disposition":"ok"}}"#;
-        for frame in [
-            format!(r#"{{"type":"delivery","delivery":{delivery}}}"#),
-            format!(r#"{{"type":"delivery","delivery":{delivery},"later":{{}}}}"#),
-            format!(r#"{{ "delivery": {delivery}, "type": "delivery" }}"#),
-        ] {
-            assert!(matches!(read_frame(&frame), ServerFrame::Delivery(Some(_))), "{frame}");
-        }
-        assert!(matches!(read_frame(r#"{"type":"hello","agent":"alice"}"#), ServerFrame::Other));
-        assert!(matches!(read_frame("no json"), ServerFrame::Other));
-    }
-
-    #[test]
-    fn the_document_goes_into_the_frame_byte_for_byte() {
-        let document = br#"{"b":1, "a":2}"#;
-        assert_eq!(message_frame(None, 3, document), br#"{"type":"message","id":"3","message":{"b":1, "a":2}}"#);
-        let id = DeliveryId::new(schemas::Lane(0), [1; 16]);
-        assert_eq!(ack_frame(None, &[id]), format!(r#"{{"type":"ack","delivery_ids":["{id}"]}}"#).into_bytes());
-        let bob = AgentId::try_new("bob").unwrap();
-        let shared = br#"{"type":"message","agent":"bob","id":"3","message":{"b":1, "a":2}}"#;
-        assert_eq!(message_frame(Some(&bob), 3, document), shared);
-        let ack = format!(r#"{{"type":"ack","agent":"bob","delivery_ids":["{id}"]}}"#);
-        assert_eq!(ack_frame(Some(&bob), &[id]), ack.into_bytes());
     }
 }

@@ -60,7 +60,7 @@ impl Lab {
         self.bus.register.write(key, Bytes::from_static(b"{\"award\":{}}")).await.unwrap();
     }
 
-    pub(super) async fn append(&self, lane: Lane, bytes: impl Into<Bytes>) -> u64 {
+    async fn append(&self, lane: Lane, bytes: impl Into<Bytes>) -> u64 {
         self.now.fetch_add(1000, Ordering::SeqCst);
         self.bus.log.append(lane, bytes.into()).await.unwrap()
     }

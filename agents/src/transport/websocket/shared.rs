@@ -11,7 +11,7 @@ use schemas::AgentId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    DELIVERIES_MAX, Joining, Pump, Recipients, SocketCommand, WebSocketTransport, WebSocketUplink, WrittenSoon, inbox,
+    DELIVERIES_MAX, Joining, Recipients, SocketCommand, WebSocketTransport, WebSocketUplink, WrittenSoon, inbox, pump,
 };
 use crate::identity::Identity;
 use crate::transport::{CONNECT_TIMEOUT, Connection, TransportError};
@@ -89,7 +89,7 @@ impl SharedSockets {
         let opening = tokio::spawn(async move {
             let socket = tokio::time::timeout(CONNECT_TIMEOUT, transport.open(&identity)).await;
             let late = |_| TransportError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}"));
-            Ok(Pump::start(socket.map_err(late)??, Recipients::Many(HashMap::new())))
+            Ok(pump::start(socket.map_err(late)??, Recipients::Many(HashMap::new())))
         });
         let opened =
             async { opening.await.unwrap_or_else(|error| Err(TransportError::Unreachable(error.to_string()))) };
