@@ -27,6 +27,7 @@ from llmx import (
     TokenRefusedError,
     UnansweredError,
     UnreachableError,
+    run,
 )
 from llmx.contractor import IncomingCall
 
@@ -423,3 +424,11 @@ class Server:
     def url(self) -> str:
         """Its address."""
         return f"http://127.0.0.1:{self.port}"
+
+
+def test_a_run_that_cannot_begin_says_why_in_its_last_line_and_little_above_it(tmp_path: Path) -> None:
+    missing = str(tmp_path / "bob.jwt")
+    with pytest.raises(TokenFileError, match=r"bob\.jwt") as caught:
+        run(contractor(), gateways="http://127.0.0.1:1", token_file=missing)
+    assert len(caught.traceback) <= 2
+    assert caught.value.__suppress_context__

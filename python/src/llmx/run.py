@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from llmx.agent import Agent, Participant
+from llmx.errors import LlmxError
 from llmx.token import TokenSource
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -27,7 +28,12 @@ def run(
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    asyncio.run(serve(Agent(participant, gateways=gateways, token=token, token_file=token_file)))
+    agent = Agent(participant, gateways=gateways, token=token, token_file=token_file)
+    try:
+        asyncio.run(serve(agent))
+    except LlmxError as error:
+        # The message says it; thirty lines of this package and the event loop above it would hide it.
+        raise error.with_traceback(None) from None
 
 
 async def serve(agent: Agent) -> None:
