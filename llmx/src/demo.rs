@@ -450,6 +450,19 @@ async fn attended<T>(
     outcome
 }
 
+/// Shows what `line` says of a demo behind the seconds it has run, each second; nobody sees it beside `--json`.
+fn spawn_progress(args: &DemoArgs, line: impl Fn() -> String + Send + 'static) -> Option<tokio::task::JoinHandle<()>> {
+    let showing = async move {
+        let (progress, started) = (Progress::new(), Instant::now());
+        let mut period = tokio::time::interval(PROGRESS_PERIOD);
+        loop {
+            period.tick().await;
+            progress.show(format_args!("{:>4} s   {}", started.elapsed().as_secs(), line()));
+        }
+    };
+    (!args.json).then(|| tokio::spawn(showing))
+}
+
 /// The line of progress.
 fn line(counts: &Counts, open: usize) -> String {
     let (Counts { cfps, offers, awards, rounds, .. }, decision) = (counts, counts.decision.quantiles());

@@ -1,7 +1,6 @@
 //! `llmx demo --protocol alternating`: bargains between pairs and triples of agents.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -18,8 +17,8 @@ use traffic_gen::live::Access;
 use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::trace::TraceFile;
 
-use super::{DemoArgs, attended, prefix};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+use super::{DemoArgs, attended, prefix, spawn_progress};
+use crate::output::{Failure, Outcome, create, print, print_json};
 
 /// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
 const REQUESTS_PER_BARGAIN: f64 = 200.0;
@@ -126,7 +125,8 @@ async fn drive(
     let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
     let population = BargainPopulation::start(&access, scenario, &catalog, &ledger).await?;
     let cancel = CancellationToken::new();
-    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
+    let shown = Arc::clone(&ledger);
+    let progress = spawn_progress(args, move || line(&shown));
     let started = Instant::now();
     let trading = load::trade(&population, &ledger, started, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, trading).await?;
@@ -135,22 +135,13 @@ async fn drive(
     Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
 }
 
-async fn show_progress(ledger: Arc<Ledger>, started: Instant) {
-    let progress = Progress::new();
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        second.tick().await;
-        let traded = ledger.traded();
-        let step = traded.step.quantiles();
-        progress.show(format_args!(
-            "{:>4} s   bargains {:>6}   agreed {:>6}   moves {:>8}   open {:>4}   move to next turn p50 {:.2} ms, p95 {:.2} ms",
-            started.elapsed().as_secs(),
-            traded.tally.bargains(),
-            traded.tally.agreements(),
-            step.count,
-            ledger.recorder().open(),
-            step.p50,
-            step.p95
-        ));
-    }
+/// The line of progress.
+fn line(ledger: &Ledger) -> String {
+    let (traded, open) = (ledger.traded(), ledger.recorder().open());
+    let (bargains, agreed, step) = (traded.tally.bargains(), traded.tally.agreements(), traded.step.quantiles());
+    format!(
+        "bargains {bargains:>6}   agreed {agreed:>6}   moves {:>8}   open {open:>4}   \
+         move to next turn p50 {:.2} ms, p95 {:.2} ms",
+        step.count, step.p50, step.p95
+    )
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -19,8 +18,8 @@ use traffic_gen::panel::load::{self, PanelLedger, PanelScenario, PanelSummary};
 use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::trace::TraceFile;
 
-use super::{DemoArgs, attended, prefix};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+use super::{DemoArgs, attended, prefix, spawn_progress};
+use crate::output::{Failure, Outcome, create, print, print_json};
 
 /// Requests of one agent per panel, at most: an answer in each round, and repeats.
 const REQUESTS_PER_PANEL: f64 = 20.0;
@@ -110,8 +109,8 @@ async fn drive(
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let population = load::start(&access, scenario, recorder).await?;
     let cancel = CancellationToken::new();
-    let showing = show_progress(Arc::clone(ledger), Arc::clone(recorder), Instant::now());
-    let progress = (!args.json).then(|| tokio::spawn(showing));
+    let shown = (Arc::clone(ledger), Arc::clone(recorder));
+    let progress = spawn_progress(args, move || line(&shown.0, shown.1.open()));
     let started = Instant::now();
     let asking = load::run(&population, scenario, (recorder, ledger), started, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, asking).await?;
@@ -120,19 +119,9 @@ async fn drive(
     Ok((shed, elapsed_s, cancel.is_cancelled()))
 }
 
-async fn show_progress(ledger: Arc<PanelLedger>, recorder: Arc<Recorder>, started: Instant) {
-    let progress = Progress::new();
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        second.tick().await;
-        let tally = ledger.tally();
-        progress.show(format_args!(
-            "{:>4} s   panels {:>6}   right {:>6}   asks a panel {:>6.2}   open {:>4}",
-            started.elapsed().as_secs(),
-            tally.panels,
-            tally.right,
-            tally.asks_mean(),
-            recorder.open(),
-        ));
-    }
+/// The line of progress.
+fn line(ledger: &PanelLedger, open: usize) -> String {
+    let tally = ledger.tally();
+    let (panels, right, asks) = (tally.panels, tally.right, tally.asks_mean());
+    format!("panels {panels:>6}   right {right:>6}   asks a panel {asks:>6.2}   open {open:>4}")
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -19,8 +18,8 @@ use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::team::load::{self, TeamLedger, TeamPopulation, TeamScenario, TeamSummary};
 use traffic_gen::trace::TraceFile;
 
-use super::{DemoArgs, attended, prefix};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+use super::{DemoArgs, attended, prefix, spawn_progress};
+use crate::output::{Failure, Outcome, create, print, print_json};
 
 /// Requests of one agent per team, at most: a turn for each of a short discussion, tasks, votes, and repeats.
 const REQUESTS_PER_TEAM: f64 = 60.0;
@@ -107,7 +106,8 @@ async fn drive(
     let ledger = Arc::new(TeamLedger::new(recorder));
     let population = TeamPopulation::start(&access, scenario, &ledger).await?;
     let cancel = CancellationToken::new();
-    let progress = (!args.json).then(|| tokio::spawn(show_progress(Arc::clone(&ledger), Instant::now())));
+    let shown = Arc::clone(&ledger);
+    let progress = spawn_progress(args, move || line(&shown));
     let started = Instant::now();
     let meeting = load::meet(&population, &ledger, started, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, meeting).await?;
@@ -116,19 +116,12 @@ async fn drive(
     Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
 }
 
-async fn show_progress(ledger: Arc<TeamLedger>, started: Instant) {
-    let progress = Progress::new();
-    let mut second = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        second.tick().await;
-        let (tally, open) = (ledger.tally(), ledger.recorder().open());
-        let (turns, say) = (tally.turns.values().sum::<u64>(), tally.say.quantiles());
-        progress.show(format_args!(
-            "{:>4} s   teams {:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
-            started.elapsed().as_secs(),
-            tally.formed,
-            say.p50,
-            say.p95
-        ));
-    }
+/// The line of progress.
+fn line(ledger: &TeamLedger) -> String {
+    let (tally, open) = (ledger.tally(), ledger.recorder().open());
+    let (formed, turns, say) = (tally.formed, tally.turns.values().sum::<u64>(), tally.say.quantiles());
+    format!(
+        "teams {formed:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
+        say.p50, say.p95
+    )
 }
