@@ -204,7 +204,8 @@ struct AppendDone {
 }
 
 /// What an engine's entry was appended for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 enum Purpose {
     Claim,
     Tick,

@@ -201,7 +201,9 @@ impl LaneDriver {
         let now = Instant::now();
         let AppendDone { purpose, outcome } = done;
         if let Err(error) = &outcome {
-            tracing::warn!(lane = self.lane.0, ?purpose, %error, "an engine's entry was not appended");
+            // Its name alone: a batch may hold thousands of ids.
+            let purpose: &str = (&purpose).into();
+            tracing::warn!(lane = self.lane.0, purpose, %error, "an engine's entry was not appended");
         }
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let seq = outcome.ok().map(|position| position.seq);
