@@ -97,7 +97,7 @@ telemetry::metrics! {
         messages: Counter[act: Act = Act::FROM_AGENTS, outcome: SendResult] = "agent_messages_total";
         /// Messages refused, by code.
         refusals: Counter[code: Code] = "agent_refusals_total";
-        /// Refusals for now, by code: what was refused is sent again.
+        /// Refusals for now, by code, and messages not answered in time (`log_unavailable`): all are sent again.
         deferrals: Counter[code: Code = passing()] = "agent_deferrals_total";
         /// From writing a message until it is in the log, refused or given up.
         durations: Histogram(DURATION_BUCKETS)[outcome: SendResult] = "agent_message_duration_seconds";

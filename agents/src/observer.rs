@@ -43,8 +43,8 @@ pub enum Observed<'a> {
         /// From writing it to now.
         took: Duration,
     },
-    /// A gateway refused a message or an acknowledgement for now. The message leaves again; what is not acknowledged is
-    /// delivered again.
+    /// A gateway refused a message or an acknowledgement for now, or did not answer a message (`log_unavailable`). The message
+    /// leaves again; what is not acknowledged is delivered again.
     Deferred {
         /// Why, and until when.
         refusal: &'a Refusal,

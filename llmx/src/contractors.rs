@@ -194,7 +194,7 @@ async fn warn_of_present(remote: &Remote, scenario: &CallScenario) {
 fn print_course(deferrals: &DeferralCounter, runners: &[Arc<RoutineRunner>]) {
     let deferrals = deferrals.total();
     if !deferrals.is_empty() {
-        print(format_args!("contractors: held back by gateways: {deferrals}"));
+        print(format_args!("contractors: held back or not answered: {deferrals}"));
     }
     let ran = RoutineSummary::of(runners);
     if !ran.is_empty() {

@@ -314,7 +314,7 @@ impl fmt::Display for SeenAgents {
         if self.deferred.is_empty() {
             return Ok(());
         }
-        write!(f, "\n  held back by the gateway {}", self.deferred)
+        write!(f, "\n  held back or not answered {}", self.deferred)
     }
 }
 

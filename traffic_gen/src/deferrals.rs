@@ -1,4 +1,4 @@
-//! Refusals for now: how often gateways held agents of a run back, by which limit, and what to raise.
+//! Refusals for now: how often gateways held agents of a run back or did not answer, by which limit, and what to raise.
 //!
 //! A message that is refused for now leaves again, so it is missing from what is refused for good. At a rate beyond a limit
 //! such refusals are the reason of low throughput and long latencies.
@@ -53,7 +53,7 @@ impl Observer for DeferralCounter {
         if let Observed::Deferred { refusal } = event
             && let Some(unwarned) = self.count(refusal, at)
         {
-            tracing::warn!("gateways hold messages back, which are sent again: {unwarned}");
+            tracing::warn!("messages are held back or not answered, and sent again: {unwarned}");
         }
     }
 }

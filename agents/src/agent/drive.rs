@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use schemas::delivery::Delivery;
-use schemas::{DeliveryId, Refusal, Timestamp};
+use schemas::{Code, DeliveryId, Refusal, Timestamp};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -246,8 +246,10 @@ impl<S: Strategy + 'static> Drive<S> {
         match done {
             Done::Answered(number, answer) => {
                 self.sends_in_flight -= 1;
-                if let SendReply::Refused(refusal) = &answer {
-                    self.observe_deferral(refusal);
+                match &answer {
+                    SendReply::Accepted(_) => {}
+                    SendReply::Refused(refusal) => self.observe_deferral(refusal),
+                    SendReply::Unknown(why) => self.observe_deferral(&Refusal::new(Code::LogUnavailable, why)),
                 }
                 if let Some(sent) = self.session.handle_answer(now, number, answer) {
                     self.handle_sent(self.clock.log_time(now), &sent, None);
@@ -397,7 +399,7 @@ impl<S: Strategy + 'static> Drive<S> {
         self.work.push(link.ack(ids).map(Done::Acked).boxed());
     }
 
-    /// Shows the observer a refusal that is not final.
+    /// Shows the observer a refusal that is not final, or that nobody answered.
     fn observe_deferral(&self, refusal: &Refusal) {
         if can_pass(refusal.code) {
             self.observe(Observed::Deferred { refusal });
