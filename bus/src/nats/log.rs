@@ -183,7 +183,9 @@ struct LaneReader {
 impl LaneReader {
     async fn start(leader: Leader, lane: Lane, from_seq: u64) -> Result<Self, BusError> {
         let from_seq = from_seq.max(1);
-        let from = DeliverPolicy::ByStartSequence { start_sequence: from_seq };
+        // A consumer that starts further beyond the end is at times sent nothing (nats-server 2.15.1).
+        let start_sequence = from_seq.min(leader.last_seq(lane).await? + 1);
+        let from = DeliverPolicy::ByStartSequence { start_sequence };
         let selection = Selection { stream: LOG_STREAM.to_owned(), subject: subject::log(lane), from };
         // First the consumer, then the question: a record trimmed before the consumer began must not pass unnoticed.
         let (reader, _) = OrderedReader::start(leader.source.clone(), selection).await?;
@@ -211,6 +213,8 @@ impl LaneReader {
         let mut is_doubtful = false;
         loop {
             let (waiting, is_behind) = match self.reader.next_event().await? {
+                // Between the end and where it was to start.
+                Ok(ConsumerEvent::Message(stored)) if stored.seq <= self.received => continue,
                 Ok(ConsumerEvent::Message(stored)) => {
                     let waiting = self.receive(stored);
                     (waiting, waiting > BEHIND)
