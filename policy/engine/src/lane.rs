@@ -371,8 +371,6 @@ struct Claim {
 enum OwnershipStep {
     /// Nothing further.
     Settled,
-    /// Nothing, but the lane is not owned here, and what it holds piles up.
-    Waiting,
     /// Append a claim of this epoch.
     Claim(u64),
     /// The lane is owned.

@@ -179,10 +179,11 @@ impl Ownership {
                 debug_assert!(state.epoch() > epoch, "an owner yields to a later claim only");
                 self.state = OwnershipState::Yielding { epoch };
             }
-            OwnershipState::CatchingUp { .. } | OwnershipState::Standby { .. } | OwnershipState::Claiming(_) => {
-                return OwnershipStep::Waiting;
-            }
-            OwnershipState::Owner { .. } | OwnershipState::Yielding { .. } => {}
+            OwnershipState::CatchingUp { .. }
+            | OwnershipState::Standby { .. }
+            | OwnershipState::Claiming(_)
+            | OwnershipState::Owner { .. }
+            | OwnershipState::Yielding { .. } => {}
         }
         OwnershipStep::Settled
     }

@@ -32,7 +32,8 @@ use crate::status::{LaneStatus, StopReason};
 
 /// Most engine entries in flight; more wait in the outbox. A quarter of what the appender queues.
 const APPENDS_IN_FLIGHT_MAX: usize = 1024;
-/// While a lane is not owned nothing leaves it; at this many times `in_flight_max` held deliveries it gives up.
+/// While a lane is not owned nothing leaves it, and what has failed is kept until the fold has read so; at this many times
+/// `in_flight_max` deliveries it gives up.
 const HELD_FACTOR: usize = 4;
 /// At this many register writes not known to be answered it gives up as well: a minute of a very busy lane, during which
 /// nobody has logged that the register answered.
@@ -178,7 +179,7 @@ impl Publisher {
         if self.aborts.len() > ABORTS_MAX { Err(StopReason::RegisterForeign(self.aborts.len())) } else { Ok(()) }
     }
 
-    /// Bounds what piles up while another engine owns the lane, or none does.
+    /// Bounds what piles up while another engine owns the lane, or none does, and what waits to be read.
     pub(super) fn check_held(&self) -> Result<(), StopReason> {
         let (held, limit) = (self.outbox.len(), HELD_FACTOR.saturating_mul(self.in_flight_max));
         if held > limit {

@@ -241,10 +241,10 @@ impl LaneDriver {
     fn handle_progress(&mut self) -> Result<(), StopReason> {
         self.fold.check_rules()?;
         self.publisher.check_aborts()?;
+        self.publisher.check_held()?;
         let (now, live) = (Instant::now(), self.inputs.live());
         match self.ownership.progress(self.fold.state(), self.fold.position(), live.as_deref(), now) {
             OwnershipStep::Settled => {}
-            OwnershipStep::Waiting => self.publisher.check_held()?,
             OwnershipStep::Claim(epoch) => self.publisher.append_claim(epoch, &mut self.inputs),
             OwnershipStep::Owned(claim) => self.take_over(claim, now),
         }

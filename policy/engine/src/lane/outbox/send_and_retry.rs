@@ -188,13 +188,9 @@ impl Outbox {
         }
     }
 
-    /// The failure of a delivery is in the log: whether it counts is known once it is folded. Beyond as many as may be in
-    /// flight it is taken to count: wrong only where another engine's claim stands before it that is not folded yet, and
-    /// then that engine has the delivery.
+    /// The failure of a delivery is in the log: whether it counts is known once it is folded. Where another engine's claim
+    /// stands before it, it does not, and the delivery may come back here with the lane.
     pub(crate) fn handle_failure_logged(&mut self, id: DeliveryId) {
-        if self.failed >= self.config.in_flight_max {
-            return self.settle(id);
-        }
         if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::GivenUp) {
             entry.state = DeliveryState::Failed;
             self.failed += 1;
