@@ -96,6 +96,10 @@ impl SignerArgs {
 }
 
 impl AccessArgs {
+    pub fn new(gateway: Vec<String>, signer: SignerArgs) -> Self {
+        Self { gateway, signer }
+    }
+
     /// See [`SignerArgs::bearer`].
     ///
     /// # Errors

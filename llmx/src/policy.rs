@@ -4,12 +4,9 @@ use std::path::{Path, PathBuf};
 
 use schemas::validate::check_policy;
 use schemas::{AgentId, Policy};
-use traffic_gen::control::{ControlClient, ControlError};
 
-use crate::access::{SignerArgs, refused};
-use crate::arguments::http_url;
+use crate::access::{AccessArgs, SignerArgs, gateway_url};
 use crate::output::{Failure, Outcome, one_line, print, print_json};
-use crate::remote::GATEWAY_DEFAULT;
 
 /// Arguments of `llmx policy`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +50,7 @@ enum PolicyCommand {
         /// The document; - for standard input
         file: PathBuf,
         #[command(flatten)]
-        exchange: Exchange,
+        exchange: AccessArgs,
     },
     /// Switch the policy of calls that name none
     #[command(
@@ -63,29 +60,25 @@ enum PolicyCommand {
         /// Its name
         name: String,
         #[command(flatten)]
-        exchange: Exchange,
+        exchange: AccessArgs,
     },
-}
-
-/// The exchange that a command is about.
-#[derive(Debug, clap::Args)]
-struct Exchange {
-    /// A gateway's address
-    #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URL", value_parser = http_url)]
-    gateway: String,
-    #[command(flatten)]
-    signer: SignerArgs,
 }
 
 /// The exchange that is asked instead of this program: only where the command line says so, whatever the environment
 /// says for others.
 #[derive(Debug, clap::Args)]
 struct Asked {
-    /// Ask the exchange behind this gateway instead
-    #[arg(long, value_name = "URL", value_parser = http_url)]
-    gateway: Option<String>,
+    /// Ask the exchange behind these gateways instead: addresses separated by commas; the first that answers is used
+    #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = gateway_url)]
+    gateway: Vec<String>,
     #[command(flatten)]
     signer: SignerArgs,
+}
+
+impl Asked {
+    fn access(self) -> Option<AccessArgs> {
+        (!self.gateway.is_empty()).then(|| AccessArgs::new(self.gateway, self.signer))
+    }
 }
 
 /// Who asks, where the token is signed here.
@@ -104,38 +97,40 @@ struct Described {
     policy: Policy,
 }
 
-/// A client of a gateway, and an administrator's token for it.
-fn client(signer: &SignerArgs, gateway: &str) -> Result<(ControlClient, String), Failure> {
+/// An administrator's token.
+fn administrator(access: &AccessArgs) -> Result<String, Failure> {
     let operator = AgentId::try_new(OPERATOR).map_err(Failure::configuration)?;
-    let token = signer.administrator(&operator)?.token.current();
-    Ok((ControlClient::try_new(gateway)?, token))
+    Ok(access.administrator(&operator)?.token.current())
 }
 
 /// Runs the subcommand.
 pub async fn run(args: PolicyArgs) -> Outcome {
     match args.command {
-        PolicyCommand::List { exchange: Asked { gateway: Some(gateway), signer } } => {
-            let (client, token) = client(&signer, &gateway)?;
-            let stored: StoredPolicy = client.read("/v1/policies", &token).await.map_err(answered)?;
-            for described in stored.policies {
-                let is_default = [described.policy.name(), &described.policy.id].contains(&stored.default.as_str());
-                print(format_args!("{}{}", one_line(&described.policy.id), if is_default { " (default)" } else { "" }));
+        PolicyCommand::List { exchange } => match exchange.access() {
+            Some(access) => {
+                let token = administrator(&access)?;
+                let stored: StoredPolicy =
+                    access.ask(async |gateway| gateway.read("/v1/policies", &token).await).await?;
+                for Described { policy } in stored.policies {
+                    let is_default = [policy.name(), &policy.id].contains(&stored.default.as_str());
+                    print(format_args!("{}{}", one_line(&policy.id), if is_default { " (default)" } else { "" }));
+                }
+                Ok(())
             }
-            Ok(())
-        }
-        PolicyCommand::List { .. } => {
-            for policy in policy_core::presets() {
-                print(policy.id);
+            None => {
+                policy_core::presets().iter().for_each(|policy| print(&policy.id));
+                Ok(())
             }
-            Ok(())
-        }
-        PolicyCommand::Show { name, exchange: Asked { gateway: Some(gateway), signer } } => {
-            let (client, token) = client(&signer, &gateway)?;
-            // Without the digest beside it: what is shown can be edited, checked and put.
-            let described: Described = client.read(&format!("/v1/policies/{name}"), &token).await.map_err(answered)?;
-            print_json(&described.policy)
-        }
-        PolicyCommand::Show { name, .. } => print_json(&preset(&name)?),
+        },
+        PolicyCommand::Show { name, exchange } => match exchange.access() {
+            Some(access) => {
+                let (token, path) = (administrator(&access)?, format!("/v1/policies/{name}"));
+                // Without the digest beside it: what is shown can be edited, checked and put.
+                let described: Described = access.ask(async |gateway| gateway.read(&path, &token).await).await?;
+                print_json(&described.policy)
+            }
+            None => print_json(&preset(&name)?),
+        },
         PolicyCommand::Check { file } => {
             let policy = read(&file)?;
             print(format_args!("{}: a valid policy, digest {}", policy.id, policy.digest()?));
@@ -143,29 +138,17 @@ pub async fn run(args: PolicyArgs) -> Outcome {
         }
         PolicyCommand::Put { file, exchange } => {
             let policy = read(&file)?;
-            let (client, token) = client(&exchange.signer, &exchange.gateway)?;
-            client.put_policy(&token, &policy).await.map_err(answered)?;
+            let token = administrator(&exchange)?;
+            exchange.ask(async |gateway| gateway.put_policy(&token, &policy).await).await?;
             print(format_args!("{} is stored; new calls may name it", policy.id));
             Ok(())
         }
         PolicyCommand::Default { name, exchange } => {
-            let (client, token) = client(&exchange.signer, &exchange.gateway)?;
-            client.put("/v1/policies/default", &token, &serde_json::json!({"policy": name})).await.map_err(answered)?;
+            let (token, document) = (administrator(&exchange)?, serde_json::json!({"policy": name}));
+            exchange.ask(async |gateway| gateway.put("/v1/policies/default", &token, &document).await).await?;
             print(format_args!("new calls that name no policy run under {name}"));
             Ok(())
         }
-    }
-}
-
-/// A refusal with its remedy; anything else as it is.
-fn answered(error: ControlError) -> Failure {
-    match error {
-        ControlError::Refused(refusal) => refused(&refusal),
-        other @ (ControlError::Unexpected { .. }
-        | ControlError::Redirected { .. }
-        | ControlError::Unreadable { .. }
-        | ControlError::Unusable(_)
-        | ControlError::Unreachable(_)) => other.into(),
     }
 }
 
