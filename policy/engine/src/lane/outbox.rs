@@ -73,7 +73,7 @@ struct OutboxEntry {
     /// Rank in the order of making.
     made: u64,
     made_at: Instant,
-    /// When it left for the first time, or before that, was made.
+    /// When it last left for the first time, or began to wait.
     left_at: Instant,
     attempts: u32,
     state: DeliveryState,
@@ -155,6 +155,8 @@ struct Recipient {
     /// It has acknowledged nothing since one ran out of attempts, nor connected: others would only be held up.
     is_silent: bool,
     acked_at: Option<Instant>,
+    /// When it was last sent everything again, because it connected.
+    greeted_at: Option<Instant>,
     /// Those that wait for it, in the order they were made; some may wait no longer.
     waiting: VecDeque<DeliveryId>,
 }
@@ -172,6 +174,7 @@ impl Recipient {
             under_way_max,
             is_silent,
             acked_at: None,
+            greeted_at: None,
             waiting: VecDeque::new(),
         }
     }
@@ -225,11 +228,6 @@ impl Recipient {
     fn live(&self) -> usize {
         self.live
     }
-
-    /// The ids, stale ones included.
-    fn ids(&self) -> impl Iterator<Item = DeliveryId> + '_ {
-        self.order.iter().copied()
-    }
 }
 
 /// See the module.
@@ -243,6 +241,8 @@ pub(crate) struct Outbox {
     queue: Vec<DeliveryId>,
     /// Agents for whom deliveries wait and may leave now.
     opened: BTreeSet<AgentId>,
+    /// Agents that have connected again too soon, and when they are sent everything again.
+    greeted: BTreeSet<(Instant, AgentId)>,
     /// Failures to be logged.
     given_up: VecDeque<(DeliveryId, EngineEvent)>,
     /// Items that wait for the record of their failure.
@@ -269,6 +269,7 @@ impl Outbox {
             schedule: RetrySchedule::new(now),
             queue: Vec::new(),
             opened: BTreeSet::new(),
+            greeted: BTreeSet::new(),
             given_up: VecDeque::new(),
             failed: 0,
             acks: RecentMap::new(ACKS_MAX),

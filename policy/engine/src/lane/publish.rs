@@ -351,7 +351,7 @@ impl Publisher {
 
     /// An agent has connected.
     pub(super) fn handle_hello(&mut self, agent: &AgentId) {
-        self.outbox.handle_hello(agent);
+        self.outbox.handle_hello(agent, Instant::now());
     }
 
     /// The register answered a write.

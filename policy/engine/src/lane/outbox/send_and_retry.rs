@@ -1,6 +1,7 @@
 //! How queued deliveries become messages, as few as possible: one per gateway for those that leave for the first time and are
 //! routed, one per agent for all others; and what their sending leaves behind.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::time::Duration;
@@ -119,27 +120,50 @@ impl Outbox {
         leaving
     }
 
-    /// An agent has connected: everything it has not acknowledged goes out again at once, uncounted, so that an agent
-    /// whose connection flaps does not use its attempts up.
-    pub(crate) fn handle_hello(&mut self, agent: &AgentId) {
+    /// An agent has connected: what is under way to it goes out again, uncounted, so that an agent whose connection flaps does
+    /// not use its attempts up; at once, or a gap after the last time. What left beyond that while it was silent waits.
+    pub(crate) fn handle_hello(&mut self, agent: &AgentId, now: Instant) {
         self.unreachable.end(agent);
         let Some(recipient) = self.recipients.get_mut(agent) else { return };
         recipient.is_silent = false;
-        for id in recipient.ids() {
-            if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) {
+        let next = recipient.greeted_at.map(|at| at + Duration::from_millis(self.config.retry_base_ms));
+        if let Some(next) = next.filter(|next| now < *next) {
+            self.greeted.insert((next, agent.clone()));
+            return;
+        }
+        recipient.greeted_at = Some(now);
+        let mut waiting = VecDeque::new();
+        let mut room = recipient.under_way_max;
+        for id in recipient.order.iter().copied() {
+            let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) else {
+                continue;
+            };
+            if room > 0 {
+                room -= 1;
                 entry.state = DeliveryState::Queued { counts: false };
                 self.queue.push(id);
+            } else {
+                entry.state = DeliveryState::Waiting;
+                (entry.is_under_way, entry.left_at) = (false, now);
+                recipient.under_way = recipient.under_way.saturating_sub(1);
+                waiting.push_back(id);
             }
         }
+        waiting.append(&mut recipient.waiting);
+        recipient.waiting = waiting;
     }
 
     /// The next instant something may be due for a repeat.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.schedule.next()
+        self.schedule.next().into_iter().chain(self.greeted.first().map(|(at, _)| *at)).min()
     }
 
     /// Queues what is due for a repeat and gives up what has run out of attempts or time.
     pub(crate) fn handle_time(&mut self, now: Instant, log_time: Timestamp) {
+        while let Some(due) = self.greeted.first().filter(|(at, _)| *at <= now).cloned() {
+            self.greeted.remove(&due);
+            self.handle_hello(&due.1, now);
+        }
         while let Some((slot, ids)) = self.schedule.poll(now) {
             for id in ids {
                 let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.due == Some(slot)) else { continue };
@@ -151,7 +175,7 @@ impl Outbox {
                     {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
-                    DeliveryState::Waiting if now.saturating_duration_since(entry.made_at) > WAITING_MAX => {
+                    DeliveryState::Waiting if now.saturating_duration_since(entry.left_at) > WAITING_MAX => {
                         self.give_up(id, DeadLetterReason::Overflow);
                     }
                     DeliveryState::Waiting => {

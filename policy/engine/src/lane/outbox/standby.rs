@@ -66,6 +66,7 @@ impl Outbox {
         self.schedule.clear();
         self.queue.clear();
         self.opened.clear();
+        self.greeted.clear();
         self.given_up.clear();
         self.events.retain(|event| matches!(event.step, DeliveryStep::GivenUp(_)));
         self.failed = 0;

@@ -96,7 +96,7 @@ fn an_agents_backlog_is_what_waits_and_what_was_given_up_until_it_acknowledges_o
     assert!(bench.ack("bob", 4));
     assert!(bench.outbox.backlog(bench.now).is_empty() && !bench.outbox.has_backlog());
     give_up(&mut bench, 5);
-    bench.outbox.handle_hello(&agent("bob"));
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
     assert!(bench.outbox.backlog(bench.now).is_empty(), "who has connected is given another chance");
     give_up(&mut bench, 6);
     assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 1)]);
@@ -247,15 +247,33 @@ fn a_hello_sends_everything_unacknowledged_again_without_counting_it() {
     bench.add(deliver(5, "carol"), Gate::Open);
     bench.flush();
     bench.ack("bob", 2);
-    for _ in 0..5 {
-        bench.outbox.handle_hello(&agent("bob"));
-        bench.outbox.handle_hello(&agent("bob"));
-        assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(3)])]);
-    }
+    (0..9).for_each(|_| bench.outbox.handle_hello(&agent("bob"), bench.now));
+    let again = [("bob".to_owned(), vec![id(1), id(3)])];
+    assert_eq!(bench.flush(), again);
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
+    bench.advance(Duration::from_millis(499));
+    assert!(bench.flush().is_empty(), "it has just been sent everything");
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(bench.flush(), again, "the later connection gets it as well");
     assert!(bench.outbox.poll_given_up().is_none());
-    bench.advance_to_next();
     bench.advance(Duration::from_millis(200));
     assert_eq!(bench.flush().len(), 2, "the counted repeats still come, to bob and to carol");
+}
+
+#[test]
+fn a_hello_sends_no_more_again_than_may_be_under_way_and_the_rest_as_that_is_acknowledged() {
+    let mut bench = Bench::new(few_under_way(2));
+    let to_bob = |numbers: &[u128]| [("bob".to_owned(), numbers.iter().map(|number| id(*number)).collect())];
+    (3..=7).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    bench.outbox.recipients.get_mut(&agent("bob")).unwrap().is_silent = true;
+    assert_eq!(bench.flush(), to_bob(&[3, 4, 5, 6, 7]), "nothing waits for one that is silent");
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
+    bench.add(deliver(8, "bob"), Gate::Open);
+    assert_eq!(bench.flush(), to_bob(&[3, 4]));
+    assert!(bench.ack("bob", 4) && bench.ack("bob", 6), "what was sent may be acknowledged while it waits");
+    assert_eq!(bench.flush(), to_bob(&[5]));
+    [3, 5].into_iter().for_each(|number| assert!(bench.ack("bob", number)));
+    assert_eq!(bench.flush(), to_bob(&[7, 8]));
 }
 
 #[test]
@@ -292,7 +310,7 @@ fn no_more_is_under_way_to_an_agent_than_it_acknowledges_and_what_waits_leaves_f
     bench.add(deliver(7, "bob"), Gate::Open);
     assert!(bench.outbox.has_queued());
     assert_eq!(bench.flush(), to_bob(&[4]));
-    bench.outbox.handle_hello(&agent("bob"));
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
     assert_eq!(bench.flush(), to_bob(&[1, 3, 4]), "a hello is answered with what is under way");
     assert!(!bench.ack("bob", 5), "never sent");
     [3, 1].into_iter().for_each(|number| assert!(bench.ack("bob", number)));
@@ -333,7 +351,7 @@ fn nothing_waits_for_an_agent_that_is_silent() {
     assert_eq!((gone[0].0, gone[1].1), (id(1), gone[3].1), "the others are given up together");
     bench.add(deliver(5, "bob"), Gate::Open);
     bench.flush();
-    bench.outbox.handle_hello(&agent("bob"));
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
     bench.flush();
     bench.add(deliver(6, "bob"), Gate::Open);
     assert!(bench.flush().is_empty(), "it is heard again");
@@ -469,7 +487,7 @@ fn what_is_remembered_per_agent_stays_in_proportion_to_what_waits() {
         bench.flush();
         assert!(bench.ack("bob", number));
     }
-    assert!(bench.outbox.recipients[&agent("bob")].ids().count() < 32);
+    assert!(bench.outbox.recipients[&agent("bob")].order.len() < 32);
     assert!(bench.ack("bob", 0));
     assert!(bench.outbox.recipients.is_empty());
 }

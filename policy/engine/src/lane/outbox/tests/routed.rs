@@ -11,7 +11,7 @@ fn what_leaves_for_the_first_time_shares_a_message_per_gateway_and_repeats_go_to
         bench.add(deliver(number, to), Gate::Open);
     }
     assert_eq!(bench.flush_routed(), [line_of("one", &[("ann", 1), ("bob", 2), ("ann", 4)]), inbox_of("carol", &[3])]);
-    bench.outbox.handle_hello(&agent("ann"));
+    bench.outbox.handle_hello(&agent("ann"), bench.now);
     assert_eq!(bench.flush_routed(), [inbox_of("ann", &[1, 4])], "who connects hears on its inbox what it missed");
     assert!(bench.ack("ann", 4), "a routed delivery is acknowledged like any other");
     bench.advance(Duration::from_millis(700));

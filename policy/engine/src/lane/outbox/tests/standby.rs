@@ -35,7 +35,7 @@ fn a_lost_lane_holds_everything_back_and_keeps_the_attempts() {
     bench.outbox.handle_failure_unlogged(id(4), bench.now);
     assert_eq!((bench.outbox.wake_at(), bench.outbox.poll_given_up()), (None, None));
     bench.outbox.handle_register(&key(), false);
-    bench.outbox.handle_hello(&agent("bob"));
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
     assert!(bench.flush().is_empty(), "nothing leaves");
 
     bench.outbox.held().into_iter().for_each(|held| bench.outbox.release(held, Gate::Open));
@@ -71,7 +71,7 @@ fn an_acknowledgement_that_comes_before_its_delivery_is_folded_settles_it() {
         bench.outbox.hold(deliver(number, "bob"), None, bench.now);
     }
     assert_eq!((bench.outbox.held(), bench.outbox.take_heard()), (vec![id(2)], vec![id(1)]));
-    assert!(bench.outbox.recipients[&agent("bob")].ids().eq([id(2)]));
+    assert!(bench.outbox.recipients[&agent("bob")].order.iter().eq([&id(2)]));
 }
 
 #[test]
