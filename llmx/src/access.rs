@@ -12,6 +12,7 @@ use ::gateway::keys::Claims;
 use schemas::{AgentId, Code, Refusal};
 use traffic_gen::control::{ControlClient, ControlError, in_full};
 
+use crate::arguments::http_url;
 use crate::keys::read_key;
 use crate::output::Failure;
 use crate::remote::renewed;
@@ -26,11 +27,11 @@ pub struct AccessArgs {
         default_value = "http://127.0.0.1:8080",
         value_name = "URLS",
         value_delimiter = ',',
-        value_parser = gateway_url
+        value_parser = http_url
     )]
-    gateway: Vec<String>,
+    pub gateway: Vec<String>,
     #[command(flatten)]
-    signer: SignerArgs,
+    pub signer: SignerArgs,
 }
 
 /// How users prove who they are.
@@ -96,10 +97,6 @@ impl SignerArgs {
 }
 
 impl AccessArgs {
-    pub fn new(gateway: Vec<String>, signer: SignerArgs) -> Self {
-        Self { gateway, signer }
-    }
-
     /// See [`SignerArgs::bearer`].
     ///
     /// # Errors
@@ -114,11 +111,6 @@ impl AccessArgs {
     /// As there.
     pub fn administrator(&self, agent: &AgentId) -> Result<Bearer, Failure> {
         self.signer.administrator(agent)
-    }
-
-    /// The gateways' addresses.
-    pub fn gateways(&self) -> impl Iterator<Item = &str> {
-        self.gateway.iter().map(String::as_str)
     }
 
     /// The agent a token makes its bearer, as a gateway reads it.
@@ -174,14 +166,6 @@ impl AccessArgs {
             "no gateway answers at {addresses}{why}; start one, or say where it is: --gateway URL, LLMX_GATEWAY"
         ))
     }
-}
-
-/// A gateway's address: `http` or `https`, and a host.
-pub fn gateway_url(text: &str) -> Result<String, String> {
-    let expected = "an address such as http://127.0.0.1:8080 is expected";
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; {expected}"))?;
-    let is_usable = matches!(url.scheme(), "http" | "https") && url.has_host();
-    if is_usable { Ok(text.trim_end_matches('/').to_owned()) } else { Err(expected.to_owned()) }
 }
 
 /// A refusal with what its reader can do about it, where that is known here.
@@ -241,10 +225,10 @@ mod tests {
 
     #[test]
     fn an_address_needs_a_scheme_of_the_web_and_a_host() {
-        assert_eq!(gateway_url("http://127.0.0.1:8080/"), Ok("http://127.0.0.1:8080".to_owned()));
-        assert_eq!(gateway_url("https://exchange.example"), Ok("https://exchange.example".to_owned()));
+        assert_eq!(http_url("http://127.0.0.1:8080/"), Ok("http://127.0.0.1:8080".to_owned()));
+        assert_eq!(http_url("https://exchange.example"), Ok("https://exchange.example".to_owned()));
         for bad in ["", "localhost:8080", "ftp://exchange.example", "http://", "nats://127.0.0.1:4222", "exchange"] {
-            assert!(gateway_url(bad).is_err(), "{bad}");
+            assert!(http_url(bad).is_err(), "{bad}");
         }
     }
 }

@@ -71,8 +71,8 @@ pub fn micros(text: &str) -> Result<i64, String> {
 /// Checks the address of something that answers over HTTP.
 pub fn http_url(text: &str) -> Result<String, String> {
     let is_fit = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
-    let is_address = reqwest::Url::parse(text).is_ok_and(|url| is_fit(&url));
-    is_address.then(|| text.to_owned()).ok_or_else(|| "no address of HTTP; give http://HOST:PORT".to_owned())
+    let url = reqwest::Url::parse(text).ok().filter(is_fit).ok_or("no address of HTTP; give http://HOST:PORT")?;
+    Ok(if url.path() == "/" { text.trim_end_matches('/') } else { text }.to_owned())
 }
 
 /// Reads an address to listen on.

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agents::initiator::CallError;
 use agents::transport::TransportError;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, Identity, Initiator};
+use futures_util::future::join_all;
 use schemas::document::CallDocuments;
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
@@ -20,9 +21,11 @@ use traffic_gen::live;
 use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, seconds};
 use crate::calls::CallDocumentsArgs;
+use crate::healthcheck;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
+use crate::remote::{ANSWER_MAX, client};
 use crate::signals::asked_to_end;
 
 use course::Course;
@@ -143,7 +146,8 @@ pub async fn run(args: CallArgs) -> Outcome {
     let (bearer, request) = (args.access.bearer(&args.caller)?, args.request(documents, decider.as_ref()));
     args.check_id(&request.own_id, bearer.is_signed_here)?;
     let asking = tokio::time::timeout_at(started + args.wait, args.access.identity(bearer));
-    let identity = asking.await.map_err(|_| args.unsent())??;
+    let Ok(identity) = asking.await else { return Err(args.unsent().await) };
+    let identity = identity?;
     let negotiation = NegotiationId::form(&identity.agent, &request.own_id).map_err(Failure::configuration)?;
     let mut course = Course::new(negotiation, &request);
     let end = args.follow((&identity, decider.as_ref()), request, &mut course, started + args.wait).await?;
@@ -162,7 +166,7 @@ pub async fn run(args: CallArgs) -> Outcome {
             Some(refusal) => Err(refused(refusal)),
             None => failure(course.fault()),
         },
-        CallEnd::Unsent => Err(args.unsent()),
+        CallEnd::Unsent => Err(args.unsent().await),
         CallEnd::Late if !course.is_called() => {
             failure(format!("no answer within {} s: the call may or may not have been made", args.wait.as_secs_f64()))
         }
@@ -211,9 +215,14 @@ impl CallArgs {
     }
 
     /// `--wait` is over, and the exchange was told nothing.
-    fn unsent(&self) -> Failure {
-        let (gateways, wait_s) = (self.access.gateways().collect::<Vec<_>>().join(", "), self.wait.as_secs_f64());
-        Failure::failed(anyhow::anyhow!("no connection to {gateways} within {wait_s} s: no call was made"))
+    async fn unsent(&self) -> Failure {
+        let (gateways, wait_s) = (&self.access.gateway, self.wait.as_secs_f64());
+        let mut fault = format!("no connection to {}", gateways.join(", "));
+        if let Ok(client) = client(ANSWER_MAX) {
+            let unready = gateways.iter().map(|gateway| healthcheck::unready(&client, gateway));
+            fault = join_all(unready).await.into_iter().flatten().next().unwrap_or(fault);
+        }
+        Failure::failed(anyhow::anyhow!("{fault}, within {wait_s} s: no call was made"))
     }
 
     /// Opens the call and shows what becomes of it.

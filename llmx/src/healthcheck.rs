@@ -87,21 +87,21 @@ async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
 }
 
 /// Where readiness is asked for: the path that is given, or the one that every process of the exchange answers.
-pub fn readiness(url: &str) -> String {
+fn readiness(url: &str) -> String {
     match reqwest::Url::parse(url) {
         Ok(parsed) if parsed.path() == "/" => format!("{}{READY_PATH}", url.trim_end_matches('/')),
         Ok(_) | Err(_) => url.to_owned(),
     }
 }
 
-/// What somebody who answers says is wrong; nothing where all is well, or nobody answers.
-pub async fn faults(client: &reqwest::Client, url: &str) -> Option<Vec<String>> {
-    let response = client.get(url).send().await.ok()?;
+/// What a gateway that answers says is wrong; nothing where all is well, or nobody answers.
+pub async fn unready(client: &reqwest::Client, gateway: &str) -> Option<String> {
+    let response = client.get(readiness(gateway)).send().await.ok()?;
     if response.status().is_success() {
         return None;
     }
-    let faults = faults_of(&beginning(response).await);
-    (!faults.is_empty()).then_some(faults)
+    let faults = faults_of(&beginning(response).await).join("; ");
+    (!faults.is_empty()).then(|| format!("{gateway} answers, but is not ready: {faults}"))
 }
 
 /// The faults of a problem document: those it lists, or the one it is about.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use traffic_gen::control::{ControlClient, ControlError};
 
-use crate::access::gateway_url;
+use crate::arguments::http_url;
 use crate::arguments::{listen_address, read_text};
 use crate::output::{Failure, Outcome, note, print, tracer};
 use crate::remote::GATEWAY_DEFAULT;
@@ -68,7 +68,7 @@ struct BridgeArgs {
     #[arg(long, value_name = "FILE")]
     agents: PathBuf,
     /// A gateway's address
-    #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URL", value_parser = gateway_url)]
+    #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URL", value_parser = http_url)]
     gateway: String,
 }
 

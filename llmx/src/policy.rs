@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use schemas::validate::check_policy;
 use schemas::{AgentId, Policy};
 
-use crate::access::{AccessArgs, SignerArgs, gateway_url};
+use crate::access::{AccessArgs, SignerArgs};
+use crate::arguments::http_url;
 use crate::output::{Failure, Outcome, one_line, print, print_json};
 
 /// Arguments of `llmx policy`.
@@ -69,7 +70,7 @@ enum PolicyCommand {
 #[derive(Debug, clap::Args)]
 struct Asked {
     /// Ask the exchange behind these gateways instead: addresses separated by commas; the first that answers is used
-    #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = gateway_url)]
+    #[arg(long, value_name = "URLS", value_delimiter = ',', value_parser = http_url)]
     gateway: Vec<String>,
     #[command(flatten)]
     signer: SignerArgs,
@@ -77,7 +78,7 @@ struct Asked {
 
 impl Asked {
     fn access(self) -> Option<AccessArgs> {
-        (!self.gateway.is_empty()).then(|| AccessArgs::new(self.gateway, self.signer))
+        (!self.gateway.is_empty()).then_some(AccessArgs { gateway: self.gateway, signer: self.signer })
     }
 }
 

@@ -33,7 +33,7 @@ const TOKEN_LIFETIME_S: u64 = 3600;
 /// Longest wait for a gateway, in seconds, unless said otherwise: a gateway that waits for NATS starts within 20.
 const WAIT_S_DEFAULT: u64 = 30;
 /// Longest wait for one answer of a gateway that is waited for.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+pub const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Pause between two questions whether gateways are ready.
 const READINESS_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two attempts.
@@ -223,9 +223,8 @@ impl Remote {
         loop {
             for gateway in &self.gateways {
                 let Ok(client) = &client else { continue };
-                let found = healthcheck::faults(client, &healthcheck::readiness(gateway)).await;
-                *fault.borrow_mut() =
-                    found.map(|faults| format!("{gateway} answers, but is not ready: {}", faults.join("; ")));
+                let unready = healthcheck::unready(client, gateway).await;
+                *fault.borrow_mut() = unready;
             }
             tokio::time::sleep(READINESS_PAUSE).await;
         }

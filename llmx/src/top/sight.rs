@@ -171,7 +171,7 @@ impl<'a> ExchangeWatcher<'a> {
 
     async fn gateways(&self) -> Vec<GatewayState> {
         let mut reached = Vec::new();
-        for url in self.access.gateways() {
+        for url in &self.access.gateway {
             reached.push(self.reach(url).await);
         }
         reached
