@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -25,6 +25,10 @@ class FakeGateway:
         self.sockets: list[web.WebSocketResponse] = []
         self.answer: Callable[[dict[str, Any]], Answer] = self.accept
         self.refuse_token: Callable[[str], bool] = lambda _: False
+        self.answers: dict[str, dict[str, Any]] = {}
+        """What a GET of a path gives."""
+        self.unready: Callable[[], Awaitable[web.Response]] | None = None
+        """What `/readyz` says while no stream is let in."""
         self.changed = asyncio.Event()
         self._seq = 0
         self._runner: web.AppRunner | None = None
@@ -34,6 +38,7 @@ class FakeGateway:
         app = web.Application()
         app.router.add_get("/v1/ws", self._stream)
         app.router.add_route("*", "/v1/{path:.*}", self._request)
+        app.router.add_get("/readyz", self._ready)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -96,6 +101,8 @@ class FakeGateway:
         refused = self._refused(request)
         if refused is not None:
             return refused
+        if self.unready is not None:
+            return web.json_response(problem("unavailable", 503), status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.sockets.append(socket)
@@ -124,7 +131,10 @@ class FakeGateway:
         body = await request.json() if request.can_read_body else None
         self.requests.append((request.method, request.path, body))
         self.changed.set()
-        return web.json_response({})
+        return web.json_response(self.answers.get(request.path, {}) if request.method == "GET" else {})
+
+    async def _ready(self, _: web.Request) -> web.StreamResponse:
+        return await self.unready() if self.unready is not None else web.json_response({"status": "ready"})
 
     def _refused(self, request: web.Request) -> web.Response | None:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")

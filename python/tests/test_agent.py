@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from aiohttp import web
 from llmx import (
     Agent,
     Contractor,
+    Delivery,
     EndedError,
     Inform,
     Initiator,
@@ -27,6 +31,7 @@ from llmx import (
     TokenRefusedError,
     UnansweredError,
     UnreachableError,
+    UnsendableError,
     run,
 )
 from llmx.contractor import IncomingCall
@@ -258,7 +263,7 @@ async def test_the_end_deregisters_acknowledges_and_waits_for_answers() -> None:
             asyncio.get_running_loop().call_later(
                 0.2, lambda: asyncio.ensure_future(gateway.send(gateway.accept(late[0]) or {}))
             )
-        paths = [(method, path) for method, path, _ in gateway.requests]
+        paths = [(method, path) for method, path, _ in gateway.requests if method != "GET"]
         assert paths == [("PUT", "/v1/agents/bob"), ("DELETE", "/v1/agents/bob")]
         assert gateway.acked() == {delivery_id}
         assert agent.summary.accepted == 1
@@ -269,9 +274,9 @@ async def test_the_end_deregisters_acknowledges_and_waits_for_answers() -> None:
 async def test_an_agent_registers_anew_at_every_connection() -> None:
     async with FakeGateway() as gateway, Agent(contractor(), gateways=gateway.url, token="t"):
         await gateway.sockets[0].close()
-        await gateway.until(lambda: len(gateway.requests) == 2)
+        await gateway.until(lambda: len(gateway.requests) == 3)
         body = {"capabilities": [], "topics": ["courier"], "consent": {"default": "allow"}}
-        assert gateway.requests == [("PUT", "/v1/agents/bob", body)] * 2
+        assert gateway.requests[1:] == [("PUT", "/v1/agents/bob", body)] * 2
 
 
 async def test_a_gateway_that_ends_every_stream_at_once_is_not_asked_without_a_pause() -> None:
@@ -400,6 +405,75 @@ async def test_a_token_does_not_follow_a_redirect() -> None:
     assert not any("secret" in one for one in seen)
 
 
+@pytest.mark.parametrize("is_present", [True, False])
+async def test_an_agent_that_is_present_already_is_warned_of_once(
+    is_present: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeGateway() as gateway:
+        gateway.answers["/v1/agents/bob"] = {"agent": "bob", "present": is_present}
+        async with Agent(contractor(), gateways=gateway.url, token="t"):
+            # Its own stream makes it present, so that it is asked about before.
+            assert [method for method, _, _ in gateway.requests] == ["GET", "PUT"]
+            await gateway.sockets[0].close()
+            await gateway.until(lambda: len(gateway.sockets) == 2)
+    warnings = [record.getMessage() for record in caplog.records if "present already" in record.getMessage()]
+    assert len(warnings) == is_present
+
+
+@pytest.mark.parametrize("reason", ["the bus has not answered for 4 s; check that nats-server runs", None, "silence"])
+async def test_an_agent_says_why_a_gateway_is_not_ready(
+    reason: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmx.gateways.ASK_TIMEOUT_S", 0.1)
+
+    async def unready() -> web.Response:
+        if reason == "silence":
+            await asyncio.sleep(60)
+        if reason is None:
+            return web.Response(body=b"\xff", status=500)
+        return web.json_response(problem("unavailable", 503, detail=reason), status=503)
+
+    async with FakeGateway() as gateway:
+        gateway.unready = unready
+        agent = Agent(contractor(), gateways=gateway.url, token="t")
+        starting = asyncio.create_task(agent.start())
+        async with asyncio.timeout(15):
+            while not any("not connected" in one.getMessage() for one in caplog.records):
+                await asyncio.sleep(0.01)
+        gateway.unready = None
+        await starting
+        await agent.end()
+    said = next(one.getMessage() for one in caplog.records if "not connected" in one.getMessage())
+    is_said = reason not in (None, "silence")
+    assert said == f"bob: not connected: unavailable: {reason if is_said else 'Invalid response status'}"
+
+
+async def test_a_call_that_cannot_be_sent_is_not_kept_and_ends_nothing() -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        with pytest.raises(UnsendableError, match=r"^/constraints/price: Decimal cannot be sent"):
+            await ann.call("topic://courier", constraints={"price": Decimal(1)})  # type: ignore[dict-item]
+        with pytest.raises(TypeError, match=r"^str is no act"):
+            await ann.agent.send("ann~1", "offer")  # type: ignore[arg-type]
+        assert not ann._calls
+        await ann.call("topic://courier")
+
+
+async def test_nothing_a_participant_does_ends_its_agent() -> None:
+    class Odd(Initiator):
+        def handle(self, delivery: Delivery) -> Any:
+            return 7
+
+    def fail(_: Any) -> None:
+        raise ValueError("no idea")
+
+    async with FakeGateway() as gateway, Odd("ann", gateways=gateway.url, token="t") as ann:
+        delivery_id = await gateway.deliver(closed())
+        ann.agent.post("ann~1", Refuse(), on_settled=fail)
+        await gateway.until(lambda: gateway.acked() == {delivery_id})
+        await ann.call("topic://courier")
+        assert ann.agent.summary.connections == 1
+
+
 class Server:
     """A web server with one handler."""
 
@@ -432,3 +506,72 @@ def test_a_run_that_cannot_begin_says_why_in_its_last_line_and_little_above_it(t
         run(contractor(), gateways="http://127.0.0.1:1", token_file=missing)
     assert len(caught.traceback) <= 2
     assert caught.value.__suppress_context__
+
+
+SLOW = """
+import asyncio, sys
+from llmx import Contractor, run
+
+bob = Contractor("bob")
+
+@bob.on_call
+async def answer(call):
+    await asyncio.sleep(60)
+
+@bob.on_commit
+async def work(job):
+    return job.done()
+
+run(bob, gateways=sys.argv[1:], token="t")
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "left"),
+    [
+        ([signal.SIGINT, signal.SIGINT], "1 running handler"),
+        ([signal.SIGTERM, signal.SIGTERM, signal.SIGINT], "1 running handler"),
+        ([signal.SIGINT], None),
+    ],
+)
+async def test_a_second_signal_ends_at_once_and_says_in_one_line_what_is_left_undone(
+    signals: list[signal.Signals], left: str | None
+) -> None:
+    async with FakeGateway() as gateway:
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SLOW, gateway.url, stderr=asyncio.subprocess.PIPE
+        )
+        if left is not None:
+            delivery_id = await gateway.deliver(cfp())
+            await gateway.until(lambda: gateway.acked() == {delivery_id})
+        else:
+            await gateway.until(lambda: any(method == "PUT" for method, _, _ in gateway.requests))
+        program.send_signal(signals[0])
+        await gateway.until(lambda: gateway.requests[-1][0] == "DELETE")
+        await asyncio.sleep(0.2)
+        for number in signals[1:]:
+            program.send_signal(number)
+        async with asyncio.timeout(5):
+            _, printed = await program.communicate()
+        said = printed.decode().splitlines()
+        if left is None:
+            assert (program.returncode, said) == (0, [])
+        else:
+            assert (program.returncode, len(said)) == (1, 1), said
+            assert said[0].endswith(f"bob: ends at once; left undone: {left}")
+
+
+async def test_two_signals_at_once_leave_the_registration_and_say_so() -> None:
+    async with FakeGateway() as gateway:
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SLOW, gateway.url, stderr=asyncio.subprocess.PIPE
+        )
+        await gateway.deliver(closed())
+        await gateway.until(lambda: bool(gateway.acks))
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            program.send_signal(number)
+        async with asyncio.timeout(5):
+            _, printed = await program.communicate()
+        said = printed.decode().splitlines()
+        assert (program.returncode, len(said)) == (1, 1), said
+        assert "left undone: its registration" in said[0]

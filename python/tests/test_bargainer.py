@@ -1,7 +1,9 @@
 """What a party of a bargain does."""
 
 import asyncio
+import hashlib
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from llmx import (
     TimeDependent,
     TurnedDownError,
     UnreadableError,
+    UnsendableError,
 )
 from llmx.bargaining.preferences import holds
 from llmx.documents import Predicate
@@ -37,6 +40,7 @@ from .fake_gateway import FakeGateway, cfp, closed, problem, refused
 RULES: dict[str, Any] = {"issues": [{"name": "price", "min": 0, "max": 10}], "rounds": 9, "step_ms": 1000}
 INVITATION = cfp(bargain={"parties": ["alice", "bob"], "rules": RULES})
 LATER = "2099-01-01T00:00:00Z"
+DIGEST_OF_8 = hashlib.sha256(b'{"price":8}').hexdigest()
 
 
 def turn(step: int, party: str = "bob", price: int | None = None, **standing: Any) -> dict[str, Any]:
@@ -199,6 +203,114 @@ async def test_a_plan_binds_by_a_mandate_and_answers_the_agreement() -> None:
         agreement = {"act": "accept", "offer_id": "o1-0", "lot": 0, "award_no": 1, "terms": {"price": 8}}
         await gateway.deliver({**agreement, "terms_digest": digest, "confirm_by": LATER})
         assert (await said(gateway, 2))[1] == {"act": "refuse", "reason": "terms and digest differ"}
+
+
+async def sold(turn: MyTurn) -> End:
+    """A strategy that ends."""
+    return turn.end()
+
+
+def mandate(limit: Any) -> Mandate:
+    """A mandate with one limit."""
+    return Mandate(limits=(Predicate(attr="price", op="ge", value=limit),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("yes", "`on_invitation` returned str; return `Plan(...)` or `invitation.refuse(...)`"),
+        (
+            Plan(sold, mandate(Decimal(5))),
+            "`on_invitation` returned Plan: /mandate/limits/0/value: Decimal cannot be sent; "
+            "expected an int (money is an integer number of micro-units)",
+        ),
+    ],
+)
+async def test_an_invitation_answered_with_what_cannot_be_sent_is_refused(
+    plan: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bob = Bargainer("bob")
+
+    @bob.on_invitation
+    async def join(_: Invitation) -> Any:
+        return plan
+
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(INVITATION)
+        assert await said(gateway, 1) == [{"act": "refuse", "reason": "internal"}]
+        assert [record.getMessage() for record in caplog.records] == [f"bob: in alice~job-1: {why}"]
+        assert bob.open_count == 0
+
+
+@pytest.mark.parametrize(
+    ("move", "why"),
+    [
+        ({"price": 5}, "returned dict; return `turn.offer(...)`, `turn.accept()` or `turn.end()`"),
+        (None, "returned NoneType; return `turn.offer(...)`, `turn.accept()` or `turn.end()`"),
+        (Offer(terms={"price": True}), "returned Offer: /terms/price: expected an integer"),
+    ],
+)
+async def test_a_move_that_cannot_be_sent_ends_the_bargain_and_no_other(
+    move: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bob = Bargainer("bob")
+
+    @bob.on_turn
+    async def play(_: MyTurn) -> Any:
+        return move
+
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(INVITATION)
+        await said(gateway, 1)
+        await gateway.deliver(turn(1, price=3))
+        assert (await said(gateway, 2))[1] == {"act": "end", "reason": "internal"}
+        assert [record.getMessage() for record in caplog.records] == [f"bob: in alice~job-1: the strategy {why}"]
+        await gateway.deliver(INVITATION, negotiation="alice~2")
+        assert (await said(gateway, 3))[2] == {"act": "join"}
+
+
+async def no_word(_: Any) -> bool:
+    """As `may_agree` this would agree to everything."""
+    return False
+
+
+def cannot_say(_: Any) -> bool:
+    """Fails."""
+    raise ValueError("no idea")
+
+
+@pytest.mark.parametrize(
+    ("may_agree", "answer"),
+    [
+        (no_word, {"act": "refuse", "reason": "internal"}),
+        (cannot_say, {"act": "refuse", "reason": "internal"}),
+        (lambda _: False, {"act": "refuse", "reason": "may not agree to these terms"}),
+        (lambda terms: terms["price"] == 8, {"act": "confirm", "award_no": 1, "terms_digest": DIGEST_OF_8}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine 'no_word' was never awaited")
+async def test_an_agreement_is_confirmed_by_a_clear_yes_only(may_agree: Any, answer: dict[str, Any]) -> None:
+    bob = Bargainer("bob")
+
+    @bob.on_invitation
+    async def join(_: Invitation) -> Plan:
+        return Plan(sold, may_agree=may_agree)
+
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(INVITATION)
+        await said(gateway, 1)
+        agreement = {"act": "accept", "offer_id": "o1-0", "lot": 0, "award_no": 1, "terms": {"price": 8}}
+        await gateway.deliver({**agreement, "terms_digest": DIGEST_OF_8, "confirm_by": LATER})
+        assert (await said(gateway, 2))[1] == answer
+
+
+async def test_a_bargain_whose_call_cannot_be_sent_is_not_kept() -> None:
+    haggler = Haggler()
+    rules = BargainRules(issues=(Issue(name="price", min=0, max=10),), rounds=9)
+    async with FakeGateway() as gateway, Agent(haggler.bob, gateways=gateway.url, token="t"):
+        with pytest.raises(UnsendableError, match=r"^/mandate/limits/0/value: float"):
+            await haggler.bob.open("agent://alice", rules=rules, plan=Plan(sold, mandate(0.5)))
+        assert haggler.bob.open_count == 0
 
 
 async def test_the_opener_begins_and_hears_when_its_call_is_turned_down() -> None:

@@ -1,6 +1,7 @@
 """What a contractor answers."""
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +12,11 @@ from llmx.limits import Limits
 from .fake_gateway import FakeGateway, award, cfp, closed, committed
 
 TERMS = {"price": 50_000_000, "delivery_ms": 2000}
+
+
+def untyped(value: Any) -> Any:
+    """A value whose type nobody checks."""
+    return value
 
 
 class Courier:
@@ -235,8 +241,119 @@ async def test_a_contractor_with_no_room_is_busy_and_forgets_what_is_over() -> N
         assert [one.outcome for one in ended] == ["cancelled"]
 
 
-async def test_a_contractor_without_handlers_does_not_start() -> None:
+@pytest.mark.parametrize(
+    ("handlers", "missing"),
+    [
+        ([], "`on_call` and `on_commit` have no handler"),
+        (["on_call"], "`on_commit` has no handler"),
+        (["on_commit"], "`on_call` has no handler"),
+    ],
+)
+async def test_a_contractor_without_a_handler_does_not_start_and_names_it(handlers: list[str], missing: str) -> None:
+    bob = Contractor("bob")
+    for name in handlers:
+        getattr(bob, name)(returning(None))
     async with FakeGateway() as gateway:
-        with pytest.raises(TypeError, match="on_call"):
-            async with Agent(Contractor("bob"), gateways=gateway.url, token="t"):
+        with pytest.raises(TypeError, match=f"^contractor bob: {missing}$"):
+            async with Agent(bob, gateways=gateway.url, token="t"):
                 pass
+
+
+def returning(answer: Any) -> Any:
+    """A handler that returns something."""
+
+    async def handler(*_: Any) -> Any:
+        return answer
+
+    return handler
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The errors of the log; none has a traceback."""
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert not any(record.exc_info for record in errors)
+    return [record.getMessage() for record in errors]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"price": 1}, "`on_call` returned dict; return `call.offer(...)`, `call.refuse(...)` or None"),
+        (
+            Offer(terms=untyped({"price": Decimal("0.5")})),
+            "`on_call` returned Offer: /terms/price: Decimal cannot be sent; "
+            "expected an int (money is an integer number of micro-units)",
+        ),
+        (Offer(terms=untyped({"price": True})), "`on_call` returned Offer: /terms/price: expected an integer"),
+        (Offer(terms=untyped({"price": None})), "`on_call` returned Offer: /terms/price: expected an integer"),
+        (Offer(terms=untyped(None)), "`on_call` returned Offer: /terms: expected this member"),
+        (Refuse(reason=untyped(7)), "`on_call` returned Refuse: /reason: expected a text"),
+    ],
+)
+async def test_a_call_answered_with_what_cannot_be_sent_is_refused_and_the_next_one_answered(
+    answer: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    courier = Courier()
+    courier.bob.on_call(returning(answer))
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        assert await said(gateway, 1) == [{"act": "refuse", "reason": "internal", "round": 1}]
+        assert logged(caplog) == [f"bob: in alice~job-1: {why}"]
+        assert courier.bob.open_count == 0
+        courier.bob.on_call(returning(Offer(terms=TERMS)))
+        await gateway.deliver(cfp(), negotiation="alice~job-2")
+        assert (await said(gateway, 2))[1]["act"] == "offer"
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        ("delivered", "`on_commit` returned str; return `job.done(...)` or `job.failed(...)`"),
+        (None, "`on_commit` returned NoneType; return `job.done(...)` or `job.failed(...)`"),
+        (
+            Inform(kind="done", result="\ud800"),
+            "`on_commit` returned Inform: /result: a text with half a surrogate pair cannot be sent",
+        ),
+        (Inform(kind=untyped("over")), "`on_commit` returned Inform: /kind: expected one of cancelled, done, result"),
+    ],
+)
+async def test_work_reported_by_what_cannot_be_sent_is_reported_as_failed(
+    report: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    courier = Courier()
+    courier.bob.on_commit(returning(report))
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await commit(gateway)
+        failure = (await said(gateway, 3))[2]
+        assert failure == {"act": "failure", "phase": "perform", "code": "internal", "retryable": False}
+        assert logged(caplog) == [f"bob: in alice~job-1: {why}"]
+        await gateway.deliver(cfp(), negotiation="alice~job-2")
+        await said(gateway, 4)
+
+
+async def test_an_award_answered_with_what_cannot_be_sent_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    courier = Courier()
+    courier.bob.on_award(returning(True))
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        await said(gateway, 1)
+        await gateway.deliver(award(TERMS))
+        assert (await said(gateway, 2))[1] == {"act": "refuse", "reason": "internal"}
+        remedy = "return `award.confirm()` or `award.refuse(...)`"
+        assert logged(caplog) == [f"bob: in alice~job-1: `on_award` returned bool; {remedy}"]
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+async def test_a_cancellation_answered_with_what_cannot_be_sent_is_answered_all_the_same(is_raised: bool) -> None:
+    courier = Courier()
+    courier.hold = asyncio.Event()
+
+    def refuse(_: Job) -> Any:
+        raise ValueError("no function of this kind")
+
+    courier.bob.on_cancel(refuse if is_raised else returning("stopped"))
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await commit(gateway)
+        await started(courier)
+        await gateway.deliver({"act": "cancel", "award_no": 1, "reason": "cancelled"})
+        assert (await said(gateway, 3))[2] == {"act": "inform", "kind": "cancelled"}

@@ -2,8 +2,13 @@
 
 import json
 import random
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
-from llmx import Accepted, LlmxError, Refuse, RefusedError, UnansweredError
+import pytest
+
+from llmx import Accepted, LlmxError, Offer, Refuse, RefusedError, UnansweredError, UnsendableError
 from llmx.errors import refusal
 from llmx.limits import ACKS_TOGETHER_MAX, Limits
 from llmx.session import Inbox, Message, Outcome, Session
@@ -50,6 +55,33 @@ def test_numbers_rise_and_ids_differ() -> None:
     assert numbers == sorted(set(numbers))
     assert len({envelope["msg_id"] for envelope in envelopes}) == 100
     assert Sender().session.seq > 1_700_000_000_000_000
+
+
+def test_what_no_message_can_carry_is_named_and_leaves_nothing_behind() -> None:
+    sender = Sender()
+    for value, fault in [
+        (
+            Decimal("0.5"),
+            "/terms/price: Decimal cannot be sent; expected an int (money is an integer number of micro-units)",
+        ),
+        (0.5, "/terms/price: float cannot be sent; expected an int (money is an integer number of micro-units)"),
+        (
+            timedelta(seconds=1),
+            "/terms/price: timedelta cannot be sent; a duration is an integer number of milliseconds",
+        ),
+        ({1}, "/terms/price: set cannot be sent; expected a text, an integer, a list or a mapping"),
+        (2**64, "/terms/price: an integer of more than 64 bits cannot be sent"),
+        ("\ud800", "/terms/price: a text with half a surrogate pair cannot be sent"),
+        ({2: 1}, "/terms/price: int cannot be the name of a member; expected a text"),
+    ]:
+        terms: Any = {"price": value}
+        with pytest.raises(UnsendableError) as caught:
+            sender.session.write("a~1", Offer(terms=terms), lambda _: None)
+        assert (str(caught.value), caught.value.pointer) == (fault, fault.partition(":")[0])
+    with pytest.raises(UnsendableError, match=r"^/negotiation: "):
+        sender.write("a~\ud800")
+    assert sender.session.unanswered_count == 0
+    assert sender.leave() == []
 
 
 def test_a_receipt_lets_the_next_leave_and_ends_what_waits_for_a_retry() -> None:

@@ -32,7 +32,7 @@ from llmx.bargaining import (
     Space,
     TimeDependent,
 )
-from llmx.codec import UnreadableError, decode, encode
+from llmx.codec import UnreadableError, UnsendableError, decode, encode
 from llmx.contractor import Contractor, IncomingAward, IncomingCall, Job
 from llmx.deliveries import (
     Agreement,
@@ -176,6 +176,7 @@ __all__ = [
     "UnavailableError",
     "UnreachableError",
     "UnreadableError",
+    "UnsendableError",
     "Utility",
     "Withdraw",
     "decode",

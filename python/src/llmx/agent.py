@@ -100,6 +100,8 @@ class Agent:
         self._driver: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._has_connected = False
+        self._is_registered = False
+        """Or may be: it has asked for it."""
         self._frames_received = 0
         self._is_ending = False
 
@@ -125,15 +127,22 @@ class Agent:
     ) -> None:
         """Queues a message, which is sent whatever becomes of the caller. Its end is reported to `on_settled`.
 
-        Raises `OverloadedError` or `EndedError`; nothing is sent then.
+        Raises `OverloadedError` or `EndedError`, and `TypeError` for what no message can carry; nothing is sent then.
         """
+        if not isinstance(act, Act):
+            raise TypeError(
+                f"{type(act).__name__} is no act; post `Offer(...)`, `Refuse(...)` or another of `llmx.acts`"
+            )
         if self._driver is None or self._driver.done():
             raise EndedError("the agent does not run")
 
         def settle(outcome: Outcome) -> None:
             self._count(outcome)
             if on_settled is not None:
-                on_settled(outcome)
+                try:
+                    on_settled(outcome)
+                except Exception:
+                    logger.exception("%s: `on_settled` failed in %s", self.participant.name, negotiation)
             elif not isinstance(outcome, Accepted):
                 logger.warning("%s: %s in %s: %s", self.participant.name, act.act, negotiation, outcome)
 
@@ -150,7 +159,7 @@ class Agent:
     ) -> Accepted:
         """Sends a message and waits until it is stored. Whoever is cancelled meanwhile has sent it all the same.
 
-        Raises `RefusedError`, `UnansweredError`, `OverloadedError` or `EndedError`.
+        Raises `RefusedError`, `UnansweredError`, `OverloadedError` or `EndedError`, and `TypeError` as `post` does.
         """
         settled: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -215,9 +224,26 @@ class Agent:
                 await self.participant.stop()
                 await self._flush()
         except TimeoutError:
-            logger.warning("%s: not everything ended in time", self.participant.name)
+            logger.warning(
+                "%s: not everything ended in time; left undone: %s", self.participant.name, self.left_undone()
+            )
         finally:
             await self._close()
+
+    async def abort(self) -> None:
+        """Ends at once: `left_undone` stays undone."""
+        self._is_ending = True
+        await self._close()
+
+    def left_undone(self) -> str:
+        """What would stay undone if the agent ended now, in words."""
+        handlers, messages = len(self._handlers), self._session.unanswered_count
+        left = [
+            "its registration (until its lease ends, calls invite it)" if self._is_registered else "",
+            f"{handlers} running handler{'s' * (handlers != 1)}" if handlers else "",
+            f"{messages} unanswered message{'s' * (messages != 1)}" if messages else "",
+        ]
+        return ", ".join(filter(None, left)) or "nothing"
 
     async def _close(self) -> None:
         tasks = [*self._handlers, *([self._driver] if self._driver else [])]
@@ -234,6 +260,7 @@ class Agent:
         with suppress(LlmxError, TimeoutError):  # Then the registration lapses by itself.
             async with asyncio.timeout(self.participant.limits.end_s / 4):
                 await self.gateways.request("DELETE", path)
+                self._is_registered = False
 
     async def _flush(self) -> None:
         while self._handlers:
@@ -246,6 +273,7 @@ class Agent:
     # The connection
 
     async def _drive(self) -> None:
+        await self._warn_of_present()
         failures = 0
         while True:
             try:
@@ -266,6 +294,18 @@ class Agent:
             if failures > 1:
                 await asyncio.sleep(gap_s(failures - 1, CONNECT_BASE_S, CONNECT_MAX_S))
 
+    async def _warn_of_present(self) -> None:
+        """Before it connects: its own stream would make it present."""
+        name = self.participant.name
+        known = await self.gateways.ask(f"/v1/agents/{name}") if self.participant.registration is not None else None
+        if isinstance(known, dict) and known.get("present") is True:
+            logger.warning(
+                "%s is present already. Where another process runs it, give this one a name of its own: processes of one "
+                "agent share its deliveries, and whichever ends deregisters all. One that was killed stays present until its "
+                "lease ends",
+                name,
+            )
+
     async def _connect(self) -> Connection:
         connection = await self.gateways.connect()
         registration = self.participant.registration
@@ -273,6 +313,7 @@ class Agent:
             if registration is not None and not self._is_ending:
                 # What ended the stream before may have taken it away.
                 path = f"/v1/agents/{self.participant.name}"
+                self._is_registered = True
                 await self.gateways.request("PUT", path, encode(registration), url=connection.url)
         except BaseException:
             await connection.close()
@@ -404,12 +445,12 @@ class Agent:
     def _handle(self, delivery: Delivery) -> asyncio.Task[None] | None:
         try:
             work = self.participant.handle(delivery)
+            task = asyncio.create_task(work) if work is not None else None
         except Exception:
             logger.exception("%s: in %s", self.participant.name, delivery.negotiation)
             return None
-        if work is None:
+        if task is None:
             return None
-        task = asyncio.create_task(work)
         self._handlers.add(task)
         task.add_done_callback(self._handler_done)
         return task

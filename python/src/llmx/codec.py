@@ -8,12 +8,16 @@ are ignored when they are read: a later exchange may say more.
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from numbers import Number
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]
+
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""Integers of a message fit into 64 bits."""
 
 
 class UnreadableError(ValueError):
@@ -25,26 +29,75 @@ class UnreadableError(ValueError):
         self.expected = expected
 
 
-def encode(value: object) -> Any:
-    """What stands for a value in JSON."""
-    if isinstance(value, (str, int, float)) or value is None:
+class UnsendableError(TypeError):
+    """A value that no message can carry. `pointer` leads to it."""
+
+    def __init__(self, pointer: str, why: str) -> None:
+        super().__init__(f"{pointer or 'the document'}: {why}")
+        self.pointer = pointer
+
+
+def encode(value: object, pointer: str = "") -> Any:
+    """What stands for a value in JSON.
+
+    Raises `UnsendableError` at the first member that has no place in a message.
+    """
+    if value is None:
         return value
+    if isinstance(value, str):
+        return value if value.isascii() else _encodable(value, pointer)
+    if isinstance(value, int):
+        if INTEGER_MIN <= value <= INTEGER_MAX:
+            return value
+        raise UnsendableError(pointer, "an integer of more than 64 bits cannot be sent")
     if isinstance(value, datetime):
         # As the exchange writes it.
         digits = "microseconds" if value.microsecond % 1000 else "milliseconds"
         return value.astimezone(UTC).isoformat(timespec=digits).replace("+00:00", "Z")
     if isinstance(value, Mapping):
-        return {name: encode(item) for name, item in value.items()}
+        return {_name(name, pointer): encode(item, f"{pointer}/{name}") for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encode(item) for item in value]
+        return [encode(item, f"{pointer}/{index}") for index, item in enumerate(value)]
+    if not is_dataclass(type(value)):
+        raise UnsendableError(pointer, f"{type(value).__name__} cannot be sent; {_remedy(value)}")
     kind: Any = type(value)
     names, fixed = _members(kind)
     document: dict[str, Any] = dict(fixed)
     for name in names:
         item = getattr(value, name)
         if item is not None:
-            document[name] = encode(item)
+            document[name] = encode(item, f"{pointer}/{name}")
     return document
+
+
+def _encodable(text: str, pointer: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UnsendableError(pointer, "a text with half a surrogate pair cannot be sent") from None
+    return text
+
+
+def _name(name: object, pointer: str) -> str:
+    if isinstance(name, str):
+        return _encodable(name, pointer)
+    raise UnsendableError(pointer, f"{type(name).__name__} cannot be the name of a member; expected a text")
+
+
+def _remedy(value: object) -> str:
+    if isinstance(value, Number):
+        return "expected an int (money is an integer number of micro-units)"
+    if isinstance(value, timedelta):
+        return "a duration is an integer number of milliseconds"
+    return "expected a text, an integer, a list or a mapping"
+
+
+def check_sendable(value: object) -> None:
+    """Raises `UnsendableError` at the first member that has not the form its type asks for."""
+    try:
+        decode(type(value), encode(value))
+    except UnreadableError as error:
+        raise UnsendableError(error.pointer, f"expected {error.expected}") from None
 
 
 def decode(kind: type[T], document: object, pointer: str = "") -> T:
@@ -70,8 +123,6 @@ def constants(kind: Any) -> Mapping[str, str]:
 
 @cache
 def _members(kind: Any) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    if not is_dataclass(kind):
-        raise TypeError(f"{kind.__name__} is no type of this package")
     names = tuple(field.name for field in fields(kind))
     whole: Any = kind
     return names, constants(whole)

@@ -10,7 +10,8 @@
 | `cancel` by the initiator | what `on_cancel` returns; without one the work is stopped, and `Inform` says so |
 | `reject`, `closed`, `cancel` for another reason | the work is stopped, and the negotiation forgotten |
 
-A handler that fails is logged, and the other side is told by `Refuse` or `Failure`, so that nobody waits.
+A handler that raises, or returns what cannot be sent, is logged, and the other side is told by `Refuse` or `Failure`, so
+that nobody waits.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import NoneType
 from typing import Any, TypeVar
 
 from llmx.acts import Act, Confirm, Failure, Inform, Offer, Refuse
@@ -25,6 +27,7 @@ from llmx.agent import Agent
 from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Receipt, Rejection
 from llmx.documents import EVERYBODY, Attribute, Consent, Registration, Terms
 from llmx.errors import LlmxError, OverloadedError
+from llmx.handlers import Returns
 from llmx.limits import Limits
 
 logger = logging.getLogger("llmx")
@@ -37,6 +40,15 @@ GRACE_S = 60.0
 
 ENDED_BY = frozenset({"outscored", "late", "expired", "cancelled", "awarded", "withdrawn"})
 """Reasons of rejections after which nothing comes."""
+
+ON_CALL = Returns("`on_call`", (Offer, Refuse, NoneType), "return `call.offer(...)`, `call.refuse(...)` or None")
+ON_AWARD = Returns("`on_award`", (Confirm, Refuse), "return `award.confirm()` or `award.refuse(...)`")
+ON_COMMIT = Returns("`on_commit`", (Inform, Failure), "return `job.done(...)` or `job.failed(...)`")
+ON_CANCEL = Returns(
+    "`on_cancel`",
+    (Inform, Failure),
+    'return `Inform(kind="cancelled")`, `job.done(...)` or `Failure(phase="cannot_cancel", code=...)`',
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +214,12 @@ class Contractor:
 
     def attach(self, agent: Agent) -> None:
         """The agent starts."""
-        if self._on_call is None or self._on_commit is None:
-            raise TypeError(f"contractor {self.name}: `on_call` and `on_commit` have no handler")
+        handlers = {"`on_call`": self._on_call, "`on_commit`": self._on_commit}
+        missing = [name for name, handler in handlers.items() if handler is None]
+        if missing:
+            raise TypeError(
+                f"contractor {self.name}: {' and '.join(missing)} {'have' if missing[1:] else 'has'} no handler"
+            )
         self._agent = agent
 
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, None] | None:
@@ -269,11 +285,10 @@ class Contractor:
             return  # Over before it began.
         engagement.work = asyncio.current_task()
         assert self._on_call is not None
+        incoming = IncomingCall(negotiation, engagement.initiator, call)
+        internal = Refuse(reason="internal", round=call.round)
         try:
-            answer = await self._on_call(IncomingCall(negotiation, engagement.initiator, call))
-        except Exception:
-            logger.exception("%s: `on_call` failed in %s", self.name, negotiation)
-            answer = Refuse(reason="internal", round=call.round)
+            answer = await ON_CALL.answer(self.name, negotiation, self._on_call, incoming, internal)
         finally:
             engagement.work = None
         if self._engagements.get(negotiation) is not engagement:
@@ -303,11 +318,8 @@ class Contractor:
         offered = IncomingAward(delivery.negotiation, engagement.initiator, award)
         answer: Confirm | Refuse = offered.confirm()
         if self._on_award is not None:
-            try:
-                answer = await self._on_award(offered)
-            except Exception:
-                logger.exception("%s: `on_award` failed in %s", self.name, delivery.negotiation)
-                answer = Refuse(reason="internal")
+            internal = Refuse(reason="internal")
+            answer = await ON_AWARD.answer(self.name, delivery.negotiation, self._on_award, offered, internal)
         if self._engagements.get(delivery.negotiation) is not engagement or engagement.award is not award:
             return
         if isinstance(answer, Refuse):
@@ -333,10 +345,7 @@ class Contractor:
         engagement.work = asyncio.current_task()
         assert self._on_commit is not None
         try:
-            report = await self._on_commit(job)
-        except Exception:
-            logger.exception("%s: `on_commit` failed in %s", self.name, job.negotiation)
-            report = job.failed("internal")
+            report = await ON_COMMIT.answer(self.name, job.negotiation, self._on_commit, job, job.failed("internal"))
         finally:
             engagement.work = None
         if self._engagements.get(job.negotiation) is engagement:
@@ -350,14 +359,11 @@ class Contractor:
             self._reply(delivery, Inform(kind="cancelled"))
             return None
         job = Job(delivery.negotiation, engagement.initiator, engagement.call, engagement.award)
-        return self._answer_cancel(delivery, self._on_cancel(job))
+        return self._answer_cancel(delivery, self._on_cancel, job)
 
-    async def _answer_cancel(self, delivery: Delivery, answer: Awaitable[Inform | Failure]) -> None:
-        try:
-            self._reply(delivery, await answer)
-        except Exception:
-            logger.exception("%s: `on_cancel` failed in %s", self.name, delivery.negotiation)
-            self._reply(delivery, Inform(kind="cancelled"))
+    async def _answer_cancel(self, delivery: Delivery, handler: CancelHandler, job: Job) -> None:
+        stopped = Inform(kind="cancelled")
+        self._reply(delivery, await ON_CANCEL.answer(self.name, job.negotiation, handler, job, stopped))
 
     # Engagements
 

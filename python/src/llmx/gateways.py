@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +19,9 @@ from llmx.token import Token
 
 REQUEST_ATTEMPTS_MAX = 8
 """Most times one HTTP request is made, over all gateways."""
+
+ASK_TIMEOUT_S = 1.0
+"""How long an answer is awaited that only makes a log clearer. It is less than `CONNECT_TIMEOUT_S`, which may include it."""
 
 _CODE_BY_UPGRADE = {401: "unauthenticated", 403: "unauthorized", 429: "rate_limited"}
 
@@ -126,7 +131,27 @@ class Gateways:
             await self._request_at(url, "GET", "/v1/whoami", None)
         except (RefusedError, UnreachableError) as why:
             return why
-        return refusal({"detail": error.message, "code": _CODE_BY_UPGRADE.get(error.status)}, error.status)
+        why_unready = await self._why_unready(url) if error.status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        detail = why_unready or error.message
+        return refusal({"detail": detail, "code": _CODE_BY_UPGRADE.get(error.status)}, error.status)
+
+    async def _why_unready(self, url: str) -> str | None:
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                await self._request_at(url, "GET", "/readyz", None, has_token=False)
+        except RefusedError as why:
+            return why.detail if why.status == HTTPStatus.SERVICE_UNAVAILABLE else None
+        except (UnreachableError, TimeoutError):
+            return None
+        return None
+
+    async def ask(self, path: str) -> Any:
+        """What the gateway that is next in turn answers; None when it refuses, or does not answer soon."""
+        url = self._urls[self._turn % len(self._urls)]
+        with suppress(RefusedError, UnreachableError, TimeoutError):
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                return await self._request_at(url, "GET", path, None)
+        return None
 
     async def request(self, method: str, path: str, body: Any = None, *, url: str | None = None) -> Any:
         """One HTTP request, at a gateway or at whichever answers. What could not be answered is repeated byte for byte.
@@ -150,8 +175,8 @@ class Gateways:
                 await asyncio.sleep(max(gap_s(attempt, 0.1, 5.0), min(wait_s, 5.0)))
         raise last
 
-    async def _request_at(self, url: str, method: str, path: str, data: bytes | None) -> Any:
-        headers = {**await self._headers(), "Content-Type": "application/json"}
+    async def _request_at(self, url: str, method: str, path: str, data: bytes | None, *, has_token: bool = True) -> Any:
+        headers = {**(await self._headers() if has_token else {}), "Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         try:
             # A redirect would send the token elsewhere.
@@ -159,7 +184,7 @@ class Gateways:
                 method, url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
             )
             async with request as response:
-                text = await response.text()
+                text = await response.text(errors="replace")
                 status, retry_after = response.status, response.headers.get("Retry-After", "")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UnreachableError(f"{url}: {error or type(error).__name__}") from None

@@ -183,7 +183,7 @@ class Initiator:
         self._calls[negotiation] = call
         try:
             accepted = await self.agent.send(negotiation, cfp, address=address)
-        except LlmxError:
+        except (LlmxError, TypeError):
             self._calls.pop(negotiation, None)
             raise
         call.policy = accepted.policy

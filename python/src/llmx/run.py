@@ -11,6 +11,8 @@ from llmx.agent import Agent, Participant
 from llmx.errors import LlmxError
 from llmx.token import TokenSource
 
+logger = logging.getLogger("llmx")
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Those that ask an agent to end."""
 
@@ -22,7 +24,7 @@ def run(
     token: TokenSource | None = None,
     token_file: str | Path | None = None,
 ) -> None:
-    """Runs until Ctrl-C or SIGTERM, then ends cleanly; a second signal ends at once.
+    """Runs until Ctrl-C or SIGTERM, then ends cleanly; a second signal ends at once, with exit code 1.
 
     Raises `RefusedError` when the exchange refuses the agent, `UnreachableError` when it stays out of reach.
     """
@@ -34,16 +36,21 @@ def run(
     except LlmxError as error:
         # The message says it; thirty lines of this package and the event loop above it would hide it.
         raise error.with_traceback(None) from None
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        # The log says what is left undone.
+        raise SystemExit(1) from None
 
 
 async def serve(agent: Agent) -> None:
-    """Runs an agent until SIGINT or SIGTERM, or until it ends by itself."""
+    """Runs an agent until SIGINT or SIGTERM, or until it ends by itself. A second signal cancels it, which ends it at once."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     serving = asyncio.current_task()
 
     def handle_signal() -> None:
         if asked.is_set() and serving is not None:
+            if not serving.cancelling():
+                _log_end_at_once(agent)
             serving.cancel()
         asked.set()
 
@@ -66,8 +73,17 @@ async def serve(agent: Agent) -> None:
         await agent.end()
         if failure is not None:
             raise failure
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            _log_end_at_once(agent)
+        await agent.abort()
+        raise
     finally:
         waiting.cancel()
         for number in SIGNALS:
             with suppress(NotImplementedError):
                 loop.remove_signal_handler(number)
+
+
+def _log_end_at_once(agent: Agent) -> None:
+    logger.warning("%s: ends at once; left undone: %s", agent.participant.name, agent.left_undone())

@@ -84,7 +84,8 @@ class Session:
     ) -> Message:
         """Writes a message and queues it.
 
-        Raises `OverloadedError` when too many are unanswered; nothing is sent then.
+        Raises `OverloadedError` when too many are unanswered, `UnsendableError` at a member that no message can carry; nothing
+        is sent then.
         """
         if len(self._messages) >= self.limits.unanswered_max:
             raise OverloadedError(f"{self.limits.unanswered_max} messages wait for an answer (limits.unanswered_max)")
@@ -114,7 +115,7 @@ class Session:
             "msg_id": msg_id,
             "ts": encode(datetime.now(UTC)),
             "from": f"agent://{self.agent}",
-            "negotiation": named,
+            "negotiation": encode(named, "/negotiation"),
             "seq": self.seq,
         }
         if in_reply_to is not None:

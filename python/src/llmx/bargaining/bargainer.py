@@ -10,6 +10,8 @@
 | `not_understood` of its move | asks the strategy again, a bounded number of times, then `End` |
 | the agreement, to be confirmed | `Confirm` if `on_agreement` does not refuse it |
 | `closed` | `on_close`, and forgets the bargain |
+
+A handler that raises, or returns what cannot be sent, is logged, and the others are told by `Refuse` or `End`.
 """
 
 import asyncio
@@ -38,6 +40,7 @@ from llmx.deliveries import (
 )
 from llmx.documents import EVERYBODY, BargainRules, Consent, Mandate, Registration, Terms
 from llmx.errors import EndedError, LlmxError, OverloadedError, RefusedError, TurnedDownError
+from llmx.handlers import Returns
 from llmx.limits import Limits
 from llmx.session import Outcome as Sent
 
@@ -150,6 +153,16 @@ class Bargain:
         return await asyncio.shield(self.ended)
 
 
+ON_INVITATION = Returns(
+    "`on_invitation`",
+    (Plan, Refuse),
+    "return `Plan(...)` or `invitation.refuse(...)`",
+    lambda answer: Join(mandate=answer.mandate) if isinstance(answer, Plan) else answer,
+)
+STRATEGY = Returns("the strategy", (Offer, Accept, End), "return `turn.offer(...)`, `turn.accept()` or `turn.end()`")
+MAY_AGREE = Returns("`may_agree`", (bool,), "return True or False", lambda _: None)
+"""What an `async` function returns is true, whatever it would have said."""
+
 InvitationHandler = Callable[[Invitation], Awaitable[Plan | Refuse]]
 CloseHandler = Callable[[BargainResult], Awaitable[None]]
 AnyInvitationHandler = TypeVar("AnyInvitationHandler", bound=InvitationHandler)
@@ -223,7 +236,7 @@ class Bargainer:
         bargain = self._begin(negotiation, rules, plan)
         try:
             await self._agent.send(negotiation, cfp, address=CallAddress(to=to, scope=Scope()))
-        except LlmxError:
+        except (LlmxError, TypeError):
             self._bargains.pop(negotiation, None)
             raise
         return bargain
@@ -245,7 +258,7 @@ class Bargainer:
             case Receipt() as receipt if bargain is not None:
                 self._handle_receipt(bargain, receipt)
             case Award() as award:
-                self._handle_agreement(delivery, bargain, award)
+                return self._handle_agreement(delivery, bargain, award)
             case Closing() as closing if bargain is not None:
                 return self._handle_closing(bargain, closing)
             case _:
@@ -267,6 +280,9 @@ class Bargainer:
             raise TypeError(f"bargainer {self.name}: neither a plan nor `on_turn` says what it does in its turn")
         return Plan(self._on_turn)
 
+    async def _join_as_planned(self, _: Invitation) -> Plan | Refuse:
+        return self._default_plan()
+
     def _handle_call(self, delivery: Delivery, call: Call) -> Coroutine[Any, Any, None] | None:
         if call.bargain is None or self.name not in call.bargain.parties:
             self._reply(delivery, Refuse(reason="takes part in bargains only"))
@@ -278,11 +294,8 @@ class Bargainer:
         return self._join(delivery, Invitation(delivery.negotiation, sender, call, document.parties, document.rules))
 
     async def _join(self, delivery: Delivery, invitation: Invitation) -> None:
-        try:
-            plan = await self._on_invitation(invitation) if self._on_invitation else self._default_plan()
-        except Exception:
-            logger.exception("%s: `on_invitation` failed in %s", self.name, delivery.negotiation)
-            plan = invitation.refuse("internal")
+        handler, internal = self._on_invitation or self._join_as_planned, invitation.refuse("internal")
+        plan = await ON_INVITATION.answer(self.name, delivery.negotiation, handler, invitation, internal)
         if isinstance(plan, Refuse):
             self._reply(delivery, plan)
             return
@@ -332,11 +345,9 @@ class Bargainer:
     async def _act(self, bargain: Bargain, turn: Turn, refusal: str | None) -> None:
         bargain.thinking = asyncio.current_task()
         view = self._view(bargain, turn, refusal)
+        internal = End(reason="internal")
         try:
-            move = await bargain.plan.strategy(view)
-        except Exception:
-            logger.exception("%s: the strategy failed in %s", self.name, bargain.negotiation)
-            move = End(reason="internal")
+            move = await STRATEGY.answer(self.name, bargain.negotiation, bargain.plan.strategy, view, internal)
         finally:
             bargain.thinking = None
         if self._bargains.get(bargain.negotiation) is bargain and bargain.turn is turn:
@@ -383,16 +394,30 @@ class Bargainer:
         if is_own_call and disposition not in ("ok", "out_of_turn"):
             self._close(bargain, TurnedDownError(disposition))
 
-    def _handle_agreement(self, delivery: Delivery, bargain: Bargain | None, award: Award) -> None:
+    def _handle_agreement(
+        self, delivery: Delivery, bargain: Bargain | None, award: Award
+    ) -> Coroutine[Any, Any, None] | None:
         canonical = json.dumps(dict(award.terms), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         if bargain is None:
             answer: Act = Refuse(reason="knows of no such bargain")
         elif hashlib.sha256(canonical.encode()).hexdigest() != award.terms_digest:
             answer = Refuse(reason="terms and digest differ")
-        elif not bargain.plan.may_agree(award.terms):
-            answer = Refuse(reason="may not agree to these terms")
         else:
-            answer = Confirm(award_no=award.award_no, terms_digest=award.terms_digest)
+            return self._answer_agreement(delivery, bargain, award)
+        self._reply(delivery, answer)
+        return None
+
+    async def _answer_agreement(self, delivery: Delivery, bargain: Bargain, award: Award) -> None:
+        async def may_agree(terms: Terms) -> bool:
+            return bargain.plan.may_agree(terms)
+
+        match await MAY_AGREE.answer(self.name, bargain.negotiation, may_agree, award.terms, None):
+            case None:
+                answer: Act = Refuse(reason="internal")
+            case False:
+                answer = Refuse(reason="may not agree to these terms")
+            case True:
+                answer = Confirm(award_no=award.award_no, terms_digest=award.terms_digest)
         self._reply(delivery, answer)
 
     def _handle_closing(self, bargain: Bargain, closing: Closing) -> Coroutine[Any, Any, None] | None:
