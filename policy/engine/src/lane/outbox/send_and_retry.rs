@@ -126,6 +126,9 @@ impl Outbox {
         self.unreachable.end(agent);
         let Some(recipient) = self.recipients.get_mut(agent) else { return };
         recipient.is_silent = false;
+        if recipient.under_way == 0 {
+            return;
+        }
         let next = recipient.greeted_at.map(|at| at + Duration::from_millis(self.config.retry_base_ms));
         if let Some(next) = next.filter(|next| now < *next) {
             self.greeted.insert((next, agent.clone()));
