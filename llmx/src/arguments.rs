@@ -71,7 +71,7 @@ pub fn micros(text: &str) -> Result<i64, String> {
 /// Checks the address of something that answers over HTTP.
 pub fn http_url(text: &str) -> Result<String, String> {
     let is_fit = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
-    let url = reqwest::Url::parse(text).ok().filter(is_fit).ok_or("no address of HTTP; give http://HOST:PORT")?;
+    let url = reqwest::Url::parse(text).ok().filter(is_fit).ok_or("not an HTTP address; give http://HOST:PORT")?;
     Ok(if url.path() == "/" { text.trim_end_matches('/') } else { text }.to_owned())
 }
 

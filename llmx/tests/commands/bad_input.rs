@@ -30,7 +30,7 @@ async fn bad_input_has_a_stable_exit_code_and_names_the_fault() {
             (&["--token", &expired], 1, "token_expired: "),
             (&["--issuer", "somebody-else"], 1, "unauthenticated: "),
             (&["--key", absent], 2, "`llmx keys` makes one"),
-            (&["--gateway", "127.0.0.1:8080"], 2, "an address such as http://127.0.0.1:8080"),
+            (&["--gateway", "127.0.0.1:8080"], 2, "not an HTTP address; give http://HOST:PORT"),
         ];
         for (fault, code, says) in faults {
             let args = [command, fault].concat();
