@@ -73,7 +73,7 @@ struct OutboxEntry {
     /// Rank in the order of making.
     made: u64,
     made_at: Instant,
-    /// When it last left for the first time, or began to wait.
+    /// When it left for the first time since it was released.
     left_at: Instant,
     attempts: u32,
     state: DeliveryState,
@@ -94,10 +94,10 @@ enum DeliveryState {
     Gated,
     /// Leaves with the next flush; `counts` as an attempt, or is an extra for a hello.
     Queued { counts: bool },
-    /// Waits until its recipient acknowledges what is under way.
-    Waiting,
-    /// Waits for its acknowledgement.
-    Sent,
+    /// Waits until its recipient acknowledges what is under way, and then leaves as above.
+    Waiting { since: Instant, counts: bool },
+    /// Waits for its acknowledgement; the last time that it left `counted` as an attempt.
+    Sent { counted: bool },
     /// Waits until its failure is logged.
     GivenUp,
     /// Waits until its failure, which is logged, is folded.

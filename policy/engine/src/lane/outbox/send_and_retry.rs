@@ -85,36 +85,39 @@ impl Outbox {
             while recipient.has_room()
                 && let Some(id) = recipient.waiting.pop_front()
             {
-                if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Waiting) {
-                    entry.state = DeliveryState::Queued { counts: true };
-                    entry.leave(recipient, now);
-                    leaving.push(id);
+                let Some(entry) = self.entries.get_mut(&id) else { continue };
+                let DeliveryState::Waiting { counts, .. } = entry.state else { continue };
+                if !counts {
+                    // Until it is repeated or given up there is one gap, as for what leaves as an attempt.
+                    entry.due = Some(self.schedule.arm(id, now + Duration::from_millis(self.config.retry_base_ms)));
                 }
+                entry.leave(recipient, counts, now);
+                leaving.push(id);
             }
         }
         for id in std::mem::take(&mut self.queue) {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             // What is sent only once is acknowledged by nobody, so it takes no room and waits for none.
-            let is_new = entry.deliver.qos == Qos::AtLeastOnce
-                && !entry.is_under_way
-                && matches!(entry.state, DeliveryState::Queued { .. });
-            let Some(recipient) = self.recipients.get_mut(&entry.deliver.to).filter(|_| is_new) else {
-                leaving.push(id);
-                continue;
+            let is_new = entry.deliver.qos == Qos::AtLeastOnce && !entry.is_under_way;
+            let (recipient, counts) = match (self.recipients.get_mut(&entry.deliver.to), entry.state) {
+                (Some(recipient), DeliveryState::Queued { counts }) if is_new => (recipient, counts),
+                _ => {
+                    leaving.push(id);
+                    continue;
+                }
             };
             if recipient.has_room() && recipient.waiting.is_empty() {
-                entry.leave(recipient, now);
+                entry.leave(recipient, counts, now);
                 leaving.push(id);
             } else {
-                entry.state = DeliveryState::Waiting;
+                entry.state = DeliveryState::Waiting { since: now, counts };
                 let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
                 entry.due = Some(self.schedule.arm(id, expiry.clamp(now, now + LOOK_PERIOD)));
                 if recipient.has_room() {
                     self.opened.insert(entry.deliver.to.clone());
                 }
                 let entries = &self.entries;
-                let waits = |id: &DeliveryId| entries.get(id).is_some_and(|one| one.state == DeliveryState::Waiting);
-                recipient.wait(id, waits);
+                recipient.wait(id, |id| entries.get(id).is_some_and(OutboxEntry::is_waiting));
             }
         }
         leaving
@@ -138,16 +141,17 @@ impl Outbox {
         let mut waiting = VecDeque::new();
         let mut room = recipient.under_way_max;
         for id in recipient.order.iter().copied() {
-            let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Sent) else {
-                continue;
-            };
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let DeliveryState::Sent { .. } = entry.state else { continue };
+            // What the bus has not taken yet is no extra.
+            let counts = entry.attempts == 0;
             if room > 0 {
                 room -= 1;
-                entry.state = DeliveryState::Queued { counts: false };
+                entry.state = DeliveryState::Queued { counts };
                 self.queue.push(id);
             } else {
-                entry.state = DeliveryState::Waiting;
-                (entry.is_under_way, entry.left_at) = (false, now);
+                entry.state = DeliveryState::Waiting { since: now, counts };
+                entry.is_under_way = false;
                 recipient.under_way = recipient.under_way.saturating_sub(1);
                 waiting.push_back(id);
             }
@@ -173,25 +177,25 @@ impl Outbox {
                 entry.due = None;
                 match entry.state {
                     DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
-                    DeliveryState::Sent | DeliveryState::Queued { .. } | DeliveryState::Waiting
+                    DeliveryState::Sent { .. } | DeliveryState::Queued { .. } | DeliveryState::Waiting { .. }
                         if log_time > entry.deliver.expires =>
                     {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
-                    DeliveryState::Waiting if now.saturating_duration_since(entry.left_at) > WAITING_MAX => {
+                    DeliveryState::Waiting { since, .. } if now.saturating_duration_since(since) > WAITING_MAX => {
                         self.give_up(id, DeadLetterReason::Overflow);
                     }
-                    DeliveryState::Waiting => {
+                    DeliveryState::Waiting { .. } => {
                         let left = Duration::from_micros(entry.deliver.expires.since_us(log_time));
                         let at = now + left.min(LOOK_PERIOD) + Duration::from_millis(1);
                         entry.due = Some(self.schedule.arm(id, at));
                     }
-                    DeliveryState::Sent | DeliveryState::Queued { .. }
+                    DeliveryState::Sent { .. } | DeliveryState::Queued { .. }
                         if entry.attempts >= entry.attempts_max(&self.config) =>
                     {
                         self.give_up(id, DeadLetterReason::Attempts);
                     }
-                    DeliveryState::Sent => {
+                    DeliveryState::Sent { .. } => {
                         entry.state = DeliveryState::Queued { counts: true };
                         self.queue.push(id);
                     }
@@ -229,11 +233,13 @@ impl Outbox {
     pub(crate) fn handle_unsent(&mut self, bundle: &Bundle, now: Instant) {
         let gap = Duration::from_millis(self.config.retry_base_ms);
         for (id, _) in &bundle.documents {
-            if let Some(entry) = self.entries.get_mut(id).filter(|entry| entry.state == DeliveryState::Sent) {
-                entry.attempts = entry.attempts.saturating_sub(1);
+            let Some(entry) = self.entries.get_mut(id) else { continue };
+            let DeliveryState::Sent { counted } = entry.state else { continue };
+            entry.attempts = entry.attempts.saturating_sub(u32::from(counted));
+            if entry.attempts == 0 {
                 entry.left_at = now;
-                entry.due = Some(self.schedule.arm(*id, now + gap));
             }
+            entry.due = Some(self.schedule.arm(*id, now + gap));
         }
     }
 
@@ -246,7 +252,7 @@ impl Outbox {
                 .push(DeliveryEvent::of(entry, if is_once { DeliveryStep::SentOnce } else { DeliveryStep::Sent }));
         }
         let counts = entry.state == DeliveryState::Queued { counts: true };
-        entry.state = DeliveryState::Sent;
+        entry.state = DeliveryState::Sent { counted: counts };
         entry.document = document;
         if entry.deliver.qos == Qos::BestEffort {
             self.settle(id);
@@ -288,10 +294,17 @@ fn retry_gap(first: Duration, config: &OutboxConfig, to: &AgentId, attempts: u32
 
 impl OutboxEntry {
     /// Is under way from now on.
-    fn leave(&mut self, recipient: &mut Recipient, now: Instant) {
-        self.left_at = now;
+    fn leave(&mut self, recipient: &mut Recipient, counts: bool, now: Instant) {
+        self.state = DeliveryState::Queued { counts };
+        if counts {
+            self.left_at = now;
+        }
         self.is_under_way = true;
         recipient.under_way += 1;
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, DeliveryState::Waiting { .. })
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will

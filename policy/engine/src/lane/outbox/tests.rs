@@ -277,6 +277,43 @@ fn a_hello_sends_no_more_again_than_may_be_under_way_and_the_rest_as_that_is_ack
 }
 
 #[test]
+fn what_a_hello_makes_wait_is_sent_once_more_and_no_attempt_is_lost_or_gained() {
+    let mut bench = Bench::new(OutboxConfig { attempts_max: 2, ..few_under_way(1) });
+    (1..=2).for_each(|number| bench.add(deliver(number, "bob"), Gate::Open));
+    bench.outbox.recipients.get_mut(&agent("bob")).unwrap().is_silent = true;
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1), id(2)])]);
+    let first = bench.now;
+    bench.advance(Duration::from_millis(300));
+    bench.outbox.handle_hello(&agent("bob"), bench.now);
+    assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1)])]);
+    bench.advance(Duration::from_secs(3));
+    assert!(bench.ack("bob", 1));
+    let mut sent_at = Vec::new();
+    while bench.outbox.given_up.is_empty() {
+        sent_at.extend(bench.flush().iter().map(|_| bench.now));
+        assert_eq!(bench.outbox.entries[&id(2)].left_at, first, "the agent has had it since");
+        bench.advance_to_next();
+    }
+    let gap = sent_at[1] - sent_at[0];
+    assert!(gap >= Duration::from_millis(500) && gap < Duration::from_millis(516), "one gap: {gap:?}");
+    assert_eq!((sent_at.len(), bench.given_up()), (2, Some((id(2), 2, false))), "once for the hello, and the repeat");
+}
+
+#[test]
+fn what_the_bus_did_not_take_after_a_hello_takes_no_attempt_back() {
+    let mut bench = Bench::new(OutboxConfig::default());
+    bench.add(deliver(1, "bob"), Gate::Open);
+    bench.flush();
+    for _ in 0..3 {
+        bench.advance(Duration::from_millis(500));
+        bench.outbox.handle_hello(&agent("bob"), bench.now);
+        let bundles = bench.outbox.poll_bundles(bench.now, &bench.clock, |_| None);
+        bench.outbox.handle_unsent(&bundles[0], bench.now);
+    }
+    assert!(bench.outbox.entries[&id(1)].attempts > 0 && bench.ack("bob", 1), "the agent has the first");
+}
+
+#[test]
 fn best_effort_is_sent_once_and_forgotten() {
     let mut bench = Bench::new(OutboxConfig::default());
     bench.add(Deliver { qos: Qos::BestEffort, ..deliver(1, "bob") }, Gate::Open);
