@@ -37,6 +37,8 @@ pub(super) struct LagMeter {
     at: Instant,
     /// What gateways were told last, in milliseconds.
     told_ms: u64,
+    /// Whether nothing is folded because there is no room.
+    is_full: bool,
 }
 
 impl LagMeter {
@@ -49,6 +51,7 @@ impl LagMeter {
             previous: Duration::ZERO,
             at: now,
             told_ms: 0,
+            is_full: false,
         }
     }
 
@@ -71,19 +74,26 @@ impl LagMeter {
         }
     }
 
-    /// What to tell gateways, once a period: the lag in milliseconds; 0 once where it has ended.
-    pub(super) fn poll_report(&mut self, now: Instant) -> Option<u64> {
+    /// What to tell gateways, once a period: the lag in milliseconds; 0 once where it has ended. A lane that has no room
+    /// (`is_full`) need not have appended anything to be behind.
+    pub(super) fn poll_report(&mut self, now: Instant, is_full: bool) -> Option<u64> {
+        if !std::mem::replace(&mut self.is_full, is_full) && is_full {
+            self.moved_at = now;
+        }
         if now < self.at {
             return None;
         }
         self.at = now + REPORT_PERIOD;
         if std::mem::take(&mut self.is_moving) {
             self.moved_at = now;
-        } else if now.saturating_duration_since(self.moved_at) > WAIT_MAX {
+        }
+        let stands_for = now.saturating_duration_since(self.moved_at);
+        if stands_for > WAIT_MAX && !is_full {
             self.awaited.clear();
         }
-        let waiting = self.awaited.front().map(|(_, since)| now.saturating_duration_since(*since));
-        let lag = std::mem::take(&mut self.measured).max(waiting.unwrap_or_default());
+        let first = self.awaited.front().map(|(_, since)| now.saturating_duration_since(*since));
+        let waiting = first.max(is_full.then_some(stands_for)).unwrap_or_default();
+        let lag = std::mem::take(&mut self.measured).max(waiting);
         let lasting = lag.min(std::mem::replace(&mut self.previous, lag));
         let lag_ms = if lasting >= LAG_MIN { u64::try_from(lasting.as_millis()).unwrap_or(u64::MAX) } else { 0 };
         (std::mem::replace(&mut self.told_ms, lag_ms) > 0 || lag_ms > 0).then_some(lag_ms)
@@ -96,7 +106,7 @@ impl LagMeter {
 
     /// When a report is due whatever happens.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        (self.told_ms > 0).then_some(self.at)
+        (self.told_ms > 0 || self.is_full).then_some(self.at)
     }
 }
 
@@ -117,7 +127,7 @@ mod tests {
             meter.handle_stored(seq, seq - 1, pass(30).await);
             let now = pass(50).await;
             meter.handle_folded(seq);
-            assert_eq!((meter.poll_report(now), meter.wake_at()), (None, None), "{seq}");
+            assert_eq!((meter.poll_report(now, false), meter.wake_at()), (None, None), "{seq}");
         }
     }
 
@@ -132,7 +142,7 @@ mod tests {
                 meter.handle_stored(step + 1, step.saturating_sub(60), now);
             }
             meter.handle_folded((step + 1).saturating_sub(60).min(200));
-            told.extend(meter.poll_report(now));
+            told.extend(meter.poll_report(now, false));
         }
         let (rising, rest) = told.split_at(15);
         assert!(rising.is_sorted() && rising[0] >= 100, "{rising:?}");
@@ -147,9 +157,9 @@ mod tests {
         meter.handle_stored(7, 6, Instant::now());
         let now = pass(2_000).await;
         meter.handle_folded(7);
-        assert_eq!(meter.poll_report(now), None);
+        assert_eq!(meter.poll_report(now, false), None);
         for _ in 0..3 {
-            assert_eq!(meter.poll_report(pass(100).await), None);
+            assert_eq!(meter.poll_report(pass(100).await, false), None);
         }
     }
 
@@ -159,13 +169,28 @@ mod tests {
         meter.handle_stored(7, 5, Instant::now());
         let mut told = Vec::new();
         for _ in 0..200 {
-            told.extend(meter.poll_report(pass(100).await));
+            told.extend(meter.poll_report(pass(100).await, false));
         }
         assert_eq!(told.last(), Some(&0), "nothing is folded, so nobody is busy: {told:?}");
         meter.handle_stored(9, 5, Instant::now());
         meter.handle_stored(6, 5, Instant::now());
         meter.handle_folded(6);
         assert!(meter.awaited.is_empty(), "6 was given anew, so the 9 before it is gone: {:?}", meter.awaited);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_without_room_is_behind_for_as_long_as_it_folds_nothing() {
+        let mut meter = LagMeter::new(Instant::now());
+        pass(60_000).await;
+        let mut told = Vec::new();
+        for _ in 0..300 {
+            told.push(meter.poll_report(pass(100).await, true));
+        }
+        assert_eq!(told[..3], [None, None, Some(100)], "by the time that it has been without room");
+        assert_eq!(told.last(), Some(&Some(29_800)), "however long");
+        meter.handle_folded(1);
+        let told = [meter.poll_report(pass(100).await, false), meter.poll_report(pass(100).await, false)];
+        assert_eq!((told, meter.wake_at()), ([Some(0), None], None));
     }
 
     #[test]

@@ -69,12 +69,16 @@ async fn a_full_outbox_holds_the_log_back_and_silence_empties_it() {
     let end = bus.log.last_seq(LANE).await.unwrap();
     let mut bob = Probe::connect(&bus, "bob").await;
     assert!(!bob.is_quiet(Duration::from_secs(1)).await);
-    assert!(engine.status().lanes[0].position < end, "the lane waits for room");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let status = engine.status();
+    assert!(status.lanes[0].position < end, "the lane waits for room");
+    assert!((700..1_100).contains(&status.lanes[0].lag_ms), "and says so: {status:?}");
     // Nobody acknowledges anything: every delivery is given up in turn.
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let status = engine.status();
     assert!(status.is_ready());
-    assert_eq!((status.lanes[0].position, status.lanes[0].outbox), (bus.log.last_seq(LANE).await.unwrap(), 0));
+    let lane = &status.lanes[0];
+    assert_eq!((lane.position, lane.outbox, lane.lag_ms), (bus.log.last_seq(LANE).await.unwrap(), 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -295,7 +295,7 @@ impl LaneDriver {
             self.publisher.append(Purpose::Tick, Entry::Tick, &mut self.inputs);
         }
         self.handle_ready_appends();
-        if let Some(lag_ms) = self.lag.poll_report(now) {
+        if let Some(lag_ms) = self.lag.poll_report(now, self.publisher.is_full()) {
             self.publisher.tell(subject::lag(self.lane), Bytes::from(lag_ms.to_string()));
         }
         self.requests.ask_end(&mut self.inputs);
