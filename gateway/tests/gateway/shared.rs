@@ -225,6 +225,19 @@ async fn an_agent_opens_only_so_many_shared_connections() {
 }
 
 #[tokio::test]
+async fn who_leaves_has_left_though_the_rate_is_used_up() {
+    let rig = Rig::with(|config| (config.limits.requests_per_s, config.limits.burst) = (1, 1)).await;
+    let mut socket = shared(&rig, "host").await;
+    join(&rig, &mut socket, "bob").await;
+    let mut hellos = subscribe(&rig, "hello.*").await;
+    send(&mut socket, json!({"type": "leave", "agent": "bob"})).await;
+    assert_eq!(code(&frame(&mut socket).await["problem"]), "rate_limited");
+    let gone = hellos.next().await.unwrap();
+    assert_eq!(gone.subject, "hello.bob");
+    assert!(matches!(Hello::parse(&gone.payload), Hello::Closed(_)));
+}
+
+#[tokio::test]
 async fn only_so_many_agents_share_a_connection() {
     let rig = Rig::with(|config| {
         config.limits.requests_per_s = 1_000_000;

@@ -295,8 +295,9 @@ impl WebSocketSession {
                 ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent.as_ref(), &delivery_ids),
                 ClientFrame::Join { id, token } => self.stream.join(id.clone(), token).map_err(|refusal| (id, refusal)),
                 ClientFrame::Leave { agent } => {
-                    let charged = self.site.admission.charge(&self.identity);
-                    charged.and_then(|()| self.stream.leave(agent)).map_err(|refusal| (None, refusal))
+                    // Charged once it has taken effect: who leaves makes room, and is not said to have left again.
+                    let left = self.stream.leave(agent);
+                    left.and_then(|()| self.site.admission.charge(&self.identity)).map_err(|refusal| (None, refusal))
                 }
             });
         if let Err((id, refusal)) = handled {
