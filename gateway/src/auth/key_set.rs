@@ -70,7 +70,8 @@ impl KeySet {
     /// hold no key any more: whoever takes the last one out means it.
     fn parse_renewed(document: &str, config: &AuthConfig, generation: u64) -> Result<Self, KeyError> {
         let malformed = |text: &str| KeyError::Malformed(text.to_owned());
-        let root: Value = serde_json::from_str(document).map_err(|error| KeyError::Malformed(error.to_string()))?;
+        let expected = "expected a JSON Web Key Set, such as the jwks.json that `llmx keys` writes";
+        let root: Value = serde_json::from_str(document).map_err(|error| malformed(&format!("{error}; {expected}")))?;
         let listed = root.get("keys").and_then(Value::as_array).ok_or_else(|| malformed("no list `keys`"))?;
         if listed.len() > KEYS_MAX {
             return Err(KeyError::TooMany { found: listed.len(), limit: KEYS_MAX });
