@@ -1,6 +1,7 @@
 """What a contractor answers."""
 
 import asyncio
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -329,6 +330,40 @@ async def test_work_reported_by_what_cannot_be_sent_is_reported_as_failed(
         assert logged(caplog) == [f"bob: in alice~job-1: {why}"]
         await gateway.deliver(cfp(), negotiation="alice~job-2")
         await said(gateway, 4)
+
+
+async def test_an_award_is_refused_where_what_its_handler_waits_for_is_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def asks_and_gives_up(offered: IncomingAward) -> Confirm:
+        asking = asyncio.create_task(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(asking.cancel)
+        await asking
+        return offered.confirm()
+
+    courier = Courier()
+    courier.bob.on_award(asks_and_gives_up)
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        await said(gateway, 1)
+        await gateway.deliver(award(TERMS))
+        assert (await said(gateway, 2))[1] == {"act": "refuse", "reason": "internal"}
+        assert [record.getMessage() for record in caplog.records] == ["bob: `on_award` failed in alice~job-1"]
+
+
+async def test_terms_that_are_sent_are_those_that_an_award_is_compared_with() -> None:
+    @dataclass
+    class Ride:
+        price: int
+        delivery_ms: int
+
+    courier = Courier()
+    courier.bob.on_call(returning(Offer(terms=untyped(Ride(**TERMS)))))
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp())
+        assert (await said(gateway, 1))[0]["terms"] == TERMS
+        await gateway.deliver(award(TERMS))
+        assert (await said(gateway, 2))[1]["act"] == "confirm"
 
 
 async def test_an_award_answered_with_what_cannot_be_sent_is_refused(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from llmx.acts import Act, Confirm, Failure, Inform, Offer, Refuse
 from llmx.agent import Agent
+from llmx.codec import encode
 from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Receipt, Rejection
 from llmx.documents import EVERYBODY, Attribute, Consent, Registration, Terms
 from llmx.errors import LlmxError, OverloadedError
@@ -294,7 +295,7 @@ class Contractor:
         if self._engagements.get(negotiation) is not engagement:
             return
         if isinstance(answer, Offer):
-            engagement.offered.append(dict(answer.terms))
+            engagement.offered.append(encode(answer.terms))
             if answer.round is None:
                 answer = replace(answer, round=call.round)
         elif not engagement.offered:

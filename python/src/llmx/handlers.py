@@ -1,5 +1,6 @@
 """What handlers return. It is checked where their own exceptions are caught, so that both end alike."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -59,7 +60,10 @@ class Returns:
             self.check(answer)
         except ReturnedError as error:
             logger.error("%s: in %s: %s", agent, negotiation, error)
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # It is this answer that is waited for no longer, not something that the handler waited for.
             logger.exception("%s: %s failed in %s", agent, self.handler, negotiation)
         else:
             return answer
