@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use ::gateway::LimitConfig;
 use ::gateway::keys::SigningKey;
-use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
-use archive::audit::{self, AuditReport};
+use archive::audit;
 use bus::memory::MemoryOptions;
 use bus::{Bus, BusError};
 use bytes::Bytes;
 use schemas::{AgentId, Policy, subject};
+use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
@@ -277,14 +277,43 @@ impl DemoArgs {
         Ok(exchange)
     }
 
-    /// Writes the files that were asked for.
-    async fn write_files(&self, bus: &Bus, csv: Option<File>, recorder: &Recorder, report: &AuditReport) -> Outcome {
+    /// Creates the files that are asked for, table of minutes and trace: a path that cannot be written is better found
+    /// before the run than after it.
+    fn create_files(&self) -> Result<(Option<File>, Option<TraceFile>), Failure> {
+        let csv = self.csv.as_deref().map(create).transpose()?;
+        self.export.as_deref().map(create).transpose()?;
+        let trace = self.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+        Ok((csv, trace))
+    }
+
+    /// Judges what was recorded, writes the files that were asked for, and ends the exchange.
+    async fn finish(
+        &self,
+        bus: &Bus,
+        exchange: Exchange,
+        recorder: &Recorder,
+        interrupted: bool,
+        csv: Option<File>,
+    ) -> Result<Finished, Failure> {
+        let mut finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
+        let report = recompute(bus, &mut finished.verdict).await?;
+        exchange.check_bounds(&mut finished.verdict);
         if let Some(mut file) = csv {
             recorder.write_minutes(&mut file).context("cannot write the table of minutes")?;
         }
         if let Some(path) = &self.export {
-            audit::export(bus, report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
+            audit::export(bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
         }
+        exchange.shutdown().await;
+        Ok(finished)
+    }
+
+    /// Prints a summary, as JSON where that is asked for.
+    fn print(&self, summary: &(impl Serialize + std::fmt::Display)) -> Outcome {
+        if self.json {
+            return print_json(summary);
+        }
+        print(summary);
         Ok(())
     }
 
@@ -341,10 +370,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
         let policy = policy.id;
         return Err(Failure::configuration(format_args!("{policy} is for bargains: add --protocol alternating")));
     }
-    // A path that cannot be written is better found before the run than after it.
-    let csv = args.csv.as_deref().map(create).transpose()?;
-    args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let (csv, trace) = args.create_files()?;
     let opened = args.open().await?;
     if opened.is_kept && args.listen.is_none() {
         refuse_beside_gateway(&opened.bus).await?;
@@ -366,21 +392,13 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     args.show_way_in(&exchange);
     let driven = drive(&args, &exchange, (&scenario, &models), trace, is_alone).await?;
     let Driven { recorder, asked, shed, elapsed_s, interrupted } = driven;
-    let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
-    let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = recompute(&opened.bus, &mut verdict).await?;
-    exchange.check_bounds(&mut verdict);
-    args.write_files(&opened.bus, csv, &recorder, &report).await?;
-    exchange.shutdown().await;
+    let finished = args.finish(&opened.bus, exchange, &recorder, interrupted, csv).await?;
+    let Finished { counts, verdict, is_cut_off } = finished;
     let admitted = calls::judge(&counts);
     let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s)
         .with_models(asked.contractors, asked.initiator);
     let summary = CallSummary { interrupted, is_cut_off, ..summary };
-    if args.json {
-        print_json(&summary)?;
-    } else {
-        print(&summary);
-    }
+    args.print(&summary)?;
     match summary.invariant_violations.total {
         0 => admitted,
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
@@ -411,8 +429,7 @@ async fn drive(
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
     let names = names.chain([scenario.initiator.clone()]);
-    let identities: std::collections::BTreeMap<AgentId, Identity> =
-        names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect::<Result<_, _>>()?;
+    let identities = exchange.identities(names)?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
 

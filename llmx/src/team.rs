@@ -2,16 +2,15 @@
 
 mod goal;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::agents::AgentOptions;
 use ::agents::team::Scenario;
 use ::agents::transport::Transport;
 use ::agents::transport::bus::BusTransport;
 use ::agents::transport::websocket::WebSocketTransport;
-use ::agents::{AgentOptions, Identity};
 use anyhow::Context;
 use bus::memory::MemoryOptions;
 use schemas::AgentId;
@@ -174,11 +173,8 @@ async fn play_here(args: &TeamPlayArgs, scenario: &Arc<Scenario>, trace: Option<
             Arc::new(BusTransport::new(&exchange.bus))
         }
     };
-    let names = scenario.agents.iter().map(|agent| &agent.name);
-    let identities: BTreeMap<AgentId, Identity> = names
-        .map(|name| exchange.identity(name).map(|identity| (name.clone(), identity)))
-        .collect::<Result<_, _>>()
-        .context("an agent gets no token")?;
+    let names = scenario.agents.iter().map(|agent| agent.name.clone());
+    let identities = exchange.identities(names).context("an agent gets no token")?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let mut played = play_on(access, scenario, OWN_ID, trace).await?;

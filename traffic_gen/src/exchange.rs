@@ -1,6 +1,7 @@
 //! A whole exchange in this process: one gateway and any number of engines, over any bus. What `llmx demo` and the tests
 //! run.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,6 +190,17 @@ impl Exchange {
     pub fn identity(&self, agent: &AgentId) -> Result<Identity, ExchangeError> {
         let token = self.key.sign(&Self::claims(agent))?;
         Ok(Identity { agent: agent.clone(), token: Token::fixed(token) })
+    }
+
+    /// A token of its own for each name.
+    ///
+    /// # Errors
+    /// As [`Exchange::identity`].
+    pub fn identities(
+        &self,
+        names: impl IntoIterator<Item = AgentId>,
+    ) -> Result<BTreeMap<AgentId, Identity>, ExchangeError> {
+        names.into_iter().map(|name| self.identity(&name).map(|identity| (name, identity))).collect()
     }
 
     /// A token that may put policies and groups.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::Initiator;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use agents::{Identity, Initiator};
 use bus::Bus;
 use gateway::LimitConfig;
 use schemas::{AgentId, NegotiationId};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, trade};
 use traffic_gen::control::ControlClient;
-use traffic_gen::exchange::{Exchange, ExchangeError, ExchangeOptions};
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::models::ModelSummary;
@@ -133,7 +133,7 @@ async fn measure(
     let conduct = Conduct::of(spec, options, cancel);
     let transport = |agent: &AgentId| conduct.transport(agent, BusTransport::new(&exchange.bus));
     let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
-    let identities = identities(exchange, names.chain([scenario.initiator.clone()]))?;
+    let identities = exchange.identities(names.chain([scenario.initiator.clone()]))?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let recorder = Arc::new(recorder(observer));
@@ -166,14 +166,6 @@ fn recorder(observer: &Arc<RoundObserver>) -> Recorder {
     Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due)
 }
 
-/// A token of its own for each name.
-fn identities(
-    exchange: &Exchange,
-    names: impl Iterator<Item = AgentId>,
-) -> Result<BTreeMap<AgentId, Identity>, ExchangeError> {
-    names.map(|name| exchange.identity(&name).map(|identity| (name, identity))).collect()
-}
-
 /// Bargains over the shipped domains; which, among whom and by which strategies is drawn from the seed.
 async fn measure_bargains(
     spec: &CellSpec,
@@ -196,7 +188,7 @@ async fn measure_bargains(
     let control = ControlClient::try_new(exchange.url())?;
     let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&exchange.bus)) };
     let names = (0..scenario.agents).map(|number| scenario.agent_name(number));
-    let identities = identities(exchange, names)?;
+    let identities = exchange.identities(names)?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let ended = {

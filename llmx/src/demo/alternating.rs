@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use anyhow::Context;
 use schemas::{AgentId, Policy};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,13 +11,12 @@ use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, BargainSummary, Catalog, Ledger};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::trace::TraceFile;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
-use crate::output::{Failure, Outcome, create, print, print_json};
+use crate::output::{Failure, Outcome};
 
 /// Requests of one agent per bargain, at most: a move for each round of the longest shipped domain, and repeats.
 const REQUESTS_PER_BARGAIN: f64 = 200.0;
@@ -26,9 +24,7 @@ const REQUESTS_PER_BARGAIN: f64 = 200.0;
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: DemoArgs) -> Outcome {
     let policy = check(&args)?;
-    let csv = args.csv.as_deref().map(create).transpose()?;
-    args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let (csv, trace) = args.create_files()?;
     let opened = args.open().await?;
     let scenario = BargainScenario {
         agents: args.agents,
@@ -44,19 +40,11 @@ pub async fn run(args: DemoArgs) -> Outcome {
     let options = ExchangeOptions { policies: policy.into_iter().collect(), ..ExchangeOptions::default() };
     let exchange = args.start(&opened, REQUESTS_PER_BARGAIN, options).await?;
     let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
-    let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
-    let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = recompute(&opened.bus, &mut verdict).await?;
-    exchange.check_bounds(&mut verdict);
-    args.write_files(&opened.bus, csv, ledger.recorder(), &report).await?;
-    exchange.shutdown().await;
+    let finished = args.finish(&opened.bus, exchange, ledger.recorder(), interrupted, csv).await?;
+    let Finished { counts, verdict, is_cut_off } = finished;
     let summary = BargainSummary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
     let summary = BargainSummary { interrupted, is_cut_off, ..summary };
-    if args.json {
-        print_json(&summary)?;
-    } else {
-        print(&summary);
-    }
+    args.print(&summary)?;
     judge(&summary)
 }
 
@@ -113,10 +101,7 @@ async fn drive(
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let identities = (0..scenario.agents)
-        .map(|number| scenario.agent_name(number))
-        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
-        .collect::<Result<std::collections::BTreeMap<_, _>, _>>()?;
+    let identities = exchange.identities((0..scenario.agents).map(|number| scenario.agent_name(number)))?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
 

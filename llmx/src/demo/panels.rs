@@ -1,25 +1,21 @@
 //! `llmx demo --protocol panel`: panels of scripted panelists, one initiator.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use anyhow::Context;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::panel::load::{self, PanelLedger, PanelScenario, PanelSummary};
 use traffic_gen::recorder::{Finished, Recorder};
-use traffic_gen::trace::TraceFile;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
-use crate::output::{Failure, Outcome, create, print, print_json};
+use crate::output::{Failure, Outcome};
 
 /// Requests of one agent per panel, at most: an answer in each round, and repeats.
 const REQUESTS_PER_PANEL: f64 = 20.0;
@@ -27,9 +23,7 @@ const REQUESTS_PER_PANEL: f64 = 20.0;
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: DemoArgs) -> Outcome {
     check(&args)?;
-    let csv = args.csv.as_deref().map(create).transpose()?;
-    args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let (csv, trace) = args.create_files()?;
     let opened = args.open().await?;
     let scenario = PanelScenario {
         agents: args.agents,
@@ -45,19 +39,11 @@ pub async fn run(args: DemoArgs) -> Outcome {
     let (recorder, ledger) = (Arc::new(Recorder::start(Instant::now(), true, trace)), Arc::new(PanelLedger::default()));
     let driven = drive(&args, &exchange, &scenario, (&recorder, &ledger)).await;
     let (shed, elapsed_s, interrupted) = driven?;
-    let finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
-    let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = recompute(&opened.bus, &mut verdict).await?;
-    exchange.check_bounds(&mut verdict);
-    args.write_files(&opened.bus, csv, &recorder, &report).await?;
-    exchange.shutdown().await;
+    let finished = args.finish(&opened.bus, exchange, &recorder, interrupted, csv).await?;
+    let Finished { counts, verdict, is_cut_off } = finished;
     let summary = PanelSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, (shed, elapsed_s));
     let summary = PanelSummary { interrupted, is_cut_off, ..summary };
-    if args.json {
-        print_json(&summary)?;
-    } else {
-        print(&summary);
-    }
+    args.print(&summary)?;
     judge(&summary)
 }
 
@@ -102,9 +88,7 @@ async fn drive(
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
     let names = (0..scenario.agents).map(|number| scenario.agent_name(number)).chain([scenario.initiator()]);
-    let identities = names
-        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
-        .collect::<Result<BTreeMap<_, _>, _>>()?;
+    let identities = exchange.identities(names)?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let population = load::start(&access, scenario, recorder).await?;

@@ -1,25 +1,22 @@
 //! `llmx demo --protocol team`: teams of two to five agents.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
-use anyhow::Context;
 use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::recompute;
 use traffic_gen::live::Access;
 use traffic_gen::recorder::{Finished, Recorder};
 use traffic_gen::team::load::{self, TeamLedger, TeamPopulation, TeamScenario, TeamSummary};
 use traffic_gen::trace::TraceFile;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
-use crate::output::{Failure, Outcome, create, print, print_json};
+use crate::output::{Failure, Outcome};
 
 /// Requests of one agent per team, at most: a turn for each of a short discussion, tasks, votes, and repeats.
 const REQUESTS_PER_TEAM: f64 = 60.0;
@@ -27,9 +24,7 @@ const REQUESTS_PER_TEAM: f64 = 60.0;
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: DemoArgs) -> Outcome {
     check(&args)?;
-    let csv = args.csv.as_deref().map(create).transpose()?;
-    args.export.as_deref().map(create).transpose()?;
-    let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
+    let (csv, trace) = args.create_files()?;
     let opened = args.open().await?;
     let scenario = TeamScenario {
         agents: args.agents,
@@ -43,19 +38,11 @@ pub async fn run(args: DemoArgs) -> Outcome {
     .traced(crate::output::tracer());
     let exchange = args.start(&opened, REQUESTS_PER_TEAM, ExchangeOptions::default()).await?;
     let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
-    let finished = ledger.recorder().finish_after(interrupted).context("cannot write the trace")?;
-    let Finished { counts, mut verdict, is_cut_off } = finished;
-    let report = recompute(&opened.bus, &mut verdict).await?;
-    exchange.check_bounds(&mut verdict);
-    args.write_files(&opened.bus, csv, ledger.recorder(), &report).await?;
-    exchange.shutdown().await;
+    let finished = args.finish(&opened.bus, exchange, ledger.recorder(), interrupted, csv).await?;
+    let Finished { counts, verdict, is_cut_off } = finished;
     let summary = TeamSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, shed, elapsed_s);
     let summary = TeamSummary { interrupted, is_cut_off, ..summary };
-    if args.json {
-        print_json(&summary)?;
-    } else {
-        print(&summary);
-    }
+    args.print(&summary)?;
     match summary.invariant_violations.total {
         0 => Ok(()),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
@@ -96,10 +83,7 @@ async fn drive(
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let identities = (0..scenario.agents)
-        .map(|number| scenario.agent_name(number))
-        .map(|name| exchange.identity(&name).map(|identity| (name, identity)))
-        .collect::<Result<BTreeMap<_, _>, _>>()?;
+    let identities = exchange.identities((0..scenario.agents).map(|number| scenario.agent_name(number)))?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let recorder = Arc::new(Recorder::start(Instant::now(), true, trace));

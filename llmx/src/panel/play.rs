@@ -1,11 +1,9 @@
 //! `llmx panel play`: the panel of a file, played by scripted agents on an exchange of its own.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::agents::panel::PanelFile;
-use agents::Identity;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use anyhow::Context;
@@ -101,9 +99,7 @@ async fn play_on(
     each: impl FnMut(PlayedPanel),
 ) -> Result<(), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
-    let identities: BTreeMap<AgentId, Identity> = play::names(file)
-        .map(|name| exchange.identity(name).map(|identity| (name.clone(), identity)))
-        .collect::<Result<_, _>>()?;
+    let identities = exchange.identities(play::names(file).cloned())?;
     let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&exchange.bus)) };
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };

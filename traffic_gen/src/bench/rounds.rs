@@ -143,8 +143,7 @@ impl Rig {
 
     fn identities(&self) -> Result<impl Fn(&AgentId) -> Identity + use<>, BenchError> {
         let names = (0..self.scenario.contractors).map(contractor_name).chain([initiator_name()]);
-        let identities: std::collections::BTreeMap<AgentId, Identity> =
-            names.map(|name| Ok((name.clone(), self.exchange.identity(&name)?))).collect::<Result<_, BenchError>>()?;
+        let identities = self.exchange.identities(names)?;
         Ok(move |name: &AgentId| identities[name].clone())
     }
 

@@ -3,7 +3,6 @@
 //! The ceiling is the bare request-reply pattern: a step is one message from one party to the other, without a check, a
 //! log or a fold.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -137,10 +136,7 @@ async fn among_bargainers<T>(
     let (exchange, control) = unlimited(bus.clone()).await?;
     let scenario = BargainScenario { strategies: vec![StrategyKind::Boulware], ..scenario };
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let identities = (0..scenario.agents)
-        .map(agent_name)
-        .map(|name| Ok((name.clone(), exchange.identity(&name)?)))
-        .collect::<Result<BTreeMap<_, _>, BenchError>>()?;
+    let identities = exchange.identities((0..scenario.agents).map(agent_name))?;
     let identity = |name: &AgentId| identities[name].clone();
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let catalog = Catalog::try_new(vec![domain(rounds)?]).map_err(|error| BenchError::Stuck(error.to_string()))?;

@@ -77,9 +77,7 @@ impl PanelRig {
     async fn start(bus: Bus, run: &str) -> Result<Self, BenchError> {
         let (exchange, control) = rounds::unlimited(bus.clone()).await?;
         let names = (0..AGENTS).map(agent).chain([initiator_name()]);
-        let identities = names
-            .map(|name| Ok((name.clone(), exchange.identity(&name)?)))
-            .collect::<Result<BTreeMap<_, _>, BenchError>>()?;
+        let identities = exchange.identities(names)?;
         let identity = |name: &AgentId| identities[name].clone();
         let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
         let access = Access { control: &control, transport: &transport, identity: &identity };
