@@ -77,7 +77,7 @@ impl LagMeter {
     /// What to tell gateways, once a period: the lag in milliseconds; 0 once where it has ended. A lane that has no room
     /// (`is_full`) need not have appended anything to be behind.
     pub(super) fn poll_report(&mut self, now: Instant, is_full: bool) -> Option<u64> {
-        if !std::mem::replace(&mut self.is_full, is_full) && is_full {
+        if std::mem::replace(&mut self.is_full, is_full) != is_full {
             self.moved_at = now;
         }
         if now < self.at {

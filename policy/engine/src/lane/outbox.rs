@@ -98,6 +98,8 @@ enum DeliveryState {
     Waiting { since: Instant, counts: bool },
     /// Waits for its acknowledgement; the last time that it left `counted` as an attempt.
     Sent { counted: bool },
+    /// The bus did not take it: it is queued again after a while.
+    Unsent { counts: bool },
     /// Waits until its failure is logged.
     GivenUp,
     /// Waits until its failure, which is logged, is folded.

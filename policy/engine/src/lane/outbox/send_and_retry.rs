@@ -87,10 +87,7 @@ impl Outbox {
             {
                 let Some(entry) = self.entries.get_mut(&id) else { continue };
                 let DeliveryState::Waiting { counts, .. } = entry.state else { continue };
-                if !counts {
-                    // Until it is repeated or given up there is one gap, as for what leaves as an attempt.
-                    entry.due = Some(self.schedule.arm(id, now + Duration::from_millis(self.config.retry_base_ms)));
-                }
+                entry.due = None;
                 entry.leave(recipient, counts, now);
                 leaving.push(id);
             }
@@ -142,9 +139,16 @@ impl Outbox {
         let mut room = recipient.under_way_max;
         for id in recipient.order.iter().copied() {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let DeliveryState::Sent { .. } = entry.state else { continue };
-            // What the bus has not taken yet is no extra.
-            let counts = entry.attempts == 0;
+            let counts = match entry.state {
+                DeliveryState::Sent { .. } => false,
+                DeliveryState::Unsent { counts } => counts,
+                DeliveryState::Held
+                | DeliveryState::Gated
+                | DeliveryState::Queued { .. }
+                | DeliveryState::Waiting { .. }
+                | DeliveryState::GivenUp
+                | DeliveryState::Failed => continue,
+            };
             if room > 0 {
                 room -= 1;
                 entry.state = DeliveryState::Queued { counts };
@@ -177,7 +181,10 @@ impl Outbox {
                 entry.due = None;
                 match entry.state {
                     DeliveryState::GivenUp => self.given_up.push_back((id, entry.failure())),
-                    DeliveryState::Sent { .. } | DeliveryState::Queued { .. } | DeliveryState::Waiting { .. }
+                    DeliveryState::Sent { .. }
+                    | DeliveryState::Unsent { .. }
+                    | DeliveryState::Queued { .. }
+                    | DeliveryState::Waiting { .. }
                         if log_time > entry.deliver.expires =>
                     {
                         self.give_up(id, DeadLetterReason::Expired);
@@ -197,6 +204,10 @@ impl Outbox {
                     }
                     DeliveryState::Sent { .. } => {
                         entry.state = DeliveryState::Queued { counts: true };
+                        self.queue.push(id);
+                    }
+                    DeliveryState::Unsent { counts } => {
+                        entry.state = DeliveryState::Queued { counts };
                         self.queue.push(id);
                     }
                     DeliveryState::Queued { .. } => entry.state = DeliveryState::Queued { counts: true },
@@ -235,6 +246,7 @@ impl Outbox {
         for (id, _) in &bundle.documents {
             let Some(entry) = self.entries.get_mut(id) else { continue };
             let DeliveryState::Sent { counted } = entry.state else { continue };
+            entry.state = DeliveryState::Unsent { counts: counted };
             entry.attempts = entry.attempts.saturating_sub(u32::from(counted));
             if entry.attempts == 0 {
                 entry.left_at = now;
@@ -254,10 +266,10 @@ impl Outbox {
         let counts = entry.state == DeliveryState::Queued { counts: true };
         entry.state = DeliveryState::Sent { counted: counts };
         entry.document = document;
+        entry.attempts += u32::from(counts);
         if entry.deliver.qos == Qos::BestEffort {
             self.settle(id);
-        } else if counts {
-            entry.attempts += 1;
+        } else if counts || entry.due.is_none() {
             let base = Duration::from_millis(self.config.retry_base_ms);
             let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
             // Even what expires now gets one gap in which its acknowledgement can arrive.
