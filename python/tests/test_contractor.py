@@ -351,6 +351,18 @@ async def test_an_award_is_refused_where_what_its_handler_waits_for_is_cancelled
         assert [record.getMessage() for record in caplog.records] == ["bob: `on_award` failed in alice~job-1"]
 
 
+async def test_a_close_handler_whose_wait_is_cancelled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def asks_and_gives_up(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    courier = Courier()
+    courier.bob.on_close(asks_and_gives_up)
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        delivery_id = await gateway.deliver(closed())
+        await gateway.until(lambda: gateway.acked() == {delivery_id})
+        assert [record.getMessage() for record in caplog.records] == ["bob: `on_close` failed in alice~job-1"]
+
+
 async def test_terms_that_are_sent_are_those_that_an_award_is_compared_with() -> None:
     @dataclass
     class Ride:

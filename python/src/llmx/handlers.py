@@ -19,6 +19,22 @@ class ReturnedError(TypeError):
     """A handler has returned what it may not return. The message says it all: no traceback leads to the handler."""
 
 
+def is_cancelled(error: BaseException) -> bool:
+    """Whether it is the present task that ends, and not only something that a handler waited for."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+async def hear(agent: str, negotiation: str, heard: Awaitable[None]) -> None:
+    """Waits for `on_close`, which answers nothing; where it fails, that is logged."""
+    try:
+        await heard
+    except (Exception, asyncio.CancelledError) as error:
+        if is_cancelled(error):
+            raise
+        logger.exception("%s: `on_close` failed in %s", agent, negotiation)
+
+
 def itself(answer: object) -> object:
     """The message for an answer that is one."""
     return answer
@@ -61,9 +77,8 @@ class Returns:
         except ReturnedError as error:
             logger.error("%s: in %s: %s", agent, negotiation, error)
         except (Exception, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # It is this answer that is waited for no longer, not something that the handler waited for.
+            if is_cancelled(error):
+                raise
             logger.exception("%s: %s failed in %s", agent, self.handler, negotiation)
         else:
             return answer

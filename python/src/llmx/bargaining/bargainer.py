@@ -40,7 +40,7 @@ from llmx.deliveries import (
 )
 from llmx.documents import EVERYBODY, BargainRules, Consent, Mandate, Registration, Terms
 from llmx.errors import EndedError, LlmxError, OverloadedError, RefusedError, TurnedDownError
-from llmx.handlers import Returns
+from llmx.handlers import Returns, hear
 from llmx.limits import Limits
 from llmx.session import Outcome as Sent
 
@@ -423,7 +423,9 @@ class Bargainer:
     def _handle_closing(self, bargain: Bargain, closing: Closing) -> Coroutine[Any, Any, None] | None:
         result = BargainResult(bargain.negotiation, closing.outcome, closing.agreement, closing.detail)
         self._close(bargain, result)
-        return _run(self._on_close(result)) if self._on_close is not None else None
+        if self._on_close is None:
+            return None
+        return hear(self.name, bargain.negotiation, self._on_close(result))
 
     def _close(self, bargain: Bargain, result: BargainResult | LlmxError) -> None:
         self._bargains.pop(bargain.negotiation, None)
@@ -454,7 +456,3 @@ class Bargainer:
             self._agent.post(negotiation, act, in_reply_to=in_reply_to, on_settled=on_settled)
         except LlmxError as error:
             logger.warning("%s: %s in %s is not sent: %s", self.name, act.act, negotiation, error)
-
-
-async def _run(awaitable: Awaitable[None]) -> None:
-    await awaitable
