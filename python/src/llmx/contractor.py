@@ -28,7 +28,7 @@ from llmx.codec import encode
 from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Receipt, Rejection
 from llmx.documents import EVERYBODY, Attribute, Consent, Registration, Terms
 from llmx.errors import LlmxError, OverloadedError
-from llmx.handlers import Returns, hear
+from llmx.handlers import Returns, run_on_close
 from llmx.limits import Limits
 
 logger = logging.getLogger("llmx")
@@ -243,7 +243,7 @@ class Contractor:
             case Closing() as closing:
                 self._forget(delivery.negotiation)
                 if self._on_close is not None:
-                    return hear(self.name, delivery.negotiation, self._on_close(delivery.negotiation, closing))
+                    return run_on_close(self.name, delivery.negotiation, self._on_close(delivery.negotiation, closing))
             case _:
                 pass
         return None

@@ -25,10 +25,10 @@ def is_cancelled(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-async def hear(agent: str, negotiation: str, heard: Awaitable[None]) -> None:
-    """Waits for `on_close`, which answers nothing; where it fails, that is logged."""
+async def run_on_close(agent: str, negotiation: str, closing: Awaitable[None]) -> None:
+    """Runs `on_close`, which answers nothing; where it fails, that is logged."""
     try:
-        await heard
+        await closing
     except (Exception, asyncio.CancelledError) as error:
         if is_cancelled(error):
             raise

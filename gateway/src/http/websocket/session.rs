@@ -295,7 +295,7 @@ impl WebSocketSession {
                 ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent.as_ref(), &delivery_ids),
                 ClientFrame::Join { id, token } => self.stream.join(id.clone(), token).map_err(|refusal| (id, refusal)),
                 ClientFrame::Leave { agent } => {
-                    // Charged once it has taken effect: who leaves makes room, and is not said to have left again.
+                    // Charged once it has taken effect: no client repeats a leave that is refused.
                     let left = self.stream.leave(agent);
                     left.and_then(|()| self.site.admission.charge(&self.identity)).map_err(|refusal| (None, refusal))
                 }

@@ -29,7 +29,7 @@ pub(super) struct LagMeter {
     measured: Duration,
     /// Whether anything was folded since then.
     is_moving: bool,
-    /// When a report was last due of a lane that had moved.
+    /// When a report was last due of a lane that had moved, or since when it has room or none.
     moved_at: Instant,
     /// What was measured when a report was last due.
     previous: Duration,

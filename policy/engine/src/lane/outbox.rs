@@ -4,7 +4,7 @@
 //! held -> gated -> queued -> waiting -> sent -> (acknowledged: gone)
 //!   (not owner)  (register)   ^  (others are     |
 //!                             |   under way)     |
-//!                             +------------------+ repeat or hello
+//!                             +------------------+ repeat or hello, or not taken by the bus
 //!                                                +-> given up -> (failure in the log: gone)
 //! ```
 //! When the lane is lost to another engine, everything goes back to held ([`Outbox::demote`]).

@@ -40,7 +40,7 @@ from llmx.deliveries import (
 )
 from llmx.documents import EVERYBODY, BargainRules, Consent, Mandate, Registration, Terms
 from llmx.errors import EndedError, LlmxError, OverloadedError, RefusedError, TurnedDownError
-from llmx.handlers import Returns, hear
+from llmx.handlers import Returns, run_on_close
 from llmx.limits import Limits
 from llmx.session import Outcome as Sent
 
@@ -425,7 +425,7 @@ class Bargainer:
         self._close(bargain, result)
         if self._on_close is None:
             return None
-        return hear(self.name, bargain.negotiation, self._on_close(result))
+        return run_on_close(self.name, bargain.negotiation, self._on_close(result))
 
     def _close(self, bargain: Bargain, result: BargainResult | LlmxError) -> None:
         self._bargains.pop(bargain.negotiation, None)

@@ -114,7 +114,8 @@ impl Outbox {
                     self.opened.insert(entry.deliver.to.clone());
                 }
                 let entries = &self.entries;
-                recipient.wait(id, |id| entries.get(id).is_some_and(OutboxEntry::is_waiting));
+                let waits = |one: &OutboxEntry| matches!(one.state, DeliveryState::Waiting { .. });
+                recipient.wait(id, |id| entries.get(id).is_some_and(waits));
             }
         }
         leaving
@@ -141,7 +142,10 @@ impl Outbox {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
             let counts = match entry.state {
                 DeliveryState::Sent { .. } => false,
-                DeliveryState::Unsent { counts } => counts,
+                DeliveryState::Unsent { counts } => {
+                    entry.due = None;
+                    counts
+                }
                 DeliveryState::Held
                 | DeliveryState::Gated
                 | DeliveryState::Queued { .. }
@@ -313,10 +317,6 @@ impl OutboxEntry {
         }
         self.is_under_way = true;
         recipient.under_way += 1;
-    }
-
-    fn is_waiting(&self) -> bool {
-        matches!(self.state, DeliveryState::Waiting { .. })
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will
