@@ -18,18 +18,21 @@ use std::time::{Instant, SystemTime};
 
 use bus::Bus;
 use bytes::Bytes;
+use schemas::admission::LaneQueue;
 use schemas::control::ReceiptPreference;
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
 use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Payload, Position, Refusal};
-use serde::Serialize;
-use telemetry::TraceId;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::Transport;
+use crate::audit::AuditLog;
 use crate::auth::{Authenticator, Identity};
 use crate::config::GatewayConfig;
 use crate::metrics::{Document, GatewayMetrics, Shed, Stage};
+use crate::openings::Declined;
 use crate::rate_limit::{Peer, RateLimits};
 use crate::registry::{PresenceSignal, Registry, RequestNotes};
 
@@ -101,12 +104,8 @@ struct Parts {
     metrics: Arc<GatewayMetrics>,
     spans: AdmissionSpans,
     duplicates: Duplicates,
-    /// See [`LimitConfig::lane_lag_ms`](crate::LimitConfig).
-    lane_lag_ms: u64,
+    audit: Arc<AuditLog>,
 }
-
-/// Longest a refused call is asked to wait.
-const RETRY_MS_MAX: u64 = 5_000;
 
 impl Admission {
     pub(crate) fn new(
@@ -120,8 +119,8 @@ impl Admission {
     ) -> Self {
         let log = AdmissionLog::new(&bus.log, config, metrics.clone());
         let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
-        let (duplicates, lane_lag_ms) = (Duplicates::new(), config.limits.lane_lag_ms);
-        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates, lane_lag_ms }))
+        let (duplicates, audit) = (Duplicates::new(), Arc::new(AuditLog::new(tokio::time::Instant::now())));
+        Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates, audit }))
     }
 
     /// Admits one message.
@@ -132,20 +131,16 @@ impl Admission {
     /// # Errors
     /// [`Refusal`]: nothing was stored, except that after [`Code::LogUnavailable`] it may have been.
     pub async fn admit(&self, ingress: Ingress<'_>) -> Result<Accepted, Refusal> {
-        self.admit_checked(ingress, None).await
+        self.admit_known(ingress, Known::default()).await
     }
 
-    /// The same for a message that may have been checked, where its frame could be read only with it.
+    /// The same for a message of which something is known already.
     ///
     /// # Errors
     /// As [`Self::admit`].
-    pub async fn admit_checked(
-        &self,
-        ingress: Ingress<'_>,
-        checked: Option<Box<Checked>>,
-    ) -> Result<Accepted, Refusal> {
+    pub(crate) async fn admit_known(&self, ingress: Ingress<'_>, known: Known) -> Result<Accepted, Refusal> {
         let mut context = AdmissionContext::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
-        let outcome = self.admit_along(&ingress, checked, &mut context).await;
+        let outcome = self.admit_along(&ingress, known, &mut context).await;
         if outcome.is_ok() {
             context.agent.iter().for_each(|agent| self.0.registry.note_presence(agent, PresenceSignal::Here));
             self.0
@@ -186,6 +181,11 @@ impl Admission {
         self.0.limits.charge_requests(agent, requests)
     }
 
+    /// Where refusals are written.
+    pub(crate) fn audit(&self) -> &Arc<AuditLog> {
+        &self.0.audit
+    }
+
     pub(crate) fn auth(&self) -> &Arc<Authenticator> {
         &self.0.auth
     }
@@ -203,7 +203,8 @@ impl Admission {
         self.0.metrics.messages.answered(context.transport, context.act, code);
         let trace = self.0.spans.record(context, code);
         if let Some(refusal) = refused {
-            audit(context.transport, context.agent.as_ref(), context.negotiation(), trace, refusal);
+            let (agent, negotiation) = (context.agent.as_ref(), context.negotiation());
+            self.0.audit.refused(context.transport, agent, negotiation, trace, refusal);
         }
     }
 
@@ -215,7 +216,7 @@ impl Admission {
     async fn admit_along(
         &self,
         ingress: &Ingress<'_>,
-        checked: Option<Box<Checked>>,
+        known: Known,
         context: &mut AdmissionContext,
     ) -> Result<Accepted, Refusal> {
         let metrics = &self.0.metrics;
@@ -236,10 +237,14 @@ impl Admission {
         }
         context.passed(metrics, Stage::Auth);
 
-        self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
+        if !known.is_judged {
+            self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
+        }
         context.passed(metrics, Stage::Rate);
 
-        let checked = checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
+        let is_judged = known.is_judged
+            || (known.checked.is_none() && self.judge_unread(&agent, &ingress.bytes, context)?.is_some());
+        let checked = known.checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
         metrics.control.checked(Document::Message, &checked);
         let mut checked = checked?;
         context.act = Some(checked.act);
@@ -251,6 +256,9 @@ impl Admission {
 
         let negotiation = check_envelope(&agent, &checked)?;
         context.belongs_to(&negotiation);
+        if checked.act == Act::Cfp && !is_judged {
+            self.judge_opening(&agent, &negotiation, &checked.message.envelope.msg_id)?;
+        }
         let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, (&agent, &negotiation), &checked)?;
         context.passed(metrics, Stage::Policy);
 
@@ -280,16 +288,83 @@ impl Admission {
         registration.is_some_and(|registration| registration.receipts == ReceiptPreference::All)
     }
 
-    /// Refuses what would open a negotiation in a lane whose engine does not keep up: what is admitted there would end late,
-    /// or without an award.
-    fn check_lane(&self, negotiation: &NegotiationId) -> Result<(), Refusal> {
-        let lag_ms = self.0.registry.read().lags.of(self.0.log.lane(negotiation), self.0.registry.now_ms());
-        if lag_ms <= self.0.lane_lag_ms {
+    /// Judges a message of a verified bearer before anything of it is prepared, where opening acts are being refused: what
+    /// is refused then costs little. Tells whether it was judged.
+    ///
+    /// # Errors
+    /// As [`Self::admit`], of an opening act; counted and recorded.
+    pub(crate) fn judge(&self, transport: Transport, identity: &Identity, bytes: &Bytes) -> Result<bool, Refusal> {
+        let mut context = AdmissionContext::begin(transport, bytes.len(), self.0.spans.is_on());
+        let agent = &identity.agent;
+        let judged = check_size(bytes).and_then(|()| {
+            let Some(opening) = self.unread_opening(agent, bytes) else { return Ok(false) };
+            self.charge_message(identity, bytes.len())?;
+            self.judge_named(agent, opening, &mut context).map(|()| true)
+        });
+        judged.inspect_err(|refusal| {
+            context.agent = Some(agent.clone());
+            self.answered(&context, Some(refusal));
+        })
+    }
+
+    fn charge_message(&self, identity: &Identity, bytes: usize) -> Result<(), Refusal> {
+        self.0.auth.still_valid(identity)?;
+        self.0.limits.charge_agent(&identity.agent, bytes)
+    }
+
+    /// While openings are refused, judges one before it is read whole. Whether it was judged.
+    fn judge_unread(
+        &self,
+        agent: &AgentId,
+        bytes: &[u8],
+        context: &mut AdmissionContext,
+    ) -> Result<Option<()>, Refusal> {
+        self.unread_opening(agent, bytes).map(|opening| self.judge_named(agent, opening, context)).transpose()
+    }
+
+    /// The opening act in the bytes of a message, while openings are refused.
+    fn unread_opening(&self, agent: &AgentId, bytes: &[u8]) -> Option<UnreadOpening> {
+        let is_refusing = self.0.registry.openings().is_refusing(tokio::time::Instant::now());
+        is_refusing.then(|| UnreadOpening::of(agent, bytes)).flatten()
+    }
+
+    fn judge_named(
+        &self,
+        agent: &AgentId,
+        opening: UnreadOpening,
+        context: &mut AdmissionContext,
+    ) -> Result<(), Refusal> {
+        let UnreadOpening { msg_id: message, negotiation } = opening;
+        self.judge_opening(agent, &negotiation, &message).inspect_err(|_| {
+            context.act = Some(Act::Cfp);
+            context.named = Some(MessageIdentity { message, traceparent: None, negotiation: Some(negotiation) });
+        })
+    }
+
+    /// Refuses what would open a negotiation that the exchange could not bring to its end. A repeat of what was taken in is
+    /// answered all the same: it may be in the log.
+    fn judge_opening(&self, agent: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> Result<(), Refusal> {
+        let lane = self.0.log.lane(negotiation);
+        let Err(declined) = self.0.registry.openings().take(agent, lane, tokio::time::Instant::now()) else {
+            return Ok(());
+        };
+        if self.0.duplicates.holds(agent, negotiation, msg_id) {
             return Ok(());
         }
         self.0.metrics.messages.shed.of(Shed::Lane).inc();
-        let detail = "the exchange has more to decide than it keeps up with, and takes no further calls for now";
-        Err(Refusal::new(Code::Overloaded, detail).retry_after_ms(lag_ms.min(RETRY_MS_MAX)))
+        let detail = match declined {
+            Declined { is_silent: true, .. } => "no engine is heard of that would decide; nothing is taken in for now",
+            Declined { queue: Some(LaneQueue::Records), .. } => "the exchange has more to read than it keeps up with",
+            Declined { queue: Some(LaneQueue::Register), .. } => {
+                "the exchange has more to register than it keeps up with"
+            }
+            Declined { queue: Some(LaneQueue::Deliveries), .. } => {
+                "the exchange has more to deliver than it keeps up with"
+            }
+            Declined { queue: None, .. } => "the exchange is asked for more than it has shown to keep up with",
+        };
+        let retry_after_ms = u64::try_from(declined.retry_after.as_millis()).unwrap_or(u64::MAX);
+        Err(Refusal::new(Code::Overloaded, detail).retry_after_ms(retry_after_ms))
     }
 
     async fn store(
@@ -310,9 +385,6 @@ impl Admission {
             self.0.metrics.messages.repeats.of(context.transport).inc();
         }
 
-        if checked.act == Act::Cfp && !taken.is_repeat {
-            self.check_lane(&negotiation).inspect_err(|_| self.0.duplicates.give_back(&taken))?;
-        }
         context.publishes();
         let (act, digest, body) = (checked.act, checked.digest, checked.body);
         let receipts_all = self.asks_for_all_receipts(&from);
@@ -341,10 +413,56 @@ impl Admission {
     }
 }
 
+/// An opening act, as far as it takes to refuse it.
+struct UnreadOpening {
+    msg_id: MsgId,
+    negotiation: NegotiationId,
+}
+
+impl UnreadOpening {
+    /// Looks for it in the bytes of a message; nothing where they are no call, or one whose negotiation is not its own to name.
+    fn of(agent: &AgentId, bytes: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct UnreadMessage<'a> {
+            #[serde(borrow)]
+            envelope: UnreadEnvelope<'a>,
+            #[serde(borrow)]
+            payload: UnreadPayload<'a>,
+        }
+        #[derive(Deserialize)]
+        struct UnreadEnvelope<'a> {
+            msg_id: &'a str,
+            #[serde(default)]
+            negotiation: Option<&'a str>,
+        }
+        #[derive(Deserialize)]
+        struct UnreadPayload<'a> {
+            act: &'a str,
+            #[serde(default, borrow)]
+            team: Option<&'a RawValue>,
+        }
+        let UnreadMessage { envelope, payload } = serde_json::from_slice(bytes).ok()?;
+        if payload.act != Act::Cfp.as_str() || payload.team.is_some_and(|team| team.get().contains("\"of\"")) {
+            return None;
+        }
+        let negotiation = NegotiationId::form(agent, envelope.negotiation.unwrap_or(envelope.msg_id)).ok()?;
+        Some(Self { msg_id: MsgId::try_new(envelope.msg_id).ok()?, negotiation })
+    }
+}
+
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
     let calls = |cfp: &Cfp| cfp.bargain.is_none() && cfp.panel.is_none() && cfp.team.is_none();
     matches!(&checked.message.payload, Payload::Cfp(cfp) if calls(cfp))
+}
+
+/// What is known of a message before it is admitted.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// What it is, where its frame could be read only with it.
+    pub(crate) checked: Option<Box<Checked>>,
+    /// It is an opening act that was charged and judged ([`Admission::judge`]).
+    pub(crate) is_judged: bool,
 }
 
 /// What is known of a message so far.
@@ -464,35 +582,4 @@ fn check_envelope(agent: &AgentId, checked: &Checked) -> Result<NegotiationId, R
             .expecting("<initiator>~<id>, as the exchange names it")
     })?;
     NegotiationId::try_new(full).map_err(|_| malformed("<initiator>~<id>, as the exchange names it"))
-}
-
-/// Where a mandate stands in a message.
-const MANDATE: &str = "/payload/mandate";
-
-/// A pointer as it may be recorded. One into a mandate ends there: mandates are sealed, and member names below may be the
-/// sender's own.
-fn sealed(pointer: &str) -> &str {
-    let is_inside = pointer.strip_prefix(MANDATE).is_some_and(|rest| rest.starts_with('/'));
-    if is_inside { MANDATE } else { pointer }
-}
-
-/// One line for every refusal: the code, who, which way, about which negotiation, in which trace. Never a token, never a
-/// value.
-pub(crate) fn audit(
-    transport: Transport,
-    agent: Option<&AgentId>,
-    negotiation: Option<&NegotiationId>,
-    trace: Option<TraceId>,
-    refusal: &Refusal,
-) {
-    tracing::info!(
-        target: "llmx::audit",
-        code = refusal.code.as_str(),
-        agent = agent.map(AgentId::as_str),
-        transport = transport.as_str(),
-        negotiation = negotiation.map(NegotiationId::as_str),
-        trace_id = trace.map(tracing::field::display),
-        pointer = refusal.pointer.as_deref().map(sealed),
-        "refused"
-    );
 }

@@ -154,8 +154,8 @@ pub struct LimitConfig {
     /// How long a message may wait for the log before its sender is told that the outcome is unknown, in milliseconds:
     /// by default longer than a cluster takes to choose a leader.
     pub append_ms: u64,
-    /// How far the engine of a lane may be behind its log, in milliseconds; calls to a lane further behind are refused.
-    pub lane_lag_ms: u64,
+    /// How long a lane whose engine says nothing still takes calls in, in milliseconds; 0: for ever.
+    pub engine_silence_ms: u64,
     /// Registered agents; registrations beyond it are refused.
     pub agents_max: usize,
 }
@@ -173,7 +173,7 @@ impl Default for LimitConfig {
             bus_in_flight_max: 1024,
             client_timeout_ms: 10_000,
             append_ms: 12_000,
-            lane_lag_ms: 500,
+            engine_silence_ms: 2000,
             agents_max: 100_000,
         }
     }
@@ -222,7 +222,6 @@ impl GatewayConfig {
             ("limits.bus_in_flight_max", limits.bus_in_flight_max as u64),
             ("limits.client_timeout_ms", limits.client_timeout_ms),
             ("limits.append_ms", limits.append_ms),
-            ("limits.lane_lag_ms", limits.lane_lag_ms),
             ("limits.agents_max", limits.agents_max as u64),
             ("auth.refresh_s", self.auth.refresh_s.unwrap_or(1)),
         ];

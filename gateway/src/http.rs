@@ -62,7 +62,7 @@ use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::acknowledgements::Acknowledgements;
-use crate::admission::{Admission, audit};
+use crate::admission::Admission;
 use crate::auth::Identity;
 use crate::config::{ConsoleAccess, GatewayConfig};
 use crate::console::Console;
@@ -270,7 +270,7 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {
-        audit(Transport::Http, bearer.0.get(), None, None, refusal);
+        site.admission.audit().refused(Transport::Http, bearer.0.get(), None, None, refusal);
     }
     site.metrics.http.ended(answering, response.status().as_u16(), began.elapsed());
     response

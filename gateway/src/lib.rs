@@ -17,6 +17,7 @@
 mod acknowledgements;
 mod admission;
 mod agora_token;
+mod audit;
 mod auth;
 mod bus_ingress;
 mod config;
@@ -26,6 +27,7 @@ mod error;
 mod http;
 pub mod keys;
 mod metrics;
+mod openings;
 mod problem;
 mod rate_limit;
 mod registry;
@@ -39,6 +41,7 @@ use std::time::Duration;
 use bus::Bus;
 use bus::health::HealthProbe;
 use schemas::GatewayId;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -54,6 +57,7 @@ pub use streams::{AgentStream, AgentStreams, UnreadableInbox};
 
 use auth::Authenticator;
 use bus_ingress::BusIngress;
+use openings::Openings;
 use rate_limit::RateLimits;
 use registry::{EvidenceFollower, PresenceReports, Registry, RequestNotes};
 
@@ -130,7 +134,9 @@ impl Gateway {
         let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
         agora_token::check(&config, &auth).await?;
         let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
-        let registry = Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, metrics.clone()));
+        let openings = Openings::new(config.limits.engine_silence_ms, Instant::now());
+        let registry =
+            Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, openings, metrics.clone()));
         let (notes, noted) = RequestNotes::new(registry.clone());
         let admission =
             Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
@@ -155,6 +161,8 @@ impl Gateway {
         for bucket in registry::FOLLOWED {
             handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
         }
+        let (audit, stop) = (Arc::clone(handle.admission.audit()), handle.stop.clone());
+        handle.tasks.spawn(async move { audit.drive(stop).await });
         handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
         handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
         handle.tasks.spawn(noted.drive(handle.stop.clone()));

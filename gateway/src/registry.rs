@@ -21,19 +21,20 @@ use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::control::Group;
-use schemas::{AgentId, Code, GroupId, Lane, Refusal};
+use schemas::{AgentId, Code, GroupId, Refusal};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{GatewayMetrics, KvOperation, Shed};
+use crate::openings::Openings;
 use crate::problem::store_full;
 
 pub(crate) use self::{
     consent_requests::{NotedCall, RequestNotes},
     directory::Directory,
-    engine_reports::{Backlogs, LaneLags},
+    engine_reports::Backlogs,
     evidence::{EvidenceFollower, EvidenceTable},
     policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
     presence::{AgentTable, Audience, Member, PresenceSignal, PresenceView},
@@ -67,6 +68,7 @@ pub(crate) struct Registry {
     /// Rises with every change seen.
     changes: watch::Sender<u64>,
     metrics: Arc<GatewayMetrics>,
+    openings: Openings,
     /// Where this gateway's clock begins.
     began: Instant,
 }
@@ -77,7 +79,8 @@ pub(crate) struct Tables {
     pub(crate) groups: GroupTable,
     pub(crate) policies: PolicyTable,
     pub(crate) backlogs: Backlogs,
-    pub(crate) lags: LaneLags,
+    /// Who acknowledges, and has more to read than it keeps up with.
+    pub(crate) behind: Backlogs,
     /// What panels have shown.
     pub(crate) evidence: EvidenceTable,
     /// The buckets that have been read whole.
@@ -86,14 +89,19 @@ pub(crate) struct Tables {
 
 impl Registry {
     /// An empty registry; [`Registry::drive`] fills it. `default_policy` applies until a default is stored.
-    pub(crate) fn new(key_value: Arc<dyn KeyValue>, default_policy: &str, metrics: Arc<GatewayMetrics>) -> Self {
+    pub(crate) fn new(
+        key_value: Arc<dyn KeyValue>,
+        default_policy: &str,
+        openings: Openings,
+        metrics: Arc<GatewayMetrics>,
+    ) -> Self {
         let tables = Tables::new(default_policy);
         let changes = watch::Sender::new(0);
         let arriving = AtomicUsize::new(0);
         let directory = Arc::new(Directory::default());
         let following = Mutex::new(());
         let tables = RwLock::new(tables);
-        Self { key_value, tables, directory, following, arriving, changes, metrics, began: Instant::now() }
+        Self { key_value, tables, directory, following, arriving, changes, metrics, openings, began: Instant::now() }
     }
 
     /// This gateway's clock: milliseconds, for presence.
@@ -107,14 +115,19 @@ impl Registry {
         self.write().backlogs.handle_report(engine, agents, self.now_ms());
     }
 
-    /// An engine says how far a lane is behind its log.
-    fn handle_lag(&self, lane: Lane, lag_ms: u64) {
-        self.write().lags.handle_report(lane, lag_ms, self.now_ms());
+    /// An engine says which agents have more to read than they keep up with.
+    fn handle_behind(&self, engine: &str, agents: Vec<AgentId>) {
+        self.write().behind.handle_report(engine, agents, self.now_ms());
     }
 
     /// The tables, for as long as no `await` stands between.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which opening acts are taken in.
+    pub(crate) fn openings(&self) -> &Openings {
+        &self.openings
     }
 
     /// The profiles of the agents, to be searched.
@@ -265,7 +278,7 @@ impl Tables {
             groups: GroupTable::default(),
             policies: PolicyTable::new(default_policy),
             backlogs: Backlogs::default(),
-            lags: LaneLags::default(),
+            behind: Backlogs::default(),
             evidence: EvidenceTable::default(),
             caught_up: BTreeSet::new(),
         }

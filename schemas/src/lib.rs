@@ -30,6 +30,7 @@
 //! This crate does no input or output, reads no clock and draws no random number.
 
 pub mod acknowledgement;
+pub mod admission;
 pub mod bargain;
 pub mod code;
 pub mod control;

@@ -17,7 +17,8 @@
 //! | `engine.<id>.statistics` | engine | numbers for people who look (`statistics::Statistics`) |
 //! | `journal.<lane>` | gateway | asks the lane's engine what happened in one negotiation |
 //! | `backlog.<engine>` | engine | a JSON array of the agents that acknowledge too little: invite them no more for now |
-//! | `lag.<lane>` | engine | how many milliseconds the lane is behind its log, as text, while it is |
+//! | `behind.<engine>` | engine | the same of agents that acknowledge, and have more to read than they keep up with |
+//! | `admission.<lane>` | engine | how many negotiations per second the lane may be asked to open (`admission::LaneAdmission`) |
 //! | `evidence.<lane>` | engine | the lane's evidence is stored up to this position of its log, as text (`evidence::LaneEvidence`) |
 //! | `log.<lane>` | gateway, engine | the log (JetStream) |
 //! | `_EXCHANGE.…` | whoever answers gateways, engines and commands | answers to the exchange's own requests |
@@ -55,8 +56,10 @@ pub const ALL_HEARTBEATS: &str = "engine.*.heartbeat";
 pub const ALL_STATISTICS: &str = "engine.*.statistics";
 /// What every engine says of agents that acknowledge too little.
 pub const ALL_BACKLOGS: &str = "backlog.*";
-/// How far every lane is behind its log.
-pub const ALL_LAGS: &str = "lag.*";
+/// What every engine says of agents that are behind.
+pub const ALL_BEHIND: &str = "behind.*";
+/// How much every lane may be asked to open.
+pub const ALL_ADMISSIONS: &str = "admission.*";
 /// What every lane's engine says of evidence it has stored.
 pub const ALL_EVIDENCE: &str = "evidence.*";
 /// Every message from agents that speak NATS.
@@ -82,16 +85,16 @@ pub fn inbox(agent: &AgentId) -> String {
     format!("agent.{agent}.inbox")
 }
 
-/// How far a lane is behind its log.
+/// How much a lane may be asked to open.
 #[must_use]
-pub fn lag(lane: Lane) -> String {
-    format!("lag.{lane}")
+pub fn admission(lane: Lane) -> String {
+    format!("admission.{lane}")
 }
 
-/// The lane in [`lag`].
+/// The lane in [`admission`].
 #[must_use]
-pub fn lag_lane_of(subject: &str) -> Option<Lane> {
-    subject.strip_prefix("lag.")?.parse().ok().map(Lane)
+pub fn admission_lane_of(subject: &str) -> Option<Lane> {
+    subject.strip_prefix("admission.")?.parse().ok().map(Lane)
 }
 
 /// That the evidence of a lane is stored.
@@ -218,6 +221,18 @@ pub fn backlog(engine: &str) -> String {
 #[must_use]
 pub fn backlog_engine_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("backlog.")
+}
+
+/// Agents that acknowledge, and have more to read than they keep up with. `engine` as in [`backlog`].
+#[must_use]
+pub fn behind(engine: &str) -> String {
+    format!("behind.{engine}")
+}
+
+/// The engine named by the subject of what it says of agents that are behind.
+#[must_use]
+pub fn behind_engine_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("behind.")
 }
 
 /// Journals of a lane's negotiations.

@@ -35,7 +35,7 @@ impl Duplicates {
         msg_id: &MsgId,
         digest: Digest,
     ) -> Result<MessageSlot, Refusal> {
-        let key = Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short();
+        let key = key(from, negotiation, msg_id);
         let first = self.digests.insert_if_absent(key, digest);
         if first.is_some_and(|first| first != digest) {
             return Err(Refusal::new(Code::Conflict, "another body was sent under this id; the first stands")
@@ -45,6 +45,11 @@ impl Duplicates {
         Ok(MessageSlot { key, is_repeat: first.is_some() })
     }
 
+    /// Whether a message under this id came before and may be stored.
+    pub(super) fn holds(&self, from: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> bool {
+        self.digests.renew(&key(from, negotiation, msg_id)).is_some()
+    }
+
     /// Forgets a message that is certainly not stored: it must not stand in the way of another body. A repeat's place is
     /// the first one's.
     pub(super) fn give_back(&self, slot: &MessageSlot) {
@@ -52,4 +57,8 @@ impl Duplicates {
             self.digests.remove(&slot.key);
         }
     }
+}
+
+fn key(from: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> [u8; 16] {
+    Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short()
 }

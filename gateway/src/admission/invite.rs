@@ -27,6 +27,8 @@ struct Call<'a> {
     now_ms: u64,
     /// Who acknowledges too little to be invited.
     backlogs: &'a Backlogs,
+    /// Who has more to read than it keeps up with.
+    behind: &'a Backlogs,
     /// Most agents that may be invited.
     invited_max: usize,
 }
@@ -67,6 +69,8 @@ struct Counted {
     absent: AbsentCount,
     /// Would be invited, but have not acknowledged too much.
     unresponsive: usize,
+    /// Would be invited, but have more to read than they keep up with.
+    behind: usize,
 }
 
 /// An agent whose rules say that its owner is to be asked about this call.
@@ -90,8 +94,8 @@ pub(super) fn resolve(
     requires: &[Capability],
     (protocol, invited_max): (CallProtocol, usize),
 ) -> Resolved {
-    let Tables { agents, groups, backlogs, .. } = tables;
-    let call = &Call { from, envelope, requires, protocol, now_ms, backlogs, invited_max };
+    let Tables { agents, groups, backlogs, behind, .. } = tables;
+    let call = &Call { from, envelope, requires, protocol, now_ms, backlogs, behind, invited_max };
     let mut gathering = Gathering { agents, call, candidates: BTreeMap::new(), absent: Absent::default() };
     for address in &call.envelope.to {
         match address {
@@ -119,14 +123,14 @@ impl Resolved {
         notes: &RequestNotes,
         metrics: &GatewayMetrics,
     ) -> Result<(Vec<Invitation>, u32), Refusal> {
-        let Counted { invited, denied, incapable, absent, unresponsive } = self.counted;
+        let Counted { invited, denied, incapable, absent, unresponsive, behind } = self.counted;
         for (rule, effect, count) in [
             (Rule::Consent, Invited::Allowed, invited),
             (Rule::Consent, Invited::Denied, denied),
             (Rule::Consent, Invited::Asked, self.asks.len()),
             (Rule::Capability, Invited::Denied, incapable),
             (Rule::Presence, Invited::Denied, absent.agents),
-            (Rule::Backlog, Invited::Denied, unresponsive),
+            (Rule::Backlog, Invited::Denied, unresponsive + behind),
         ] {
             metrics.control.addressed(rule, effect, count);
         }
@@ -220,7 +224,7 @@ fn select(
     call: &Call<'_>,
 ) -> Resolved {
     let considered = candidates.len();
-    let (mut capable, mut unresponsive) = (0_usize, 0_usize);
+    let (mut capable, mut unresponsive, mut behind) = (0_usize, 0_usize, 0_usize);
     let mut asks = Vec::new();
     let mut invited = Vec::new();
     for (agent, candidate) in candidates {
@@ -230,6 +234,7 @@ fn select(
         capable += 1;
         match (candidate.allowed, candidate.ask) {
             (Some(_), _) if call.backlogs.holds(agent, call.now_ms) => unresponsive += 1,
+            (Some(_), _) if call.behind.holds(agent, call.now_ms) => behind += 1,
             (Some(qos), _) => invited.push(Invitation {
                 agent: agent.clone(),
                 qos,
@@ -243,10 +248,11 @@ fn select(
     let left_out = u32::try_from(considered - invited.len() + absent.agents).unwrap_or(u32::MAX);
     let counted = Counted {
         invited: invited.len(),
-        denied: capable - invited.len() - asks.len() - unresponsive,
+        denied: capable - invited.len() - asks.len() - unresponsive - behind,
         incapable: considered - capable,
         absent,
         unresponsive,
+        behind,
     };
     let refuse = |refusal| Err(or_absent(refusal, absent));
     let invited = if considered == 0 && absent.agents > 0 {
@@ -255,6 +261,8 @@ fn select(
         Err(nobody_known(agents, call))
     } else if capable == 0 {
         refuse(nobody_capable(agents, call))
+    } else if invited.is_empty() && behind > 0 {
+        refuse(everybody_behind(behind))
     } else if invited.is_empty() && unresponsive > 0 {
         refuse(nobody_responsive(unresponsive))
     } else if invited.is_empty() {
@@ -421,6 +429,17 @@ fn nobody_responsive(count: usize) -> Refusal {
     Refusal::new(Code::Unresponsive, detail)
         .at("/envelope/to")
         .expecting("agents that acknowledge what they receive; these are invited again once they do")
+}
+
+/// When to call an agent that is behind again: its engine says so once a second.
+const BEHIND_RETRY_MS: u64 = 1000;
+
+fn everybody_behind(count: usize) -> Refusal {
+    let detail = format!("nobody addressed can be invited now: {count} have more to read than they keep up with");
+    Refusal::new(Code::Overloaded, detail)
+        .at("/envelope/to")
+        .expecting("fewer calls to these agents, or others; they are invited again once they have caught up")
+        .retry_after_ms(BEHIND_RETRY_MS)
 }
 
 /// The same refusal, where further agents were left out because they are absent.

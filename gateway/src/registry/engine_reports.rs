@@ -1,16 +1,13 @@
-//! What engines say of agents and lanes, for calls: who acknowledges too little is not invited, and a lane that is too far behind
-//! the log takes none.
+//! What engines say of agents, for calls: who acknowledges too little is not invited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::{AgentId, Lane};
+use schemas::AgentId;
 
 /// An engine that says nothing for this long says that nobody is beyond the limit: it repeats itself every second.
 const BACKLOG_SILENCE_MS_MAX: u64 = 5_000;
 /// Engines heard; further ones are ignored. An exchange has a handful.
 const ENGINES_MAX: usize = 64;
-/// One that says nothing of a lane for this long says that it is not behind: it repeats itself every tenth of a second.
-const LAG_SILENCE_MS_MAX: u64 = 1_000;
 
 /// Which agents acknowledge too little. Time is the gateway's clock.
 #[derive(Debug, Default)]
@@ -43,33 +40,6 @@ impl Backlogs {
     }
 }
 
-/// How far lanes are behind the log. Time is the gateway's clock.
-#[derive(Debug, Default)]
-pub(crate) struct LaneLags(BTreeMap<Lane, LagReport>);
-
-#[derive(Debug)]
-struct LagReport {
-    at_ms: u64,
-    lag_ms: u64,
-}
-
-impl LaneLags {
-    /// What the lane's engine says; it replaces what was said before.
-    pub(super) fn handle_report(&mut self, lane: Lane, lag_ms: u64, now_ms: u64) {
-        if lag_ms == 0 {
-            self.0.remove(&lane);
-        } else {
-            self.0.insert(lane, LagReport { at_ms: now_ms, lag_ms });
-        }
-    }
-
-    /// How far the lane is behind, in milliseconds; 0 where nobody says that it is.
-    pub(crate) fn of(&self, lane: Lane, now_ms: u64) -> u64 {
-        let said = self.0.get(&lane).filter(|said| now_ms.saturating_sub(said.at_ms) <= LAG_SILENCE_MS_MAX);
-        said.map_or(0, |said| said.lag_ms)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,18 +65,6 @@ mod tests {
             backlogs.handle_report(&format!("engine-{number}"), vec![agent("bob")], 1);
         }
         assert_eq!(backlogs.by_engine.len(), ENGINES_MAX);
-    }
-
-    #[test]
-    fn a_lane_is_behind_until_its_engine_says_otherwise_or_falls_silent() {
-        let (mut lags, lane) = (LaneLags::default(), Lane(2));
-        lags.handle_report(lane, 700, 1_000);
-        assert_eq!((lags.of(lane, 1_100), lags.of(Lane(1), 1_100)), (700, 0));
-        lags.handle_report(lane, 900, 1_100);
-        assert_eq!((lags.of(lane, 2_100), lags.of(lane, 2_101)), (900, 0), "silence");
-        lags.handle_report(lane, 800, 3_000);
-        lags.handle_report(lane, 0, 3_100);
-        assert_eq!(lags.of(lane, 3_100), 0);
     }
 
     fn agent(name: &str) -> AgentId {

@@ -1,5 +1,5 @@
 //! Keeps presence up to date: hears hellos and other gateways' reports, reports whom this gateway heard, and finds absent
-//! whose lease has ended. Hears of engines which agents acknowledge too little, and which lanes are behind. What is decided of it stands in [`super::presence`].
+//! whose lease has ended. Hears of engines which agents acknowledge too little, and how much lanes may be asked to open. What is decided of it stands in [`super::presence`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub(crate) struct PresenceReports {
     hellos: BoxStream<'static, Received>,
     reports: BoxStream<'static, Received>,
     backlogs: BoxStream<'static, Received>,
-    lags: BoxStream<'static, Received>,
+    behind: BoxStream<'static, Received>,
+    admissions: BoxStream<'static, Received>,
     /// Where this gateway's reports go.
     subject: String,
     registry: Arc<Registry>,
@@ -58,14 +59,16 @@ impl PresenceReports {
         let hellos = pub_sub.subscribe(subject::ALL_HELLOS.to_owned(), None).await?;
         let reports = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await?;
         let backlogs = pub_sub.subscribe(subject::ALL_BACKLOGS.to_owned(), None).await?;
-        let lags = pub_sub.subscribe(subject::ALL_LAGS.to_owned(), None).await?;
+        let behind = pub_sub.subscribe(subject::ALL_BEHIND.to_owned(), None).await?;
+        let admissions = pub_sub.subscribe(subject::ALL_ADMISSIONS.to_owned(), None).await?;
         let subject = subject::presence(&subject::token(gateway));
         Ok(Self {
             pub_sub: pub_sub.clone(),
             hellos,
             reports,
             backlogs,
-            lags,
+            behind,
+            admissions,
             subject,
             registry,
             open_streams,
@@ -103,8 +106,12 @@ impl PresenceReports {
                     Some(received) => self.handle_backlog(&received),
                     None => return,
                 },
-                received = self.lags.next() => match received {
-                    Some(received) => self.handle_lag(&received),
+                received = self.behind.next() => match received {
+                    Some(received) => self.handle_behind(&received),
+                    None => return,
+                },
+                received = self.admissions.next() => match received {
+                    Some(received) => self.handle_admission(&received),
                     None => return,
                 },
             }
@@ -126,10 +133,19 @@ impl PresenceReports {
         }
     }
 
-    fn handle_lag(&self, received: &Received) {
-        let lag_ms = std::str::from_utf8(&received.payload).ok().and_then(|text| text.parse().ok());
-        if let (Some(lane), Some(lag_ms)) = (subject::lag_lane_of(&received.subject), lag_ms) {
-            self.registry.handle_lag(lane, lag_ms);
+    fn handle_behind(&self, received: &Received) {
+        let Some(engine) = subject::behind_engine_of(&received.subject) else { return };
+        match decode_report(&received.payload) {
+            Ok(agents) => self.registry.handle_behind(engine, agents),
+            Err(error) => tracing::debug!(%error, "a report of who is behind is not readable"),
+        }
+    }
+
+    fn handle_admission(&self, received: &Received) {
+        let Some(lane) = subject::admission_lane_of(&received.subject) else { return };
+        match serde_json::from_slice(&received.payload) {
+            Ok(word) => self.registry.openings().handle_word(lane, word, Instant::now()),
+            Err(error) => tracing::debug!(%error, "what a lane may be asked to open is not readable"),
         }
     }
 

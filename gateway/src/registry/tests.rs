@@ -14,11 +14,16 @@ fn counted() -> Arc<GatewayMetrics> {
     Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap())
 }
 
+fn openings() -> Openings {
+    Openings::new(0, Instant::now())
+}
+
 #[tokio::test]
 async fn what_vanished_while_a_watch_was_down_is_gone_afterwards() {
     let before = vec![put("bob"), put("carol"), Change::CaughtUp];
     let after = vec![put("carol"), put("dave"), Change::CaughtUp];
-    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![after, before]))), "medium", counted()));
+    let registry =
+        Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![after, before]))), "medium", openings(), counted()));
     registry.follow(Bucket::Agents).await.unwrap();
     assert_eq!(names(&registry), ["bob", "carol"]);
     registry.follow(Bucket::Agents).await.unwrap();
@@ -29,7 +34,8 @@ async fn what_vanished_while_a_watch_was_down_is_gone_afterwards() {
 async fn a_document_that_is_not_readable_is_left_out_and_the_rest_is_kept() {
     let unreadable = Change::Put("eve".to_owned(), Bytes::from_static(b"{]"));
     let changes = vec![put("bob"), unreadable, Change::CaughtUp, Change::Deleted("nobody".to_owned())];
-    let registry = Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![changes]))), "medium", counted()));
+    let registry =
+        Arc::new(Registry::new(Arc::new(Watches(Mutex::new(vec![changes]))), "medium", openings(), counted()));
     registry.follow(Bucket::Agents).await.unwrap();
     assert_eq!(names(&registry), ["bob"]);
 }
@@ -38,7 +44,7 @@ async fn a_document_that_is_not_readable_is_left_out_and_the_rest_is_kept() {
 async fn a_registry_is_caught_up_only_when_every_bucket_is() {
     let caught_up = || vec![Change::CaughtUp];
     let watches = Watches(Mutex::new(vec![caught_up(), caught_up(), caught_up()]));
-    let registry = Arc::new(Registry::new(Arc::new(watches), "medium", counted()));
+    let registry = Arc::new(Registry::new(Arc::new(watches), "medium", openings(), counted()));
     for bucket in FOLLOWED {
         assert!(!registry.is_caught_up());
         registry.follow(bucket).await.unwrap();
@@ -50,7 +56,7 @@ async fn a_registry_is_caught_up_only_when_every_bucket_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
-    let registry = Registry::new(in_memory(), "medium", counted());
+    let registry = Registry::new(in_memory(), "medium", openings(), counted());
     let outcome = registry.put(Bucket::Agents, "bob".to_owned(), &1, |_| false).await;
     assert_eq!(outcome.unwrap_err().code, Code::Unavailable);
 }
@@ -58,7 +64,7 @@ async fn a_write_that_is_not_seen_in_time_is_told_as_such() {
 #[tokio::test(start_paused = true)]
 async fn a_write_that_another_writer_replaced_before_it_was_seen_is_stored() {
     let store = in_memory();
-    let registry = Registry::new(Arc::clone(&store), "medium", counted());
+    let registry = Registry::new(Arc::clone(&store), "medium", openings(), counted());
     let replace = async {
         tokio::task::yield_now().await;
         store.put(Bucket::Agents, "bob".to_owned(), Bytes::from_static(b"2")).await.unwrap();

@@ -104,9 +104,9 @@ struct LimitSettings {
     /// Longest a message may wait for the log, in milliseconds (default: 12000)
     #[arg(long, env = "LLMX_APPEND_MS", value_name = "MS")]
     append_ms: Option<u64>,
-    /// Longest an engine may be behind the log until calls are refused, in milliseconds (default: 500)
-    #[arg(long, env = "LLMX_LANE_LAG_MS", value_name = "MS")]
-    lane_lag_ms: Option<u64>,
+    /// Longest no engine may be heard of until calls are refused, in milliseconds; 0: however long (default: 2000)
+    #[arg(long, env = "LLMX_ENGINE_SILENCE_MS", value_name = "MS")]
+    engine_silence_ms: Option<u64>,
     /// Registered agents (default: 100000)
     #[arg(long, env = "LLMX_AGENTS_MAX", value_name = "N")]
     agents_max: Option<usize>,

@@ -14,7 +14,7 @@
 //! | [`publish`] | what leaves: deliveries ([`outbox`]), writes of the register ([`register`]), entries of the engine ([`delivered`], [`abort`]) |
 //! | [`evidence`] | what panels have shown, for gateways |
 //! | [`backlog`] | which agents do not acknowledge |
-//! | [`lag`] | how far the lane is behind its log, for gateways |
+//! | [`admission_rate`] | how much the lane may be asked to open, for gateways |
 //! | [`requests`] | who asks for views and journals |
 //! | [`checkpoint_and_trim`] | checkpoints and trims |
 //! | [`recovery`] | how the lane gets its state back |
@@ -22,6 +22,7 @@
 //! | [`observer`] | what people are told of all this |
 
 mod abort;
+mod admission_rate;
 mod backlog;
 mod checkpoint;
 mod checkpoint_and_trim;
@@ -30,7 +31,6 @@ mod document;
 mod evidence;
 mod fold;
 mod host;
-mod lag;
 mod log_reader;
 mod observer;
 mod outbox;
@@ -65,6 +65,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::abort::Aborts;
+use self::admission_rate::AdmissionRate;
 pub(crate) use self::backlog::BacklogReporter;
 use self::backlog::{BacklogSender, SharedDeadLetters};
 pub use self::checkpoint::{CheckpointError, refused_keys};
@@ -144,7 +145,15 @@ struct Recovered {
 }
 
 /// Deliveries that agents have not acknowledged, of one lane.
-type LaneBacklog = Vec<(AgentId, usize)>;
+type LaneBacklog = Vec<(AgentId, AgentBacklog)>;
+
+/// Deliveries that one agent has not acknowledged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct AgentBacklog {
+    count: usize,
+    /// Whether it has acknowledged others lately: it is behind, not silent.
+    is_heard: bool,
+}
 
 /// What a lane lets others see of it.
 pub(crate) struct Watched {
@@ -382,6 +391,7 @@ struct Sinks<'a> {
     ownership: &'a Ownership,
     publisher: &'a mut Publisher,
     observer: &'a mut LaneObserver,
+    admission: &'a mut AdmissionRate,
 }
 
 /// Where a lane's state comes from: a checkpoint, or the beginning.

@@ -2,6 +2,7 @@
 
 mod digests;
 
+use schemas::admission::LaneAdmission;
 use schemas::{Digest, Lane, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -48,8 +49,8 @@ pub struct LaneStatus {
     pub outbox: usize,
     /// Register writes not yet answered, or not yet known to be.
     pub register_pending: usize,
-    /// How far the owner is behind the log, in milliseconds, as it last told gateways; 0 where that was not worth telling.
-    pub lag_ms: u64,
+    /// How much the lane may be asked to open, as its owner last told gateways; absent where another engine owns it.
+    pub admission: Option<LaneAdmission>,
     /// Digests of the state at recent positions.
     pub(crate) digests: Vec<DigestPoint>,
     /// What is wrong with the lane, each with its remedy.
@@ -71,7 +72,7 @@ impl LaneStatus {
             open: 0,
             outbox: 0,
             register_pending: 0,
-            lag_ms: 0,
+            admission: None,
             digests: Vec::new(),
             faults: Vec::new(),
             is_fit: false,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep};
 use super::members::{MemberChange, SessionStream};
 use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
-use crate::admission::{Accepted, Credentials, Ingress};
+use crate::admission::{Accepted, Credentials, Ingress, Known};
 use crate::auth::Identity;
 use crate::http::Site;
 use crate::http::streams::StreamLifetime;
@@ -335,6 +335,14 @@ impl WebSocketSession {
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
     fn admit(&mut self, identity: Arc<Identity>, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
         let admission = self.site.admission.clone();
+        let is_judged = match checked {
+            Some(_) => Ok(false),
+            None => admission.judge(Transport::WebSocket, &identity, &bytes),
+        };
+        let known = match is_judged {
+            Ok(is_judged) => Known { checked, is_judged },
+            Err(refusal) => return self.answer(&Admitted { id, outcome: Err(refusal) }),
+        };
         let mut admitting = async move {
             let ingress = Ingress {
                 transport: Transport::WebSocket,
@@ -343,7 +351,7 @@ impl WebSocketSession {
                 peer: None,
                 bytes,
             };
-            Admitted { id, outcome: admission.admit_checked(ingress, checked).await }
+            Admitted { id, outcome: admission.admit_known(ingress, known).await }
         }
         .boxed();
         match (&mut admitting).now_or_never() {

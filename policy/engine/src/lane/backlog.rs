@@ -1,5 +1,8 @@
 //! Agents that do not acknowledge: which of them gateways should invite no more, and what is said of dead letters.
 //!
+//! Those of them that have acknowledged others lately are named apart, on [`schemas::subject::behind`]: they are slow, or are
+//! asked for more than anybody could do, and are called again once they have caught up.
+//!
 //! An agent's backlog is the number of deliveries that wait for it or were given up since it last acknowledged one or
 //! connected. Each lane counts what it owns, a task of the engine adds the lanes up once a second, and publishes the agents
 //! whose backlog is above [`OutboxConfig::backlog_max`](crate::OutboxConfig) on [`schemas::subject::backlog`]: best effort,
@@ -17,7 +20,7 @@ use telemetry::TraceId;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::{LaneBacklog, Shared, Watched};
+use super::{AgentBacklog, LaneBacklog, Shared, Watched};
 use crate::lane::outbox::Outbox;
 use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::DeadLetterReason;
@@ -112,7 +115,7 @@ impl BacklogReporter {
     pub(crate) async fn drive(self) {
         let mut periods = interval(BACKLOG_PERIOD);
         periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_known = false;
+        let mut is_known = [false; 2];
         loop {
             periods.tick().await;
             let (lines, is_quiet) = {
@@ -121,29 +124,40 @@ impl BacklogReporter {
             };
             lines.iter().for_each(Line::log);
             let beyond = beyond(self.lanes.iter().map(|lane| lane.borrow().clone()), self.backlog_max);
-            // That nobody is beyond the limit any more is said once; where that is lost, unreachable says it.
-            let was_known = std::mem::replace(&mut is_known, !beyond.is_empty());
-            if !(is_known || was_known) {
-                if is_quiet {
-                    self.wake.notified().await;
-                }
-                continue;
+            let is_any = beyond.each_ref().map(|agents| !agents.is_empty());
+            // That nobody is beyond the limit any more is said once; where that is lost, silence says it.
+            let was_known = std::mem::replace(&mut is_known, is_any);
+            if is_any == [false; 2] && was_known == [false; 2] && is_quiet {
+                self.wake.notified().await;
             }
-            let Ok(payload) = serde_json::to_vec(&beyond).map(Bytes::from) else { continue };
-            let _ = timeout(BACKLOG_PERIOD, self.pub_sub.publish(subject::backlog(&self.engine), payload)).await;
+            let subjects = [subject::backlog(&self.engine), subject::behind(&self.engine)];
+            for (place, (subject, agents)) in subjects.into_iter().zip(beyond).enumerate() {
+                if !(is_any[place] || was_known[place]) {
+                    continue;
+                }
+                let Ok(payload) = serde_json::to_vec(&agents).map(Bytes::from) else { continue };
+                let _ = timeout(BACKLOG_PERIOD, self.pub_sub.publish(subject, payload)).await;
+            }
         }
     }
 }
 
-/// The agents whose backlogs add up to more than `backlog_max`: at most one message's worth, those with the largest first.
-fn beyond(lanes: impl Iterator<Item = LaneBacklog>, backlog_max: usize) -> Vec<AgentId> {
-    let mut waiting: BTreeMap<AgentId, usize> = BTreeMap::new();
-    for (agent, count) in lanes.flatten() {
-        *waiting.entry(agent).or_default() += count;
+/// The agents whose backlogs add up to more than `backlog_max`: the silent ones, and those that are heard. Of each at most one
+/// message's worth, those with the largest first.
+fn beyond(lanes: impl Iterator<Item = LaneBacklog>, backlog_max: usize) -> [Vec<AgentId>; 2] {
+    let mut waiting: BTreeMap<AgentId, AgentBacklog> = BTreeMap::new();
+    for (agent, AgentBacklog { count, is_heard }) in lanes.flatten() {
+        let all = waiting.entry(agent).or_default();
+        all.count += count;
+        all.is_heard |= is_heard;
     }
-    let mut beyond: Vec<_> = waiting.into_iter().filter(|(_, count)| *count > backlog_max).collect();
-    beyond.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    beyond.into_iter().take(presence::REPORT_AGENTS_MAX).map(|(agent, _)| agent).collect()
+    let mut beyond: Vec<_> = waiting.into_iter().filter(|(_, all)| all.count > backlog_max).collect();
+    beyond.sort_by_key(|(_, all)| std::cmp::Reverse(all.count));
+    let named = |is_heard| {
+        let of_kind = beyond.iter().filter(move |(_, all)| all.is_heard == is_heard);
+        of_kind.take(presence::REPORT_AGENTS_MAX).map(|(agent, _)| agent.clone()).collect()
+    };
+    [named(false), named(true)]
 }
 
 /// Gap between two lines about one agent.
@@ -253,15 +267,24 @@ mod tests {
     #[test]
     fn the_backlogs_of_lanes_add_up() {
         let lanes = || [backlog(&[("bob", 6), ("carol", 11)]), backlog(&[("bob", 5), ("dave", 10)])].into_iter();
-        assert_eq!(names(&beyond(lanes(), 10)), ["bob", "carol"]);
-        assert_eq!(names(&beyond(lanes(), 11)), [""; 0]);
-        assert_eq!(names(&beyond(lanes(), 5)), ["bob", "carol", "dave"]);
+        let silent = |backlog_max| beyond(lanes(), backlog_max)[0].clone();
+        assert_eq!(names(&silent(10)), ["bob", "carol"]);
+        assert_eq!(names(&silent(11)), [""; 0]);
+        assert_eq!(names(&silent(5)), ["bob", "carol", "dave"]);
+    }
+
+    #[test]
+    fn who_acknowledges_to_any_lane_is_behind_and_not_silent() {
+        let heard = vec![(agent("bob"), AgentBacklog { count: 6, is_heard: true })];
+        let [silent, behind] = beyond([heard, backlog(&[("bob", 5), ("carol", 11)])].into_iter(), 10);
+        assert_eq!((names(&silent), names(&behind)), (vec!["carol"], vec!["bob"]));
     }
 
     #[test]
     fn no_more_are_named_than_gateways_read_and_the_largest_backlogs_first() {
-        let many: LaneBacklog = (0..5_000).map(|number| (agent(&format!("a{number}")), number)).collect();
-        let beyond = beyond([many].into_iter(), 0);
+        let of = |count| AgentBacklog { count, is_heard: false };
+        let many: LaneBacklog = (0..5_000).map(|number| (agent(&format!("a{number}")), of(number))).collect();
+        let [beyond, _] = beyond([many].into_iter(), 0);
         assert_eq!(beyond.len(), presence::REPORT_AGENTS_MAX);
         assert_eq!(beyond[0].as_str(), "a4999");
     }
@@ -313,7 +336,7 @@ mod tests {
     }
 
     fn backlog(of: &[(&str, usize)]) -> LaneBacklog {
-        of.iter().map(|(name, count)| (agent(name), *count)).collect()
+        of.iter().map(|(name, count)| (agent(name), AgentBacklog { count: *count, is_heard: false })).collect()
     }
 
     fn agent(name: &str) -> AgentId {

@@ -9,8 +9,9 @@ use bus::LogRecord;
 use bytes::Bytes;
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, Event, LaneState};
+use schemas::admission::LaneQueue;
 use schemas::record::{EngineEvent, Entry, Record, RecordError};
-use schemas::{Digest, Lane, NegotiationId, Timestamp};
+use schemas::{Act, Digest, Lane, NegotiationId, Timestamp};
 use tokio::time::Instant;
 
 use super::{Beginning, Sinks};
@@ -128,7 +129,7 @@ impl Fold {
         self.last = record.bytes.clone();
         self.folded += 1;
         self.clock.observe(record.time, now);
-        self.clock_health.observe(record);
+        self.clock_health.observe(record, &self.config.clock);
         sinks.observer.handle_record(record);
         match Record::decode(&record.bytes) {
             Ok(decoded) => self.fold(record, &decoded, sinks, now)?,
@@ -170,6 +171,10 @@ impl Fold {
         now: Instant,
     ) -> Result<(), StopReason> {
         let (epoch, is_owner) = (self.state.epoch(), sinks.ownership.is_owner());
+        let openings = decoded.entries.iter().filter(|entry| is_opening(entry)).count();
+        if openings > 0 {
+            sinks.admission.handle_opened(&decoded.by, u32::try_from(openings).unwrap_or(u32::MAX), now);
+        }
         sinks.observer.handle_decoded(decoded);
         let folded = catch_unwind(AssertUnwindSafe(|| self.state.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
@@ -196,6 +201,7 @@ impl Fold {
             }
         }
         let lag_us = is_owner.then(|| self.clock.log_time(now).since_us(record.time));
+        sinks.admission.note_wait(LaneQueue::Records, Duration::from_micros(lag_us.unwrap_or(0)));
         sinks.observer.handle_record_done(now.elapsed(), lag_us);
         Ok(())
     }
@@ -219,9 +225,9 @@ impl Fold {
         }
     }
 
-    /// The log has no further record for now.
-    pub(super) fn handle_log_end(&mut self) {
-        self.clock_health.handle_end(&self.config.clock);
+    /// The log has just stored an entry of this engine.
+    pub(super) fn handle_stored(&mut self, seq: u64) {
+        self.clock_health.handle_stored(seq, &self.config.clock);
     }
 
     /// When a tick is due.
@@ -238,6 +244,11 @@ impl Fold {
     pub(super) fn handle_tick_append(&mut self, seq: Option<u64>, now: Instant) {
         self.ticker.handle_append(seq, self.position, now);
     }
+}
+
+/// Whether an entry opens a negotiation.
+fn is_opening(entry: &Entry) -> bool {
+    matches!(entry, Entry::Message(message) if message.act == Act::Cfp)
 }
 
 /// The one negotiation a record touches; nothing when it touches none or several.
@@ -347,9 +358,12 @@ impl Ticker {
 struct ClockHealth {
     /// How far the log's clock stands behind log time, in milliseconds.
     back_ms: u64,
-    /// The stamp of the last record read, until it is judged.
-    unjudged: Option<Timestamp>,
-    /// How far it is from the engine's own, in milliseconds, by the last record that was read at once.
+    /// The last record read.
+    read: (u64, Timestamp),
+    /// The last record of this engine's that the log stored, with the engine's own time then, until it is judged.
+    stored: Option<(u64, Timestamp)>,
+    /// How far the log's clock is from the engine's own, in milliseconds, by that record: only of what was appended just now
+    /// is it known when it was stamped.
     skew_ms: i64,
     /// Such records in a row beyond the bound.
     beyond: u32,
@@ -360,15 +374,22 @@ const SKEWED_MIN: u32 = 3;
 
 impl ClockHealth {
     /// A record was read.
-    fn observe(&mut self, record: &LogRecord) {
+    fn observe(&mut self, record: &LogRecord, config: &ClockConfig) {
         self.back_ms = record.time.since_us(record.stamped) / 1000;
-        self.unjudged = Some(record.stamped);
+        self.read = (record.seq, record.stamped);
+        self.judge(config);
     }
 
-    /// The log has no further record: the last one was read as soon as it was there, so its stamp is the log's clock now.
-    fn handle_end(&mut self, config: &ClockConfig) {
-        let Some(stamped) = self.unjudged.take() else { return };
-        let now = (config.now)();
+    /// The log has stored a record of this engine's.
+    fn handle_stored(&mut self, seq: u64, config: &ClockConfig) {
+        self.stored = Some((seq, (config.now)()));
+        self.judge(config);
+    }
+
+    /// Compares both clocks, once the record that was stored last is read.
+    fn judge(&mut self, config: &ClockConfig) {
+        let (read, stamped) = self.read;
+        let Some((_, now)) = self.stored.take_if(|(stored, _)| *stored <= read) else { return };
         let ahead_ms = |one: Timestamp, other: Timestamp| i64::try_from(one.since_us(other) / 1000).unwrap_or(i64::MAX);
         self.skew_ms = ahead_ms(stamped, now) - ahead_ms(now, stamped);
         let is_beyond = self.skew_ms.unsigned_abs() > config.skew_ms_max;

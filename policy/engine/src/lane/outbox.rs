@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 use crate::config::OutboxConfig;
 use crate::lane::document::DocumentWriter;
-use crate::lane::{DeliveryEvent, DeliveryStep, Gate};
+use crate::lane::{AgentBacklog, DeliveryEvent, DeliveryStep, Gate};
 use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
 use answer_times::AnswerTimes;
 use unreachable::UnreachableAgents;
@@ -46,6 +46,8 @@ use unreachable::UnreachableAgents;
 /// busy lane; what is forgotten is only sent once more than it need be.
 const ACKS_MAX: usize = 32_768;
 
+/// An agent that has acknowledged something so lately is heard: an SDK acknowledges within 300 ms what it has received.
+const HEARD_MAX: Duration = Duration::from_secs(5);
 /// Deliveries of a lane that may be under way to an agent of which nothing is known.
 const UNDER_WAY_FIRST: usize = 256;
 /// An agent whose acknowledgements take longer gets fewer at a time. Agents of the SDK on the same network take a tenth of a
@@ -414,12 +416,16 @@ impl Outbox {
 
     /// How many deliveries each agent has not acknowledged: those that wait for it, and those given up since it last
     /// acknowledged one or connected.
-    pub(crate) fn backlog(&mut self, now: Instant) -> Vec<(AgentId, usize)> {
+    pub(crate) fn backlog(&mut self, now: Instant) -> Vec<(AgentId, AgentBacklog)> {
         self.unreachable.forget_old(now);
-        let given_up = |agent: &AgentId| self.unreachable.count(agent);
-        let waiting = self.recipients.iter().map(|(agent, one)| (agent.clone(), one.live() + given_up(agent)));
+        let is_lately = |at: &Instant| now.saturating_duration_since(*at) <= HEARD_MAX;
+        let waiting = self.recipients.iter().map(|(agent, one)| {
+            let count = one.live() + self.unreachable.count(agent);
+            (agent.clone(), AgentBacklog { count, is_heard: one.acked_at.as_ref().is_some_and(is_lately) })
+        });
         let gone = self.unreachable.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));
-        waiting.chain(gone.map(|(agent, count)| (agent.clone(), count))).collect()
+        let gone = gone.map(|(agent, count)| (agent.clone(), AgentBacklog { count, is_heard: false }));
+        waiting.chain(gone).collect()
     }
 
     /// Whether any agent has not acknowledged something.

@@ -169,6 +169,11 @@ impl Publisher {
         status.register_pending = self.registrar.len();
     }
 
+    /// Log time of the record that caused the oldest write of the register that is not answered.
+    pub(super) fn register_asked_at(&self) -> Option<Timestamp> {
+        self.registrar.oldest_at()
+    }
+
     /// Whether there is no room for what further records cause.
     pub(super) fn is_full(&self) -> bool {
         self.outbox.is_full() || self.registrar.is_full()

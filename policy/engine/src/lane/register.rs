@@ -30,6 +30,8 @@ use super::{Gate, PendingWrite, WRITES_IN_FLIGHT_MAX, WRITES_PENDING_MAX, Write,
 const RETRY_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration::from_secs(5));
 /// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
 const REFUSED_MAX: usize = 4096;
+/// Writes looked at for the oldest that has not failed.
+const OLDEST_LOOKED_AT_MAX: usize = 16;
 /// Keys of settled writes that may wait in the queue, beyond twice as many as are pending, before it is swept; keeps
 /// sweeping linear in what is added.
 const STALE_SLACK: usize = 16;
@@ -86,6 +88,13 @@ impl Registrar {
     /// Whether the lane should take no further records in for now.
     pub(crate) fn is_full(&self) -> bool {
         self.pending.len() >= WRITES_PENDING_MAX
+    }
+
+    /// Log time of the record that caused the oldest write that is not answered. One that failed waits for the bus, which
+    /// fewer further ones would not mend.
+    pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
+        let pending = self.order.values().filter_map(|key| self.pending.get(key));
+        pending.take(OLDEST_LOOKED_AT_MAX).find(|pending| pending.failures == 0).map(|pending| pending.at)
     }
 
     /// Takes in a write that the record `seq` caused. It starts once `after` is no longer pending.

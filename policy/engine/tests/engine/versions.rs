@@ -96,6 +96,8 @@ async fn a_log_whose_clock_is_far_off_refuses_readiness_and_says_how_to_mend_it(
     for own in ["a", "b", "c"] {
         append(&bus, vec![call(own, policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
         bob.until(Act::Cfp).await;
+        // Meanwhile the engine logs what was acknowledged.
+        tokio::time::sleep(Duration::from_secs(2)).await;
     }
     let status = engine.status();
     assert!(!status.is_ready(), "{status:?}");

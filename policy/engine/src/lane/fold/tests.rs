@@ -83,8 +83,9 @@ fn a_tick_that_was_not_appended_is_tried_again_after_a_gap() {
 
 #[test]
 fn a_clock_that_goes_back_or_is_far_off_is_named_with_its_remedy() {
-    // Time and stamp of three records in a row, and the engine's own clock, in seconds.
-    for (time, stamped, own, is_fresh, expected) in [
+    // Time and stamp of three records in a row, the engine's own clock when they were stored, in seconds, and whether it had
+    // just appended them.
+    for (time, stamped, own, is_own, expected) in [
         (100, 100, 100, true, None),
         (101, 100, 100, true, None),
         (102, 100, 100, true, Some("went back by 2000 ms")),
@@ -97,10 +98,10 @@ fn a_clock_that_goes_back_or_is_far_off_is_named_with_its_remedy() {
         let mut watch = ClockHealth::default();
         let record = read(time, stamped);
         for _ in 0..SKEWED_MIN {
-            watch.observe(&record);
-            if is_fresh {
-                watch.handle_end(&config);
+            if is_own {
+                watch.handle_stored(record.seq, &config);
             }
+            watch.observe(&record, &config);
         }
         let faults: Vec<_> = watch.faults(&config).collect();
         assert_eq!(faults.len(), usize::from(expected.is_some()), "{faults:?}");
@@ -115,9 +116,10 @@ fn one_record_that_was_held_up_is_no_skew_and_a_good_one_ends_it() {
     for (stamped, is_faulty) in
         [(90, false), (90, false), (100, false), (90, false), (90, false), (90, true), (100, false)]
     {
-        watch.observe(&read(stamped, stamped));
-        watch.handle_end(&config);
-        watch.handle_end(&config);
+        // The record may be read before its append is answered.
+        watch.observe(&read(stamped, stamped), &config);
+        watch.handle_stored(1, &config);
+        watch.observe(&read(stamped, stamped), &config);
         assert_eq!(watch.faults(&config).count(), usize::from(is_faulty));
     }
 }

@@ -3,10 +3,11 @@
 mod stop;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bus::{BusError, LogRecord};
-use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
+use schemas::admission::LaneQueue;
 use schemas::record::{EngineEvent, Entry};
 use schemas::{Lane, subject};
 use tokio::sync::{mpsc, watch};
@@ -15,12 +16,12 @@ use tokio::time::Instant;
 use super::Assignment;
 use crate::ingress::Signal;
 use crate::lane::Sinks;
+use crate::lane::admission_rate::AdmissionRate;
 use crate::lane::backlog::BacklogSender;
 use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::checkpoint_and_trim::Maintenance;
 use crate::lane::evidence::EvidenceSender;
 use crate::lane::fold::Fold;
-use crate::lane::lag::LagMeter;
 use crate::lane::observer::LaneObserver;
 use crate::lane::ownership::Ownership;
 use crate::lane::publish::Publisher;
@@ -50,7 +51,7 @@ pub(crate) struct LaneDriver {
     assignment: Assignment,
     backlog: BacklogSender,
     evidence: EvidenceSender,
-    lag: LagMeter,
+    admission: AdmissionRate,
     /// Why the log cannot be read on.
     broken: Option<BusError>,
 }
@@ -140,12 +141,7 @@ impl LaneDriver {
             match self.inputs.log.next().now_or_never() {
                 Some(Ok(record)) => self.handle_record(&record)?,
                 Some(Err(error)) => self.handle_unreadable(error)?,
-                None => {
-                    if self.ownership.is_fit() {
-                        self.fold.handle_log_end();
-                    }
-                    break;
-                }
+                None => break,
             }
         }
         while let Some(Some(done)) = self.inputs.maintenance.next().now_or_never() {
@@ -156,12 +152,11 @@ impl LaneDriver {
 
     fn handle_record(&mut self, record: &LogRecord) -> Result<(), StopReason> {
         let before = self.fold.position();
-        let Self { fold, ownership, publisher, observer, .. } = self;
-        fold.handle_record(record, &mut Sinks { ownership, publisher, observer })?;
+        let Self { fold, ownership, publisher, observer, admission, .. } = self;
+        fold.handle_record(record, &mut Sinks { ownership, publisher, observer, admission })?;
         if self.fold.position() == before {
             return Ok(());
         }
-        self.lag.handle_folded(self.fold.position());
         self.maintenance.note_record();
         self.handle_progress()
     }
@@ -207,9 +202,7 @@ impl LaneDriver {
         }
         let failure = outcome.as_ref().err().map(ToString::to_string);
         let seq = outcome.ok().map(|position| position.seq);
-        if let Some(seq) = seq {
-            self.lag.handle_stored(seq, self.fold.position(), now);
-        }
+        seq.into_iter().for_each(|seq| self.fold.handle_stored(seq));
         match purpose {
             Purpose::Claim => self.ownership.handle_claim_append(failure, now),
             Purpose::Tick => {
@@ -253,6 +246,7 @@ impl LaneDriver {
 
     fn take_over(&mut self, claim: Claim, now: Instant) {
         self.handle_peers();
+        self.admission = AdmissionRate::new(self.fold.state().open_count(), self.fold.state().epoch(), now);
         self.observer.handle_takeover(self.fold.state(), claim.is_orderly, claim.outlives);
         self.publisher.handle_takeover(now);
         let (epoch, unacknowledged) = (self.ownership.epoch(), self.publisher.outbox_len());
@@ -295,13 +289,25 @@ impl LaneDriver {
             self.publisher.append(Purpose::Tick, Entry::Tick, &mut self.inputs);
         }
         self.handle_ready_appends();
-        if let Some(lag_ms) = self.lag.poll_report(now, self.publisher.is_full()) {
-            self.publisher.tell(subject::lag(self.lane), Bytes::from(lag_ms.to_string()));
-        }
+        self.tell_admission(now);
         self.requests.ask_end(&mut self.inputs);
         let answers = self.requests.poll_answers(self.fold.position(), self.fold.state(), &self.observer);
         let is_register_asked = !self.inputs.writes.is_empty();
         self.publisher.publish(&self.fold, answers, is_register_asked, &self.observer).await;
+    }
+
+    /// Tells gateways how much the lane may be asked to open.
+    fn tell_admission(&mut self, now: Instant) {
+        let log_time = self.fold.clock().log_time(now);
+        let since = |time| Duration::from_micros(log_time.since_us(time));
+        self.admission.note_wait(LaneQueue::Register, self.publisher.register_asked_at().map_or(Duration::ZERO, since));
+        if self.publisher.is_full() {
+            self.admission.note_wait(LaneQueue::Records, since(self.fold.state().now()));
+        }
+        let Some(word) = self.admission.poll_word(self.fold.state().open_count(), now) else { return };
+        if let Ok(word) = serde_json::to_vec(&word) {
+            self.publisher.tell(subject::admission(self.lane), word.into());
+        }
     }
 
     /// Publishes what deliveries, notices and current answers are ready, and waits for no more.
@@ -318,7 +324,7 @@ impl LaneDriver {
         let now = Instant::now();
         self.publisher.append_all_delivered(epoch, now, &mut self.inputs);
         self.publisher.demote();
-        self.lag = LagMeter::new(now);
+        self.admission = AdmissionRate::new(self.fold.state().open_count(), self.fold.state().epoch(), now);
         self.inputs.requests = None;
         self.inputs.ends.clear();
         self.requests.clear();
@@ -336,7 +342,7 @@ impl LaneDriver {
             self.ownership.rules_wake_at(),
             self.observer.wake_at(),
             self.evidence.wake_at(self.fold.state().evidence()),
-            self.lag.wake_at(),
+            self.admission.wake_at(),
         ];
         let owners = owners.into_iter().filter(|_| is_owner);
         let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
@@ -375,7 +381,7 @@ impl LaneDriver {
 
     /// Says how the lane stands: to the engine's handle, to people, and through the heartbeats to other engines.
     fn report(&mut self, now: Instant) {
-        let Self { fold, publisher, ownership, observer, lag, .. } = self;
+        let Self { fold, publisher, ownership, observer, admission, .. } = self;
         let (is_owner, outbox) = (ownership.is_owner(), publisher.outbox_len());
         observer.report(now, fold.clock().log_time(now), fold.state(), (fold.position(), outbox), is_owner);
         let (phase, is_fit) = (ownership.phase(self.inputs.live().is_some()), ownership.is_fit());
@@ -384,7 +390,7 @@ impl LaneDriver {
             is_news = status.phase != phase || status.is_fit != is_fit;
             status.phase = phase;
             status.is_fit = is_fit;
-            status.lag_ms = lag.told_ms();
+            status.admission = is_owner.then(|| admission.told());
             status.faults = ownership.fault().into_iter().collect();
             fold.fill_status(status);
             publisher.fill_status(status);
@@ -423,7 +429,7 @@ impl LaneDriver {
             assignment: Assignment::new(lane, config),
             backlog,
             evidence,
-            lag: LagMeter::new(now),
+            admission: AdmissionRate::new(0, 0, now),
             broken: None,
             shared,
         };
@@ -474,7 +480,7 @@ impl LaneDriver {
         let store = CheckpointStore::new(Arc::clone(&self.shared.bus.blobs));
         self.inputs.restart(reader);
         self.fold = Fold::new(lane, config, beginning, now);
-        self.lag = LagMeter::new(now);
+        self.admission = AdmissionRate::new(self.fold.state().open_count(), self.fold.state().epoch(), now);
         self.ownership.restart(target);
         self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
         self.requests.clear();

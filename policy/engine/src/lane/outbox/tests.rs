@@ -78,6 +78,10 @@ fn a_call_nobody_waits_for_is_given_up_after_fewer_attempts_than_everything_else
     assert_eq!(bench.outbox.len(), 2, "the other is still tried");
 }
 
+fn counts(bench: &mut Bench) -> Vec<(AgentId, usize)> {
+    bench.outbox.backlog(bench.now).into_iter().map(|(agent, backlog)| (agent, backlog.count)).collect()
+}
+
 #[test]
 fn an_agents_backlog_is_what_waits_and_what_was_given_up_until_it_acknowledges_or_connects() {
     let mut bench = Bench::new(OutboxConfig { attempts_max: 1, ..OutboxConfig::default() });
@@ -93,16 +97,16 @@ fn an_agents_backlog_is_what_waits_and_what_was_given_up_until_it_acknowledges_o
     assert!(events.len() == 3 && events.iter().all(is_given_up), "{events:?}");
     bench.add(deliver(4, "bob"), Gate::Open);
     bench.flush();
-    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 4)]);
+    assert_eq!(counts(&mut bench), [(agent("bob"), 4)]);
     assert!(bench.ack("bob", 4));
     assert!(bench.outbox.backlog(bench.now).is_empty() && !bench.outbox.has_backlog());
     give_up(&mut bench, 5);
     bench.outbox.handle_hello(&agent("bob"), bench.now);
     assert!(bench.outbox.backlog(bench.now).is_empty(), "who has connected is given another chance");
     give_up(&mut bench, 6);
-    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 1)]);
+    assert_eq!(counts(&mut bench), [(agent("bob"), 1)]);
     bench.advance(Duration::from_secs(299));
-    assert_eq!(bench.outbox.backlog(bench.now), [(agent("bob"), 1)]);
+    assert_eq!(counts(&mut bench), [(agent("bob"), 1)]);
     bench.advance(Duration::from_secs(1));
     assert!(bench.outbox.backlog(bench.now).is_empty(), "so is who has nothing left to acknowledge");
 }

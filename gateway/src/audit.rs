@@ -1,0 +1,119 @@
+//! The lines that say what was refused: one for each refusal, as long as there are few. Of a code that is refused more often than
+//! [`LINES_PER_S`] the rest of each second is counted, and the count written when the second is over.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use schemas::{AgentId, Code, NegotiationId, Refusal};
+use telemetry::TraceId;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::Transport;
+
+/// Lines of one code in a second: what a person can look through.
+const LINES_PER_S: u64 = 50;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What was refused in this second, by code.
+pub(crate) struct AuditLog(Mutex<AuditedSecond>);
+
+struct AuditedSecond {
+    began: Instant,
+    refusals: [u64; Code::ALL.len()],
+}
+
+impl AuditLog {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self(Mutex::new(AuditedSecond { began: now, refusals: [0; Code::ALL.len()] }))
+    }
+
+    /// Writes the line of a refusal, if it is not one of too many: the code, who, which way, about which negotiation, in which
+    /// trace. Never a token, never a value.
+    pub(crate) fn refused(
+        &self,
+        transport: Transport,
+        agent: Option<&AgentId>,
+        negotiation: Option<&NegotiationId>,
+        trace: Option<TraceId>,
+        refusal: &Refusal,
+    ) {
+        if !self.count(refusal.code) {
+            return;
+        }
+        tracing::info!(
+            target: "llmx::audit",
+            code = refusal.code.as_str(),
+            agent = agent.map(AgentId::as_str),
+            transport = transport.as_str(),
+            negotiation = negotiation.map(NegotiationId::as_str),
+            trace_id = trace.map(tracing::field::display),
+            pointer = refusal.pointer.as_deref().map(sealed),
+            "refused"
+        );
+    }
+
+    /// Writes how many refusals had no line, every second until the gateway stops.
+    pub(crate) async fn drive(&self, stop: CancellationToken) {
+        let mut seconds = interval(SECOND);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                _ = seconds.tick() => self.end_second(Instant::now()),
+            }
+        }
+        self.end_second(Instant::now());
+    }
+
+    /// Whether a refusal of this code has a line.
+    fn count(&self, code: Code) -> bool {
+        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusals = &mut second.refusals[code as usize];
+        *refusals += 1;
+        *refusals <= LINES_PER_S
+    }
+
+    fn end_second(&self, now: Instant) {
+        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refusals = std::mem::replace(&mut second.refusals, [0; Code::ALL.len()]);
+        let took = now.saturating_duration_since(std::mem::replace(&mut second.began, now));
+        drop(second);
+        for (code, refusals) in Code::ALL.iter().zip(refusals).filter(|(_, refusals)| *refusals > LINES_PER_S) {
+            let (unwritten, took_ms) = (refusals - LINES_PER_S, u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+            tracing::info!(target: "llmx::audit", code = code.as_str(), unwritten, took_ms, "refused as well");
+        }
+    }
+}
+
+/// Where a mandate stands in a message.
+const MANDATE: &str = "/payload/mandate";
+
+/// A pointer as it may be recorded. One into a mandate ends there: mandates are sealed, and member names below may be the
+/// sender's own.
+fn sealed(pointer: &str) -> &str {
+    let is_inside = pointer.strip_prefix(MANDATE).is_some_and(|rest| rest.starts_with('/'));
+    if is_inside { MANDATE } else { pointer }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_has_so_many_lines_a_second_and_another_code_has_its_own() {
+        let log = AuditLog::new(Instant::now());
+        let written = (0..10 * LINES_PER_S).filter(|_| log.count(Code::Overloaded)).count();
+        assert_eq!(written as u64, LINES_PER_S);
+        assert!(log.count(Code::NoConsent));
+        log.end_second(Instant::now());
+        assert!(log.count(Code::Overloaded), "in the next second");
+    }
+
+    #[test]
+    fn every_code_has_a_count_of_its_own() {
+        let numbers: Vec<usize> = Code::ALL.iter().map(|code| *code as usize).collect();
+        assert_eq!(numbers, (0..Code::ALL.len()).collect::<Vec<_>>());
+    }
+}

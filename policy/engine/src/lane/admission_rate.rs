@@ -1,0 +1,374 @@
+//! How many negotiations per second a lane may be asked to open, so that each that is opened can be brought to its end.
+//!
+//! The owner measures, in periods of [`PERIOD`], how long work waits for its turn in each of its queues ([`LaneQueue`]), and how many
+//! negotiations end. While no queue stands ([`TARGET`]) the rate rises as it is used. One that stands and does not shrink says
+//! that what ends now is all that can end: the rate falls to that, less a part that lets the queue empty. From there it rises
+//! slowly, until a queue stands again. A queue that shrinks is left alone: a pause of the machine, or another engine's death,
+//! has made it, and no call need be refused for that.
+//!
+//! Gateways are told on [`schemas::subject::admission`] and judge each opening act before it is appended: no decision and no
+//! replay depends on any of this. Compare Nichols and Jacobson, Controlling queue delay (2012), for what stands and what does
+//! not, and RFC 7661 for a rate that is not used.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemas::admission::{LaneAdmission, LaneQueue};
+use tokio::time::Instant;
+
+/// How long is measured before the rate is set anew, and told.
+const PERIOD: Duration = Duration::from_millis(100);
+/// A rate that stays as it is, of a lane that nothing is asked of, is told again after so many periods: gateways believe it
+/// for two seconds.
+const QUIET_PERIODS: u32 = 8;
+/// The wait in one queue, beyond what it takes when nothing is asked for, above which the queue stands. A round passes five
+/// queues, so they add a twentieth of a second to it. With 7 ms a tenth less is completed of ten times the most, with 12 ms
+/// calls of who calls little take half as long again.
+const TARGET: Duration = Duration::from_millis(10);
+/// What a queue takes when nothing is asked for is the least of so long, at least: a slow disk is no overload.
+const BASE_PERIOD: Duration = Duration::from_secs(30);
+/// Openings per second of a lane before anything is known: a laptop does as many, and a faster machine shows within half a
+/// second that it does more.
+const RATE_FIRST: f64 = 250.0;
+/// The least: a probe every second says when more is possible again.
+const RATE_MIN: f64 = 1.0;
+/// The rate rises by this factor a period while nothing says what is possible, and more is not opened than ends.
+const RISE_FIRST: f64 = 1.2;
+/// The same where more is opened: it may be that negotiations take long, or that queues grow which are not seen yet.
+const RISE_UNENDED: f64 = 1.05;
+/// The part of what is opened that must end for the former.
+const ENDS: f64 = 0.8;
+/// What is possible is less than it was by this factor a period at most: a stall says little.
+const POSSIBLE_FALL: f64 = 0.9;
+/// It rises at once to this part of what was possible when a queue stood last, and then by so many openings per second and
+/// this factor a period. The same number for each brings lanes with unequal rates together.
+const NEAR: f64 = 0.9;
+/// See [`NEAR`].
+const RISE_NEAR: f64 = 1.005;
+/// See [`NEAR`].
+const RISE_NEAR_PER_S: f64 = 6.0;
+/// Of what ends, this part at least may still be opened while a queue stands.
+const BRAKE_MAX: f64 = 0.7;
+/// A wait of so many times [`TARGET`] takes all that [`BRAKE_MAX`] leaves.
+const BRAKE_FULL: f64 = 12.0;
+/// A queue whose wait falls by this part of the time that has passed shrinks.
+const SHRINKS_BY: f64 = 0.1;
+/// So does one where this many times as many negotiations end as are opened.
+const DRAINS_BY: f64 = 1.05;
+/// Periods in which a queue must stand and not shrink where the rate is not used up: one makes a hiccup of the machine.
+const STANDS_FOR: u32 = 3;
+/// The rate is used up where this part of it is opened.
+const USED_UP: f64 = 0.85;
+/// The rate is at most so many times what is used, beside [`RATE_FIRST`]; one more for each further gateway, among which
+/// callers may be spread unevenly.
+const UNUSED_MAX: f64 = 2.0;
+/// How much of the rate of openings that was measured before is kept a period.
+const SMOOTHING: f64 = 0.8;
+/// A gateway that appended no opening for so long shares in the rate no more.
+const GATEWAY_SILENCE_MAX: Duration = Duration::from_secs(2);
+/// Gateways that share in a rate at most.
+const GATEWAYS_MAX: usize = 64;
+
+/// The waits in one queue.
+#[derive(Debug, Default)]
+struct QueueWait {
+    /// Sum and number in this period.
+    sum: Duration,
+    number: u32,
+    /// The least mean of a period, in this time and the one before.
+    least: [Option<Duration>; 2],
+    since: Option<Instant>,
+}
+
+impl QueueWait {
+    /// The mean of the period, beyond what the queue takes when nothing is asked for.
+    fn end_period(&mut self, now: Instant) -> Duration {
+        let (sum, number) = (std::mem::take(&mut self.sum), std::mem::take(&mut self.number));
+        let Some(mean) = sum.checked_div(number) else { return Duration::ZERO };
+        if now.saturating_duration_since(*self.since.get_or_insert(now)) > BASE_PERIOD {
+            self.since = Some(now);
+            self.least = [None, self.least[0]];
+        }
+        let least = self.least[0].map_or(mean, |least| least.min(mean));
+        self.least[0] = Some(least);
+        mean - self.least[1].map_or(least, |before| before.min(least))
+    }
+}
+
+/// The rate of one lane.
+#[derive(Debug)]
+pub(super) struct AdmissionRate {
+    per_s: f64,
+    /// What ended per second when a queue stood last.
+    possible: Option<f64>,
+    waits: [QueueWait; LaneQueue::ALL.len()],
+    /// The longest of the mean waits of the last one.
+    wait: Duration,
+    /// Periods in which a queue has stood and did not shrink.
+    standing: u32,
+    /// Openings folded in this period.
+    opened: u32,
+    /// Openings folded per second, and negotiations ended, both smoothed.
+    opened_per_s: f64,
+    ended_per_s: f64,
+    /// Negotiations that were open at its beginning.
+    open: usize,
+    gateways: BTreeMap<String, Instant>,
+    /// Where the clock of words begins.
+    created: Instant,
+    epoch: u64,
+    began: Instant,
+    /// Periods in which nothing was told.
+    quiet: u32,
+    told: LaneAdmission,
+}
+
+impl AdmissionRate {
+    /// Begins with so many negotiations open, under the epoch of the lane's owner.
+    pub(super) fn new(open: usize, epoch: u64, now: Instant) -> Self {
+        Self {
+            per_s: RATE_FIRST,
+            possible: None,
+            waits: Default::default(),
+            wait: Duration::ZERO,
+            standing: 0,
+            opened: 0,
+            opened_per_s: 0.0,
+            ended_per_s: 0.0,
+            open,
+            gateways: BTreeMap::new(),
+            created: now,
+            epoch,
+            began: now,
+            quiet: QUIET_PERIODS,
+            told: LaneAdmission {
+                rate_per_s: RATE_FIRST as u32,
+                gateways: 1,
+                wait_ms: 0,
+                epoch,
+                sent_us: 0,
+                queue: None,
+            },
+        }
+    }
+
+    /// A gateway's record was folded that opens so many negotiations.
+    pub(super) fn handle_opened(&mut self, gateway: &str, openings: u32, now: Instant) {
+        self.opened = self.opened.saturating_add(openings);
+        if let Some(heard) = self.gateways.get_mut(gateway) {
+            *heard = now;
+        } else if self.gateways.len() < GATEWAYS_MAX {
+            self.gateways.insert(gateway.to_owned(), now);
+        }
+    }
+
+    /// Work has waited in a queue for so long.
+    pub(super) fn note_wait(&mut self, queue: LaneQueue, wait: Duration) {
+        let QueueWait { sum, number, .. } = &mut self.waits[queue as usize];
+        *sum = sum.saturating_add(wait);
+        *number += 1;
+    }
+
+    /// What to tell gateways of a lane in which so many negotiations are open; nothing where they know it.
+    pub(super) fn poll_word(&mut self, open: usize, now: Instant) -> Option<LaneAdmission> {
+        let passed = now.saturating_duration_since(self.began);
+        if passed < PERIOD {
+            return None;
+        }
+        self.began = now;
+        let openings = std::mem::take(&mut self.opened);
+        let ended = (std::mem::replace(&mut self.open, open) + openings as usize).saturating_sub(open);
+        let per_s = |count: f64| count / passed.as_secs_f64();
+        let smoothed = |before: f64, count: f64| SMOOTHING * before + (1.0 - SMOOTHING) * per_s(count);
+        self.opened_per_s = smoothed(self.opened_per_s, f64::from(openings));
+        self.ended_per_s = smoothed(self.ended_per_s, ended as f64);
+        self.gateways.retain(|_, heard| now.saturating_duration_since(*heard) < GATEWAY_SILENCE_MAX);
+        let queue = self.adjust(passed, per_s(f64::from(openings)), now);
+        let word = LaneAdmission {
+            rate_per_s: self.per_s.round() as u32,
+            gateways: u32::try_from(self.gateways.len().max(1)).unwrap_or(u32::MAX),
+            wait_ms: u32::try_from(self.wait.as_millis()).unwrap_or(u32::MAX),
+            epoch: self.epoch,
+            sent_us: u64::try_from(now.saturating_duration_since(self.created).as_micros()).unwrap_or(u64::MAX),
+            queue,
+        };
+        let is_quiet = openings == 0 && word.rate_per_s == self.told.rate_per_s && queue.is_none();
+        self.quiet = if is_quiet { self.quiet + 1 } else { QUIET_PERIODS };
+        self.told = word;
+        (self.quiet >= QUIET_PERIODS).then(|| {
+            self.quiet = 0;
+            word
+        })
+    }
+
+    /// Sets the rate by the waits of the period that has passed. Gives the queue that stands.
+    fn adjust(&mut self, passed: Duration, opened_per_s: f64, now: Instant) -> Option<LaneQueue> {
+        let waits = self.waits.iter_mut().map(|wait| wait.end_period(now));
+        let longest = waits.zip(LaneQueue::ALL).max();
+        let (wait, queue) = longest.unwrap_or((Duration::ZERO, LaneQueue::Records));
+        let before = std::mem::replace(&mut self.wait, wait);
+        if wait <= TARGET {
+            self.standing = 0;
+            self.rise(opened_per_s);
+            return None;
+        }
+        let is_draining = self.ended_per_s >= DRAINS_BY * self.opened_per_s;
+        let is_shrinking = is_draining || wait + passed.mul_f64(SHRINKS_BY) <= before;
+        self.standing = if is_shrinking { 0 } else { self.standing + 1 };
+        let is_used_up = self.opened_per_s >= USED_UP * self.per_s;
+        if self.standing >= if is_used_up { 1 } else { STANDS_FOR } {
+            let possible = self.ended_per_s.max(POSSIBLE_FALL * self.possible.unwrap_or(RATE_MIN));
+            let over = wait.as_secs_f64() / TARGET.as_secs_f64() - 1.0;
+            let brake = 1.0 - (1.0 - BRAKE_MAX) * (over / BRAKE_FULL).min(1.0);
+            self.possible = Some(possible);
+            self.per_s = (brake * NEAR * possible).max(RATE_MIN).min(self.per_s);
+        }
+        Some(queue)
+    }
+
+    fn rise(&mut self, opened_per_s: f64) {
+        let near = NEAR * self.possible.unwrap_or(0.0);
+        let risen = if self.possible.is_none() {
+            let keeps_up = self.ended_per_s >= ENDS * self.opened_per_s;
+            self.per_s * if keeps_up { RISE_FIRST } else { RISE_UNENDED }
+        } else if self.per_s < near {
+            near
+        } else {
+            RISE_NEAR * self.per_s + RISE_NEAR_PER_S
+        };
+        let gateways = self.gateways.len().max(1) as f64;
+        let useful = RATE_FIRST.max((UNUSED_MAX + gateways - 1.0) * self.opened_per_s.max(opened_per_s));
+        self.per_s = risen.min(useful).max(RATE_MIN);
+    }
+
+    /// What gateways were told last.
+    pub(super) fn told(&self) -> LaneAdmission {
+        self.told
+    }
+
+    /// When the rate is set anew whatever happens.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let periods = if self.told.queue.is_some() || self.opened > 0 {
+            1
+        } else {
+            QUIET_PERIODS - self.quiet.min(QUIET_PERIODS - 1)
+        };
+        Some(self.began + PERIOD * periods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One lane under a load, in periods.
+    struct Rig {
+        rate: AdmissionRate,
+        now: Instant,
+        open: usize,
+        told: Vec<LaneAdmission>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self { rate: AdmissionRate::new(0, 1, now), now, open: 0, told: Vec::new() }
+        }
+
+        /// Periods in which so many openings a second are asked for of one gateway, as many as may are opened, so many end,
+        /// and records wait for so long.
+        fn pass(&mut self, periods: u32, asked_per_s: u32, ended_per_s: u32, wait_ms: u64) {
+            for _ in 0..periods {
+                let opened = asked_per_s.min(self.rate.told().rate_per_s).div_ceil(10);
+                self.rate.handle_opened("gateway-1", opened, self.now);
+                self.rate.note_wait(LaneQueue::Records, Duration::from_millis(wait_ms));
+                self.open = (self.open + opened as usize).saturating_sub(ended_per_s.div_ceil(10) as usize);
+                self.now += PERIOD;
+                self.told.extend(self.rate.poll_word(self.open, self.now));
+            }
+        }
+
+        fn per_s(&self) -> u32 {
+            self.rate.told().rate_per_s
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_used_rises_and_one_that_is_not_starts_over() {
+        let mut rig = Rig::new();
+        rig.pass(50, 1_000, 1_000, 1);
+        assert!((1_500..=2_000).contains(&rig.per_s()), "twice what is used: {}", rig.per_s());
+        rig.pass(100, 0, 1_000, 0);
+        assert_eq!(rig.per_s(), 250);
+    }
+
+    #[test]
+    fn a_queue_that_stands_lowers_the_rate_below_what_ends() {
+        let mut rig = Rig::new();
+        rig.pass(20, 10_000, 1_000, 1);
+        assert!(rig.per_s() > 300, "nothing stands: {}", rig.per_s());
+        rig.pass(20, 10_000, 400, 60);
+        let told = rig.rate.told();
+        assert!(told.rate_per_s < 400 && told.queue == Some(LaneQueue::Records) && told.wait_ms >= 59, "{told:?}");
+        rig.pass(20, 10_000, 400, 60);
+        assert!(rig.per_s() >= 1, "never nothing: {}", rig.per_s());
+    }
+
+    #[test]
+    fn the_rate_comes_back_once_nothing_stands() {
+        let mut rig = Rig::new();
+        rig.pass(30, 10_000, 10_000, 1);
+        rig.pass(40, 10_000, 800, 60);
+        let fallen = rig.per_s();
+        rig.pass(20, 10_000, 10_000, 1);
+        assert!(fallen < 800 && rig.per_s() > fallen + 80, "{fallen}, {}", rig.per_s());
+    }
+
+    #[test]
+    fn a_hiccup_lowers_nothing() {
+        let mut rig = Rig::new();
+        rig.pass(50, 700, 700, 1);
+        let before = rig.per_s();
+        // Nothing ends for a fifth of a second; then the queue empties at what the lane can do.
+        rig.pass(2, 700, 0, 150);
+        for wait_ms in [130, 100, 70, 40, 10, 1] {
+            rig.pass(1, 700, 1_000, wait_ms);
+        }
+        assert!(rig.per_s() >= before.min(1_400), "{} of {before}", rig.per_s());
+    }
+
+    #[test]
+    fn a_slow_register_is_no_overload() {
+        let mut rig = Rig::new();
+        for _ in 0..50 {
+            rig.rate.note_wait(LaneQueue::Register, Duration::from_millis(25));
+            rig.pass(1, 700, 700, 1);
+        }
+        assert!(rig.per_s() >= 1_300 && rig.rate.told().queue.is_none(), "{:?}", rig.rate.told());
+    }
+
+    #[test]
+    fn a_lane_that_is_quiet_is_told_again_every_800_ms() {
+        let mut rig = Rig::new();
+        rig.pass(10, 100, 100, 0);
+        assert_eq!(rig.told.len(), 10, "told every time while anything is opened");
+        rig.pass(40, 0, 0, 0);
+        assert!((15..=17).contains(&rig.told.len()), "{}", rig.told.len());
+        let wake = rig.rate.wake_at().unwrap();
+        assert!(wake > rig.now && wake <= rig.now + QUIET_PERIODS * PERIOD);
+    }
+
+    #[test]
+    fn gateways_count_while_they_append() {
+        let mut rig = Rig::new();
+        rig.rate.handle_opened("gateway-2", 1, rig.now);
+        rig.pass(1, 100, 100, 0);
+        assert_eq!(rig.rate.told().gateways, 2);
+        rig.pass(30, 100, 100, 0);
+        assert_eq!(rig.rate.told().gateways, 1);
+        for number in 0..2 * GATEWAYS_MAX {
+            rig.rate.handle_opened(&format!("gateway-{number}"), 1, rig.now);
+        }
+        assert_eq!(rig.rate.gateways.len(), GATEWAYS_MAX);
+    }
+}
