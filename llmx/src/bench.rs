@@ -1,5 +1,6 @@
 //! `llmx bench`: the project's benchmarks, each beside its ceiling.
 
+mod overload;
 mod processes;
 
 use traffic_gen::bench::Row;
@@ -10,6 +11,7 @@ use crate::output::{Outcome, print, print_json};
 /// Arguments of `llmx bench`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  scripts/nats-server && llmx bench\n  llmx bench --processes --quick\n  \
+    llmx bench --processes --overload --load net-of-one,mixed\n  \
     llmx bench --processes --transport websocket --rate 200 --against ../before/target/release/llmx\n\n\
     Needs a nats-server binary: NATS_SERVER, .tools/nats-server (scripts/nats-server fetches it) or PATH.\n\
     Ceilings are measured in the same run; ratio is value / ceiling. With --processes: microseconds of processor time and\n    \
@@ -27,6 +29,8 @@ pub struct BenchArgs {
     json: bool,
     #[command(flatten)]
     processes: processes::ProcessesArgs,
+    #[command(flatten)]
+    overload: overload::OverloadArgs,
 }
 
 /// [`Part`] on the command line.
@@ -84,6 +88,12 @@ impl From<PartArg> for Part {
 
 /// Runs the benchmarks.
 pub async fn run(args: BenchArgs) -> Outcome {
+    if let Some(load) = args.overload.plain_clients() {
+        return overload::run_plain_clients(load).await;
+    }
+    if args.overload.is_asked() {
+        return overload::run(args.overload, args.processes, args.quick, args.json).await;
+    }
     if args.processes.is_asked() {
         return processes::run(args.processes, args.quick, args.json).await;
     }

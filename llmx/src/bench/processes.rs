@@ -75,9 +75,24 @@ impl ProcessesArgs {
         self.processes
     }
 
+    /// What is measured, with so many engines.
+    pub(super) fn build(&self) -> Result<(MeasuredBuild, u8), Failure> {
+        let binary = match &self.binary {
+            Some(named) => executable("--binary", named)?,
+            None => std::env::current_exe().context("this program's own file cannot be found")?,
+        };
+        Ok((MeasuredBuild { binary, nats_threads: self.nats_threads }, self.engines))
+    }
+
+    /// How long calls are made, where that is said.
+    pub(super) fn seconds(&self) -> Option<u64> {
+        self.seconds
+    }
+
     fn plan(self, quick: bool) -> Result<ProcessPlan, Failure> {
         let of = |both: [u64; 2]| Duration::from_secs(both[usize::from(quick)]);
         let or = |given: Vec<u32>, default: &[u32]| if given.is_empty() { default.to_vec() } else { given };
+        let (build, _) = self.build()?;
         let given = if self.transport.is_empty() {
             vec![TransportKind::Websocket, TransportKind::Nats]
         } else {
@@ -91,13 +106,7 @@ impl ProcessesArgs {
         let nats_threads = self.against_nats_threads.unwrap_or(self.nats_threads);
         let beside = |binary| MeasuredBuild { binary, nats_threads };
         Ok(ProcessPlan {
-            build: MeasuredBuild {
-                binary: match self.binary {
-                    Some(named) => executable("--binary", &named)?,
-                    None => std::env::current_exe().context("this program's own file cannot be found")?,
-                },
-                nats_threads: self.nats_threads,
-            },
+            build,
             against: self.against.map(|named| executable("--against", &named)).transpose()?.map(beside),
             engines: self.engines,
             contractors: self.agents,
@@ -152,12 +161,13 @@ pub async fn run(args: ProcessesArgs, quick: bool, json: bool) -> Outcome {
 }
 
 /// A heading, then a line for each figure.
-fn text(row: &ProcessRow) -> String {
+pub(super) fn text(row: &ProcessRow) -> String {
     let what = match row.situation {
         "idle" => "nothing asked for".to_owned(),
         "paced" => format!("{:.0} rounds/s offered", row.figures.value("offered_per_s").unwrap_or(0.0)),
         "capacity" => "the highest rate with decisions' p95 at 20 ms or less".to_owned(),
         "most" => "the most it can do".to_owned(),
+        "offered" => format!("{} of the most offered", row.figures.value("factor").unwrap_or(0.0)),
         _ => "1.5 of the most offered".to_owned(),
     };
     let mut lines = Vec::new();

@@ -7,6 +7,7 @@
 mod exchange;
 #[cfg(feature = "wasm")]
 pub mod isolation;
+pub mod overload;
 mod search;
 
 use std::iter;

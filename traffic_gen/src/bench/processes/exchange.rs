@@ -66,9 +66,19 @@ pub(super) struct MeasuredExchange {
     connecting: Duration,
 }
 
-impl MeasuredExchange {
-    /// Starts everything but the initiator, and waits until it is ready.
-    pub(super) async fn start(build: &MeasuredBuild, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
+/// The processes that users run to have an exchange.
+pub(super) struct Servers {
+    // In the order in which they end.
+    pub(super) gateways: Vec<Service>,
+    pub(super) urls: Vec<String>,
+    pub(super) engines: Vec<Service>,
+    pub(super) nats: LocalServer,
+    pub(super) launcher: Launcher,
+}
+
+impl Servers {
+    /// Starts so many engines and gateways, and waits until they are ready.
+    pub(super) async fn start(build: &MeasuredBuild, engines: u8, gateways: u8) -> Result<Self, BenchError> {
         let launcher = Launcher::new(&build.binary)?;
         let options =
             LocalServerOptions { threads: NonZeroU8::new(build.nats_threads), ..LocalServerOptions::default() };
@@ -76,19 +86,36 @@ impl MeasuredExchange {
         let url = nats.url();
         let mut keys = launcher.start("keys", &["keys"])?;
         keys.until_well_ended().await?;
-        let mut engines = Vec::new();
-        for number in 1..=plan.engines {
+        let mut started = Self { gateways: Vec::new(), urls: Vec::new(), engines: Vec::new(), nats, launcher };
+        for number in 1..=engines {
             let name = format!("engine-{number}");
-            engines.push(launcher.start(&name, &["engine", "--id", &name, "--nats", &url])?);
+            started.engines.push(started.launcher.start(&name, &["engine", "--id", &name, "--nats", &url])?);
         }
-        for engine in &mut engines {
+        for engine in &mut started.engines {
             engine.until_said("engine: ").await?;
         }
-        std::fs::write(launcher.folder.path().join(GATEWAY_CONFIG_FILE), gateway_config()).map_err(stuck)?;
-        let arguments = ["gateway", "--config", GATEWAY_CONFIG_FILE, "--nats", &url, "--listen", "127.0.0.1:0"];
-        let mut gateway = launcher.start("gateway", &arguments)?;
-        let gateway_url = gateway.until_said("gateway: ").await?;
-        until_ready(&gateway_url).await?;
+        std::fs::write(started.launcher.folder.path().join(GATEWAY_CONFIG_FILE), gateway_config()).map_err(stuck)?;
+        for number in 1..=gateways {
+            let name = if number == 1 { "gateway".to_owned() } else { format!("gateway-{number}") };
+            let arguments = ["gateway", "--id", &name, "--config", GATEWAY_CONFIG_FILE, "--nats", &url];
+            let arguments = [&arguments[..], &["--listen", "127.0.0.1:0"]].concat();
+            let mut gateway = started.launcher.start(&name, &arguments)?;
+            started.urls.push(gateway.until_said("gateway: ").await?);
+            started.gateways.push(gateway);
+        }
+        for url in &started.urls {
+            until_ready(url).await?;
+        }
+        Ok(started)
+    }
+}
+
+impl MeasuredExchange {
+    /// Starts everything but the initiator, and waits until it is ready.
+    pub(super) async fn start(build: &MeasuredBuild, plan: &ProcessPlan, via: AgentsVia) -> Result<Self, BenchError> {
+        let Servers { mut gateways, mut urls, engines, nats, launcher } =
+            Servers::start(build, plan.engines, 1).await?;
+        let (gateway, gateway_url, url) = (gateways.remove(0), urls.remove(0), nats.url());
         let gateway_bytes = gateway.resident_bytes();
         let agents = plan.contractors;
         let contractors = agents.to_string();
@@ -261,18 +288,18 @@ fn way(via: AgentsVia, nats: &str) -> Vec<&str> {
 }
 
 /// Starts processes of one build in a folder of their own.
-struct Launcher {
+pub(super) struct Launcher {
     binary: PathBuf,
-    folder: TempDir,
+    pub(super) folder: TempDir,
 }
 
 impl Launcher {
-    fn new(binary: &Path) -> Result<Self, BenchError> {
+    pub(super) fn new(binary: &Path) -> Result<Self, BenchError> {
         let folder = TempDir::with_prefix("llmx-bench-").map_err(stuck)?;
         Ok(Self { binary: binary.to_owned(), folder })
     }
 
-    fn start(&self, name: &str, arguments: &[&str]) -> Result<Service, BenchError> {
+    pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Service, BenchError> {
         let cannot = |error: std::io::Error| {
             BenchError::Stuck(format!("{name} cannot be started from {}: {error}", self.binary.display()))
         };
@@ -306,16 +333,16 @@ impl Launcher {
 }
 
 /// One process, ended with its handle.
-struct Service {
+pub(super) struct Service {
     name: String,
-    process: GuardedProcess,
+    pub(super) process: GuardedProcess,
     out: PathBuf,
     err: PathBuf,
 }
 
 impl Service {
     /// Resident memory.
-    fn resident_bytes(&self) -> u64 {
+    pub(super) fn resident_bytes(&self) -> u64 {
         resident_bytes(&self.process.id().to_string())
     }
 
@@ -341,7 +368,11 @@ impl Service {
 
     /// Waits until it has ended by itself, with exit code 0.
     async fn until_well_ended(&mut self) -> Result<(), BenchError> {
-        let deadline = Instant::now() + READY_TIMEOUT;
+        self.until_well_ended_within(READY_TIMEOUT).await
+    }
+
+    async fn until_well_ended_within(&mut self, limit: Duration) -> Result<(), BenchError> {
+        let deadline = Instant::now() + limit;
         while Instant::now() < deadline {
             match self.process.ended() {
                 Some(Ok(status)) if status.success() => return Ok(()),
@@ -350,6 +381,12 @@ impl Service {
             }
         }
         Err(self.failed("does not end"))
+    }
+
+    /// What it printed, once it has ended by itself, with exit code 0.
+    pub(super) async fn printed_within(&mut self, limit: Duration) -> Result<String, BenchError> {
+        self.until_well_ended_within(limit).await?;
+        std::fs::read_to_string(&self.out).map_err(stuck)
     }
 
     /// Follows an initiator to its end. Its processor time is read between its end and the moment it is waited for, so it
@@ -434,7 +471,7 @@ async fn get(url: &str) -> reqwest::Result<reqwest::Response> {
     reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).build()?.get(url).send().await
 }
 
-fn stuck(error: impl std::fmt::Display) -> BenchError {
+pub(super) fn stuck(error: impl std::fmt::Display) -> BenchError {
     BenchError::Stuck(error.to_string())
 }
 
