@@ -6,7 +6,7 @@ from .model import (AGENTS, ENGINES, EVERY_PROCESS, GATEWAYS, GENERATORS, GREEN,
 UP = {0: ("down", RED), 1: ("up", GREEN)}
 
 HEALTH = Row("Objectives", (
-    stat("Messages answered without a fault of ours", "Of the messages of the last hour, those not refused at the stage `publish`. The objective is 99.9 %.",
+    stat("Messages answered without a fault of ours", "Of the messages of the last hour, those not refused at the stage `publish`, or only because there were too many. The objective is 99.9 %.",
          "percentunit", "1 - job:exchange_slo_errors:ratio_rate1h", decimals=3,
          thresholds=((None, RED), (0.999, YELLOW), (0.9995, GREEN))),
     stat("Error budget left", "Of the faults that 99.9 % allows over six hours, the share that is left. Below 0 the objective is missed.",
@@ -39,7 +39,7 @@ FLOW = Row("Throughput and latency", (
            "mps", Query(rate("exchange_messages_total", "outcome"), "{{outcome}}"), stack=True),
     series("Ingest latency", "From a message's arrival at a gateway until the log has acknowledged it.",
            "s", *quantiles("exchange_message_ingest_duration_seconds")),
-    series("Rejections by stage", "The stage of admission that refused. `publish` is our fault, the others are the senders'.",
+    series("Rejections by stage", "The stage of admission that refused. `publish` is our fault, or more than the exchange brings to an end; the others are the senders'.",
            "mps", Query(rate("exchange_message_rejections_total", "stage"), "{{stage}}"), stack=True),
     series("Open negotiations by state", "Open negotiations by state, as the owners of the lanes count them.",
            "short", Query(gauge_sum("exchange_negotiations_open", "state"), "{{state}}"), stack=True),

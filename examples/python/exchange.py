@@ -63,6 +63,14 @@ class Refused(SystemExit):
         super().__init__(f"{what} was refused: {text}")
 
 
+def asked_wait_s(error):
+    """How long the exchange asks to wait, in seconds; 0 where it does not say. Who repeats sooner is served no sooner."""
+    try:
+        return json.load(error).get("retry_after_ms", 0) / 1000
+    except (ValueError, AttributeError, TypeError, OSError):
+        return 0
+
+
 class Exchange:
     def __init__(self, url, agent, token):
         self.url, self.agent, self.token = url, agent, token
@@ -121,6 +129,7 @@ class Exchange:
                 if error.code < 500 and error.code != 429:
                     raise Refused(f"{method} {path}", error) from None
                 fault = f"HTTP {error.code}"
+                pause_s = max(pause_s, asked_wait_s(error))
             except InvalidURL as error:
                 sys.exit(f"{method} {path} cannot be asked for: {error}")
             except (OSError, HTTPException) as error:

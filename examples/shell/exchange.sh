@@ -42,7 +42,9 @@ request() {
     [ -n "$lost" ] || echo "$URL does not answer $1 $2 ($status): trying again" >&2
     lost=1
     [ "$SECONDS" -lt "$until" ] || { echo "$URL has not answered for ${patience:-60} s" >&2; return 1; }
-    sleep 1
+    # Who repeats sooner than the exchange asks is served no sooner.
+    local wait_ms=$(printf '%s' "$delivery" | grep -o '"retry_after_ms":[0-9]*' | grep -o '[0-9]*')
+    sleep "$(( (${wait_ms:-1000} + 999) / 1000 ))"
   done
   [ -z "$lost" ] || echo "$URL answers again" >&2
   printf '%s' "$delivery"

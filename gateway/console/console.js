@@ -123,7 +123,7 @@ function show(snapshot) {
   status(snapshot.engines ? "live" : "alone", snapshot.engines ? "live" : "no engine heard");
   const isStranger = snapshot.sight === "totals" && token;
   notice(!snapshot.engines
-    ? "This gateway hears no engine: messages are stored, and nothing negotiates until one starts."
+    ? "This gateway hears no engine: calls are refused, and all else is stored, until one starts."
     : isStranger ? "This token is not an administrator's: names, journals and the switch stay hidden." : "");
 }
 

@@ -150,6 +150,10 @@ impl Admission {
                 .of(ingress.transport)
                 .observe(context.began.elapsed().as_secs_f64());
         }
+        // What is certainly not stored opens nothing.
+        if outcome.as_ref().is_err_and(|refusal| refusal.code != Code::LogUnavailable) {
+            self.give_back(&mut context);
+        }
         self.answered(&context, outcome.as_ref().err());
         outcome
     }
@@ -237,13 +241,15 @@ impl Admission {
         }
         context.passed(metrics, Stage::Auth);
 
-        if !known.is_judged {
+        if known.judged.is_none() {
             self.0.limits.charge_agent(&agent, ingress.bytes.len())?;
         }
         context.passed(metrics, Stage::Rate);
 
-        let is_judged = known.is_judged
-            || (known.checked.is_none() && self.judge_unread(&agent, &ingress.bytes, context)?.is_some());
+        context.judged = match known.judged {
+            None if known.checked.is_none() => self.judge_unread(&agent, &ingress.bytes, context)?,
+            judged => judged,
+        };
         let checked = known.checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
         metrics.control.checked(Document::Message, &checked);
         let mut checked = checked?;
@@ -256,8 +262,10 @@ impl Admission {
 
         let negotiation = check_envelope(&agent, &checked)?;
         context.belongs_to(&negotiation);
-        if checked.act == Act::Cfp && !is_judged {
-            self.judge_opening(&agent, &negotiation, &checked.message.envelope.msg_id)?;
+        if checked.act == Act::Cfp && context.judged.as_ref().is_none_or(|judged| judged.negotiation != negotiation) {
+            self.give_back(context);
+            let is_taken = self.judge_opening(&agent, &negotiation, &checked.message.envelope.msg_id)?;
+            context.judged = Some(JudgedOpening { negotiation: negotiation.clone(), is_taken });
         }
         let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, (&agent, &negotiation), &checked)?;
         context.passed(metrics, Stage::Policy);
@@ -289,17 +297,22 @@ impl Admission {
     }
 
     /// Judges a message of a verified bearer before anything of it is prepared, where opening acts are being refused: what
-    /// is refused then costs little. Tells whether it was judged.
+    /// is refused then costs little. Tells what it opens, if it was judged.
     ///
     /// # Errors
     /// As [`Self::admit`], of an opening act; counted and recorded.
-    pub(crate) fn judge(&self, transport: Transport, identity: &Identity, bytes: &Bytes) -> Result<bool, Refusal> {
+    pub(crate) fn judge(
+        &self,
+        transport: Transport,
+        identity: &Identity,
+        bytes: &Bytes,
+    ) -> Result<Option<JudgedOpening>, Refusal> {
         let mut context = AdmissionContext::begin(transport, bytes.len(), self.0.spans.is_on());
         let agent = &identity.agent;
         let judged = check_size(bytes).and_then(|()| {
-            let Some(opening) = self.unread_opening(agent, bytes) else { return Ok(false) };
+            let Some(opening) = self.unread_opening(agent, bytes) else { return Ok(None) };
             self.charge_message(identity, bytes.len())?;
-            self.judge_named(agent, opening, &mut context).map(|()| true)
+            self.judge_named(agent, opening, &mut context).map(Some)
         });
         judged.inspect_err(|refusal| {
             context.agent = Some(agent.clone());
@@ -312,13 +325,13 @@ impl Admission {
         self.0.limits.charge_agent(&identity.agent, bytes)
     }
 
-    /// While openings are refused, judges one before it is read whole. Whether it was judged.
+    /// While openings are refused, judges one before it is read whole. What it opens, if it was judged.
     fn judge_unread(
         &self,
         agent: &AgentId,
         bytes: &[u8],
         context: &mut AdmissionContext,
-    ) -> Result<Option<()>, Refusal> {
+    ) -> Result<Option<JudgedOpening>, Refusal> {
         self.unread_opening(agent, bytes).map(|opening| self.judge_named(agent, opening, context)).transpose()
     }
 
@@ -333,33 +346,41 @@ impl Admission {
         agent: &AgentId,
         opening: UnreadOpening,
         context: &mut AdmissionContext,
-    ) -> Result<(), Refusal> {
+    ) -> Result<JudgedOpening, Refusal> {
         let UnreadOpening { msg_id: message, negotiation } = opening;
-        self.judge_opening(agent, &negotiation, &message).inspect_err(|_| {
-            context.act = Some(Act::Cfp);
-            context.named = Some(MessageIdentity { message, traceparent: None, negotiation: Some(negotiation) });
-        })
+        match self.judge_opening(agent, &negotiation, &message) {
+            Ok(is_taken) => Ok(JudgedOpening { negotiation, is_taken }),
+            Err(refusal) => {
+                context.act = Some(Act::Cfp);
+                context.named = Some(MessageIdentity { message, traceparent: None, negotiation: Some(negotiation) });
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Gives back the place that an opening act has taken, if it has.
+    fn give_back(&self, context: &mut AdmissionContext) {
+        let taken = context.judged.take().filter(|judged| judged.is_taken);
+        if let (Some(JudgedOpening { negotiation, .. }), Some(agent)) = (taken, &context.agent) {
+            let (openings, lane) = (self.0.registry.openings(), self.0.log.lane(&negotiation));
+            openings.give_back(agent, lane, tokio::time::Instant::now());
+        }
     }
 
     /// Refuses what would open a negotiation that the exchange could not bring to its end. A repeat of what was taken in is
-    /// answered all the same: it may be in the log.
-    fn judge_opening(&self, agent: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> Result<(), Refusal> {
-        let lane = self.0.log.lane(negotiation);
-        let Err(declined) = self.0.registry.openings().take(agent, lane, tokio::time::Instant::now()) else {
-            return Ok(());
-        };
+    /// answered all the same: it may be in the log. Tells whether it has taken a place.
+    fn judge_opening(&self, agent: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> Result<bool, Refusal> {
         if self.0.duplicates.holds(agent, negotiation, msg_id) {
-            return Ok(());
+            return Ok(false);
         }
+        let (openings, lane) = (self.0.registry.openings(), self.0.log.lane(negotiation));
+        let Err(declined) = openings.take(agent, lane, tokio::time::Instant::now()) else { return Ok(true) };
         self.0.metrics.messages.shed.of(Shed::Lane).inc();
         let detail = match declined {
             Declined { is_silent: true, .. } => "no engine is heard of that would decide; nothing is taken in for now",
             Declined { queue: Some(LaneQueue::Records), .. } => "the exchange has more to read than it keeps up with",
             Declined { queue: Some(LaneQueue::Register), .. } => {
                 "the exchange has more to register than it keeps up with"
-            }
-            Declined { queue: Some(LaneQueue::Deliveries), .. } => {
-                "the exchange has more to deliver than it keeps up with"
             }
             Declined { queue: None, .. } => "the exchange is asked for more than it has shown to keep up with",
         };
@@ -456,13 +477,20 @@ fn is_call_for_offers(checked: &Checked) -> bool {
     matches!(&checked.message.payload, Payload::Cfp(cfp) if calls(cfp))
 }
 
+/// An opening act that was let in.
+pub(crate) struct JudgedOpening {
+    negotiation: NegotiationId,
+    /// Whether it has taken a place: a repeat takes none.
+    is_taken: bool,
+}
+
 /// What is known of a message before it is admitted.
 #[derive(Default)]
 pub(crate) struct Known {
     /// What it is, where its frame could be read only with it.
     pub(crate) checked: Option<Box<Checked>>,
-    /// It is an opening act that was charged and judged ([`Admission::judge`]).
-    pub(crate) is_judged: bool,
+    /// What it opens, where it is an opening act that was charged and judged ([`Admission::judge`]).
+    pub(crate) judged: Option<JudgedOpening>,
 }
 
 /// What is known of a message so far.
@@ -476,6 +504,8 @@ struct AdmissionContext {
     act: Option<Act>,
     /// What its envelope says, once it is decoded.
     named: Option<MessageIdentity>,
+    /// The opening act it is, once it was let in.
+    judged: Option<JudgedOpening>,
     /// Whether this gateway took the same message before.
     is_repeat: bool,
     /// When it was handed to the log.
@@ -504,6 +534,7 @@ impl AdmissionContext {
             agent: None,
             act: None,
             named: None,
+            judged: None,
             is_repeat: false,
             publishing: None,
             began: now,

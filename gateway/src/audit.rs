@@ -1,5 +1,5 @@
-//! The lines that say what was refused: one for each refusal, as long as there are few. Of a code that is refused more often than
-//! [`LINES_PER_S`] the rest of each second is counted, and the count written when the second is over.
+//! The lines that say what was refused: one for each refusal. Of what is refused for now, because of a rate, there are
+//! [`LINES_PER_S`] a second; the rest is counted, and the count written when the second is over.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Transport;
 
-/// Lines of one code in a second: what a person can look through.
+/// Lines in a second of a code that a rate makes: what a person can look through.
 const LINES_PER_S: u64 = 50;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -69,6 +69,9 @@ impl AuditLog {
 
     /// Whether a refusal of this code has a line.
     fn count(&self, code: Code) -> bool {
+        if !matches!(code, Code::Overloaded | Code::RateLimited) {
+            return true;
+        }
         let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let refusals = &mut second.refusals[code as usize];
         *refusals += 1;
@@ -102,11 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_has_so_many_lines_a_second_and_another_code_has_its_own() {
+    fn what_a_rate_refuses_has_so_many_lines_a_second_and_all_else_one_each() {
         let log = AuditLog::new(Instant::now());
         let written = (0..10 * LINES_PER_S).filter(|_| log.count(Code::Overloaded)).count();
         assert_eq!(written as u64, LINES_PER_S);
-        assert!(log.count(Code::NoConsent));
+        assert!((0..10 * LINES_PER_S).all(|_| log.count(Code::Unauthenticated)));
         log.end_second(Instant::now());
         assert!(log.count(Code::Overloaded), "in the next second");
     }

@@ -9,6 +9,7 @@
 //! An act that is refused is told when to come back: when those of its caller that were refused before it have had their turn.
 //! Reads no clock; bounds are named below.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,16 +38,20 @@ const REFUSING: Duration = Duration::from_secs(2);
 const DEPTH_S: f64 = 0.2;
 /// See [`DEPTH_S`].
 const DEPTH_MIN: f64 = 200.0;
+/// A word that is so late is of another clock.
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// The part of a bucket that is for callers that have opened less than others.
+const RESERVED: f64 = 0.5;
 /// What a caller has opened counts half after so long: about what it has under way.
 const HALF_LIFE_S: f64 = 1.0;
-/// Callers whose openings are known; of further ones nothing is known, so they count as calling little.
+/// Callers whose openings are known; of further ones nothing is known, so they count as calling as much as the mean.
 const CALLERS_MAX: usize = 16_384;
 /// A caller is forgotten below so many openings, which is looked for once in [`SWEEP_PERIOD`].
 const FORGOTTEN: f64 = 0.01;
 /// See [`FORGOTTEN`].
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
-/// Longest and shortest that an act is asked to wait.
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Longest and shortest that an act is asked to wait, before that is spread: the SDKs wait ten seconds at most.
+const RETRY_MAX: Duration = Duration::from_secs(8);
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// The same where a lane is silent: an engine takes it over within about a second.
 const SILENCE_RETRY: Duration = Duration::from_secs(1);
@@ -75,6 +80,8 @@ struct OpeningState {
     began: Instant,
     callers: HashMap<AgentId, CallerShare>,
     swept_at: Instant,
+    /// Callers to whom something was refused that has not had its turn, at the last sweep.
+    waiting: usize,
     /// Openings of all callers as of `decayed_at`.
     opened: f64,
     decayed_at: Instant,
@@ -150,12 +157,14 @@ impl LaneBudget {
 
     /// How much later a word that arrives at `arrived_us` came than the quickest lately.
     fn delay(&mut self, word: &LaneAdmission, arrived_us: i64, now: Instant) -> Duration {
-        if word.epoch != self.word.epoch {
+        let behind = arrived_us.saturating_sub_unsigned(word.sent_us);
+        let is_of_another_clock = self.least[0]
+            .is_some_and(|least| Duration::from_micros(behind.saturating_sub(least).unsigned_abs()) > DELAY_MAX);
+        if word.epoch != self.word.epoch || is_of_another_clock {
             (self.least, self.least_since) = ([None, None], now);
         } else if now.saturating_duration_since(self.least_since) > BASE_PERIOD {
             (self.least, self.least_since) = ([None, self.least[0]], now);
         }
-        let behind = arrived_us.saturating_sub_unsigned(word.sent_us);
         let least = self.least[0].map_or(behind, |least| least.min(behind));
         self.least[0] = Some(least);
         let base = self.least[1].map_or(least, |before| before.min(least));
@@ -188,6 +197,7 @@ impl Openings {
             began: now,
             callers: HashMap::default(),
             swept_at: now,
+            waiting: 0,
             opened: 0.0,
             decayed_at: now,
             refused: 0,
@@ -208,6 +218,10 @@ impl Openings {
             tokens: f64::INFINITY,
             filled_at: now,
         });
+        // An owner that was outbid and wakes up says nothing of the lane, as long as its successor is heard.
+        if word.epoch < budget.word.epoch && now.saturating_duration_since(budget.heard_at) <= REFUSING {
+            return;
+        }
         let arrived_us = i64::try_from(now.saturating_duration_since(*began).as_micros()).unwrap_or(i64::MAX);
         path.note(budget.delay(&word, arrived_us, now), now);
         budget.fill(path.share, now);
@@ -233,6 +247,19 @@ impl Openings {
         outcome
     }
 
+    /// An opening act that was taken has opened nothing: its place is another's.
+    pub(crate) fn give_back(&self, caller: &AgentId, lane: Lane, now: Instant) {
+        let mut state = self.state();
+        if let Some(budget) = state.lanes.get_mut(&lane) {
+            budget.tokens += 1.0;
+        }
+        let opened = state.opened_by(caller, now);
+        if let Some(known) = state.callers.get_mut(caller) {
+            (known.opened, known.at) = ((opened - 1.0).max(0.0), now);
+            state.opened = (state.opened - 1.0).max(0.0);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, OpeningState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,13 +272,16 @@ impl OpeningState {
         let heard_at = self.lanes.get(&lane).map_or(self.began, |budget| budget.heard_at);
         let silent_for = now.saturating_duration_since(heard_at);
         if self.silence_max.is_some_and(|longest| silent_for > longest) {
-            return Err(Declined { queue: None, is_silent: true, retry_after: SILENCE_RETRY });
+            let retry_after = self.spread(caller, SILENCE_RETRY);
+            return Err(Declined { queue: None, is_silent: true, retry_after });
         }
         self.sweep(now);
+        let is_unknown = self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(caller);
         let (opened, mean) = (self.opened_by(caller, now), self.opened / self.callers.len().max(1) as f64);
         let Some(budget) = self.lanes.get_mut(&lane) else { return Ok(()) };
         budget.fill(self.path.share, now);
-        let needed = 1.0 + (budget.depth() - 1.0) * if opened > 0.0 { opened / (opened + mean) } else { 0.0 };
+        let part = if is_unknown { 0.5 } else { opened / (opened + mean).max(f64::MIN_POSITIVE) };
+        let needed = 1.0 + RESERVED * budget.depth() * part;
         if budget.tokens >= needed {
             budget.tokens -= 1.0;
             self.note_opened(caller, now);
@@ -279,17 +309,26 @@ impl OpeningState {
     /// to it before.
     fn turn_of(&mut self, caller: &AgentId, now: Instant) -> Duration {
         let all_per_s: f64 = self.lanes.values().map(LaneBudget::per_s).sum();
-        let gap = self.callers.len().max(1) as f64 / all_per_s.max(1.0);
-        let spread = 1.0 + SPREAD * (spread(caller, self.refused) - 0.5);
-        let Some(known) = self.known(caller, now) else { return RETRY_MAX };
-        known.turn = (known.turn.max(now) + Duration::from_secs_f64(gap)).min(now + RETRY_MAX);
-        known.turn.saturating_duration_since(now).mul_f64(spread).max(RETRY_MIN)
+        let gap = self.waiting.max(1) as f64 / (self.path.share * all_per_s).max(1.0);
+        let wait = self.known(caller, now).map_or(RETRY_MAX, |known| {
+            known.turn = (known.turn.max(now) + Duration::from_secs_f64(gap)).min(now + RETRY_MAX);
+            known.turn.saturating_duration_since(now)
+        });
+        self.spread(caller, wait).max(RETRY_MIN)
+    }
+
+    /// A time that differs from refusal to refusal: the same history gives the same.
+    fn spread(&self, caller: &AgentId, wait: Duration) -> Duration {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((caller, self.refused));
+        let part = (hash >> 11) as f64 / (1_u64 << 53) as f64;
+        wait.mul_f64(1.0 + SPREAD * (part - 0.5))
     }
 
     /// Forgets who has opened nothing for long and is not about to come back.
     fn sweep(&mut self, now: Instant) {
         if now.saturating_duration_since(self.swept_at) >= SWEEP_PERIOD {
             self.swept_at = now;
+            self.waiting = self.callers.values().filter(|known| known.turn > now).count();
             self.callers.retain(|_, known| {
                 known.turn > now || known.opened * decay(now.saturating_duration_since(known.at)) > FORGOTTEN
             });
@@ -306,13 +345,6 @@ impl OpeningState {
         }
         self.callers.get_mut(caller)
     }
-}
-
-/// A number from 0 to 1 that differs from refusal to refusal: the same history gives the same.
-fn spread(caller: &AgentId, number: u64) -> f64 {
-    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((caller, number));
-    (hash >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]
@@ -382,6 +414,45 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_of_one_agent_is_taken_beside_many_that_call_once() {
+        let mut rig = Rig::new(250);
+        for number in 10..60 {
+            rig.openings.take(&agent(number), LANE, rig.now).unwrap();
+            rig.now += Duration::from_millis(50);
+            rig.speak();
+        }
+        let taken = (0..50).filter(|_| rig.openings.take(&agent(0), LANE, rig.now).is_ok()).count();
+        assert_eq!(taken, 50);
+    }
+
+    #[test]
+    fn what_opened_nothing_takes_no_place() {
+        let mut rig = Rig::new(500);
+        for _ in 0..10_000 {
+            rig.openings.take(&agent(0), LANE, rig.now).unwrap();
+            rig.openings.give_back(&agent(0), LANE, rig.now);
+        }
+        assert_eq!(rig.pass(1, &[100]), [100]);
+    }
+
+    #[test]
+    fn an_owner_that_was_outbid_and_a_clock_that_jumps_change_nothing() {
+        let mut rig = Rig::new(500);
+        let word = |epoch, rate_per_s, sent_us| LaneAdmission {
+            rate_per_s,
+            gateways: 1,
+            wait_ms: 0,
+            epoch,
+            sent_us,
+            queue: None,
+        };
+        rig.openings.handle_word(LANE, word(0, 1, 0), rig.now);
+        rig.openings.handle_word(LANE, word(1, 500, u64::MAX), rig.now);
+        let taken = rig.pass(5, &[5_000])[0];
+        assert!((2_300..=2_800).contains(&taken), "{taken}");
+    }
+
+    #[test]
     fn gateways_have_equal_parts() {
         let mut rig = Rig::new(500);
         rig.gateways = 2;
@@ -413,7 +484,7 @@ mod tests {
         rig.pass(3, &[1_000, 1]);
         let refused = |caller| rig.openings.take(&agent(caller), LANE, rig.now).unwrap_err().retry_after;
         let flooding = refused(0);
-        assert!(flooding > Duration::from_secs(5) && flooding <= RETRY_MAX.mul_f64(1.0 + SPREAD), "{flooding:?}");
+        assert!(flooding > Duration::from_secs(5) && flooding <= Duration::from_secs(10), "{flooding:?}");
         let first = std::iter::from_fn(|| rig.openings.take(&agent(1), LANE, rig.now).err()).next();
         let first = first.map_or(Duration::ZERO, |declined| declined.retry_after);
         assert!(first < Duration::from_millis(500), "{first:?}");
@@ -427,7 +498,8 @@ mod tests {
         assert_eq!(take(&rig), Ok(()), "the last rate holds for two seconds");
         rig.now += Duration::from_millis(1);
         let declined = take(&rig).unwrap_err();
-        assert!(declined.is_silent && declined.retry_after == SILENCE_RETRY, "{declined:?}");
+        let about = SILENCE_RETRY.mul_f64(1.0 - SPREAD / 2.0)..=SILENCE_RETRY.mul_f64(1.0 + SPREAD / 2.0);
+        assert!(declined.is_silent && about.contains(&declined.retry_after), "{declined:?}");
         assert!(rig.openings.is_refusing(rig.now));
         rig.speak();
         assert_eq!(take(&rig), Ok(()));

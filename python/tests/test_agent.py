@@ -129,7 +129,7 @@ async def test_what_nobody_answered_leaves_again_byte_for_byte_over_another_gate
             assert ann.agent.summary.connections == 2
 
 
-@pytest.mark.parametrize("code", ["log_unavailable", "unavailable", "rate_limited", "internal"])
+@pytest.mark.parametrize("code", ["log_unavailable", "unavailable", "overloaded", "rate_limited", "internal"])
 async def test_what_can_pass_is_repeated_not_before_it_was_asked_for(code: str) -> None:
     async with FakeGateway() as gateway, initiator(gateway) as ann:
 

@@ -13,13 +13,11 @@ pub enum LaneQueue {
     Records,
     /// Entries of the register that are not written.
     Register,
-    /// Deliveries that are on their way to gateways.
-    Deliveries,
 }
 
 impl LaneQueue {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::Records, Self::Register, Self::Deliveries];
+    pub const ALL: [Self; 2] = [Self::Records, Self::Register];
 
     /// Its name.
     #[must_use]

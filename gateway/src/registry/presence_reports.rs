@@ -94,6 +94,11 @@ impl PresenceReports {
                         self.report().await;
                     }
                 }
+                // First: that they come late says that the gateway does not keep up.
+                received = self.admissions.next() => match received {
+                    Some(received) => self.handle_admission(&received),
+                    None => return,
+                },
                 received = self.hellos.next() => match received {
                     Some(received) => self.handle_hello(&received),
                     None => return,
@@ -108,10 +113,6 @@ impl PresenceReports {
                 },
                 received = self.behind.next() => match received {
                     Some(received) => self.handle_behind(&received),
-                    None => return,
-                },
-                received = self.admissions.next() => match received {
-                    Some(received) => self.handle_admission(&received),
                     None => return,
                 },
             }

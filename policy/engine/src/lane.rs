@@ -202,6 +202,8 @@ struct WriteDone {
     key: RegisterKey,
     started: Instant,
     answer: Result<Registered, BusError>,
+    /// From the log time of the record that caused it.
+    waited: Duration,
     /// The write came after entries of its time were removed: nothing may follow from it.
     is_expired: bool,
 }

@@ -26,6 +26,8 @@ use crate::transactions::{TransactionEnd, WatchedCall};
 const POLICY: &str = "agora";
 /// How long the agent may take to offer, in milliseconds.
 const REPLY_WITHIN_MS: u64 = 10_000;
+/// For so long a call is repeated that the exchange takes in later: clients of the published package repeat nothing.
+const HELD_BACK_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for the end of a call: its policy's hard deadline, and time for the engine to say so.
 const END_WITHIN: Duration = Duration::from_secs(95);
 /// In `constraints`: the conversation a call belongs to.
@@ -249,7 +251,19 @@ fn written(from: &AgentId, msg_id: &str, mut envelope: Map<String, Value>, paylo
 
 async fn admit(admission: &Admission, caller: &Identity, bytes: Bytes) -> Result<Accepted, Refusal> {
     let credentials = Credentials::Verified(caller);
-    admission.admit(Ingress { transport: Transport::Http, credentials, named_sender: None, peer: None, bytes }).await
+    let ingress = Ingress { transport: Transport::Http, credentials, named_sender: None, peer: None, bytes };
+    let until = tokio::time::Instant::now() + HELD_BACK_MAX;
+    loop {
+        let refusal = match admission.admit(ingress.clone()).await {
+            Err(refusal) if refusal.code == Code::Overloaded => refusal,
+            outcome => return outcome,
+        };
+        let again_at = tokio::time::Instant::now() + Duration::from_millis(refusal.retry_after_ms.unwrap_or_default());
+        if again_at > until {
+            return Err(refusal);
+        }
+        tokio::time::sleep_until(again_at).await;
+    }
 }
 
 /// Makes the document of a call known to the exchange, unless it is. Nobody supports it thereby: clients without a token share

@@ -335,12 +335,12 @@ impl WebSocketSession {
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
     fn admit(&mut self, identity: Arc<Identity>, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
         let admission = self.site.admission.clone();
-        let is_judged = match checked {
-            Some(_) => Ok(false),
+        let judged = match checked {
+            Some(_) => Ok(None),
             None => admission.judge(Transport::WebSocket, &identity, &bytes),
         };
-        let known = match is_judged {
-            Ok(is_judged) => Known { checked, is_judged },
+        let known = match judged {
+            Ok(judged) => Known { checked, judged },
             Err(refusal) => return self.answer(&Admitted { id, outcome: Err(refusal) }),
         };
         let mut admitting = async move {

@@ -18,15 +18,17 @@ use tokio::time::Instant;
 
 /// How long is measured before the rate is set anew, and told.
 const PERIOD: Duration = Duration::from_millis(100);
-/// A rate that stays as it is, of a lane that nothing is asked of, is told again after so many periods: gateways believe it
-/// for two seconds.
-const QUIET_PERIODS: u32 = 8;
+/// A rate that stays as it is, of a lane that nothing is asked of, is told again after so long: gateways believe it for two
+/// seconds, and a word may be lost.
+const QUIET_PERIOD: Duration = Duration::from_millis(800);
 /// The wait in one queue, beyond what it takes when nothing is asked for, above which the queue stands. A round passes five
 /// queues, so they add a twentieth of a second to it. With 7 ms a tenth less is completed of ten times the most, with 12 ms
 /// calls of who calls little take half as long again.
 const TARGET: Duration = Duration::from_millis(10);
 /// What a queue takes when nothing is asked for is the least of so long, at least: a slow disk is no overload.
 const BASE_PERIOD: Duration = Duration::from_secs(30);
+/// It takes this at most: a queue that stands for minutes is not what it takes.
+const BASE_MAX: Duration = Duration::from_millis(100);
 /// Openings per second of a lane before anything is known: a laptop does as many, and a faster machine shows within half a
 /// second that it does more.
 const RATE_FIRST: f64 = 250.0;
@@ -38,8 +40,11 @@ const RISE_FIRST: f64 = 1.2;
 const RISE_UNENDED: f64 = 1.05;
 /// The part of what is opened that must end for the former.
 const ENDS: f64 = 0.8;
-/// What is possible is less than it was by this factor a period at most: a stall says little.
+/// What is possible is less than it was, or than what is opened where that is not known, by this factor a period at most: a
+/// stall says little, and negotiations that take long do not end yet.
 const POSSIBLE_FALL: f64 = 0.9;
+/// What was possible when a queue stood so long ago says nothing any more: it may have been a pause at night.
+const POSSIBLE_MAX: Duration = Duration::from_secs(60);
 /// It rises at once to this part of what was possible when a queue stood last, and then by so many openings per second and
 /// this factor a period. The same number for each brings lanes with unequal rates together.
 const NEAR: f64 = 0.9;
@@ -91,7 +96,7 @@ impl QueueWait {
         }
         let least = self.least[0].map_or(mean, |least| least.min(mean));
         self.least[0] = Some(least);
-        mean - self.least[1].map_or(least, |before| before.min(least))
+        mean.saturating_sub(self.least[1].map_or(least, |before| before.min(least)).min(BASE_MAX))
     }
 }
 
@@ -99,15 +104,16 @@ impl QueueWait {
 #[derive(Debug)]
 pub(super) struct AdmissionRate {
     per_s: f64,
-    /// What ended per second when a queue stood last.
-    possible: Option<f64>,
+    /// What ended per second when a queue stood last, and when that was.
+    possible: Option<(f64, Instant)>,
     waits: [QueueWait; LaneQueue::ALL.len()],
     /// The longest of the mean waits of the last one.
     wait: Duration,
     /// Periods in which a queue has stood and did not shrink.
     standing: u32,
-    /// Openings folded in this period.
+    /// Negotiations opened in this period: by opening acts, and tasks of teams.
     opened: u32,
+    tasks: u32,
     /// Openings folded per second, and negotiations ended, both smoothed.
     opened_per_s: f64,
     ended_per_s: f64,
@@ -118,9 +124,8 @@ pub(super) struct AdmissionRate {
     created: Instant,
     epoch: u64,
     began: Instant,
-    /// Periods in which nothing was told.
-    quiet: u32,
     told: LaneAdmission,
+    told_at: Option<Instant>,
 }
 
 impl AdmissionRate {
@@ -133,6 +138,7 @@ impl AdmissionRate {
             wait: Duration::ZERO,
             standing: 0,
             opened: 0,
+            tasks: 0,
             opened_per_s: 0.0,
             ended_per_s: 0.0,
             open,
@@ -140,7 +146,7 @@ impl AdmissionRate {
             created: now,
             epoch,
             began: now,
-            quiet: QUIET_PERIODS,
+            told_at: None,
             told: LaneAdmission {
                 rate_per_s: RATE_FIRST as u32,
                 gateways: 1,
@@ -152,7 +158,12 @@ impl AdmissionRate {
         }
     }
 
-    /// A gateway's record was folded that opens so many negotiations.
+    /// So many tasks of teams were opened.
+    pub(super) fn handle_tasks(&mut self, tasks: u32) {
+        self.tasks = self.tasks.saturating_add(tasks);
+    }
+
+    /// A gateway's record was folded that has opened so many negotiations.
     pub(super) fn handle_opened(&mut self, gateway: &str, openings: u32, now: Instant) {
         self.opened = self.opened.saturating_add(openings);
         if let Some(heard) = self.gateways.get_mut(gateway) {
@@ -166,7 +177,14 @@ impl AdmissionRate {
     pub(super) fn note_wait(&mut self, queue: LaneQueue, wait: Duration) {
         let QueueWait { sum, number, .. } = &mut self.waits[queue as usize];
         *sum = sum.saturating_add(wait);
-        *number += 1;
+        *number = number.saturating_add(1);
+    }
+
+    /// Work waits in a queue for so long and has not had its turn: counts where nothing else says how long that takes.
+    pub(super) fn note_unanswered(&mut self, queue: LaneQueue, wait: Duration) {
+        if wait >= PERIOD && self.waits[queue as usize].number == 0 {
+            self.note_wait(queue, wait);
+        }
     }
 
     /// What to tell gateways of a lane in which so many negotiations are open; nothing where they know it.
@@ -176,8 +194,10 @@ impl AdmissionRate {
             return None;
         }
         self.began = now;
-        let openings = std::mem::take(&mut self.opened);
-        let ended = (std::mem::replace(&mut self.open, open) + openings as usize).saturating_sub(open);
+        let (openings, tasks) = (std::mem::take(&mut self.opened), std::mem::take(&mut self.tasks));
+        // Tasks end about as they are opened: what is left are those that opening acts have opened.
+        let ended = (std::mem::replace(&mut self.open, open) + (openings + tasks) as usize).saturating_sub(open);
+        let ended = ended.saturating_sub(tasks as usize);
         let per_s = |count: f64| count / passed.as_secs_f64();
         let smoothed = |before: f64, count: f64| SMOOTHING * before + (1.0 - SMOOTHING) * per_s(count);
         self.opened_per_s = smoothed(self.opened_per_s, f64::from(openings));
@@ -193,12 +213,13 @@ impl AdmissionRate {
             queue,
         };
         let is_quiet = openings == 0 && word.rate_per_s == self.told.rate_per_s && queue.is_none();
-        self.quiet = if is_quiet { self.quiet + 1 } else { QUIET_PERIODS };
         self.told = word;
-        (self.quiet >= QUIET_PERIODS).then(|| {
-            self.quiet = 0;
-            word
-        })
+        let is_known = |told_at: Instant| is_quiet && now.saturating_duration_since(told_at) < QUIET_PERIOD;
+        if self.told_at.is_some_and(is_known) {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(word)
     }
 
     /// Sets the rate by the waits of the period that has passed. Gives the queue that stands.
@@ -209,7 +230,7 @@ impl AdmissionRate {
         let before = std::mem::replace(&mut self.wait, wait);
         if wait <= TARGET {
             self.standing = 0;
-            self.rise(opened_per_s);
+            self.rise(opened_per_s, now);
             return None;
         }
         let is_draining = self.ended_per_s >= DRAINS_BY * self.opened_per_s;
@@ -217,24 +238,27 @@ impl AdmissionRate {
         self.standing = if is_shrinking { 0 } else { self.standing + 1 };
         let is_used_up = self.opened_per_s >= USED_UP * self.per_s;
         if self.standing >= if is_used_up { 1 } else { STANDS_FOR } {
-            let possible = self.ended_per_s.max(POSSIBLE_FALL * self.possible.unwrap_or(RATE_MIN));
+            let before = self.possible.map_or(self.opened_per_s.min(self.per_s), |(possible, _)| possible);
+            let possible = self.ended_per_s.max(POSSIBLE_FALL * before);
             let over = wait.as_secs_f64() / TARGET.as_secs_f64() - 1.0;
             let brake = 1.0 - (1.0 - BRAKE_MAX) * (over / BRAKE_FULL).min(1.0);
-            self.possible = Some(possible);
+            self.possible = Some((possible, now));
             self.per_s = (brake * NEAR * possible).max(RATE_MIN).min(self.per_s);
         }
         Some(queue)
     }
 
-    fn rise(&mut self, opened_per_s: f64) {
-        let near = NEAR * self.possible.unwrap_or(0.0);
-        let risen = if self.possible.is_none() {
-            let keeps_up = self.ended_per_s >= ENDS * self.opened_per_s;
-            self.per_s * if keeps_up { RISE_FIRST } else { RISE_UNENDED }
-        } else if self.per_s < near {
-            near
-        } else {
-            RISE_NEAR * self.per_s + RISE_NEAR_PER_S
+    fn rise(&mut self, opened_per_s: f64, now: Instant) {
+        self.possible = self.possible.filter(|(_, stood_at)| now.saturating_duration_since(*stood_at) < POSSIBLE_MAX);
+        let risen = match &mut self.possible {
+            None => {
+                let keeps_up = self.ended_per_s >= ENDS * self.opened_per_s;
+                self.per_s * if keeps_up { RISE_FIRST } else { RISE_UNENDED }
+            }
+            Some((possible, _)) => {
+                *possible = possible.max(self.ended_per_s);
+                (NEAR * *possible).max(RISE_NEAR * self.per_s + RISE_NEAR_PER_S)
+            }
         };
         let gateways = self.gateways.len().max(1) as f64;
         let useful = RATE_FIRST.max((UNUSED_MAX + gateways - 1.0) * self.opened_per_s.max(opened_per_s));
@@ -246,14 +270,12 @@ impl AdmissionRate {
         self.told
     }
 
-    /// When the rate is set anew whatever happens.
+    /// When the rate is set anew, or told again, whatever happens.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let periods = if self.told.queue.is_some() || self.opened > 0 {
-            1
-        } else {
-            QUIET_PERIODS - self.quiet.min(QUIET_PERIODS - 1)
-        };
-        Some(self.began + PERIOD * periods)
+        let is_busy = self.told.queue.is_some() || self.opened > 0;
+        let told_again_at = self.told_at.filter(|_| !is_busy).map(|told_at| told_at + QUIET_PERIOD);
+        // Not within a period: nothing is told then, and whoever waits for no time at all never waits.
+        Some(told_again_at.into_iter().fold(self.began + PERIOD, Instant::max))
     }
 }
 
@@ -352,10 +374,50 @@ mod tests {
         let mut rig = Rig::new();
         rig.pass(10, 100, 100, 0);
         assert_eq!(rig.told.len(), 10, "told every time while anything is opened");
-        rig.pass(40, 0, 0, 0);
-        assert!((15..=17).contains(&rig.told.len()), "{}", rig.told.len());
-        let wake = rig.rate.wake_at().unwrap();
-        assert!(wake > rig.now && wake <= rig.now + QUIET_PERIODS * PERIOD);
+        rig.pass(10, 0, 0, 0);
+        rig.told.clear();
+        // It wakes for nothing else.
+        rig.now += PERIOD * 3 / 2;
+        rig.told.extend(rig.rate.poll_word(0, rig.now));
+        rig.told.clear();
+        let began = rig.now;
+        for _ in 0..5 {
+            let wake = rig.rate.wake_at().unwrap();
+            assert!(wake > rig.now, "it never wakes at once");
+            rig.now = wake;
+            rig.told.extend(rig.rate.poll_word(0, rig.now));
+        }
+        assert_eq!(rig.told.len(), 5, "a word each time");
+        let took = rig.now.duration_since(began);
+        assert!(took <= 5 * QUIET_PERIOD && took > 3 * QUIET_PERIOD, "{took:?}");
+    }
+
+    #[test]
+    fn long_negotiations_that_have_not_ended_yet_are_no_sign_that_nothing_is_possible() {
+        let mut rig = Rig::new();
+        rig.pass(15, 600, 0, 1);
+        let before = rig.per_s();
+        rig.pass(1, 600, 0, 15);
+        rig.pass(20, 600, 0, 1);
+        assert!(rig.per_s() > before / 2, "{} of {before}", rig.per_s());
+    }
+
+    #[test]
+    fn a_pause_at_night_is_forgotten() {
+        let mut rig = Rig::new();
+        rig.pass(20, 5, 5, 1);
+        rig.pass(6, 5, 5, 60);
+        rig.pass(700, 5, 5, 1);
+        rig.pass(12, 600, 600, 1);
+        assert!(rig.per_s() >= 600, "{}", rig.per_s());
+    }
+
+    #[test]
+    fn a_queue_that_stands_for_minutes_is_not_what_the_queue_takes() {
+        let mut rig = Rig::new();
+        rig.pass(20, 600, 600, 1);
+        rig.pass(900, 600, 300, 900);
+        assert!(rig.rate.told().queue.is_some() && rig.per_s() < 300, "{:?}", rig.rate.told());
     }
 
     #[test]

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use policy_core::lane::RULES_VERSION;
 use policy_core::{Effect, Event, LaneState};
 use schemas::admission::LaneQueue;
+use schemas::ids::FamilyPlace;
 use schemas::record::{EngineEvent, Entry, Record, RecordError};
-use schemas::{Act, Digest, Lane, NegotiationId, Timestamp};
+use schemas::{Digest, Lane, NegotiationId, Timestamp};
 use tokio::time::Instant;
 
 use super::{Beginning, Sinks};
@@ -171,10 +172,7 @@ impl Fold {
         now: Instant,
     ) -> Result<(), StopReason> {
         let (epoch, is_owner) = (self.state.epoch(), sinks.ownership.is_owner());
-        let openings = decoded.entries.iter().filter(|entry| is_opening(entry)).count();
-        if openings > 0 {
-            sinks.admission.handle_opened(&decoded.by, u32::try_from(openings).unwrap_or(u32::MAX), now);
-        }
+        let (mut openings, mut tasks) = (0, 0);
         sinks.observer.handle_decoded(decoded);
         let folded = catch_unwind(AssertUnwindSafe(|| self.state.handle_record(record.seq, record.time, decoded)));
         if folded.is_err() {
@@ -196,9 +194,17 @@ impl Fold {
                     if let Event::Claimed { engine, .. } = &event {
                         sinks.ownership.handle_claim_folded(engine);
                     }
+                    if let Event::Started { negotiation, .. } = &event {
+                        let is_task = matches!(negotiation.place(), FamilyPlace::Task(_));
+                        *(if is_task { &mut tasks } else { &mut openings }) += 1;
+                    }
                     sinks.observer.handle_event(&event, decoded, &self.state, is_owner);
                 }
             }
+        }
+        sinks.admission.handle_tasks(tasks);
+        if openings > 0 {
+            sinks.admission.handle_opened(&decoded.by, openings, now);
         }
         let lag_us = is_owner.then(|| self.clock.log_time(now).since_us(record.time));
         sinks.admission.note_wait(LaneQueue::Records, Duration::from_micros(lag_us.unwrap_or(0)));
@@ -244,11 +250,6 @@ impl Fold {
     pub(super) fn handle_tick_append(&mut self, seq: Option<u64>, now: Instant) {
         self.ticker.handle_append(seq, self.position, now);
     }
-}
-
-/// Whether an entry opens a negotiation.
-fn is_opening(entry: &Entry) -> bool {
-    matches!(entry, Entry::Message(message) if message.act == Act::Cfp)
 }
 
 /// The one negotiation a record touches; nothing when it touches none or several.
@@ -360,8 +361,10 @@ struct ClockHealth {
     back_ms: u64,
     /// The last record read.
     read: (u64, Timestamp),
-    /// The last record of this engine's that the log stored, with the engine's own time then, until it is judged.
+    /// A record of this engine's that the log stored, with the engine's own time then, until it is judged.
     stored: Option<(u64, Timestamp)>,
+    /// The last record that was judged.
+    judged: u64,
     /// How far the log's clock is from the engine's own, in milliseconds, by that record: only of what was appended just now
     /// is it known when it was stamped.
     skew_ms: i64,
@@ -382,14 +385,18 @@ impl ClockHealth {
 
     /// The log has stored a record of this engine's.
     fn handle_stored(&mut self, seq: u64, config: &ClockConfig) {
-        self.stored = Some((seq, (config.now)()));
-        self.judge(config);
+        // Several entries of one record are answered one by one, and a backlog is read behind what is stored meanwhile.
+        if seq > self.judged {
+            self.stored.get_or_insert_with(|| (seq, (config.now)()));
+            self.judge(config);
+        }
     }
 
     /// Compares both clocks, once the record that was stored last is read.
     fn judge(&mut self, config: &ClockConfig) {
         let (read, stamped) = self.read;
-        let Some((_, now)) = self.stored.take_if(|(stored, _)| *stored <= read) else { return };
+        let Some((stored, now)) = self.stored.take_if(|(stored, _)| *stored <= read) else { return };
+        self.judged = stored;
         let ahead_ms = |one: Timestamp, other: Timestamp| i64::try_from(one.since_us(other) / 1000).unwrap_or(i64::MAX);
         self.skew_ms = ahead_ms(stamped, now) - ahead_ms(now, stamped);
         let is_beyond = self.skew_ms.unsigned_abs() > config.skew_ms_max;

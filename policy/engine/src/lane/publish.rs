@@ -95,6 +95,8 @@ pub(super) struct Publisher {
     notices: Vec<(String, Bytes)>,
     /// What is ready waits for the register until then.
     gathers_until: Option<Instant>,
+    /// How long writes of the register took that were answered since this was last asked.
+    register_waits: Vec<Duration>,
 }
 
 impl Publisher {
@@ -130,6 +132,7 @@ impl Publisher {
             },
             notices: Vec::new(),
             gathers_until: None,
+            register_waits: Vec::new(),
         }
     }
 
@@ -167,6 +170,11 @@ impl Publisher {
     pub(super) fn fill_status(&self, status: &mut LaneStatus) {
         status.outbox = self.outbox.len();
         status.register_pending = self.registrar.len();
+    }
+
+    /// How long writes of the register took, since the last call: those that were answered.
+    pub(super) fn take_register_waits(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.register_waits)
     }
 
     /// Log time of the record that caused the oldest write of the register that is not answered.
@@ -369,6 +377,9 @@ impl Publisher {
             Err(_) => WriteResult::Error,
         };
         let result = if done.is_expired { WriteResult::Expired } else { result };
+        if done.answer.is_ok() {
+            self.register_waits.push(done.waited);
+        }
         observer.handle_write_answered(&done.key, result, done.started, now, state);
         let outcome = if done.is_expired {
             let (negotiation, lane) = (done.key.negotiation(), self.lane.0);
@@ -443,7 +454,8 @@ impl Publisher {
                     let answer = register.write(key.clone(), value).await;
                     let is_expired = fence.is_expired(&answer, at, (now, read_at)).await;
                     let (answer, is_expired) = is_expired.map_or_else(|error| (Err(error), false), |is| (answer, is));
-                    WriteDone { key, started: now, answer, is_expired }
+                    let waited = Duration::from_micros(read_at.since_us(at)) + now.elapsed();
+                    WriteDone { key, started: now, answer, waited, is_expired }
                 }));
                 is_started = true;
             }

@@ -31,7 +31,7 @@ const RETRY_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration:
 /// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
 const REFUSED_MAX: usize = 4096;
 /// Writes looked at for the oldest that has not failed.
-const OLDEST_LOOKED_AT_MAX: usize = 16;
+const OLDEST_LOOKED_AT_MAX: usize = 64;
 /// Keys of settled writes that may wait in the queue, beyond twice as many as are pending, before it is swept; keeps
 /// sweeping linear in what is added.
 const STALE_SLACK: usize = 16;
@@ -93,8 +93,8 @@ impl Registrar {
     /// Log time of the record that caused the oldest write that is not answered. One that failed waits for the bus, which
     /// fewer further ones would not mend.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
-        let pending = self.order.values().filter_map(|key| self.pending.get(key));
-        pending.take(OLDEST_LOOKED_AT_MAX).find(|pending| pending.failures == 0).map(|pending| pending.at)
+        let pending = self.order.values().filter_map(|key| self.pending.get(key)).take(OLDEST_LOOKED_AT_MAX);
+        pending.filter(|pending| pending.is_in_flight && pending.failures == 0).map(|pending| pending.at).next()
     }
 
     /// Takes in a write that the record `seq` caused. It starts once `after` is no longer pending.

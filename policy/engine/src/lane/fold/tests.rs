@@ -96,8 +96,8 @@ fn a_clock_that_goes_back_or_is_far_off_is_named_with_its_remedy() {
     ] {
         let config = ClockConfig { now: Arc::new(move || Timestamp::from_ms(own * 1000)), ..ClockConfig::default() };
         let mut watch = ClockHealth::default();
-        let record = read(time, stamped);
-        for _ in 0..SKEWED_MIN {
+        for seq in 1..=SKEWED_MIN.into() {
+            let record = read(seq, time, stamped);
             if is_own {
                 watch.handle_stored(record.seq, &config);
             }
@@ -113,18 +113,17 @@ fn a_clock_that_goes_back_or_is_far_off_is_named_with_its_remedy() {
 fn one_record_that_was_held_up_is_no_skew_and_a_good_one_ends_it() {
     let config = ClockConfig { now: Arc::new(|| Timestamp::from_ms(100_000)), ..ClockConfig::default() };
     let mut watch = ClockHealth::default();
-    for (stamped, is_faulty) in
-        [(90, false), (90, false), (100, false), (90, false), (90, false), (90, true), (100, false)]
-    {
-        // The record may be read before its append is answered.
-        watch.observe(&read(stamped, stamped), &config);
-        watch.handle_stored(1, &config);
-        watch.observe(&read(stamped, stamped), &config);
+    let stamps = [(90, false), (90, false), (100, false), (90, false), (90, false), (90, true), (100, false)];
+    for (seq, (stamped, is_faulty)) in (1..).zip(stamps) {
+        // The record may be read before its append is answered, and is answered once for each of its entries.
+        watch.observe(&read(seq, stamped, stamped), &config);
+        watch.handle_stored(seq, &config);
+        watch.handle_stored(seq, &config);
         assert_eq!(watch.faults(&config).count(), usize::from(is_faulty));
     }
 }
 
-fn read(time_s: u64, stamped_s: u64) -> LogRecord {
+fn read(seq: u64, time_s: u64, stamped_s: u64) -> LogRecord {
     let [time, stamped] = [time_s, stamped_s].map(|s| Timestamp::from_ms(s * 1000));
-    LogRecord { lane: Lane(0), seq: 1, time, stamped, bytes: bytes::Bytes::new() }
+    LogRecord { lane: Lane(0), seq, time, stamped, bytes: bytes::Bytes::new() }
 }

@@ -300,7 +300,12 @@ impl LaneDriver {
     fn tell_admission(&mut self, now: Instant) {
         let log_time = self.fold.clock().log_time(now);
         let since = |time| Duration::from_micros(log_time.since_us(time));
-        self.admission.note_wait(LaneQueue::Register, self.publisher.register_asked_at().map_or(Duration::ZERO, since));
+        for waited in self.publisher.take_register_waits() {
+            self.admission.note_wait(LaneQueue::Register, waited);
+        }
+        if let Some(asked_at) = self.publisher.register_asked_at() {
+            self.admission.note_unanswered(LaneQueue::Register, since(asked_at));
+        }
         if self.publisher.is_full() {
             self.admission.note_wait(LaneQueue::Records, since(self.fold.state().now()));
         }
