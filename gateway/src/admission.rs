@@ -119,7 +119,7 @@ impl Admission {
     ) -> Self {
         let log = AdmissionLog::new(&bus.log, config, metrics.clone());
         let spans = AdmissionSpans::new(config.tracer.clone(), &config.id, bus.log.lanes());
-        let (duplicates, audit) = (Duplicates::new(), Arc::new(AuditLog::new(tokio::time::Instant::now())));
+        let (duplicates, audit) = (Duplicates::new(), Arc::new(AuditLog::new()));
         Self(Arc::new(Parts { auth, limits, registry, log, notes, metrics, spans, duplicates, audit }))
     }
 
@@ -247,7 +247,10 @@ impl Admission {
         context.passed(metrics, Stage::Rate);
 
         context.judged = match known.judged {
-            None if known.checked.is_none() => self.judge_unread(&agent, &ingress.bytes, context)?,
+            None if known.checked.is_none() => {
+                let opening = self.unread_opening(&agent, &ingress.bytes);
+                opening.map(|opening| self.judge_named(&agent, opening, context)).transpose()?
+            }
             judged => judged,
         };
         let checked = known.checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
@@ -311,28 +314,14 @@ impl Admission {
         let agent = &identity.agent;
         let judged = check_size(bytes).and_then(|()| {
             let Some(opening) = self.unread_opening(agent, bytes) else { return Ok(None) };
-            self.charge_message(identity, bytes.len())?;
+            self.0.auth.still_valid(identity)?;
+            self.0.limits.charge_agent(agent, bytes.len())?;
             self.judge_named(agent, opening, &mut context).map(Some)
         });
         judged.inspect_err(|refusal| {
             context.agent = Some(agent.clone());
             self.answered(&context, Some(refusal));
         })
-    }
-
-    fn charge_message(&self, identity: &Identity, bytes: usize) -> Result<(), Refusal> {
-        self.0.auth.still_valid(identity)?;
-        self.0.limits.charge_agent(&identity.agent, bytes)
-    }
-
-    /// While openings are refused, judges one before it is read whole. What it opens, if it was judged.
-    fn judge_unread(
-        &self,
-        agent: &AgentId,
-        bytes: &[u8],
-        context: &mut AdmissionContext,
-    ) -> Result<Option<JudgedOpening>, Refusal> {
-        self.unread_opening(agent, bytes).map(|opening| self.judge_named(agent, opening, context)).transpose()
     }
 
     /// The opening act in the bytes of a message, while openings are refused.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use schemas::{AgentId, Code, NegotiationId, Refusal};
 use telemetry::TraceId;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::Transport;
@@ -16,16 +16,11 @@ const LINES_PER_S: u64 = 50;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What was refused in this second, by code.
-pub(crate) struct AuditLog(Mutex<AuditedSecond>);
-
-struct AuditedSecond {
-    began: Instant,
-    refusals: [u64; Code::ALL.len()],
-}
+pub(crate) struct AuditLog(Mutex<[u64; Code::ALL.len()]>);
 
 impl AuditLog {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self(Mutex::new(AuditedSecond { began: now, refusals: [0; Code::ALL.len()] }))
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new([0; Code::ALL.len()]))
     }
 
     /// Writes the line of a refusal, if it is not one of too many: the code, who, which way, about which negotiation, in which
@@ -61,10 +56,10 @@ impl AuditLog {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                _ = seconds.tick() => self.end_second(Instant::now()),
+                _ = seconds.tick() => self.end_second(),
             }
         }
-        self.end_second(Instant::now());
+        self.end_second();
     }
 
     /// Whether a refusal of this code has a line.
@@ -72,20 +67,16 @@ impl AuditLog {
         if !matches!(code, Code::Overloaded | Code::RateLimited) {
             return true;
         }
-        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let refusals = &mut second.refusals[code as usize];
+        let refusals = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize];
         *refusals += 1;
         *refusals <= LINES_PER_S
     }
 
-    fn end_second(&self, now: Instant) {
-        let mut second = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let refusals = std::mem::replace(&mut second.refusals, [0; Code::ALL.len()]);
-        let took = now.saturating_duration_since(std::mem::replace(&mut second.began, now));
-        drop(second);
+    fn end_second(&self) {
+        let refusals =
+            std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), [0; Code::ALL.len()]);
         for (code, refusals) in Code::ALL.iter().zip(refusals).filter(|(_, refusals)| *refusals > LINES_PER_S) {
-            let (unwritten, took_ms) = (refusals - LINES_PER_S, u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-            tracing::info!(target: "llmx::audit", code = code.as_str(), unwritten, took_ms, "refused as well");
+            tracing::info!(target: "llmx::audit", code = code.as_str(), unwritten = refusals - LINES_PER_S, "refused as well");
         }
     }
 }
@@ -106,11 +97,11 @@ mod tests {
 
     #[test]
     fn what_a_rate_refuses_has_so_many_lines_a_second_and_all_else_one_each() {
-        let log = AuditLog::new(Instant::now());
+        let log = AuditLog::new();
         let written = (0..10 * LINES_PER_S).filter(|_| log.count(Code::Overloaded)).count();
         assert_eq!(written as u64, LINES_PER_S);
         assert!((0..10 * LINES_PER_S).all(|_| log.count(Code::Unauthenticated)));
-        log.end_second(Instant::now());
+        log.end_second();
         assert!(log.count(Code::Overloaded), "in the next second");
     }
 

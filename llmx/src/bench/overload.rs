@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::ValueEnum as _;
 use traffic_gen::bench::processes::ProcessRow;
 use traffic_gen::bench::processes::overload::{self, OverloadPlan, PlainLoad, Workload};
 use traffic_gen::bench::usage;
@@ -51,8 +52,6 @@ enum LoadArg {
 }
 
 impl LoadArg {
-    const ALL: [Self; 6] = [Self::NetOfOne, Self::NetOfTwelve, Self::Bargain, Self::Team, Self::Panel, Self::Mixed];
-
     fn workloads(self) -> Vec<Workload> {
         match self {
             Self::NetOfOne => vec![Workload::NetOfOne],
@@ -80,7 +79,7 @@ impl OverloadArgs {
         let of = |both: [u64; 2]| Duration::from_secs(both[usize::from(quick)]);
         let (build, engines) = processes.build()?;
         let loads: &[LoadArg] = match (self.load.as_slice(), quick) {
-            ([], false) => &LoadArg::ALL,
+            ([], false) => LoadArg::value_variants(),
             ([], true) => &[LoadArg::NetOfOne, LoadArg::Mixed],
             (asked, _) => asked,
         };

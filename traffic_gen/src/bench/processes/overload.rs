@@ -82,7 +82,7 @@ pub async fn run(
     let mut rows = Vec::new();
     for load in &plan.loads {
         let name = match load.as_slice() {
-            [only] => only.as_str(),
+            [only] => only.into(),
             _ => "mixed",
         };
         let most = most(plan, load, |rate| on_progress(&format!("{name}, ramp, {rate:.0} calls/s"))).await?;
@@ -151,48 +151,34 @@ impl OverloadedExchange {
         self.key.sign(&Claims::new(&agent, "llmx-local", "llmx", TOKEN_LIFETIME_S)).map_err(stuck)
     }
 
-    fn with_tokens(&self, agents: impl Iterator<Item = String>) -> Result<Vec<(String, String)>, BenchError> {
-        agents.map(|agent| self.token(&agent).map(|token| (agent, token))).collect()
-    }
-
     /// Starts the clients that call much.
     fn flood(&self, load: &[Workload], rate: f64, calling: Duration) -> Result<Service, BenchError> {
-        self.clients(
-            "flood",
-            PlainLoad {
-                gateways: self.servers.urls.clone(),
-                callers: self.with_tokens(names("caller", CALLERS))?,
-                contractors: self.with_tokens(names("contractor", CONTRACTORS))?,
-                connections: CONNECTIONS,
-                workloads: load.to_vec(),
-                rate,
-                seconds: calling.as_secs_f64(),
-                drain_seconds: DRAIN_S,
-                run: format!("f{rate:.0}"),
-                seed: 1,
-            },
-        )
+        let agents = [names("caller", CALLERS).collect(), names("contractor", CONTRACTORS).collect()];
+        self.clients("flood", agents, load, rate, (calling.as_secs_f64(), DRAIN_S))
     }
 
     fn calm(&self, calling: Duration) -> Result<Service, BenchError> {
-        self.clients(
-            CALM,
-            PlainLoad {
-                gateways: self.servers.urls.clone(),
-                callers: self.with_tokens([CALM.to_owned()].into_iter())?,
-                contractors: self.with_tokens([CALM_CONTRACTOR.to_owned()].into_iter())?,
-                connections: 1,
-                workloads: vec![Workload::NetOfOne],
-                rate: CALM_PER_S,
-                seconds: calling.as_secs_f64() + CALM_BEHIND_S,
-                drain_seconds: CALM_DRAIN_S,
-                run: CALM.to_owned(),
-                seed: 2,
-            },
-        )
+        let agents = [vec![CALM.to_owned()], vec![CALM_CONTRACTOR.to_owned()]];
+        let seconds = (calling.as_secs_f64() + CALM_BEHIND_S, CALM_DRAIN_S);
+        self.clients(CALM, agents, &[Workload::NetOfOne], CALM_PER_S, seconds)
     }
 
-    fn clients(&self, name: &str, load: PlainLoad) -> Result<Service, BenchError> {
+    fn clients(
+        &self,
+        name: &str,
+        agents: [Vec<String>; 2],
+        workloads: &[Workload],
+        rate: f64,
+        (seconds, drain_seconds): (f64, f64),
+    ) -> Result<Service, BenchError> {
+        let with_tokens = |agents: Vec<String>| -> Result<Vec<_>, BenchError> {
+            agents.into_iter().map(|agent| self.token(&agent).map(|token| (agent, token))).collect()
+        };
+        let [callers, contractors] = agents.map(with_tokens);
+        let (callers, contractors, gateways) = (callers?, contractors?, self.servers.urls.clone());
+        let (connections, workloads, run) = (CONNECTIONS, workloads.to_vec(), format!("{name}{rate:.0}"));
+        let load =
+            PlainLoad { gateways, callers, contractors, connections, workloads, rate, seconds, drain_seconds, run };
         let file = self.clients.folder.path().join(format!("{name}.json"));
         std::fs::write(&file, serde_json::to_vec(&load).map_err(stuck)?).map_err(stuck)?;
         let started = self.clients.start(name, &["bench", "--plain-clients", &file.display().to_string()])?;
@@ -239,7 +225,6 @@ impl OverloadedExchange {
             ("without_end", flood.unended as f64),
             ("refused_p50_ms", flood.refused_ms[0]),
             ("refused_p99_ms", flood.refused_ms[1]),
-            ("retry_after_p50_ms", flood.retry_after_ms[0]),
             ("engine_memory_mb", engine_bytes as f64 / BYTES_PER_MB),
             ("calm_calls", calm.calls as f64),
             ("calm_completed", ends(&calm, Workload::is_success)),

@@ -32,6 +32,8 @@ const ACKS_MAX: usize = 256;
 const FRAMES_MAX: usize = 8192;
 /// Longest wait for connections, joins and registrations.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Seed of the arrivals.
+const SEED: u64 = 1;
 /// Before the code of a refusal that is none of a call.
 pub(super) const RUNNING: &str = "running ";
 /// Longest latency recorded, in microseconds.
@@ -58,8 +60,6 @@ pub struct PlainLoad {
     pub drain_seconds: f64,
     /// Part of the names of negotiations, which must not repeat.
     pub run: String,
-    /// Seed of the arrivals.
-    pub seed: u64,
 }
 
 /// What became of a load.
@@ -73,14 +73,10 @@ pub struct PlainSummary {
     pub taken: u64,
     /// Calls refused, by code.
     pub refused: BTreeMap<String, u64>,
-    /// Negotiations that ended while calls were made, by outcome.
+    /// Negotiations that ended, by outcome.
     pub ended: BTreeMap<String, u64>,
-    /// Those that ended behind that.
-    pub ended_later: BTreeMap<String, u64>,
     /// Calls taken in without an end when calls ceased.
     pub unended: u64,
-    /// The same at the end of the wait.
-    pub unended_at_last: u64,
     /// Successful ends per second while calls were made.
     pub completed_per_s: f64,
     /// From sending a call to its successful end, in milliseconds: 50 % and 99 %.
@@ -89,12 +85,6 @@ pub struct PlainSummary {
     pub refused_ms: [f64; 2],
     /// How late the process itself was at most of its ticks, in milliseconds: 50 % and 99 %.
     pub loop_lag_ms: [f64; 2],
-    /// Calls, ends and refusals of each second.
-    pub series: Vec<[u64; 3]>,
-    /// Latencies of successful ends by the second in which the call was sent, in milliseconds: the largest.
-    pub slowest_ms: Vec<f64>,
-    /// The `retry_after_ms` of refusals, in milliseconds: 50 % and 99 %.
-    pub retry_after_ms: [f64; 2],
 }
 
 /// A call without an end.
@@ -111,7 +101,6 @@ struct PlainLedger {
     summary: PlainSummary,
     completed: Histogram<u64>,
     refused: Histogram<u64>,
-    retry_after: Histogram<u64>,
     lags: Histogram<u64>,
 }
 
@@ -131,8 +120,6 @@ struct ReceivedFrame {
 #[derive(Deserialize)]
 struct Problem {
     code: String,
-    #[serde(default)]
-    retry_after_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -181,7 +168,7 @@ pub async fn run(load: PlainLoad) -> Result<PlainSummary, String> {
     let writers: Vec<_> = writers.into_iter().map(|(sender, _)| sender).collect();
     let mut player = Player { load, connection_of, writers, acks: HashMap::new(), acks_since: None };
     let mut ledger = PlainLedger::new();
-    let mut due = CallTimes::new(player.load.rate, player.load.seed);
+    let mut due = CallTimes::new(player.load.rate);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (calling, drain) = (player.load.seconds, player.load.drain_seconds);
@@ -295,8 +282,8 @@ struct CallTimes {
 }
 
 impl CallTimes {
-    fn new(rate: f64, seed: u64) -> Self {
-        let mut arrivals = Self { rng: ChaCha8Rng::seed_from_u64(seed), rate, next: 0.0 };
+    fn new(rate: f64) -> Self {
+        let mut arrivals = Self { rng: ChaCha8Rng::seed_from_u64(SEED), rate, next: 0.0 };
         arrivals.advance();
         arrivals
     }
@@ -343,7 +330,6 @@ impl Player {
         });
         let id = format!("{caller}~{own}");
         let frame = json!({"type": "message", "agent": caller, "id": id, "message": message}).to_string();
-        ledger.second()[0] += 1;
         if self.send(caller, frame) {
             ledger.summary.calls += 1;
             ledger.open.insert(id, PlainCall { sent: Instant::now(), is_taken: false });
@@ -422,18 +408,8 @@ impl PlainLedger {
             summary: PlainSummary::default(),
             completed: histogram(),
             refused: histogram(),
-            retry_after: histogram(),
             lags: histogram(),
         }
-    }
-
-    /// The counts of this second.
-    fn second(&mut self) -> &mut [u64; 3] {
-        let at = self.began.elapsed().as_secs() as usize;
-        if self.summary.series.len() <= at {
-            self.summary.series.resize(at + 1, [0; 3]);
-        }
-        &mut self.summary.series[at]
     }
 
     fn note_taken(&mut self, id: &str) {
@@ -450,11 +426,7 @@ impl PlainLedger {
             return;
         };
         let _ = self.refused.record(micros(call.sent.elapsed()));
-        if let Some(ms) = problem.retry_after_ms {
-            let _ = self.retry_after.record(ms.saturating_mul(1000).min(LATENCY_US_MAX));
-        }
         *self.summary.refused.entry(problem.code).or_default() += 1;
-        self.second()[2] += 1;
     }
 
     fn note_ended(&mut self, negotiation: &str, outcome: &str) {
@@ -464,16 +436,8 @@ impl PlainLedger {
         let took = call.sent.elapsed();
         if Workload::is_success(outcome) {
             let _ = self.completed.record(micros(took));
-            self.second()[1] += 1;
-            let at = call.sent.duration_since(self.began).as_secs() as usize;
-            if self.summary.slowest_ms.len() <= at {
-                self.summary.slowest_ms.resize(at + 1, 0.0);
-            }
-            let slowest = &mut self.summary.slowest_ms[at];
-            *slowest = slowest.max(took.as_secs_f64() * 1000.0);
         }
-        let ended = if self.is_over { &mut self.summary.ended_later } else { &mut self.summary.ended };
-        *ended.entry(outcome.to_owned()).or_default() += 1;
+        *self.summary.ended.entry(outcome.to_owned()).or_default() += 1;
     }
 
     /// No further calls are made.
@@ -486,14 +450,12 @@ impl PlainLedger {
     }
 
     fn finish(mut self) -> PlainSummary {
-        self.summary.unended_at_last = self.open.values().filter(|call| call.is_taken).count() as u64;
         let of = |histogram: &Histogram<u64>| {
             [50.0, 99.0].map(|percentile| histogram.value_at_percentile(percentile) as f64 / 1000.0)
         };
         self.summary.completed_ms = of(&self.completed);
         self.summary.refused_ms = of(&self.refused);
         self.summary.loop_lag_ms = of(&self.lags);
-        self.summary.retry_after_ms = of(&self.retry_after);
         self.summary
     }
 }

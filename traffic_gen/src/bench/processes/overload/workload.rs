@@ -39,12 +39,6 @@ impl Workload {
     /// Every kind.
     pub const ALL: [Self; 5] = [Self::NetOfOne, Self::NetOfTwelve, Self::Bargain, Self::Team, Self::Panel];
 
-    /// Its name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// How many contractors are called.
     pub(super) fn contractors(self) -> usize {
         match self {
