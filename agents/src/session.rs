@@ -24,7 +24,7 @@ use schemas::{Act, Address, AgentId, Code, DeliveryId, Envelope, MsgId, Negotiat
 use telemetry::{SpanId, TraceContext};
 
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
-use crate::transport::{Accepted, SendReply, can_pass};
+use crate::transport::{Accepted, SendReply, can_pass, is_held_back};
 
 /// A message that leaves now.
 #[derive(Debug, Clone)]
@@ -75,6 +75,10 @@ struct Unanswered {
     retry_at: Option<Timestamp>,
     /// A receipt has come: it is in the log, whatever the way out says.
     is_logged: bool,
+    /// It waits for as long as a gateway has said.
+    is_held_back: bool,
+    /// It has left without an answer that says it is not in the log.
+    may_be_logged: bool,
 }
 
 impl AgentSession {
@@ -162,17 +166,21 @@ impl AgentSession {
         }
     }
 
-    /// A connection is up: what waits for a retry leaves now.
+    /// A connection is up: what waits for a retry leaves now, but for what a gateway has held back.
     pub fn handle_connected(&mut self) {
-        for (_, number) in std::mem::take(&mut self.retries) {
-            self.make_ready(number);
-        }
+        let is_held_back = |(_, number): &(Timestamp, u64)| {
+            self.unanswered_by_number.get(number).is_some_and(|unanswered| unanswered.is_held_back)
+        };
+        let ready: BTreeSet<_>;
+        (self.retries, ready) = std::mem::take(&mut self.retries).into_iter().partition(is_held_back);
+        ready.into_iter().for_each(|(_, number)| self.make_ready(number));
     }
 
     /// The connection is lost: no answer will come to what is under way, and it leaves again over the next one. Returns
     /// the messages a receipt has shown to be in the log, whose sending ends with that.
     pub fn handle_disconnected(&mut self) -> Vec<Sent> {
         let is_orphan = |(&number, unanswered): (&u64, &mut Unanswered)| {
+            unanswered.may_be_logged |= unanswered.is_under_way;
             std::mem::take(&mut unanswered.is_under_way).then_some((number, unanswered.is_logged))
         };
         let mut orphans: Vec<(u64, bool)> = self.unanswered_by_number.iter_mut().filter_map(is_orphan).collect();
@@ -188,11 +196,12 @@ impl AgentSession {
         settled
     }
 
-    /// A gateway's answer to a transmitted message, or none. Returns how sending ended, once it has.
+    /// A gateway's answer to a transmitted message, or none. Returns how sending ended, once it has: of what was only ever held
+    /// back, with the last refusal.
     pub fn handle_answer(&mut self, now: Timestamp, number: u64, answer: SendReply) -> Option<Sent> {
         let unanswered = self.unanswered_by_number.get_mut(&number)?;
         unanswered.is_under_way = false;
-        let wait_ms = match answer {
+        let refusal = match answer {
             SendReply::Accepted(accepted) => {
                 let Accepted { seq, policy, .. } = accepted;
                 return self.settle(number, SendOutcome::Accepted { seq: Some(seq), policy });
@@ -203,18 +212,25 @@ impl AgentSession {
             SendReply::Refused(refusal) if !can_pass(refusal.code) => {
                 return self.settle(number, SendOutcome::Refused(refusal));
             }
-            SendReply::Refused(refusal) => refusal.retry_after_ms.unwrap_or(0),
-            SendReply::Unknown(_) => 0,
+            SendReply::Refused(refusal) => Some(refusal),
+            SendReply::Unknown(_) => None,
         };
+        let held_back = refusal.as_ref().filter(|refusal| is_held_back(refusal.code));
+        unanswered.may_be_logged |= held_back.is_none();
         if unanswered.attempts >= self.limits.attempts_max {
-            return self.settle(number, SendOutcome::Unanswered);
+            let refusal = held_back.filter(|_| !unanswered.may_be_logged).cloned();
+            return self.settle(number, refusal.map_or(SendOutcome::Unanswered, SendOutcome::Refused));
         }
+        unanswered.is_held_back = held_back.is_some();
+        let wait_ms = refusal.as_ref().and_then(|refusal| refusal.retry_after_ms);
+        // Whoever is overloaded knows best when there is room again.
+        let is_told = wait_ms.is_some() && refusal.is_some_and(|refusal| refusal.code == Code::Overloaded);
         let SessionLimits { retry_base_ms, retry_max_ms, .. } = self.limits;
         let (base, max) = (Duration::from_millis(retry_base_ms), Duration::from_millis(retry_max_ms));
         let seed = self.composer.instance() ^ (number << 8) ^ u64::from(unanswered.attempts);
         let delay = Backoff { base, max, jitter: 0.5 }.delay(unanswered.attempts, draw(seed));
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(retry_max_ms);
-        let at = now.plus_ms(delay_ms.max(wait_ms.min(retry_max_ms)));
+        let delay_ms = if is_told { 0 } else { u64::try_from(delay.as_millis()).unwrap_or(retry_max_ms) };
+        let at = now.plus_ms(delay_ms.max(wait_ms.unwrap_or(0).min(retry_max_ms)));
         unanswered.retry_at = Some(at);
         self.retries.insert((at, number));
         None
@@ -260,7 +276,15 @@ impl AgentSession {
         if queue.len() == 1 {
             self.ready.push_back(number);
         }
-        let unanswered = Unanswered { message, attempts: 0, is_under_way: false, retry_at: None, is_logged: false };
+        let unanswered = Unanswered {
+            message,
+            attempts: 0,
+            is_under_way: false,
+            retry_at: None,
+            is_logged: false,
+            is_held_back: false,
+            may_be_logged: false,
+        };
         self.unanswered_by_number.insert(number, unanswered);
         Ok(())
     }

@@ -25,6 +25,8 @@ use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportErro
 
 /// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
 const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
+/// Between two lines of one agent about messages that are held back.
+const WARNING_PERIOD: Duration = Duration::from_secs(5);
 
 pub(super) struct Drive<S> {
     connector: Connector,
@@ -49,6 +51,7 @@ pub(super) struct Drive<S> {
     sends_in_flight: usize,
     acks_in_flight: usize,
     summary: Summary,
+    warned_at: Option<Instant>,
 }
 
 /// Everything that can wake the loop.
@@ -104,6 +107,7 @@ impl<S: Strategy + 'static> Drive<S> {
             sends_in_flight: 0,
             acks_in_flight: 0,
             summary: Summary::default(),
+            warned_at: None,
         }
     }
 
@@ -399,10 +403,16 @@ impl<S: Strategy + 'static> Drive<S> {
         self.work.push(link.ack(ids).map(Done::Acked).boxed());
     }
 
-    /// Shows the observer a refusal that is not final, or that nobody answered.
-    fn observe_deferral(&self, refusal: &Refusal) {
-        if can_pass(refusal.code) {
-            self.observe(Observed::Deferred { refusal });
+    /// Shows the observer a refusal that is not final, or that nobody answered. Without an observer it is logged now and then.
+    fn observe_deferral(&mut self, refusal: &Refusal) {
+        if !can_pass(refusal.code) {
+            return;
+        }
+        self.observe(Observed::Deferred { refusal });
+        let is_due = self.warned_at.is_none_or(|warned_at| warned_at.elapsed() >= WARNING_PERIOD);
+        if self.options.observer.is_none() && is_due {
+            self.warned_at = Some(Instant::now());
+            tracing::warn!(agent = %self.identity.agent, "held back or not answered, and sent again: {refusal}");
         }
     }
 

@@ -58,7 +58,7 @@ proptest! {
         }
         // Then the exchange answers everything.
         for _ in 0..1000 {
-            take(&mut session, &mut world, Operation::Connect)?;
+            take(&mut session, &mut world, Operation::Wait(2_000))?;
             take(&mut session, &mut world, Operation::Transmit)?;
             take(&mut session, &mut world, Operation::Reply(0, RefereeReply::Accepted))?;
         }

@@ -117,6 +117,49 @@ fn only_refusals_that_can_pass_are_tried_again_and_not_before_the_gateway_says()
 }
 
 #[test]
+fn a_message_that_was_only_held_back_is_refused_in_the_end_and_one_without_an_answer_is_not() {
+    let overloaded = || SendReply::Refused(Refusal::new(Code::Overloaded, "").retry_after_ms(100));
+    for (unanswered, lost, is_refused) in [(None, false, true), (Some(2), false, false), (None, true, false)] {
+        let mut session = session();
+        session.write(T0, refuse("a"), None).unwrap();
+        let mut now = T0;
+        let mut outcome = None;
+        for attempt in 1..=5 {
+            let number = session.poll_transmit().unwrap().number;
+            if attempt == 3 && lost {
+                session.handle_disconnected();
+                session.handle_connected();
+                continue;
+            }
+            let answer = if unanswered == Some(attempt) { unknown() } else { overloaded() };
+            outcome = session.handle_answer(now, number, answer).map(|sent| sent.outcome);
+            now = session.poll_timeout().unwrap_or(now);
+            session.handle_timeout(now);
+        }
+        let is_as_wanted = match outcome.unwrap() {
+            SendOutcome::Refused(refusal) => is_refused && refusal.code == Code::Overloaded,
+            other => !is_refused && other == SendOutcome::Unanswered,
+        };
+        assert!(is_as_wanted, "{unanswered:?} {lost}");
+    }
+}
+
+#[test]
+fn who_is_overloaded_says_when_to_come_back_and_a_new_connection_does_not_change_that() {
+    let mut session = session();
+    session.write(T0, refuse("a"), None).unwrap();
+    for (attempt, wait_ms) in [(1, 60), (2, 150), (3, 60), (4, 700)] {
+        let number = session.poll_transmit().unwrap().number;
+        let refusal = Refusal::new(Code::Overloaded, "").retry_after_ms(wait_ms);
+        assert_eq!(session.handle_answer(T0, number, SendReply::Refused(refusal)), None);
+        session.handle_connected();
+        assert!(session.poll_transmit().is_none(), "attempt {attempt} is held back");
+        assert_eq!(session.poll_timeout(), Some(T0.plus_ms(wait_ms)), "attempt {attempt}");
+        session.handle_timeout(T0.plus_ms(wait_ms));
+    }
+}
+
+#[test]
 fn a_new_connection_sends_at_once_what_waited() {
     let mut session = session();
     session.write(T0, refuse("a"), None).unwrap();
