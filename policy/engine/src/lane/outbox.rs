@@ -435,6 +435,8 @@ impl Outbox {
 
     fn give_up(&mut self, id: DeliveryId, reason: DeadLetterReason) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
+        // What was about to leave for the first time was late by no fault of its recipient.
+        let is_blamed = entry.attempts > 0 || !matches!(entry.state, DeliveryState::Queued { .. });
         entry.state = DeliveryState::GivenUp;
         if std::mem::take(&mut entry.is_under_way)
             && let Some(recipient) = self.recipients.get_mut(&entry.deliver.to)
@@ -446,7 +448,9 @@ impl Outbox {
             }
         }
         self.metrics.observe(Observation::DeadLetter(reason));
-        self.unreachable.note(&entry.deliver.to, reason);
+        if is_blamed {
+            self.unreachable.note(&entry.deliver.to, reason);
+        }
         self.events.push(DeliveryEvent::of(entry, DeliveryStep::GivenUp(reason)));
         self.given_up.push_back((id, entry.failure()));
     }

@@ -38,13 +38,17 @@ impl Outbox {
         clock: &LogClock,
         route: impl Fn(&AgentId) -> Option<GatewayId>,
     ) -> Vec<Bundle> {
-        let mut bundler = Bundler::new(&self.config);
+        let (mut bundler, log_time) = (Bundler::new(&self.config), clock.log_time(now));
         let mut written = Vec::new();
         for id in self.take_queue(now, clock) {
             let Some(entry) = self.entries.get(&id).filter(|entry| matches!(entry.state, DeliveryState::Queued { .. }))
             else {
                 continue;
             };
+            if entry.has_missed_its_instant(log_time) {
+                self.give_up(id, DeadLetterReason::Expired);
+                continue;
+            }
             let to = &entry.deliver.to;
             let gateway = if entry.may_be_routed(&self.config) { route(to) } else { None };
             let destination = gateway.map_or_else(|| Destination::Inbox(to.clone()), Destination::Gateway);
@@ -317,6 +321,13 @@ impl OutboxEntry {
         }
         self.is_under_way = true;
         recipient.under_way += 1;
+    }
+
+    /// Whether it asks for what counts no more, and nobody can have seen it: a call behind its collection deadline, a turn
+    /// behind the time to act.
+    fn has_missed_its_instant(&self, log_time: Timestamp) -> bool {
+        let is_asking = matches!(*self.deliver.told, Notification::Cfp(_) | Notification::Turn(_));
+        is_asking && self.attempts == 0 && !self.may_have_left && log_time > self.deliver.expires
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will

@@ -151,6 +151,23 @@ fn nothing_is_repeated_after_the_deadline_it_serves() {
 }
 
 #[test]
+fn what_asks_for_nothing_any_more_is_not_sent_and_its_recipient_is_not_blamed() {
+    let call = json!({
+        "act": "cfp", "round": 1, "reply_by": "1970-01-01T00:00:01.500Z", "ends_by": "1970-01-01T00:01:00.000Z",
+        "policy": "high@1", "policy_digest": Digest([7; 32]), "lots": 1
+    });
+    let call: Arc<Notification> = Arc::new(serde_json::from_value(call).unwrap());
+    for (told, is_sent) in [(call, false), (deliver(2, "bob").told, true)] {
+        let mut bench = Bench::new(OutboxConfig::default());
+        bench.add(Deliver { told, expires: Timestamp::from_ms(1_500), ..deliver(1, "bob") }, Gate::Open);
+        bench.advance(Duration::from_secs(1));
+        assert_eq!(bench.flush().len(), usize::from(is_sent));
+        assert_eq!(bench.given_up(), (!is_sent).then_some((id(1), 0, false)));
+        assert_eq!(bench.outbox.unreachable.count(&agent("bob")), 0, "{is_sent}");
+    }
+}
+
+#[test]
 fn a_call_to_a_slow_agent_is_repeated_after_half_of_its_time_and_a_notice_after_an_eighth() {
     let call = json!({
         "act": "cfp", "round": 1, "reply_by": "1970-01-01T00:00:06.000Z", "ends_by": "1970-01-01T00:01:00.000Z",
