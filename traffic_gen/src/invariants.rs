@@ -93,6 +93,10 @@ pub enum Invariant {
     LedgerOnce,
     /// A call pins the reputation of those it invites as evidence is then, and nothing later alters it.
     ReputationPinned,
+    /// What is taken in while every part of the exchange keeps its pace ends by its policy, not for lack of time.
+    EndsByPolicy,
+    /// Overload refuses opening acts alone, those of who calls too much, and never what was taken in before.
+    ShedsOpenings,
     /// No queue or map passed its limit.
     Bounded,
 }
@@ -117,10 +121,11 @@ impl Invariant {
             || self.needs_log()
     }
 
-    /// Whether it shows only where the log is folded again, or what engines stored is known.
+    /// Whether it shows only where the log is folded again, or what engines stored and what parts can do is known.
     #[must_use]
     pub const fn needs_log(self) -> bool {
         matches!(self, Self::OwnRatingInert | Self::OrderFree | Self::LedgerOnce | Self::ReputationPinned)
+            || matches!(self, Self::EndsByPolicy | Self::ShedsOpenings)
     }
 
     /// Whether only teams can show it.

@@ -27,6 +27,8 @@
 //! | order_free | with two answers of a wave in each other's place, a panel asks the same and finds the same |
 //! | ledger_once | every ledger, the fold's and those that engines stored, is the sum of the findings told until then, and of what was said in their panels |
 //! | reputation_pinned | what a call pins was said by ledgers stored before it; decisions weigh that, and panels choose their seats by it; no contractor is told |
+//! | ends_by_policy | where more is called for than can be done and nothing else goes wrong, every call that ends is completed |
+//! | sheds_openings | there `overloaded` is told of opening acts of who calls too much alone, and of none that was answered 202 |
 //!
 //! The other invariants of teams and panels, `one_floor` to `importance_conserved`, are checked by the witness alone, in inboxes and
 //! in the log.
@@ -40,6 +42,7 @@ mod admitted;
 mod altered;
 mod awarded;
 mod evidence;
+mod flooded;
 mod in_lane;
 mod mandated;
 mod panels;
@@ -88,6 +91,7 @@ pub fn check(trace: &Trace) -> Verdict {
     mandated::check(trace, &folded, &mut verdict);
     panels::check(trace, &folded, &mut verdict);
     evidence::check(trace, &folded, &mut verdict);
+    flooded::check(trace, &folded, &mut verdict);
     check_invited(trace, &mut verdict);
     acknowledged::check(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);

@@ -83,6 +83,9 @@ impl Faults {
         if scenario.are_gateways_spared {
             faults.spare_gateways(scenario.gateways);
         }
+        if let Some(paces) = scenario.paces {
+            faults = Self { network: NetworkFaults::paced(paces), single: Vec::new() };
+        }
         faults
     }
 
@@ -238,10 +241,16 @@ impl AgentFaults {
         faults
     }
 
+    /// One fault.
+    pub(super) fn only(fault: AgentFault, rate: u32) -> Self {
+        let mut faults = Self([0; AgentFault::VARIANTS.len()]);
+        faults.0[fault as usize] = rate;
+        faults
+    }
+
     /// The agent answers and acknowledges nothing, so that deliveries to it are given up.
     pub(super) fn unreachable() -> Self {
-        let mut faults = Self([0; AgentFault::VARIANTS.len()]);
-        faults.0[AgentFault::AckSkip as usize] = 1000;
+        let mut faults = Self::only(AgentFault::AckSkip, 1000);
         faults.0[AgentFault::Ignore as usize] = 1000;
         faults
     }

@@ -135,6 +135,8 @@ pub enum Point {
     ToldUnknown,
     /// No gateway answered.
     Unanswered,
+    /// A call was refused because more is called for than can be done.
+    CallHeldBack,
     /// An offer came too late.
     OfferLate,
     /// A lot was awarded again.

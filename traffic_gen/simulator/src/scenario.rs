@@ -2,6 +2,7 @@
 //! when. What goes wrong is in `faults`.
 
 mod bargains;
+mod flooded;
 mod leases;
 mod panels;
 mod policies;
@@ -25,7 +26,7 @@ use super::faults::AgentFaults;
 use super::{AgentPlan, CallPlan, Scenario, Settings};
 pub(super) use upgraded::Upgrades;
 
-/// Names of initiators.
+/// Names of initiators. In a flooded run the first one calls too much.
 pub(super) const INITIATORS: [&str; 2] = ["ann", "ben"];
 /// Names of contractors.
 pub(super) const CONTRACTORS: [&str; 6] = ["cat", "dan", "eve", "fay", "gus", "hal"];
@@ -68,6 +69,7 @@ impl Scenario {
             is_usurped: rng.random_range(0..usurped::USURPED_ONE_IN) == 0,
             are_gateways_spared: false,
             upgrades: Upgrades::default(),
+            paces: None,
         };
         if scenario.is_usurped {
             usurped::apply(&mut scenario, rng);
@@ -82,6 +84,7 @@ impl Scenario {
         teams::add(&mut scenario, rng.random());
         reputations::add(&mut scenario, rng.random());
         panels::choose_seats(&mut scenario, rng.random());
+        flooded::apply(&mut scenario, rng.random());
         scenario
     }
 

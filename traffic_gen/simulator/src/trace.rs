@@ -25,6 +25,8 @@ pub struct Trace {
     pub lanes: u8,
     /// Bounds that every engine's lane states were given.
     pub limits: Limits,
+    /// Who calls for more than can be done, in a run in which nothing else goes wrong.
+    pub flooded_by: Option<AgentId>,
     /// Every record ever stored, in the order of the log: those that were trimmed later, too.
     pub records: Vec<LogRecord>,
     /// Up to where each lane was trimmed.

@@ -29,6 +29,7 @@ use self::presence::PresenceObserver;
 use self::watcher::Watcher;
 use super::Scenario;
 use super::points::{Point, Points};
+use super::scenario::{INITIATORS, agent};
 use super::trace::{AckEvent, AckEventKind, Happening, Trace};
 
 /// True time when a run begins: 2026-01-01T00:00:00Z, in microseconds.
@@ -36,6 +37,23 @@ const BEGIN_US: u64 = 1_767_225_600_000_000;
 
 /// In one run of so many the register holds entries of another history.
 const FOREIGN_ONE_IN: u32 = 8;
+
+/// How long each [`Part`] takes for one thing, in microseconds; 0: no time.
+pub(super) type Paces = [u64; 3];
+
+/// Latency and patience where nothing but [`Paces`] is in the way, in microseconds.
+const PACED_US: [u64; 2] = [1_000, 500_000];
+
+/// A part of the exchange that does one thing after another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The engine reads a record.
+    Records,
+    /// The register stores an entry.
+    Register,
+    /// The engine hands over a message.
+    Deliveries,
+}
 
 /// How badly the network behaves. Rates are per mille.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +80,7 @@ pub(super) struct NetworkFaults {
     timeout_us: u64,
     /// Nothing befalls gateways: who has not been heard is known to be absent.
     are_gateways_spared: bool,
+    paces: Paces,
 }
 
 impl NetworkFaults {
@@ -85,7 +104,14 @@ impl NetworkFaults {
             timeout_us,
             register_foreign: if rng.random_range(0..FOREIGN_ONE_IN) == 0 { rng.random_range(50..=500) } else { 0 },
             are_gateways_spared: false,
+            paces: Paces::default(),
         }
+    }
+
+    /// Nothing is lost, repeated or late, but for what takes its time.
+    pub(super) fn paced(paces: Paces) -> Self {
+        let [latency_us, timeout_us] = PACED_US;
+        Self { latency_us, timeout_us, paces, ..Self::default() }
     }
 
     /// Takes out whatever keeps a gateway from hearing the bus and knowing that it does.
@@ -96,8 +122,8 @@ impl NetworkFaults {
 
     /// The same ways, and nothing lost or repeated.
     fn calmed(&self) -> Self {
-        let &Self { latency_us, timeout_us, are_gateways_spared, .. } = self;
-        Self { latency_us, timeout_us, are_gateways_spared, ..Self::default() }
+        let &Self { latency_us, timeout_us, are_gateways_spared, paces, .. } = self;
+        Self { latency_us, timeout_us, are_gateways_spared, paces, ..Self::default() }
     }
 }
 
@@ -174,6 +200,8 @@ struct WorldState {
     armed: Option<u64>,
     rng: ChaCha8Rng,
     network: NetworkFaults,
+    /// Until when each part is at work, in microseconds since the run began.
+    at_work_until_us: Paces,
     broker: Broker,
     broker_faults: BrokerFaults,
     links: Vec<Link>,
@@ -247,6 +275,7 @@ impl World {
             armed: None,
             rng: ChaCha8Rng::seed_from_u64(seed),
             network,
+            at_work_until_us: Paces::default(),
             broker: Broker::new(lanes),
             broker_faults: BrokerFaults::default(),
             links: Vec::new(),
@@ -318,6 +347,7 @@ impl World {
             seed,
             lanes: scenario.lanes,
             limits: scenario.settings.limits.clone(),
+            flooded_by: scenario.paces.map(|_| agent(INITIATORS[0])),
             invited: state.presence.invited(),
             digests: state.watcher.digests(),
             acks: state.acks.clone(),
@@ -433,6 +463,17 @@ impl WorldState {
         let (usual, slow) = (self.network.latency_us, self.network.slow_us);
         let most = if self.happens(self.network.slow) { slow } else { usual };
         self.rng.random_range(0..=most)
+    }
+
+    /// How long a part takes for what it has to do and for one thing more, in microseconds.
+    fn work_us(&mut self, part: Part) -> u64 {
+        let (pace_us, now_us) = (self.network.paces[part as usize], self.now_us());
+        if pace_us == 0 {
+            return 0;
+        }
+        let until_us = &mut self.at_work_until_us[part as usize];
+        *until_us = now_us.max(*until_us) + pace_us;
+        *until_us - now_us
     }
 
     fn note_acks(&mut self, link: LinkId, kind: AckEventKind) {

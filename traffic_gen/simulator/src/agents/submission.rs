@@ -228,6 +228,7 @@ impl Submission {
             Answer::Refused(Code::LogUnavailable) => Point::ToldUnknown,
             Answer::Refused(Code::Unauthorized) => Point::ForgeryRefused,
             Answer::Refused(Code::NoRecipient) => Point::NobodyPresent,
+            Answer::Refused(Code::Overloaded) => Point::CallHeldBack,
             Answer::Refused(_) | Answer::Accepted { .. } => return,
         };
         self.world.reached(point);

@@ -13,7 +13,7 @@ use schemas::{Lane, RegisterKey, Timestamp, subject};
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{LinkId, ProcessRole, WorldState};
+use super::{LinkId, Part, ProcessRole, WorldState};
 use crate::points::Point;
 use crate::trace::{AckEventKind, ExpiredEntry, StoredLedger, Trace};
 
@@ -334,10 +334,11 @@ impl WorldState {
     fn feed_log(&mut self, record: &LogRecord) {
         for index in 0..self.broker.log_feeds.len() {
             let at_us = self.now_us() + self.latency_us();
-            let feed = &mut self.broker.log_feeds[index];
-            if feed.lane != record.lane {
+            if self.broker.log_feeds[index].lane != record.lane {
                 continue;
             }
+            let at_us = at_us + self.work_us(Part::Records);
+            let feed = &mut self.broker.log_feeds[index];
             feed.last_at_us = feed.last_at_us.max(at_us);
             let (id, link, at_us, record) = (feed.id, feed.link, feed.last_at_us, record.clone());
             self.at(at_us, Box::new(move |state| state.owe(link, Box::new(move |state| state.hand_over(id, record)))));

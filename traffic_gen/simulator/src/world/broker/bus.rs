@@ -23,7 +23,7 @@ use schemas::{AgentId, DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
-use super::super::{LinkId, ProcessRole, World, WorldState, delivery_ids};
+use super::super::{LinkId, Part, ProcessRole, ScheduledEvent, World, WorldState, delivery_ids};
 use super::{Subscription, matches};
 use crate::points::Point;
 use crate::trace::AckEventKind;
@@ -93,7 +93,9 @@ impl Handle {
             let link = self.link;
             self.change(|state| {
                 if state.depart(link) {
-                    state.send(link, Box::new(move |state| reach(state, link, call, effect, answer)));
+                    let work_us = if call == CallKind::Register { state.work_us(Part::Register) } else { 0 };
+                    let arrive = Box::new(move |state: &mut WorldState| reach(state, link, call, effect, answer));
+                    send_after(state, work_us, link, arrive);
                 }
             });
             match outcome.await {
@@ -409,6 +411,15 @@ fn reach<T: Send + 'static>(
     state.after(latency_us, Box::new(come_back));
 }
 
+/// Sends something on its way to the broker once that has been worked on.
+fn send_after(state: &mut WorldState, work_us: u64, link: LinkId, event: ScheduledEvent) {
+    if work_us == 0 {
+        state.send(link, event);
+    } else {
+        state.after(work_us, Box::new(move |state| state.send(link, event)));
+    }
+}
+
 /// No answer comes; the caller learns it when its patience ends.
 fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: AnswerSender<T>) {
     let learn = move |_: &mut WorldState| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
@@ -444,8 +455,13 @@ fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: on
         };
         state.send(link, Box::new(leave));
     } else {
-        let _ = handed_over.send(());
-        state.send(link, Box::new(route));
+        let is_engine = state.role(link) == ProcessRole::Engine;
+        let work_us = if is_engine { state.work_us(Part::Deliveries) } else { 0 };
+        let leave = move |state: &mut WorldState| {
+            let _ = handed_over.send(());
+            state.send(link, Box::new(route));
+        };
+        if work_us == 0 { leave(state) } else { state.after(work_us, Box::new(leave)) }
     }
 }
 
