@@ -15,6 +15,14 @@ use crate::output::{Failure, Outcome, note, print, print_json};
 /// How long calls are made at each rate and in each step of the ramp, in seconds, and the same with `--quick`.
 const SECONDS: [u64; 2] = [60, 15];
 const RAMP_SECONDS: [u64; 2] = [8, 4];
+/// What is offered, in parts of the most; and between bursts.
+const PARTS: [f64; 4] = [0.5, 1.0, 2.0, 10.0];
+const BURSTS_PART: f64 = 0.8;
+
+fn parts_of_the_most(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.01..=100.0).contains(part));
+    part.ok_or_else(|| "a part of the most from 0.01 to 100, as in 0.7".to_owned())
+}
 
 /// Arguments that only count with `--processes --overload`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +34,12 @@ pub struct OverloadArgs {
     /// What is called for, one after another (default: all of them, with --quick net-of-one and mixed)
     #[arg(long, value_enum, value_delimiter = ',', requires = "overload", value_name = "LOADS")]
     load: Vec<LoadArg>,
+    /// What is offered, in parts of the most (default: 0.5,1,2,10, with --bursts 0.8)
+    #[arg(long, value_delimiter = ',', requires = "overload", value_name = "PARTS", value_parser = parts_of_the_most)]
+    parts: Vec<f64>,
+    /// Offer five times as much for the last five of every twenty seconds
+    #[arg(long, requires = "overload")]
+    bursts: bool,
     /// Gateways
     #[arg(long, requires = "overload", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     gateways: u8,
@@ -91,6 +105,12 @@ impl OverloadArgs {
             loads: loads.iter().map(|load| load.workloads()).collect(),
             calling: processes.seconds().map_or_else(|| of(SECONDS), Duration::from_secs),
             ramping: of(RAMP_SECONDS),
+            factors: match (self.parts, self.bursts) {
+                (parts, true) if parts.is_empty() => vec![BURSTS_PART],
+                (parts, false) if parts.is_empty() => PARTS.to_vec(),
+                (parts, _) => parts,
+            },
+            bursts: self.bursts,
         })
     }
 }
@@ -162,6 +182,10 @@ mod tests {
         let asked = plan(&["--load", "team,bargain", "--engines", "2", "--gateways", "2", "--seconds", "5"]).unwrap();
         assert_eq!(asked.loads, [vec![Workload::Team], vec![Workload::Bargain]]);
         assert_eq!((asked.engines, asked.gateways, asked.calling), (2, 2, Duration::from_secs(5)));
+        assert_eq!(plan(&["--parts", "0.7"]).unwrap().factors, [0.7]);
+        let bursts = plan(&["--bursts"]).unwrap();
+        assert_eq!((bursts.factors, bursts.bursts), (vec![0.8], true));
+        assert!(plan(&["--parts", "0"]).unwrap_err().contains("from 0.01 to 100"));
         assert!(plan(&["--rate", "5"]).unwrap_err().contains("cannot be used with"));
         let without = Command::try_parse_from(["bench", "--overload"]).err().unwrap().to_string();
         assert!(without.contains("--processes"), "{without}");

@@ -38,7 +38,7 @@ const BEGIN_US: u64 = 1_767_225_600_000_000;
 /// In one run of so many the register holds entries of another history.
 const FOREIGN_ONE_IN: u32 = 8;
 
-/// How long each [`Part`] takes for one thing, in microseconds; 0: no time.
+/// How long each [`PacedPart`] takes for one thing, in microseconds; 0: no time.
 pub(super) type Paces = [u64; 3];
 
 /// Latency and patience where nothing but [`Paces`] is in the way, in microseconds.
@@ -46,7 +46,7 @@ const PACED_US: [u64; 2] = [1_000, 500_000];
 
 /// A part of the exchange that does one thing after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PacedPart {
     /// The engine reads a record.
     Records,
     /// The register stores an entry.
@@ -466,7 +466,7 @@ impl WorldState {
     }
 
     /// How long a part takes for what it has to do and for one thing more, in microseconds.
-    fn work_us(&mut self, part: Part) -> u64 {
+    fn work_us(&mut self, part: PacedPart) -> u64 {
         let (pace_us, now_us) = (self.network.paces[part as usize], self.now_us());
         if pace_us == 0 {
             return 0;

@@ -21,7 +21,7 @@ const CALLING_MS: u64 = 3_000;
 /// Between two calls of who calls too much, and of who calls little, in milliseconds.
 const GAPS_MS: [u64; 2] = [1, 150];
 /// How long a part takes for one record, one entry of the register, or one message, in microseconds, by
-/// [`Part`](crate::world::Part): a tenth of what is called for, about, can be done.
+/// [`PacedPart`](crate::world::PacedPart): a tenth of what is called for, about, can be done.
 const PACES_US: [u64; 3] = [3_000, 4_000, 2_000];
 /// The collection deadline of calls, in milliseconds.
 const REPLY_WITHIN_MS: u64 = 5_000;

@@ -13,7 +13,7 @@ use schemas::{Lane, RegisterKey, Timestamp, subject};
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{LinkId, Part, ProcessRole, WorldState};
+use super::{LinkId, PacedPart, ProcessRole, WorldState};
 use crate::points::Point;
 use crate::trace::{AckEventKind, ExpiredEntry, StoredLedger, Trace};
 
@@ -337,7 +337,7 @@ impl WorldState {
             if self.broker.log_feeds[index].lane != record.lane {
                 continue;
             }
-            let at_us = at_us + self.work_us(Part::Records);
+            let at_us = at_us + self.work_us(PacedPart::Records);
             let feed = &mut self.broker.log_feeds[index];
             feed.last_at_us = feed.last_at_us.max(at_us);
             let (id, link, at_us, record) = (feed.id, feed.link, feed.last_at_us, record.clone());

@@ -36,8 +36,6 @@ const RAMP: f64 = 1.3;
 const RAMP_MISSES_MAX: u32 = 2;
 /// A step of a ramp must be better by this to count.
 const RAMP_GROWTH: f64 = 1.03;
-/// What is offered, in parts of the most.
-const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 10.0];
 /// How long ends are waited for, in seconds: the calm agent's as long as a call may take.
 const DRAIN_S: f64 = 5.0;
 const CALM_DRAIN_S: f64 = 30.0;
@@ -68,6 +66,10 @@ pub struct OverloadPlan {
     pub calling: Duration,
     /// The same in a step of the ramp.
     pub ramping: Duration,
+    /// What is offered, in parts of the most.
+    pub factors: Vec<f64>,
+    /// Whether five times as much is offered for the last five of every twenty seconds.
+    pub bursts: bool,
 }
 
 /// Measures everything the plan asks for.
@@ -86,13 +88,14 @@ pub async fn run(
             _ => "mixed",
         };
         let most = most(plan, load, |rate| on_progress(&format!("{name}, ramp, {rate:.0} calls/s"))).await?;
-        for factor in FACTORS {
+        for &factor in &plan.factors {
             on_progress(&format!("{name}, {factor} of {most:.0} calls/s"));
             let exchange = OverloadedExchange::start(plan).await?;
             let mut figures = ProcessFigures::default();
             figures.add("factor", factor);
-            exchange.measure(load, factor * most, plan.calling, most, &mut figures).await?;
-            rows.push(ProcessRow { via: name, situation: "offered", figures, against: None, ratio: None });
+            exchange.measure(load, factor * most, plan, most, &mut figures).await?;
+            let situation = if plan.bursts { "offered, and five times as much in bursts" } else { "offered" };
+            rows.push(ProcessRow { via: name, situation, figures, against: None, ratio: None });
             rows.last().into_iter().for_each(&mut on_row);
         }
     }
@@ -105,7 +108,7 @@ async fn most(plan: &OverloadPlan, load: &[Workload], on_step: impl Fn(f64)) -> 
     let (mut rate, mut best, mut misses) = (RAMP_FIRST, 0.0_f64, 0);
     while misses < RAMP_MISSES_MAX {
         on_step(rate);
-        let mut flood = exchange.flood(load, rate, plan.ramping)?;
+        let mut flood = exchange.flood(load, rate, plan.ramping, false)?;
         let completed = summary(&mut flood, plan.ramping).await?.completed_per_s;
         misses = if completed > RAMP_GROWTH * best { 0 } else { misses + 1 };
         best = best.max(completed);
@@ -152,15 +155,15 @@ impl OverloadedExchange {
     }
 
     /// Starts the clients that call much.
-    fn flood(&self, load: &[Workload], rate: f64, calling: Duration) -> Result<Service, BenchError> {
+    fn flood(&self, load: &[Workload], rate: f64, calling: Duration, bursts: bool) -> Result<Service, BenchError> {
         let agents = [names("caller", CALLERS).collect(), names("contractor", CONTRACTORS).collect()];
-        self.clients("flood", agents, load, rate, (calling.as_secs_f64(), DRAIN_S))
+        self.clients("flood", agents, load, (rate, bursts), (calling.as_secs_f64(), DRAIN_S))
     }
 
     fn calm(&self, calling: Duration) -> Result<Service, BenchError> {
         let agents = [vec![CALM.to_owned()], vec![CALM_CONTRACTOR.to_owned()]];
         let seconds = (calling.as_secs_f64() + CALM_BEHIND_S, CALM_DRAIN_S);
-        self.clients(CALM, agents, &[Workload::NetOfOne], CALM_PER_S, seconds)
+        self.clients(CALM, agents, &[Workload::NetOfOne], (CALM_PER_S, false), seconds)
     }
 
     fn clients(
@@ -168,7 +171,7 @@ impl OverloadedExchange {
         name: &str,
         agents: [Vec<String>; 2],
         workloads: &[Workload],
-        rate: f64,
+        (rate, bursts): (f64, bool),
         (seconds, drain_seconds): (f64, f64),
     ) -> Result<Service, BenchError> {
         let with_tokens = |agents: Vec<String>| -> Result<Vec<_>, BenchError> {
@@ -177,8 +180,18 @@ impl OverloadedExchange {
         let [callers, contractors] = agents.map(with_tokens);
         let (callers, contractors, gateways) = (callers?, contractors?, self.servers.urls.clone());
         let (connections, workloads, run) = (CONNECTIONS, workloads.to_vec(), format!("{name}{rate:.0}"));
-        let load =
-            PlainLoad { gateways, callers, contractors, connections, workloads, rate, seconds, drain_seconds, run };
+        let load = PlainLoad {
+            gateways,
+            callers,
+            contractors,
+            connections,
+            workloads,
+            rate,
+            bursts,
+            seconds,
+            drain_seconds,
+            run,
+        };
         let file = self.clients.folder.path().join(format!("{name}.json"));
         std::fs::write(&file, serde_json::to_vec(&load).map_err(stuck)?).map_err(stuck)?;
         let started = self.clients.start(name, &["bench", "--plain-clients", &file.display().to_string()])?;
@@ -190,12 +203,12 @@ impl OverloadedExchange {
         self,
         load: &[Workload],
         rate: f64,
-        calling: Duration,
+        &OverloadPlan { calling, bursts, .. }: &OverloadPlan,
         most: f64,
         figures: &mut ProcessFigures,
     ) -> Result<(), BenchError> {
         let mut calm = self.calm(calling)?;
-        let mut flood = self.flood(load, rate, calling)?;
+        let mut flood = self.flood(load, rate, calling, bursts)?;
         let (mut engine_bytes, ends_at) = (0, Instant::now() + calling);
         while Instant::now() < ends_at {
             sleep(LOOK_PERIOD).await;
@@ -219,6 +232,7 @@ impl OverloadedExchange {
             ("taken_in_per_s", flood.taken as f64 / seconds),
             ("refused_per_s", refused(false) as f64 / seconds),
             ("refused_of_running", refused(true) as f64),
+            ("refused_between_bursts", flood.refused_between_bursts as f64),
             ("other_ends_per_s", ends(&flood, |outcome| !Workload::is_success(outcome)) / seconds),
             ("completed_p50_ms", flood.completed_ms[0]),
             ("completed_p99_ms", flood.completed_ms[1]),

@@ -23,7 +23,7 @@ use schemas::{AgentId, DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
-use super::super::{LinkId, Part, ProcessRole, ScheduledEvent, World, WorldState, delivery_ids};
+use super::super::{LinkId, PacedPart, ProcessRole, ScheduledEvent, World, WorldState, delivery_ids};
 use super::{Subscription, matches};
 use crate::points::Point;
 use crate::trace::AckEventKind;
@@ -93,7 +93,7 @@ impl Handle {
             let link = self.link;
             self.change(|state| {
                 if state.depart(link) {
-                    let work_us = if call == CallKind::Register { state.work_us(Part::Register) } else { 0 };
+                    let work_us = if call == CallKind::Register { state.work_us(PacedPart::Register) } else { 0 };
                     let arrive = Box::new(move |state: &mut WorldState| reach(state, link, call, effect, answer));
                     send_after(state, work_us, link, arrive);
                 }
@@ -456,7 +456,7 @@ fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: on
         state.send(link, Box::new(leave));
     } else {
         let is_engine = state.role(link) == ProcessRole::Engine;
-        let work_us = if is_engine { state.work_us(Part::Deliveries) } else { 0 };
+        let work_us = if is_engine { state.work_us(PacedPart::Deliveries) } else { 0 };
         let leave = move |state: &mut WorldState| {
             let _ = handed_over.send(());
             state.send(link, Box::new(route));

@@ -32,6 +32,12 @@ const ACKS_MAX: usize = 256;
 const FRAMES_MAX: usize = 8192;
 /// Longest wait for connections, joins and registrations.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// A burst ends every period of so many seconds, lasts so long, and brings so many times as many calls.
+const BURST_PERIOD_S: f64 = 20.0;
+const BURST_S: f64 = 5.0;
+const BURST_FACTOR: f64 = 5.0;
+/// Time behind a burst in which refusals still are its own, in seconds.
+const BEHIND_BURST_S: f64 = 2.0;
 /// Seed of the arrivals.
 const SEED: u64 = 1;
 /// Before the code of a refusal that is none of a call.
@@ -54,6 +60,8 @@ pub struct PlainLoad {
     pub workloads: Vec<Workload>,
     /// Calls per second.
     pub rate: f64,
+    /// Whether there are five times as many in bursts ([`is_in_burst`]).
+    pub bursts: bool,
     /// How long calls are made, in seconds.
     pub seconds: f64,
     /// How long ends are waited for behind that, in seconds.
@@ -73,6 +81,8 @@ pub struct PlainSummary {
     pub taken: u64,
     /// Calls refused, by code.
     pub refused: BTreeMap<String, u64>,
+    /// Calls refused that were made outside of bursts, and not within two seconds behind one.
+    pub refused_between_bursts: u64,
     /// Negotiations that ended, by outcome.
     pub ended: BTreeMap<String, u64>,
     /// Calls taken in without an end when calls ceased.
@@ -168,7 +178,7 @@ pub async fn run(load: PlainLoad) -> Result<PlainSummary, String> {
     let writers: Vec<_> = writers.into_iter().map(|(sender, _)| sender).collect();
     let mut player = Player { load, connection_of, writers, acks: HashMap::new(), acks_since: None };
     let mut ledger = PlainLedger::new();
-    let mut due = CallTimes::new(player.load.rate);
+    let mut due = CallTimes::new(player.load.rate, player.load.bursts);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (calling, drain) = (player.load.seconds, player.load.drain_seconds);
@@ -278,19 +288,27 @@ async fn write(mut socket: SplitSink<Socket, Message>, mut frames: mpsc::Receive
 struct CallTimes {
     rng: ChaCha8Rng,
     rate: f64,
+    bursts: bool,
     next: f64,
 }
 
+/// Whether a moment, in seconds, lies in a burst: the last five of every twenty, and so many more behind it.
+fn is_in_burst(at: f64, and_behind: f64) -> bool {
+    let (into, gap) = (at % BURST_PERIOD_S, BURST_PERIOD_S - BURST_S);
+    into >= gap || (at >= BURST_PERIOD_S && into < and_behind)
+}
+
 impl CallTimes {
-    fn new(rate: f64) -> Self {
-        let mut arrivals = Self { rng: ChaCha8Rng::seed_from_u64(SEED), rate, next: 0.0 };
+    fn new(rate: f64, bursts: bool) -> Self {
+        let mut arrivals = Self { rng: ChaCha8Rng::seed_from_u64(SEED), rate, bursts, next: 0.0 };
         arrivals.advance();
         arrivals
     }
 
     fn advance(&mut self) {
         let uniform: f64 = self.rng.random();
-        self.next -= (1.0 - uniform).ln() / self.rate.max(f64::EPSILON);
+        let rate = if self.bursts && is_in_burst(self.next, 0.0) { BURST_FACTOR * self.rate } else { self.rate };
+        self.next -= (1.0 - uniform).ln() / rate.max(f64::EPSILON);
     }
 
     /// How many are due by this second that were not before.
@@ -426,6 +444,8 @@ impl PlainLedger {
             return;
         };
         let _ = self.refused.record(micros(call.sent.elapsed()));
+        let made_at = call.sent.duration_since(self.began).as_secs_f64();
+        self.summary.refused_between_bursts += u64::from(!is_in_burst(made_at, BEHIND_BURST_S));
         *self.summary.refused.entry(problem.code).or_default() += 1;
     }
 
