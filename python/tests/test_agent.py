@@ -196,6 +196,107 @@ async def test_a_token_is_asked_for_at_every_connection_and_an_expired_one_is_re
             assert gateway.tokens[-1] == "second"
 
 
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+async def test_a_token_that_is_let_in_and_ended_at_once_is_shown_with_growing_gaps_and_its_place_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "ann.jwt"
+    file.write_text("old")
+    async with FakeGateway() as gateway:
+
+        async def end_streams() -> None:
+            """As a gateway whose handshake allows a leeway, on a connection that was of use."""
+            while gateway.tokens[-1] == "old":
+                await gateway.until(lambda: any(not one.closed for one in gateway.sockets), 60)
+                await gateway.deliver(closed())
+                for one in gateway.sockets:
+                    await one.close(code=1008, message=b"the token has expired")
+
+        async with Initiator("ann", gateways=gateway.url, token_file=file) as ann:
+            ending = asyncio.create_task(end_streams())
+            await asyncio.sleep(3)
+            assert 2 <= len(gateway.sockets) <= 6
+            assert f"the token has expired; the token file {file} still holds the old token" in warned(caplog)[-1]
+            ending.cancel()
+            file.write_text("new")
+            await gateway.sockets[-1].close(code=1008, message=b"the token has expired")
+            await gateway.until(lambda: gateway.tokens[-1] == "new")
+            await ann.call("topic://courier")
+
+
+async def test_a_token_that_was_renewed_in_time_connects_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "ann.jwt"
+    file.write_text("old")
+    async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, token_file=file):
+        file.write_text("new")
+        await gateway.sockets[0].close(code=1008, message=b"the token has expired")
+        await gateway.until(lambda: gateway.tokens[-1] == "new", 0.2)
+
+
+async def test_a_token_that_stays_the_same_ends_the_agent_when_it_has_expired() -> None:
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        await gateway.sockets[0].close(code=1008, message=b"the token has expired")
+        with pytest.raises(TokenRefusedError, match="token_expired"):
+            await ann.agent.wait()
+        assert len(gateway.sockets) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("empty", "is empty"),
+        ("missing", "cannot be read"),
+        ("raises", "the function that gives the token failed: OSError: no way to the identity provider"),
+        ("slow", "the function that gives the token gave none within 0.1 s"),
+        ("none", "the function that gives the token returned NoneType; return a token"),
+    ],
+)
+async def test_a_token_that_cannot_be_renewed_for_a_moment_is_warned_of_and_asked_for_again(
+    fault: str, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmx.token.TOKEN_TIMEOUT_S", 0.1)
+    file, is_faulty = tmp_path / "ann.jwt", False
+    file.write_text("t")
+
+    async def token() -> str:
+        if is_faulty and fault == "raises":
+            raise OSError("no way to the identity provider")
+        if is_faulty and fault == "slow":
+            await asyncio.sleep(60)
+        return "t" if not is_faulty else None  # type: ignore[return-value]
+
+    is_file = fault in ("empty", "missing")
+    source: dict[str, Any] = {"token_file": file} if is_file else {"token": token}
+    async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, **source) as ann:
+        is_faulty = True
+        file.write_text("") if fault == "empty" else file.unlink()
+        await gateway.sockets[0].close()
+        async with asyncio.timeout(15):
+            while not any("not connected" in one for one in warned(caplog)):
+                await asyncio.sleep(0.01)
+        assert why in warned(caplog)[0]
+        is_faulty = False
+        file.write_text("t")
+        await gateway.until(lambda: len(gateway.sockets) == 2)
+        await ann.call("topic://courier")
+
+
+async def test_a_function_that_takes_longer_than_a_connection_may_gives_its_token_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("llmx.gateways.CONNECT_TIMEOUT_S", 0.2)
+
+    async def token() -> str:
+        await asyncio.sleep(0.4)
+        return "late"
+
+    async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, token=token):
+        assert gateway.tokens == ["late"]
+
+
 async def test_a_token_file_that_holds_no_token_and_an_address_that_is_none_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "ann.jwt"
     empty.write_text("\n")

@@ -16,7 +16,15 @@ from llmx.backoff import gap_s
 from llmx.codec import UnreadableError, decode, encode
 from llmx.deliveries import Delivery, Receipt, read_delivery
 from llmx.documents import Registration
-from llmx.errors import EndedError, LlmxError, RefusedError, TokenRefusedError, UnreachableError, refusal
+from llmx.errors import (
+    EndedError,
+    LlmxError,
+    RefusedError,
+    TokenRefusedError,
+    TokenUnavailableError,
+    UnreachableError,
+    refusal,
+)
 from llmx.gateways import Connection, Gateways
 from llmx.limits import HANDLER_ACK_S, SENDS_IN_FLIGHT_MAX, Limits
 from llmx.session import Accepted, Inbox, Outcome, Session
@@ -274,25 +282,40 @@ class Agent:
 
     async def _drive(self) -> None:
         await self._warn_of_present()
+        loop = asyncio.get_running_loop()
         failures = 0
         while True:
             try:
                 connection = await self._connect()
-            except (RefusedError, UnreachableError) as error:
+                began, received = loop.time(), self._frames_received
+                over = await self._serve(connection)
+            except (RefusedError, UnreachableError, TokenUnavailableError) as error:
                 failures += 1
                 if self._is_final(error) or failures >= self.participant.limits.connect_attempts_max:
                     raise
-                logger.warning("%s: not connected: %s", self.participant.name, error)
+                logger.warning("%s: not connected: %s%s", self.participant.name, error, await self._old_token(error))
                 await asyncio.sleep(gap_s(failures, CONNECT_BASE_S, CONNECT_MAX_S))
                 continue
-            began, received = asyncio.get_running_loop().time(), self._frames_received
-            await self._serve(connection)
+            is_stable = loop.time() - began >= STABLE_S
             # `hello` alone is no use of a connection.
-            was_useful = self._frames_received > received + 1
-            failures = 0 if was_useful or asyncio.get_running_loop().time() - began >= STABLE_S else failures + 1
+            was_useful = is_stable or self._frames_received > received + 1
+            if isinstance(over, TokenRefusedError):
+                if self._is_final(over):
+                    raise over
+                old_token = await self._old_token(over)
+                # A gateway lets an expired token in while its leeway lasts, and ends the connection at once.
+                was_useful = is_stable and not old_token
+                logger.warning("%s: connection over: %s%s", self.participant.name, over, old_token)
+            failures = 0 if was_useful else failures + 1
             # The first gap is none: another gateway takes over at once.
             if failures > 1:
                 await asyncio.sleep(gap_s(failures - 1, CONNECT_BASE_S, CONNECT_MAX_S))
+
+    async def _old_token(self, error: LlmxError) -> str:
+        """Where another token would be, in words, when this one is refused and there is none yet; otherwise empty."""
+        if isinstance(error, TokenRefusedError) and await self.gateways.has_token_of_before():
+            return f"; {self._token.place} still holds the old token"
+        return ""
 
     async def _warn_of_present(self) -> None:
         """Before it connects: its own stream would make it present."""
@@ -323,13 +346,16 @@ class Agent:
 
     def _is_final(self, error: LlmxError) -> bool:
         """Whether trying again will not help. A token that is renewed may be another one by then, unless none was ever
-        accepted: then key, issuer or audience are wrong."""
+        accepted: then key, issuer, audience or the source of the token are wrong."""
+        if isinstance(error, TokenUnavailableError):
+            return not self._has_connected
         if not isinstance(error, RefusedError) or error.can_pass:
             return False
         is_renewed = isinstance(error, TokenRefusedError) and self._token.is_renewed
         return not (is_renewed and self._has_connected)
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: Connection) -> LlmxError:
+        """Until the connection is over: why."""
         self.summary.connections += 1
         self._connection = connection
         self._session.handle_connected()
@@ -338,11 +364,14 @@ class Agent:
         reader = asyncio.create_task(self._read(connection))
         try:
             done, _ = await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                error = task.exception()
-                if error is not None and not isinstance(error, UnreachableError):
+            over: LlmxError = UnreachableError(f"{connection.url}: the connection was left")
+            for task in (writer, reader):  # The reader knows better why.
+                error = task.exception() if task in done else over
+                if error is not None and not isinstance(error, UnreachableError | TokenRefusedError):
                     raise error
-                logger.info("%s: connection over: %s", self.participant.name, error)
+                over = error or over
+            logger.info("%s: connection over: %s", self.participant.name, over)
+            return over
         finally:
             writer.cancel()
             reader.cancel()

@@ -12,7 +12,11 @@ class UnreachableError(LlmxError):
     """No gateway could be reached, or the connection broke."""
 
 
-class TokenFileError(LlmxError):
+class TokenUnavailableError(LlmxError):
+    """There is no token to use now: the function that gives it failed, or took too long."""
+
+
+class TokenFileError(TokenUnavailableError):
     """The file of an agent's token cannot be read, or is empty."""
 
 

@@ -25,6 +25,12 @@ ASK_TIMEOUT_S = 1.0
 
 _CODE_BY_UPGRADE = {401: "unauthenticated", 403: "unauthorized", 429: "rate_limited"}
 
+_CODE_BY_CLOSING = {
+    "the token has expired": "token_expired",
+    "the key that signed the token is trusted no longer": "unauthenticated",
+}
+"""By the texts of close frames that ask for another token."""
+
 
 class Connection:
     """One WebSocket to one gateway: JSON text frames both ways."""
@@ -43,7 +49,8 @@ class Connection:
     async def receive(self) -> Any:
         """The next document.
 
-        Raises `UnreachableError` when the connection is over; the text says why.
+        Raises `TokenRefusedError` when it takes another token from now on, `UnreachableError` when the connection is over for
+        another reason; the text says why.
         """
         while True:
             frame = await self._socket.receive()
@@ -55,6 +62,8 @@ class Connection:
             if frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):
                 continue
             why = str(frame.extra or frame.data or "the connection was lost")
+            if code := _CODE_BY_CLOSING.get(why):
+                raise refusal({"code": code, "detail": f"{self.url}: {why}"}, HTTPStatus.UNAUTHORIZED)
             raise UnreachableError(f"{self.url}: {why}")
 
     async def close(self) -> None:
@@ -75,6 +84,8 @@ class Gateways:
                 raise ValueError(f"{url!r} is no address of a gateway: give http://HOST:PORT")
         self._turn = crc32(agent.encode())
         self._token = token
+        self._presented = ""
+        """The token of the latest attempt to connect."""
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Gateways":
@@ -90,8 +101,10 @@ class Gateways:
     async def connect(self) -> Connection:
         """Opens a stream at the first gateway that answers.
 
-        Raises a final `RefusedError`, which every gateway would repeat, or the last error when none lets the agent in.
+        Raises a final `RefusedError`, which every gateway would repeat, or the last error when none lets the agent in, and
+        `TokenUnavailableError` where there is no token to show them.
         """
+        self._presented = await self._token.current()
         last: Exception = UnreachableError("no gateway was tried")
         for _ in range(min(len(self._urls), WAYS_TRIED_MAX)):
             url = self._urls[self._turn % len(self._urls)]
@@ -110,11 +123,10 @@ class Gateways:
         raise last
 
     async def _connect_to(self, url: str) -> Connection:
-        headers = await self._headers()
         try:
             socket = await self._session().ws_connect(
                 f"{url}/v1/ws",
-                headers=headers,
+                headers={"Authorization": f"Bearer {self._presented}"},
                 heartbeat=PING_EVERY_S,
                 max_msg_size=FRAME_BYTES_MAX,
                 timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
@@ -144,6 +156,10 @@ class Gateways:
         except (UnreachableError, TimeoutError):
             return None
         return None
+
+    async def has_token_of_before(self) -> bool:
+        """Whether the next attempt to connect would show the same token as the latest, as far as can be told."""
+        return await self._token.is_still(self._presented)
 
     async def ask(self, path: str) -> Any:
         """What the gateway that is next in turn answers; None when it refuses, or does not answer soon."""

@@ -20,6 +20,9 @@ ANSWER_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.5
 """How long one gateway may take to let an agent in: a stopped process accepts connections and says nothing."""
 
+TOKEN_TIMEOUT_S = 10.0
+"""How long the function that gives a token may take: an identity provider far away answers within it."""
+
 WAYS_TRIED_MAX = 3
 """Gateways tried in one attempt to connect; the next attempt goes on with the others."""
 

@@ -1,11 +1,13 @@
 """Where an agent's token comes from. It is asked for at every connection, so that it can be renewed while the agent runs."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llmx.errors import TokenFileError
+from llmx.errors import TokenFileError, TokenUnavailableError
+from llmx.limits import TOKEN_TIMEOUT_S
 
 TokenSource = str | Callable[[], str | Awaitable[str]]
 """A token that stays the same, or what returns the one to use now. What blocks must be asynchronous."""
@@ -16,6 +18,8 @@ class Token:
     """A source of tokens. It never shows one."""
 
     source: TokenSource = field(repr=False)
+    place: str = "the function that gives the token"
+    """Where a renewed one would be, in words."""
 
     @staticmethod
     def from_file(path: str | Path) -> "Token":
@@ -23,7 +27,7 @@ class Token:
 
         Asking for it raises `TokenFileError` where the file holds none.
         """
-        return Token(lambda: _read(Path(path)))
+        return Token(lambda: _read(Path(path)), f"the token file {path}")
 
     @property
     def is_renewed(self) -> bool:
@@ -31,11 +35,33 @@ class Token:
         return not isinstance(self.source, str)
 
     async def current(self) -> str:
-        """The token to use now."""
+        """The token to use now.
+
+        Raises `TokenUnavailableError` when the source gives none.
+        """
         if isinstance(self.source, str):
             return self.source
-        token = self.source()
-        return await token if inspect.isawaitable(token) else token
+        try:
+            async with asyncio.timeout(TOKEN_TIMEOUT_S):
+                token = self.source()
+                token = await token if inspect.isawaitable(token) else token
+        except TokenUnavailableError:
+            raise
+        except TimeoutError:
+            raise TokenUnavailableError(f"{self.place} gave none within {TOKEN_TIMEOUT_S} s") from None
+        except Exception as error:
+            raise TokenUnavailableError(f"{self.place} failed: {type(error).__name__}: {error}") from error
+        if not isinstance(token, str) or not token:
+            given = "an empty text" if token == "" else type(token).__name__
+            raise TokenUnavailableError(f"{self.place} returned {given}; return a token")
+        return token
+
+    async def is_still(self, token: str) -> bool:
+        """Whether the token to use now is this one, or none."""
+        try:
+            return await self.current() == token
+        except TokenUnavailableError:
+            return True
 
 
 def _read(path: Path) -> str:
