@@ -24,7 +24,7 @@ class Party:
 
     def answer(self, told):
         """What a delivery is answered with; None: nothing."""
-        if told["act"] == "cfp":
+        if told["act"] in ("cfp", "ask"):
             return {"act": "join"} if "bargain" in told else {"act": "refuse", "reason": "only bargains"}
         if told["act"] != "turn" or told["step"] <= self.step:
             return None
@@ -56,6 +56,8 @@ def main():
         for delivery in exchange.inbox():
             told = delivery["payload"]
             if called and delivery["envelope"]["negotiation"] != called:
+                if told["act"] in ("cfp", "ask"):  # so that nobody waits
+                    exchange.reply(delivery, {"act": "refuse", "reason": "bargains already"})
                 continue
             payload = party.answer(told)
             if payload is not None:

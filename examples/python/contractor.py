@@ -14,8 +14,8 @@ TERMS = {"price": 50_000_000, "delivery_ms": 2000}  # price in micro-units
 
 def answer(told):
     """What a delivery is answered with; None: nothing."""
-    if told["act"] == "cfp" and "bargain" in told:  # alternating offers: see bargainer.py
-        return {"act": "refuse", "reason": "does not bargain"}
+    if told["act"] == "ask" or "bargain" in told or "team" in told:  # see panelist.py, bargainer.py, teammate.py
+        return {"act": "refuse", "reason": "takes part in contract nets only"}
     if told["act"] == "cfp" and datetime.fromisoformat(told["reply_by"].replace("Z", "+00:00")) < datetime.now(timezone.utc):
         return None  # too late: what comes behind it matters more
     if told["act"] == "cfp":

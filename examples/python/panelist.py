@@ -70,6 +70,8 @@ def main():
                 exchange.acknowledge(delivery)
                 print(f"{panel}: {told.get('outcome') or told.get('reason')}", flush=True)
                 sys.exit(0 if found else 1)
+            elif told["act"] in ("cfp", "ask"):  # so that nobody waits
+                exchange.reply(delivery, {"act": "refuse", "reason": "asks only"})
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Member:
             return {"act": "join"}
         if told["act"] == "cfp" and "brief" in told:  # a task that goes by award
             return {"act": "offer", "terms": TERMS, "round": told["round"]}
-        if told["act"] == "cfp":
+        if told["act"] in ("cfp", "ask"):
             return {"act": "refuse", "reason": "works in teams only"}
         if told["act"] == "accept" and "brief" in told:
             self.tasks[negotiation] = told["brief"]["text"]

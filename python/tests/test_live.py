@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -105,6 +106,25 @@ async def test_a_bargainer_agrees_with_one_that_uses_no_library(exchange: Exchan
     buyer = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert buyer.returncode == 0, buyer.stdout + buyer.stderr
     assert "agreement" in end(shop)
+
+
+@pytest.mark.parametrize(
+    ("caller", "before", "says"),
+    [("lead.py", [], "closed: not_formed"), ("panelist.py", ["42"], "no_answer")],
+)
+async def test_nobody_waits_for_a_contractor_that_is_called_to_a_team_or_asked_by_a_panel(
+    exchange: Exchange, caller: str, before: list[str], says: str
+) -> None:
+    contractor = start(exchange, "contractor.py")
+    async with Initiator("ann", gateways=exchange.urls, token=exchange.token("ann")) as ann:
+        await until_present(ann, "bob")
+    path = str(ROOT / "examples" / "python" / caller)
+    command = [sys.executable, path, exchange.urls[0], "lea", exchange.token("lea"), *before, "bob"]
+    began = time.monotonic()
+    calling = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert says in calling.stdout, calling.stdout + calling.stderr
+    assert time.monotonic() - began < 4.0, "it would wait for five seconds"
+    await asyncio.to_thread(end, contractor)
 
 
 async def test_refusals_of_a_gateway_are_typed(exchange: Exchange) -> None:

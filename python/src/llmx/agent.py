@@ -11,10 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from llmx.acts import Act, CallAddress
+from llmx.acts import Act, CallAddress, Refuse
 from llmx.backoff import gap_s
 from llmx.codec import UnreadableError, decode, encode
-from llmx.deliveries import Delivery, Receipt, read_delivery
+from llmx.deliveries import Delivery, OtherCall, Receipt, read_delivery
 from llmx.documents import Registration
 from llmx.errors import (
     EndedError,
@@ -180,6 +180,13 @@ class Agent:
         if isinstance(outcome, Accepted):
             return outcome
         raise outcome
+
+    def refuse(self, delivery: Delivery, reason: str) -> None:
+        """Declines a call that is of no interest, so that nobody waits. What cannot be sent is logged."""
+        try:
+            self.post(delivery.negotiation, Refuse(reason=reason), in_reply_to=delivery.envelope.msg_id)
+        except LlmxError as error:
+            logger.warning("%s: the refusal in %s is not sent: %s", self.participant.name, delivery.negotiation, error)
 
     def log_time(self) -> datetime:
         """The exchange's time, as far as deliveries have shown it."""
@@ -472,6 +479,9 @@ class Agent:
             self._acknowledge_after(delivery_id, task)
 
     def _handle(self, delivery: Delivery) -> asyncio.Task[None] | None:
+        if isinstance(delivery.payload, OtherCall):
+            self.refuse(delivery, f"takes part in no {delivery.payload.protocol}")
+            return None
         try:
             work = self.participant.handle(delivery)
             task = asyncio.create_task(work) if work is not None else None

@@ -4,6 +4,7 @@
 |---|---|
 | a call | what `on_call` returns: `Offer`, `Refuse`, or nothing |
 | a call to a bargain | `Refuse`: `Bargainer` bargains |
+| a call to a team, what a panel asks | `Refuse`, by `Agent` |
 | an award of terms it offered | what `on_award` returns; without one, `Confirm` |
 | an award of anything else | `Refuse`: it commits to nothing it does not know |
 | `committed` | what `on_commit` returns when the work has ended: `Inform` or `Failure` |

@@ -77,6 +77,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherCall:
+    """A call of a protocol that the package takes no part in: to a team, or what a panel asks. `Agent` refuses it at once."""
+
+    protocol: Literal["team", "panel"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Award:
     """An award, to be confirmed in time."""
 
@@ -254,6 +261,7 @@ class Turn:
 
 Notification = (
     Call
+    | OtherCall
     | Award
     | Rejection
     | Cancellation
@@ -339,11 +347,16 @@ def read_delivery(document: Any) -> Delivery:
         )
         act = payload["act"]
         kind = _BY_KIND.get(payload.get("kind"), Report) if act == "inform" else _BY_ACT.get(act)
+        is_team = act == "cfp" and payload.get("team") is not None
     except (KeyError, TypeError, AttributeError):
         raise UnreadableError("", "an envelope and a payload with an act") from None
-    if kind is None:
+    notification: Notification
+    if is_team or act == "ask":
+        notification = OtherCall(protocol="team" if is_team else "panel")
+    elif kind is None:
         raise UnreadableError("/payload/act", "an act that this version knows")
-    notification: Notification = reader(kind)(payload, "/payload")
+    else:
+        notification = reader(kind)(payload, "/payload")
     ridden = document.get("receipts")
     receipts: tuple[RiddenReceipt, ...] = () if ridden is None else _receipts(ridden, "/receipts")
     return Delivery(read, notification, receipts)

@@ -12,6 +12,7 @@ from llmx.acts import Accept, CallAddress, Cancel, Cfp, Scope
 from llmx.agent import Agent
 from llmx.deliveries import (
     Awarded,
+    Call,
     Closing,
     ContractorFailure,
     Delivery,
@@ -199,7 +200,9 @@ class Initiator:
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, None] | None:
         """A delivery that has not come before."""
         call = self._calls.get(delivery.negotiation)
-        if call is not None and isinstance(delivery.payload, CallEvent):
+        if isinstance(delivery.payload, Call):
+            self.agent.refuse(delivery, "takes no calls")
+        elif call is not None and isinstance(delivery.payload, CallEvent):
             call.handle(delivery.payload)
             if isinstance(delivery.payload, Closing):
                 del self._calls[delivery.negotiation]

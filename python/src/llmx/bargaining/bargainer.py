@@ -3,7 +3,7 @@
 | it receives | it does |
 |---|---|
 | a call to a bargain | `Join`, or `Refuse`, as `on_invitation` decides; without one it joins without a mandate |
-| any other call | `Refuse` |
+| any other call, what a panel asks | `Refuse` |
 | `turn`, and it is its turn | what its strategy returns: `Offer`, `Accept`, `End` |
 | `turn` of an earlier step, or of one it has acted in | nothing |
 | `not_understood` of its `Join` | `Refuse`, so that nobody waits for it |
