@@ -1,13 +1,30 @@
 """What a contractor answers."""
 
 import asyncio
+import re
+import time
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from llmx import Agent, Closing, Confirm, Contractor, Failure, IncomingAward, IncomingCall, Inform, Job, Offer, Refuse
+from llmx import (
+    Agent,
+    Bargainer,
+    Closing,
+    Confirm,
+    Contractor,
+    Failure,
+    IncomingAward,
+    IncomingCall,
+    Inform,
+    Initiator,
+    Job,
+    Offer,
+    Refuse,
+    Rejection,
+)
 from llmx.limits import Limits
 
 from .fake_gateway import FakeGateway, award, cfp, closed, committed
@@ -288,6 +305,10 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
         (Offer(terms=untyped({"price": True})), "`on_call` returned Offer: /terms/price: expected an integer"),
         (Offer(terms=untyped({"price": None})), "`on_call` returned Offer: /terms/price: expected an integer"),
         (Offer(terms=untyped(None)), "`on_call` returned Offer: /terms: expected this member"),
+        (
+            Offer(terms={"price": 2**60}),
+            "`on_call` returned Offer: /terms/price: an integer beyond 9007199254740991 (2**53 - 1) cannot be sent",
+        ),
         (Refuse(reason=untyped(7)), "`on_call` returned Refuse: /reason: expected a text"),
     ],
 )
@@ -404,3 +425,93 @@ async def test_a_cancellation_answered_with_what_cannot_be_sent_is_answered_all_
         await started(courier)
         await gateway.deliver({"act": "cancel", "award_no": 1, "reason": "cancelled"})
         assert (await said(gateway, 3))[2] == {"act": "inform", "kind": "cancelled"}
+
+
+async def test_an_offer_that_could_not_win_is_warned_of_once_per_reason_and_told_to_its_handler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    courier = Courier()
+    told: list[tuple[str, str, str | None]] = []
+
+    @courier.bob.on_reject
+    async def note(negotiation: str, rejection: Rejection) -> None:
+        told.append((negotiation, rejection.reason, rejection.code))
+
+    frames: list[dict[str, Any]] = [
+        {"act": "reject", "reason": "policy", "code": "price.required"},
+        {"act": "reject", "reason": "policy", "code": "price.min"},
+        {"act": "reject", "reason": "late", "offer_id": "o1-0"},
+        {"act": "reject", "reason": "outscored", "offer_id": "o1-0"},
+    ]
+    misunderstanding = {
+        "act": "not_understood",
+        "reason": "condition",
+        "expected": [],
+        "pointer": "/payload/conditions",
+    }
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        for number in range(3):
+            for frame in [*frames, misunderstanding]:
+                await gateway.deliver(frame, negotiation=f"alice~{number}")
+        await gateway.until(lambda: len(gateway.acked()) == 15)
+    assert told == [(f"alice~{n}", one["reason"], one.get("code")) for n in range(3) for one in frames]
+    assert [record.getMessage().partition(";")[0] for record in caplog.records if record.levelname == "WARNING"] == [
+        "bob: in alice~0 its offer could not win: policy (price.required)",
+        "bob: in alice~0 its offer could not win: policy (price.min)",
+        "bob: in alice~0 its offer could not win: late",
+        "bob: in alice~0 what it said is not understood: condition (/payload/conditions)",
+    ]
+
+
+async def test_one_text_where_several_are_meant_is_refused() -> None:
+    courier: Any = "courier"
+    fault = re.escape("topics='courier' is one text; give a list: topics=['courier']")
+    for make in (Contractor, Bargainer):
+        with pytest.raises(TypeError, match=fault):
+            make("bob", topics=courier)
+    with pytest.raises(TypeError, match=r"^capabilities='courier' is one text"):
+        Contractor("bob", capabilities=courier)
+    ann = Initiator("ann", gateways="http://127.0.0.1:9", token="t")
+    for name in ("requires", "capabilities"):
+        with pytest.raises(TypeError, match=rf"^{name}='courier' is one text"):
+            await ann.call("topic://courier", **{name: courier})
+
+
+@pytest.mark.parametrize("name", ["bob smith", "", "b" * 65, "bob\n", "bøb"])
+def test_an_agents_id_that_is_none_is_named_before_anything_is_sent(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"{name!r} is no agent's id: give 1 to 64 characters of A-Z a-z 0-9 _ -")
+    ):
+        Agent(Contractor(name), gateways="http://127.0.0.1:9", token="t")
+
+
+async def test_a_handler_that_blocks_is_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llmx.handlers.BLOCKED_S", 0.05)
+    courier = Courier()
+
+    @courier.bob.on_call
+    async def ask_a_model(call: IncomingCall) -> Offer:
+        await asyncio.sleep(0.1)
+        if call.task == "block":
+            time.sleep(0.1)  # noqa: ASYNC251
+        return call.offer(TERMS)
+
+    @courier.bob.on_close
+    async def write_down(negotiation: str, closing: Closing) -> None:
+        time.sleep(0.1)  # noqa: ASYNC251
+
+    async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
+        await gateway.deliver(cfp(task="wait"), negotiation="alice~1")
+        await said(gateway, 1)
+        assert not caplog.records
+        await gateway.deliver(cfp(task="block"), negotiation="alice~2")
+        await said(gateway, 2)
+        delivery_id = await gateway.deliver(closed(), negotiation="alice~2")
+        await gateway.until(lambda: delivery_id in gateway.acked())
+    place = "test_a_handler_that_blocks_is_named.<locals>"
+    assert [record.getMessage().partition(" for ")[0] for record in caplog.records] == [
+        f"bob: `on_call` ({place}.ask_a_model) held everything else up",
+        f"bob: `on_close` ({place}.write_down) held everything else up",
+    ]

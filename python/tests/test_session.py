@@ -70,7 +70,8 @@ def test_what_no_message_can_carry_is_named_and_leaves_nothing_behind() -> None:
             "/terms/price: timedelta cannot be sent; a duration is an integer number of milliseconds",
         ),
         ({1}, "/terms/price: set cannot be sent; expected a text, an integer, a list or a mapping"),
-        (2**64, "/terms/price: an integer of more than 64 bits cannot be sent"),
+        (2**60, "/terms/price: an integer beyond 9007199254740991 (2**53 - 1) cannot be sent"),
+        (-(2**53), "/terms/price: an integer beyond 9007199254740991 (2**53 - 1) cannot be sent"),
         ("\ud800", "/terms/price: a text with half a surrogate pair cannot be sent"),
         ({2: 1}, "/terms/price: int cannot be the name of a member; expected a text"),
     ]:

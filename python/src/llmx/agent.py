@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,6 +96,8 @@ class Agent:
         token: TokenSource | None = None,
         token_file: str | Path | None = None,
     ) -> None:
+        if not re.fullmatch("[A-Za-z0-9_-]{1,64}", participant.name):
+            raise ValueError(f"{participant.name!r} is no agent's id: give 1 to 64 characters of A-Z a-z 0-9 _ -")
         self.participant = participant
         self.summary = Summary()
         self._token = token_of(token, token_file)

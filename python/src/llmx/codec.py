@@ -6,7 +6,7 @@ are ignored when they are read: a later exchange may say more.
 """
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 T = TypeVar("T")
 Reader = Callable[[Any, str], Any]
 
-INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""Integers of a message fit into 64 bits."""
+INTEGER_MAX = 2**53 - 1
+"""The largest integer of a message, and without its sign the smallest: what every JSON reader keeps exact."""
 
 
 class UnreadableError(ValueError):
@@ -47,9 +47,9 @@ def encode(value: object, pointer: str = "") -> Any:
     if isinstance(value, str):
         return value if value.isascii() else _encodable(value, pointer)
     if isinstance(value, int):
-        if INTEGER_MIN <= value <= INTEGER_MAX:
+        if -INTEGER_MAX <= value <= INTEGER_MAX:
             return value
-        raise UnsendableError(pointer, "an integer of more than 64 bits cannot be sent")
+        raise UnsendableError(pointer, f"an integer beyond {INTEGER_MAX} (2**53 - 1) cannot be sent")
     if isinstance(value, datetime):
         # As the exchange writes it.
         digits = "microseconds" if value.microsecond % 1000 else "milliseconds"
@@ -90,6 +90,16 @@ def _remedy(value: object) -> str:
     if isinstance(value, timedelta):
         return "a duration is an integer number of milliseconds"
     return "expected a text, an integer, a list or a mapping"
+
+
+def texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Several texts. One text is a sequence as well, of its letters, and never meant so.
+
+    Raises `TypeError` for one.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{name}={given!r} is one text; give a list: {name}=[{given!r}]")
+    return tuple(given)
 
 
 def check_sendable(value: object) -> None:

@@ -9,7 +9,9 @@
 | an award of anything else | `Refuse`: it commits to nothing it does not know |
 | `committed` | what `on_commit` returns when the work has ended: `Inform` or `Failure` |
 | `cancel` by the initiator | what `on_cancel` returns; without one the work is stopped, and `Inform` says so |
-| `reject`, `closed`, `cancel` for another reason | the work is stopped, and the negotiation forgotten |
+| `reject` | what `on_reject` does; one that says that the offer could not win is logged, once per reason |
+| `not_understood` | it is logged, once per reason |
+| `reject` at the end, `closed`, `cancel` for another reason | the work is stopped, and the negotiation forgotten |
 
 A handler that raises, or returns what cannot be sent, is logged, and the other side is told by `Refuse` or `Failure`, so
 that nobody waits.
@@ -25,11 +27,11 @@ from typing import Any, TypeVar
 
 from llmx.acts import Act, Confirm, Failure, Inform, Offer, Refuse
 from llmx.agent import Agent
-from llmx.codec import encode
-from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Receipt, Rejection
+from llmx.codec import encode, texts
+from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Misunderstanding, Receipt, Rejection
 from llmx.documents import EVERYBODY, Attribute, Consent, Registration, Terms
 from llmx.errors import LlmxError, OverloadedError
-from llmx.handlers import Returns, run_on_close
+from llmx.handlers import Returns, run_notified
 from llmx.limits import Limits
 
 logger = logging.getLogger("llmx")
@@ -42,6 +44,12 @@ GRACE_S = 60.0
 
 ENDED_BY = frozenset({"outscored", "late", "expired", "cancelled", "awarded", "withdrawn"})
 """Reasons of rejections after which nothing comes."""
+
+COULD_NOT_WIN = frozenset({"policy", "late"})
+"""Reasons of rejections of which the offer itself is the cause."""
+
+REASONS_MAX = 64
+"""Reasons that are logged once. The attributes in them are other agents' words, of which there is no end."""
 
 ON_CALL = Returns("`on_call`", (Offer, Refuse, NoneType), "return `call.offer(...)`, `call.refuse(...)` or None")
 ON_AWARD = Returns("`on_award`", (Confirm, Refuse), "return `award.confirm()` or `award.refuse(...)`")
@@ -135,12 +143,14 @@ CallHandler = Callable[[IncomingCall], Awaitable[Offer | Refuse | None]]
 AwardHandler = Callable[[IncomingAward], Awaitable[Confirm | Refuse]]
 CommitHandler = Callable[[Job], Awaitable[Inform | Failure]]
 CancelHandler = Callable[[Job], Awaitable[Inform | Failure]]
+RejectHandler = Callable[[str, Rejection], Awaitable[None]]
 CloseHandler = Callable[[str, Closing], Awaitable[None]]
 
 AnyCallHandler = TypeVar("AnyCallHandler", bound=CallHandler)
 AnyAwardHandler = TypeVar("AnyAwardHandler", bound=AwardHandler)
 AnyCommitHandler = TypeVar("AnyCommitHandler", bound=CommitHandler)
 AnyCancelHandler = TypeVar("AnyCancelHandler", bound=CancelHandler)
+AnyRejectHandler = TypeVar("AnyRejectHandler", bound=RejectHandler)
 AnyCloseHandler = TypeVar("AnyCloseHandler", bound=CloseHandler)
 
 
@@ -174,7 +184,8 @@ class Contractor:
         """`registration` instead of topics, capabilities and consent says everything at once."""
         self.name = name
         self.limits = limits or Limits()
-        named = Registration(topics=tuple(topics), capabilities=tuple(capabilities), consent=consent)
+        what = texts("topics", topics), texts("capabilities", capabilities)
+        named = Registration(topics=what[0], capabilities=what[1], consent=consent)
         self.registration: Registration | None = registration or named
         self._agent: Agent | None = None
         self._engagements: dict[str, Engagement] = {}
@@ -182,7 +193,10 @@ class Contractor:
         self._on_award: AwardHandler | None = None
         self._on_commit: CommitHandler | None = None
         self._on_cancel: CancelHandler | None = None
+        self._on_reject: RejectHandler | None = None
         self._on_close: CloseHandler | None = None
+        self._reasons: set[str] = set()
+        """Those that were logged."""
 
     def on_call(self, handler: AnyCallHandler) -> AnyCallHandler:
         """What a call is answered with. A later round is a call of its own."""
@@ -202,6 +216,11 @@ class Contractor:
     def on_cancel(self, handler: AnyCancelHandler) -> AnyCancelHandler:
         """What a cancellation by the initiator is answered with; the work has been stopped before."""
         self._on_cancel = handler
+        return handler
+
+    def on_reject(self, handler: AnyRejectHandler) -> AnyRejectHandler:
+        """What is done when an offer is out of the running: `reason` says why, and for `policy` `code` what it lacks."""
+        self._on_reject = handler
         return handler
 
     def on_close(self, handler: AnyCloseHandler) -> AnyCloseHandler:
@@ -236,18 +255,31 @@ class Contractor:
             case Cancellation() as cancellation:
                 return self._handle_cancel(delivery, cancellation)
             case Rejection() as rejection:
-                engagement = self._engagements.get(delivery.negotiation)
-                # A revision that came too late: the offer before it may stand.
-                is_revision = rejection.reason == "late" and engagement is not None and len(engagement.offered) > 1
-                if rejection.reason in ENDED_BY and not is_revision:
-                    self._forget(delivery.negotiation)
+                return self._handle_rejection(delivery.negotiation, rejection)
+            case Misunderstanding() as why:
+                self._warn_once(delivery.negotiation, "what it said is not understood", why.reason, why.pointer)
             case Closing() as closing:
                 self._forget(delivery.negotiation)
-                if self._on_close is not None:
-                    return run_on_close(self.name, delivery.negotiation, self._on_close(delivery.negotiation, closing))
+                return run_notified("`on_close`", self.name, delivery.negotiation, self._on_close, closing)
             case _:
                 pass
         return None
+
+    def _handle_rejection(self, negotiation: str, rejection: Rejection) -> Coroutine[Any, Any, None] | None:
+        engagement = self._engagements.get(negotiation)
+        if rejection.reason in COULD_NOT_WIN:
+            self._warn_once(negotiation, "its offer could not win", rejection.reason, rejection.code)
+        # A revision that came too late: the offer before it may stand.
+        is_revision = rejection.reason == "late" and engagement is not None and len(engagement.offered) > 1
+        if rejection.reason in ENDED_BY and not is_revision:
+            self._forget(negotiation)
+        return run_notified("`on_reject`", self.name, negotiation, self._on_reject, rejection)
+
+    def _warn_once(self, negotiation: str, what: str, reason: str, detail: str | None) -> None:
+        why = f"{what}: {reason}{f' ({detail})' if detail else ''}"
+        if why not in self._reasons and len(self._reasons) < REASONS_MAX:
+            self._reasons.add(why)
+            logger.warning("%s: in %s %s; further ones for this reason are not logged", self.name, negotiation, why)
 
     async def stop(self) -> None:
         """Lets the work that is begun end; what does not end in time is reported as failed."""

@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from llmx.codec import UnsendableError, check_sendable
+from llmx.limits import BLOCKED_S
 
 logger = logging.getLogger("llmx")
 
@@ -25,14 +28,58 @@ def is_cancelled(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-async def run_on_close(agent: str, negotiation: str, closing: Awaitable[None]) -> None:
-    """Runs `on_close`, which answers nothing; where it fails, that is logged."""
-    try:
-        await closing
-    except (Exception, asyncio.CancelledError) as error:
-        if is_cancelled(error):
-            raise
-        logger.exception("%s: `on_close` failed in %s", agent, negotiation)
+@types.coroutine
+def watched(
+    named: str, agent: str, handler: Callable[..., Awaitable[Answer]], *asked: object
+) -> Generator[Any, Any, Answer]:
+    """Runs a handler. One that does not let go of the event loop is named, as soon as it has."""
+
+    async def run() -> Answer:
+        return await handler(*asked)
+
+    steps = run()
+    step: Callable[[Any], Any] = steps.send
+    value: Any = None
+    while True:
+        began = time.monotonic()
+        try:
+            waits_for = step(value)
+        except StopIteration as ended:
+            answer: Answer = ended.value
+            return answer
+        finally:
+            took_s = time.monotonic() - began
+            if took_s >= BLOCKED_S:
+                logger.warning(
+                    "%s: %s (%s) held everything else up for %.1f s: await what takes long, or give it to "
+                    "`asyncio.to_thread`",
+                    agent,
+                    named,
+                    getattr(handler, "__qualname__", handler),
+                    took_s,
+                )
+        try:
+            step, value = steps.send, (yield waits_for)
+        except BaseException as error:  # noqa: BLE001  The handler's own, where it waits.
+            step, value = steps.throw, error
+
+
+def run_notified(
+    named: str, agent: str, negotiation: str, handler: Callable[[str, Asked], Awaitable[None]] | None, what: Asked
+) -> Coroutine[Any, Any, None] | None:
+    """Runs a handler that answers nothing, if there is one; where it fails, that is logged."""
+    if handler is None:
+        return None
+
+    async def run() -> None:
+        try:
+            await watched(named, agent, handler, negotiation, what)
+        except (Exception, asyncio.CancelledError) as error:
+            if is_cancelled(error):
+                raise
+            logger.exception("%s: %s failed in %s", agent, named, negotiation)
+
+    return run()
 
 
 def itself(answer: object) -> object:
@@ -72,7 +119,7 @@ class Returns:
     ) -> Answer | Otherwise:
         """What a handler answers; where it raises, or returns what it may not, that is logged and `otherwise` holds."""
         try:
-            answer = await handler(asked)
+            answer = await watched(self.handler, agent, handler, asked)
             self.check(answer)
         except ReturnedError as error:
             logger.error("%s: in %s: %s", agent, negotiation, error)

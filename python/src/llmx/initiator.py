@@ -10,6 +10,7 @@ from typing import Any
 
 from llmx.acts import Accept, CallAddress, Cancel, Cfp, Scope
 from llmx.agent import Agent
+from llmx.codec import texts
 from llmx.deliveries import (
     Awarded,
     Call,
@@ -166,12 +167,14 @@ class Initiator:
             task=task,
             policy=policy,
             reply_within_ms=reply_within_ms,
-            requires=tuple(requires) or None,
+            requires=texts("requires", requires) or None,
             constraints=constraints,
             gates=tuple(gates) or None,
             currency=currency,
         )
-        address = CallAddress(to=to, capabilities=tuple(capabilities) or None, scope=Scope(ttl=ttl_s, absent=absent))
+        address = CallAddress(
+            to=to, capabilities=texts("capabilities", capabilities) or None, scope=Scope(ttl=ttl_s, absent=absent)
+        )
         return await self.open(cfp, address, own_id=own_id)
 
     async def open(self, cfp: Cfp, address: CallAddress, *, own_id: str | None = None) -> OpenCall:

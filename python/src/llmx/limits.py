@@ -14,6 +14,9 @@ ACK_WAIT_S = 0.060
 HANDLER_ACK_S = 0.250
 """A delivery whose handler takes longer is acknowledged meanwhile: it would be repeated after half a second."""
 
+BLOCKED_S = 0.5
+"""A handler that held everything else up for so long is named in the log: deliveries come again by then."""
+
 ANSWER_TIMEOUT_S = 5.0
 """How long an answer is awaited: some thirty times the slowest healthy append."""
 

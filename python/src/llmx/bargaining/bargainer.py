@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from llmx.acts import Accept, Act, CallAddress, Cfp, Confirm, End, Join, Offer, Refuse, Scope
 from llmx.agent import Agent
 from llmx.bargaining.preferences import PPM, holds
+from llmx.codec import texts
 from llmx.deliveries import (
     Agreement,
     Award,
@@ -40,7 +41,7 @@ from llmx.deliveries import (
 )
 from llmx.documents import EVERYBODY, BargainRules, Consent, Mandate, Registration, Terms
 from llmx.errors import EndedError, LlmxError, OverloadedError, RefusedError, TurnedDownError
-from llmx.handlers import Returns, run_on_close
+from llmx.handlers import Returns, run_notified
 from llmx.limits import Limits
 from llmx.session import Outcome as Sent
 
@@ -184,7 +185,7 @@ class Bargainer:
     ) -> None:
         self.name = name
         self.limits = limits or Limits()
-        named = Registration(topics=tuple(topics), consent=consent)
+        named = Registration(topics=texts("topics", topics), consent=consent)
         self.registration: Registration | None = registration or named
         self._agent: Agent | None = None
         self._bargains: dict[str, Bargain] = {}
@@ -423,9 +424,13 @@ class Bargainer:
     def _handle_closing(self, bargain: Bargain, closing: Closing) -> Coroutine[Any, Any, None] | None:
         result = BargainResult(bargain.negotiation, closing.outcome, closing.agreement, closing.detail)
         self._close(bargain, result)
-        if self._on_close is None:
-            return None
-        return run_on_close(self.name, bargain.negotiation, self._on_close(result))
+        on_close = self._on_close
+
+        async def notify(_: str, ended: BargainResult) -> None:
+            if on_close is not None:
+                await on_close(ended)
+
+        return run_notified("`on_close`", self.name, bargain.negotiation, notify if on_close else None, result)
 
     def _close(self, bargain: Bargain, result: BargainResult | LlmxError) -> None:
         self._bargains.pop(bargain.negotiation, None)
