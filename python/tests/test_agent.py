@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+import llmx
 from llmx import (
     Agent,
     Contractor,
@@ -32,7 +34,6 @@ from llmx import (
     UnansweredError,
     UnreachableError,
     UnsendableError,
-    run,
 )
 from llmx.contractor import IncomingCall
 
@@ -251,7 +252,7 @@ async def test_a_token_that_stays_the_same_ends_the_agent_when_it_has_expired() 
         ("missing", "cannot be read"),
         ("raises", "the function that gives the token failed: OSError: no way to the identity provider"),
         ("slow", "the function that gives the token gave none within 0.1 s"),
-        ("none", "the function that gives the token returned NoneType; return a token"),
+        ("none", "the function that gives the token gave NoneType; expected a token"),
     ],
 )
 async def test_a_token_that_cannot_be_renewed_for_a_moment_is_warned_of_and_asked_for_again(
@@ -601,12 +602,73 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
 
-def test_a_run_that_cannot_begin_says_why_in_its_last_line_and_little_above_it(tmp_path: Path) -> None:
-    missing = str(tmp_path / "bob.jwt")
-    with pytest.raises(TokenFileError, match=r"bob\.jwt") as caught:
-        run(contractor(), gateways="http://127.0.0.1:1", token_file=missing)
-    assert len(caught.traceback) <= 2
-    assert caught.value.__suppress_context__
+RUN = """
+import sys
+from llmx import Contractor, run
+
+bob = Contractor(sys.argv[1])
+
+@bob.on_call
+async def answer(call):
+    return call.refuse()
+
+@bob.on_commit
+async def work(job):
+    return job.done()
+
+source = {"token_file": sys.argv[2]} if sys.argv[2].endswith(".jwt") else {"token": sys.argv[2]}
+run(bob, gateways=sys.argv[3:], **source)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "gateways", "ends"),
+    [
+        ("bob", "t", [], (2, "bob: give the address of at least one gateway")),
+        (
+            "bob",
+            "t",
+            ["localhost:8080"],
+            (2, "bob: 'localhost:8080' is no address of a gateway: give http://HOST:PORT"),
+        ),
+        (
+            "bob",
+            "",
+            ["HERE"],
+            (2, "bob: the token is empty, or has characters that no token has; `llmx token AGENT` prints one"),
+        ),
+        ("bob", "two\nlines", ["HERE"], (2, "bob: the token is empty, or has characters that no token has")),
+        ("bob", "EMPTY.jwt", ["HERE"], (2, "EMPTY.jwt is empty; `llmx token AGENT > ")),
+        ("bob", "MISSING.jwt", ["HERE"], (2, "MISSING.jwt cannot be read: ")),
+        ("bob", "refused", ["HERE"], (1, "bob: token_expired: a detail")),
+        ("bob smith", "t", ["HERE"], (2, "bob smith: 'bob smith' is no agent's id: give 1 to 64 characters")),
+    ],
+)
+async def test_a_run_that_cannot_begin_says_why_in_one_line(
+    name: str, token: str, gateways: list[str], ends: tuple[int, str], tmp_path: Path
+) -> None:
+    (tmp_path / "EMPTY.jwt").write_text("\n")
+    async with FakeGateway() as gateway:
+        gateway.refuse_token = lambda presented: presented == "refused"
+        urls = [gateway.url if url == "HERE" else url for url in gateways]
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", RUN, name, token, *urls, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(10):
+            _, printed = await program.communicate()
+    [said] = printed.decode().splitlines()
+    assert program.returncode == ends[0]
+    assert ends[1] in said
+
+
+async def test_space_around_a_token_does_not_belong_to_it() -> None:
+    for source in ("t\n", lambda: " t\n"):
+        async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, token=source):
+            assert gateway.tokens == ["t"]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert llmx.__version__ == version("llmx")
 
 
 SLOW = """

@@ -94,6 +94,8 @@ from llmx.limits import Limits
 from llmx.run import run, serve
 from llmx.session import Accepted
 
+__version__ = "0.1.0"
+
 __all__ = [
     "EVERYBODY",
     "Accept",
@@ -183,6 +185,7 @@ __all__ = [
     "UnsendableError",
     "Utility",
     "Withdraw",
+    "__version__",
     "decode",
     "encode",
     "run",

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from llmx.agent import Agent, Participant
-from llmx.errors import LlmxError
+from llmx.errors import LlmxError, TokenUnavailableError
 from llmx.token import TokenSource
 
 logger = logging.getLogger("llmx")
@@ -26,16 +27,19 @@ def run(
 ) -> None:
     """Runs until Ctrl-C or SIGTERM, then ends cleanly; a second signal ends at once, with exit code 1.
 
-    Raises `RefusedError` when the exchange refuses the agent, `UnreachableError` when it stays out of reach.
+    What keeps the agent from running ends the program with one line on stderr: with exit code 2 where address, id or token are
+    at fault, with 1 when the exchange refuses the agent or stays out of reach. `serve` raises it instead.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    agent = Agent(participant, gateways=gateways, token=token, token_file=token_file)
+    try:
+        agent = Agent(participant, gateways=gateways, token=token, token_file=token_file)
+    except ValueError as error:
+        raise _ended(participant, error, 2) from None
     try:
         asyncio.run(serve(agent))
     except LlmxError as error:
-        # The message says it; thirty lines of this package and the event loop above it would hide it.
-        raise error.with_traceback(None) from None
+        raise _ended(participant, error, 2 if isinstance(error, TokenUnavailableError) else 1) from None
     except (asyncio.CancelledError, KeyboardInterrupt):
         # The log says what is left undone.
         raise SystemExit(1) from None
@@ -83,6 +87,12 @@ async def serve(agent: Agent) -> None:
         for number in SIGNALS:
             with suppress(NotImplementedError):
                 loop.remove_signal_handler(number)
+
+
+def _ended(participant: Participant, error: Exception, code: int) -> SystemExit:
+    """The end of a program that says why: a traceback would hide it."""
+    sys.stderr.write(f"{participant.name}: {error}\n")
+    return SystemExit(code)
 
 
 def _log_end_at_once(agent: Agent) -> None:

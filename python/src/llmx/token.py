@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +41,7 @@ class Token:
         Raises `TokenUnavailableError` when the source gives none.
         """
         if isinstance(self.source, str):
-            return self.source
+            return self.source.strip()
         try:
             async with asyncio.timeout(TOKEN_TIMEOUT_S):
                 token = self.source()
@@ -51,10 +52,10 @@ class Token:
             raise TokenUnavailableError(f"{self.place} gave none within {TOKEN_TIMEOUT_S} s") from None
         except Exception as error:
             raise TokenUnavailableError(f"{self.place} failed: {type(error).__name__}: {error}") from error
-        if not isinstance(token, str) or not token:
-            given = "an empty text" if token == "" else type(token).__name__
-            raise TokenUnavailableError(f"{self.place} returned {given}; return a token")
-        return token
+        if isinstance(token, str) and is_token(token):
+            return token.strip()
+        given = "a text that is none" if isinstance(token, str) else type(token).__name__
+        raise TokenUnavailableError(f"{self.place} gave {given}; expected a token, as `llmx token AGENT` prints one")
 
     async def is_still(self, token: str) -> bool:
         """Whether the token to use now is this one, or none."""
@@ -74,8 +75,15 @@ def _read(path: Path) -> str:
     return token
 
 
+def is_token(text: str) -> bool:
+    """Whether a text can be a token: printable characters in one word, and space only around it."""
+    return re.fullmatch("[!-~]+", text.strip()) is not None
+
+
 def token_of(token: TokenSource | None, token_file: str | Path | None) -> Token:
     """The token an agent was given one way or the other."""
+    if isinstance(token, str) and not is_token(token):
+        raise ValueError("the token is empty, or has characters that no token has; `llmx token AGENT` prints one")
     if token is not None and token_file is None:
         return Token(token)
     if token_file is not None and token is None:
