@@ -178,8 +178,8 @@ pub enum StopReason {
         /// The limit.
         limit: usize,
     },
-    /// The register contradicts this log in too many negotiations: it belongs to another log.
-    #[error("the register contradicts the log in {0} negotiations; it belongs to another log")]
+    /// The register contradicts this log in too many negotiations, or under too many keys: it belongs to another log.
+    #[error("the register contradicts the log in {0} places; it belongs to another log")]
     RegisterForeign(usize),
     /// The bus refused a subscription.
     #[error("the bus refused a subscription: {0}")]

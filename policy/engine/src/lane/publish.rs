@@ -1,5 +1,6 @@
 //! What leaves a lane: deliveries, public notices, writes of the register, and the entries an engine appends for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use policy_core::{Deliver, LaneState, PublicNotice, RegisterWrite};
 use schemas::record::{EngineEvent, Entry, Qos};
-use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, Timestamp, subject};
+use schemas::{Address, AgentId, DeliveryId, Lane, NegotiationId, RegisterKey, Timestamp, subject};
 use tokio::time::{Instant, timeout};
 
 use super::fold::Fold;
@@ -38,6 +39,9 @@ const HELD_FACTOR: usize = 4;
 /// At this many register writes not known to be answered it gives up as well: a minute of a very busy lane, during which
 /// nobody has logged that the register answered.
 const WRITES_HELD_MAX: usize = 64 * WRITES_PENDING_MAX;
+/// Most refused keys of the register that are remembered. A refusal means two histories of one log, of which there should be
+/// none: more mean that the register is another log's.
+const REFUSED_MAX: usize = 4096;
 /// What is ready to leave waits at most this long for what an answer of the register is about to let out, so that both share
 /// their messages: an answer takes a third of it where nothing is synced.
 const GATHER_MAX: Duration = Duration::from_millis(1);
@@ -187,9 +191,23 @@ impl Publisher {
         self.outbox.is_full() || self.registrar.is_full()
     }
 
-    /// Refuses a register that contradicts the log in too many negotiations.
-    pub(super) fn check_aborts(&self) -> Result<(), StopReason> {
-        if self.aborts.len() > ABORTS_MAX { Err(StopReason::RegisterForeign(self.aborts.len())) } else { Ok(()) }
+    /// Refuses a register that contradicts the log in too many negotiations, or under too many keys.
+    pub(super) fn check_refused(&mut self, state: &LaneState) -> Result<(), StopReason> {
+        if self.registrar.refused_len() > REFUSED_MAX {
+            self.forget_refused(state);
+        }
+        let (aborts, refused) = (self.aborts.len(), self.registrar.refused_len());
+        let is_foreign = aborts > ABORTS_MAX || refused > REFUSED_MAX;
+        if is_foreign { Err(StopReason::RegisterForeign(aborts.max(refused))) } else { Ok(()) }
+    }
+
+    /// Forgets the refused keys of negotiations that the lane has forgotten, but for those a delivery still waits for.
+    fn forget_refused(&mut self, state: &LaneState) {
+        if self.registrar.refused_len() > 0 {
+            let awaited: BTreeSet<_> = self.outbox.unsettled().filter_map(|deliver| deliver.after.as_ref()).collect();
+            let is_known = |key: &RegisterKey| state.protocol(key.negotiation()).is_some();
+            self.registrar.forget_refused(|key| is_known(key) || awaited.contains(key));
+        }
     }
 
     /// Bounds what piles up while another engine owns the lane, or none does, and what waits to be read.
@@ -203,7 +221,8 @@ impl Publisher {
     }
 
     /// Adds what is not settled yet to a checkpoint of the state.
-    pub(super) fn fill_checkpoint(&self, checkpoint: &mut Checkpoint) {
+    pub(super) fn fill_checkpoint(&mut self, checkpoint: &mut Checkpoint, state: &LaneState) {
+        self.forget_refused(state);
         checkpoint.deliveries = self.outbox.unsettled().cloned().collect();
         checkpoint.writes = self.registrar.pending();
         checkpoint.refused = self.registrar.refused();

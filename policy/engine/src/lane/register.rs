@@ -8,6 +8,9 @@
 //! refusal counts as an answer only once the abort it leads to is in the log: an engine that took the lane over in
 //! between would otherwise take the key for written, and send what must never leave.
 //!
+//! A refused key is remembered until the lane has forgotten its negotiation and nothing waits for it any more: forgotten
+//! sooner, it would let out what must never leave. Where too many are to be remembered, the lane stops.
+//!
 //! A write that waits for a refused key is refused with it: it is the sequel of an entry the register does not hold, the
 //! outcome of an agreement that was never registered, or the next award of a lot whose last award ended otherwise.
 
@@ -28,8 +31,6 @@ use super::{Gate, PendingWrite, WRITES_IN_FLIGHT_MAX, WRITES_PENDING_MAX, Write,
 
 /// Gaps after writes whose outcome stayed unknown.
 const RETRY_GAPS: Backoff = Backoff::exact(Duration::from_millis(100), Duration::from_secs(5));
-/// Most refused keys remembered. A refusal means two histories of one log: it pages, and there should be none.
-const REFUSED_MAX: usize = 4096;
 /// Writes looked at for the oldest that has not failed.
 const OLDEST_LOOKED_AT_MAX: usize = 64;
 /// Keys of settled writes that may wait in the queue, beyond twice as many as are pending, before it is swept; keeps
@@ -90,6 +91,16 @@ impl Registrar {
         self.pending.len() >= WRITES_PENDING_MAX
     }
 
+    /// Refused keys that are remembered.
+    pub(crate) fn refused_len(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Forgets the refused keys that nothing will wait for any more.
+    pub(crate) fn forget_refused(&mut self, is_needed: impl Fn(&RegisterKey) -> bool) {
+        self.refused.retain(|key, refusal| !refusal.is_logged || is_needed(key));
+    }
+
     /// Log time of the record that caused the oldest write that is not answered. One that failed waits for the bus, which
     /// fewer further ones would not mend.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
@@ -124,7 +135,8 @@ impl Registrar {
         }
         if let Some(before) = after.as_ref().and_then(|after| self.refused.get(after)) {
             let is_logged = before.is_logged;
-            return self.note_refused(key, RefusedWrite { seq, value: None, is_logged });
+            self.refused.insert(key, RefusedWrite { seq, value: None, is_logged });
+            return;
         }
         let order = (seq, self.added);
         self.added += 1;
@@ -138,7 +150,7 @@ impl Registrar {
     /// Notes that another value than the one the record `seq` asked for stands under a key, or that there is none to
     /// write. `is_logged`: the log holds the abort that this leads to, as it does of what a checkpoint says.
     pub(crate) fn refuse(&mut self, key: RegisterKey, seq: u64, is_logged: bool) {
-        self.note_refused(key, RefusedWrite { seq, value: None, is_logged });
+        self.refused.insert(key, RefusedWrite { seq, value: None, is_logged });
     }
 
     /// Whether a key lets out what waits for it.
@@ -297,16 +309,10 @@ impl Registrar {
         }
     }
 
-    fn note_refused(&mut self, key: RegisterKey, refusal: RefusedWrite) {
-        if self.refused.len() < REFUSED_MAX {
-            self.refused.insert(key, refusal);
-        }
-    }
-
     /// Notes a refusal, and that of every write that waits for the key; gives all their keys.
     fn refuse_with_followers(&mut self, key: RegisterKey, refusal: RefusedWrite) -> Vec<RegisterKey> {
         let is_logged = refusal.is_logged;
-        self.note_refused(key.clone(), refusal);
+        self.refused.insert(key.clone(), refusal);
         let mut keys = vec![key];
         let mut looked_at = 0;
         while let Some(before) = keys.get(looked_at) {
@@ -315,7 +321,7 @@ impl Registrar {
             for follower in followers {
                 let Some(Pending { order: (seq, _), is_abort_logged, .. }) = self.remove(&follower) else { continue };
                 let is_logged = is_logged || is_abort_logged;
-                self.note_refused(follower.clone(), RefusedWrite { seq, value: None, is_logged });
+                self.refused.insert(follower.clone(), RefusedWrite { seq, value: None, is_logged });
                 keys.push(follower);
             }
         }

@@ -62,8 +62,7 @@ async fn what_was_not_acknowledged_before_the_checkpoint_is_sent_again_after_it(
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_keeps_the_keys_the_register_has_refused() {
     let bus = open_bus();
-    let key = RegisterKey::Award(negotiation("job"), Lot(0), AwardNo(1));
-    bus.register.write(key.clone(), Bytes::from_static(b"{\"another\":\"history\"}")).await.unwrap();
+    let key = refuse(&bus, "job").await;
     let engine = start(&bus, checkpointing("engine-1", Trim::Never)).await;
     let mut bob = Probe::connect(&bus, "bob").await;
     append(&bus, vec![call("job", policy("low"), &["bob"], Qos::AtLeastOnce)]).await;
@@ -73,6 +72,45 @@ async fn a_checkpoint_keeps_the_keys_the_register_has_refused() {
     pass_time(&bus, 40).await;
     let checkpoint = bus.blobs.value("checkpoint-0".to_owned()).await.unwrap().unwrap();
     assert!(policy_engine::refused_keys(&checkpoint).unwrap().contains(&key), "{key} is not in the checkpoint");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_leaves_the_checkpoint_once_its_negotiation_is_forgotten() {
+    let bus = open_bus();
+    let key = refuse(&bus, "job").await;
+    let _engine = start(&bus, checkpointing("engine-1", Trim::Never)).await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("low"), &["bob"], Qos::AtLeastOnce)]).await;
+    append(&bus, vec![message("bob", "job", "b1", offer(10))]).await;
+    bob.drain(Duration::from_secs(60)).await;
+    let refused = async || {
+        pass_time(&bus, 40).await;
+        let checkpoint = bus.blobs.value("checkpoint-0".to_owned()).await.unwrap().unwrap();
+        policy_engine::refused_keys(&checkpoint).unwrap()
+    };
+    assert!(refused().await.contains(&key));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(refused().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_register_that_refuses_more_keys_than_are_remembered_stops_the_lane() {
+    let bus = open_bus();
+    let engine = start(&bus, config("engine-1")).await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    for hundred in 0..41 {
+        for number in 0..100 {
+            let own = format!("job-{hundred}-{number}");
+            refuse(&bus, &own).await;
+            append(&bus, vec![call(&own, policy("low"), &["bob"], Qos::BestEffort)]).await;
+            append(&bus, vec![message("bob", &own, "b1", offer(10))]).await;
+        }
+        // Their aborts are logged meanwhile.
+        let told = bob.drain(Duration::from_millis(100)).await;
+        assert!(told.iter().all(|delivery| delivery.payload.act() != Act::Accept));
+    }
+    let faults = engine.status().faults;
+    assert!(faults.iter().any(|fault| fault.contains("the register contradicts the log in 41")), "{faults:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,6 +260,13 @@ async fn pass_time(bus: &Bus, ticks: usize) {
         append(bus, vec![Entry::Tick]).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// Writes another value under the key of a negotiation's first award.
+async fn refuse(bus: &Bus, own: &str) -> RegisterKey {
+    let key = RegisterKey::Award(negotiation(own), Lot(0), AwardNo(1));
+    bus.register.write(key.clone(), Bytes::from_static(b"{\"another\":\"history\"}")).await.unwrap();
+    key
 }
 
 /// A log that holds the records up to a sequence.

@@ -233,7 +233,7 @@ impl LaneDriver {
     /// Moves on as far as what is folded and who is alive allow.
     fn handle_progress(&mut self) -> Result<(), StopReason> {
         self.fold.check_rules()?;
-        self.publisher.check_aborts()?;
+        self.publisher.check_refused(self.fold.state())?;
         self.publisher.check_held()?;
         let (now, live) = (Instant::now(), self.inputs.live());
         match self.ownership.progress(self.fold.state(), self.fold.position(), live.as_deref(), now) {
@@ -364,7 +364,7 @@ impl LaneDriver {
         let checkpoint_at = self.maintenance.wake_at(self.fold.position(), || true, false);
         if checkpoint_at.is_some_and(|at| at <= now) && self.makes_checkpoints() {
             let mut checkpoint = self.fold.checkpoint();
-            self.publisher.fill_checkpoint(&mut checkpoint);
+            self.publisher.fill_checkpoint(&mut checkpoint, self.fold.state());
             let saving = self.maintenance.save(checkpoint);
             self.inputs.maintenance.push(saving);
         }

@@ -46,6 +46,16 @@ fn another_value_refuses_the_gate_for_good() {
 }
 
 #[test]
+fn however_many_keys_are_refused_each_stays_refused_until_nothing_needs_it() {
+    let mut registrar = Registrar::default();
+    (1..=5000).for_each(|number| registrar.refuse(award(number), 1, number != 1));
+    let gates: Vec<_> = (1..=5000).map(|number| registrar.gate(Some(&award(number)))).collect();
+    assert!(gates.iter().all(|gate| *gate == Gate::Refused));
+    registrar.forget_refused(|key| *key == award(2));
+    assert_eq!(registrar.refused(), [award(1), award(2)], "one that is needed, and one whose abort is not logged");
+}
+
+#[test]
 fn what_follows_a_refused_key_is_refused_with_it_and_never_written() {
     let (mut registrar, now) = (Registrar::default(), Instant::now());
     registrar.add(write(&award(1)), None, 1, AT);
