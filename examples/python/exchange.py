@@ -63,12 +63,13 @@ class Refused(SystemExit):
         super().__init__(f"{what} was refused: {text}")
 
 
-def asked_wait_s(error):
-    """How long the exchange asks to wait, in seconds; 0 where it does not say. Who repeats sooner is served no sooner."""
+def refused_for_now(error):
+    """The code of a refusal that may pass, and how long it asks to wait, in seconds. Who repeats sooner is served no sooner."""
     try:
-        return json.load(error).get("retry_after_ms", 0) / 1000
-    except (ValueError, AttributeError, TypeError, OSError):
-        return 0
+        problem = json.load(error)
+        return problem["code"], problem.get("retry_after_ms", 0) / 1000
+    except (ValueError, KeyError, TypeError, OSError):
+        return None, 0
 
 
 class Exchange:
@@ -121,6 +122,7 @@ class Exchange:
         data = json.dumps(body).encode() if body is not None else None
         deadline, pause_s = time.monotonic() + wait_s, 0.2
         while True:
+            code, asked_s = None, 0
             try:
                 answer = self._open(method, path, data)
                 self._note(None)
@@ -128,23 +130,26 @@ class Exchange:
             except HTTPError as error:
                 if error.code < 500 and error.code != 429:
                     raise Refused(f"{method} {path}", error) from None
-                fault = f"HTTP {error.code}"
-                pause_s = max(pause_s, asked_wait_s(error))
+                code, asked_s = refused_for_now(error)
+                fault = code or f"HTTP {error.code}"
             except InvalidURL as error:
                 sys.exit(f"{method} {path} cannot be asked for: {error}")
             except (OSError, HTTPException) as error:
                 fault = reason(error)
-            self._note(fault)
+            self._note(fault, f"refuses for now ({fault})" if code else f"does not answer ({fault})")
             if time.monotonic() > deadline:
+                if code:
+                    sys.exit(f"{self.url} has refused {method} {path} for {wait_s} s: {code}")
                 sys.exit(f"{self.url} has not answered {method} {path} for {wait_s} s ({fault}): is the gateway still there?")
-            time.sleep(pause_s)
+            # `overloaded` says when its turn comes: no pause of one's own is added to it.
+            time.sleep(asked_s if code == "overloaded" and asked_s else max(pause_s, asked_s))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def _note(self, fault):
+    def _note(self, fault, says=None):
         """Says once that the gateway is lost, and once that it is back."""
         was_lost, self.is_lost = self.is_lost, fault is not None
         if fault and not was_lost:
-            print(f"{self.url} does not answer ({fault}): trying again", file=sys.stderr, flush=True)
+            print(f"{self.url} {says or f'does not answer ({fault})'}: trying again", file=sys.stderr, flush=True)
         elif was_lost and not fault:
             print(f"{self.url} answers again", file=sys.stderr, flush=True)
 

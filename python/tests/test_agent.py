@@ -17,6 +17,7 @@ from aiohttp import web
 import llmx
 from llmx import (
     Agent,
+    Api,
     Contractor,
     Delivery,
     EndedError,
@@ -145,6 +146,48 @@ async def test_what_can_pass_is_repeated_not_before_it_was_asked_for(code: str) 
         assert len(gateway.messages) == 3
         assert gateway.messages[0] == gateway.messages[1] == gateway.messages[2]
         assert time.monotonic() - began > 0.6
+
+
+async def test_an_agent_that_is_held_back_says_so_once_until_it_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeGateway() as gateway, initiator(gateway, limits=Limits(end_s=0.1)) as ann:
+        document = problem("overloaded", 503, retry_after_ms=4000, detail="more calls than can end")
+        for _ in range(2):
+            gateway.answer = lambda frame: refused(frame, document)
+            waiting = [asyncio.create_task(ann.call("topic://courier")) for _ in range(3)]
+            await gateway.until(lambda: len(gateway.messages) == 3)
+            await asyncio.sleep(0.05)
+            for message in gateway.messages:
+                await gateway.send(gateway.accept({"id": "0", "message": message}) or {})
+                msg_id = message["envelope"]["msg_id"]
+                await gateway.deliver({"act": "ack", "ack_of": msg_id, "disposition": "ok", "invited": 1})
+            await asyncio.gather(*waiting)
+            gateway.messages.clear()
+    says = "ann: held back: overloaded: more calls than can end; "
+    assert [one.startswith(says) for one in warned(caplog)] == [True, True]
+
+
+async def test_a_request_waits_as_long_as_the_exchange_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int | None] = []
+
+    def noted(attempt: int, base_s: float, max_s: float, said_ms: int | None) -> float:
+        said.append(said_ms)
+        return 0.0
+
+    monkeypatch.setattr("llmx.gateways.wait_s", noted)
+    is_refused = True
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal is_refused
+        if is_refused:
+            is_refused = False
+            return web.json_response(problem("rate_limited", 429, retry_after_ms=7000), status=429)
+        return web.json_response({"policy": "high@1"})
+
+    async with Server(answer) as server:
+        ann = Initiator("ann", gateways=server.url, token="t")
+        async with ann.agent.gateways as gateways:
+            assert await Api(gateways).default_policy() == "high@1"
+    assert said == [7000]
 
 
 async def test_a_message_is_given_up_after_its_attempts() -> None:

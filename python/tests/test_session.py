@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from llmx import Accepted, LlmxError, Offer, Refuse, RefusedError, UnansweredError, UnsendableError
+from llmx import Accepted, Cfp, LlmxError, Offer, Refuse, RefusedError, UnansweredError, UnsendableError
+from llmx.acts import CallAddress
+from llmx.backoff import wait_s
 from llmx.errors import refusal
 from llmx.limits import ACKS_TOGETHER_MAX, Limits
 from llmx.session import Inbox, Message, Outcome, Session
@@ -23,6 +25,22 @@ class Sender:
 
     def write(self, negotiation: str) -> Message:
         return self.session.write(negotiation, Refuse(), lambda outcome: self.ended.append((negotiation, outcome)))
+
+    def call(self, negotiation: str) -> Message:
+        address = CallAddress(to=("topic://courier",))
+        return self.session.write(
+            negotiation, Cfp(), lambda outcome: self.ended.append((negotiation, outcome)), address=address
+        )
+
+    def refuse(self, message: Message, now: float, code: str, retry_after_ms: int) -> float:
+        """Refuses a message that leaves; how long it waits, which is until it may leave again."""
+        assert self.leave(now) == [message]
+        self.session.handle_answer(now, message.number, held_back(code, retry_after_ms))
+        at = self.session.poll_timeout()
+        if at is None:
+            return 0.0
+        self.session.handle_timeout(at)
+        return at - now
 
     def leave(self, now: float = 0.0) -> list[Message]:
         found = []
@@ -113,6 +131,74 @@ def test_gaps_grow_and_the_attempts_are_counted() -> None:
             now = at
     assert [0.1 * 2**n <= gap <= 0.2 * 2**n for n, gap in enumerate(gaps)] == [True] * 4
     assert isinstance(sender.ended[0][1], UnansweredError)
+
+
+def held_back(code: str, retry_after_ms: int) -> RefusedError:
+    return refusal({"code": code, "status": 503, "retry_after_ms": retry_after_ms})
+
+
+@pytest.mark.parametrize("code", ["overloaded", "rate_limited", "unavailable"])
+def test_what_was_only_ever_refused_ends_as_refused_and_what_may_be_in_the_log_does_not(code: str) -> None:
+    for doubt in (None, "silence", "log_unavailable", "lost connection"):
+        sender, now = Sender(Limits(attempts_max=20)), 0.0
+        call = sender.call("bob~1")
+        for attempt in range(20):
+            if doubt is None or attempt != 7:
+                now += sender.refuse(call, now, code, 100)
+            elif doubt == "log_unavailable":
+                now += sender.refuse(call, now, doubt, 100)
+            else:
+                assert sender.leave(now) == [call]
+                if doubt == "silence":
+                    sender.session.handle_answer(now, call.number, None)
+                    now = sender.session.poll_timeout() or now
+                    sender.session.handle_timeout(now)
+                else:
+                    sender.session.handle_disconnected()
+                    sender.session.handle_connected()
+        [(_, outcome)] = sender.ended
+        assert isinstance(outcome, RefusedError if doubt is None else UnansweredError), doubt
+        assert doubt or getattr(outcome, "code", None) == code
+
+
+def test_a_call_waits_as_long_as_the_exchange_says_and_little_longer() -> None:
+    sender, now = Sender(), 0.0
+    call = sender.call("bob~1")
+    for asked_ms in (100, 10_000, 50, 10_000, 2000, 100, 100, 100, 100, 100):
+        waited_s = sender.refuse(call, now, "overloaded", asked_ms)
+        assert asked_ms / 1000 <= waited_s + 1e-9 <= asked_ms / 1000 * 1.1 + 1e-6
+        now += waited_s
+
+
+def test_what_goes_beyond_a_rate_waits_with_growing_gaps_and_not_less_than_is_said() -> None:
+    sender, now = Sender(Limits(retry_base_s=0.2, retry_max_s=10.0)), 0.0
+    message = sender.write("a~1")
+    gaps = [sender.refuse(message, now, "rate_limited", asked_ms) for asked_ms in (1, 1, 1, 1, 1, 20_000)]
+    assert all(0.1 * 2**n <= gap <= 0.2 * 2**n for n, gap in enumerate(gaps[:5])), (
+        "who repeats at once is over it again"
+    )
+    assert gaps[5] >= 20.0, "no bound of its own is below what the exchange says"
+    assert wait_s(1, 0.1, 5.0, 10_000) >= 10.0
+    assert wait_s(1, 0.1, 5.0, 10**12) == 60.0
+
+
+def test_a_new_connection_does_not_bring_what_was_told_to_wait_sooner() -> None:
+    sender = Sender()
+    calls = [sender.call(f"bob~{number}") for number in range(5)]
+    other = sender.write("a~1")
+    sender.leave(0.0)
+    for call in calls:
+        sender.session.handle_answer(0.0, call.number, held_back("overloaded", 4000))
+    sender.session.handle_answer(0.0, other.number, busy())
+    sender.session.handle_disconnected()
+    sender.session.handle_connected()
+    assert sender.leave(1.0) == [other]
+    sender.accept(other, 1.0)
+    assert (sender.session.poll_timeout() or 0.0) >= 4.0
+    sender.session.handle_timeout(3.9)
+    assert sender.leave(3.9) == []
+    sender.session.handle_timeout(4.5)
+    assert sorted(message.number for message in sender.leave(4.5)) == [call.number for call in calls]
 
 
 def test_whatever_is_lost_every_message_ends_once_with_the_same_bytes_and_in_order() -> None:

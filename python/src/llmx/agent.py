@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from llmx.acts import Act, CallAddress, Refuse
-from llmx.backoff import gap_s
+from llmx.backoff import gap_s, wait_s
 from llmx.codec import UnreadableError, decode, encode
 from llmx.deliveries import Delivery, OtherCall, Receipt, read_delivery
 from llmx.documents import Registration
@@ -304,7 +304,8 @@ class Agent:
                 if self._is_final(error) or failures >= self.participant.limits.connect_attempts_max:
                     raise
                 logger.warning("%s: not connected: %s%s", self.participant.name, error, await self._old_token(error))
-                await asyncio.sleep(gap_s(failures, CONNECT_BASE_S, CONNECT_MAX_S))
+                said_ms = error.retry_after_ms if isinstance(error, RefusedError) else None
+                await asyncio.sleep(wait_s(failures, CONNECT_BASE_S, CONNECT_MAX_S, said_ms))
                 continue
             is_stable = loop.time() - began >= STABLE_S
             # `hello` alone is no use of a connection.
@@ -445,8 +446,16 @@ class Agent:
     def _answer(self, frame: Mapping[str, Any], answer: Accepted | RefusedError | None) -> None:
         reference = frame.get("id")
         if isinstance(reference, str) and reference.isdigit():
+            was_held_back = self._session.held_back
             self._session.handle_answer(asyncio.get_running_loop().time(), int(reference), answer)
             self._wake.set()
+            if self._session.held_back is not None and was_held_back is None:
+                logger.warning(
+                    "%s: held back: %s; %d messages wait, and leave again when the exchange says",
+                    self.participant.name,
+                    self._session.held_back,
+                    self._session.unanswered_count,
+                )
 
     # Deliveries
 

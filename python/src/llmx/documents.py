@@ -41,7 +41,7 @@ EVERYBODY = Consent(default="allow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """An agent as it registers itself. Searches read `description` and `tags`."""
+    """An agent as it registers itself. Searches read `description` and `tags`; `instance` names the process."""
 
     capabilities: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
@@ -53,6 +53,7 @@ class Registration:
     kind: Literal["human", "thing"] | None = None
     tags: tuple[str, ...] | None = None
     visibility: Literal["listed", "consented", "hidden"] | None = None
+    instance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

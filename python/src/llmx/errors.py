@@ -70,6 +70,11 @@ class RefusedError(LlmxError):
         """Whether the same request can succeed later: it is not at fault."""
         return self.code in CAN_PASS
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether what was refused is not in the log."""
+        return self.code in NOT_STORED or not self.can_pass
+
 
 class TokenRefusedError(RefusedError):
     """The token is refused: another one may not be."""
@@ -98,6 +103,9 @@ class RateLimitedError(RefusedError):
 class UnavailableError(RefusedError):
     """The exchange could not do it now."""
 
+
+NOT_STORED = frozenset({"rate_limited", "request_timeout", "unavailable", "overloaded"})
+"""Codes of refusals that can pass and leave nothing behind; of the others nobody knows."""
 
 CAN_PASS = frozenset({"rate_limited", "request_timeout", "log_unavailable", "unavailable", "overloaded", "internal"})
 

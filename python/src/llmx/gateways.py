@@ -12,7 +12,7 @@ from zlib import crc32
 
 import aiohttp
 
-from llmx.backoff import gap_s
+from llmx.backoff import wait_s
 from llmx.errors import RefusedError, UnreachableError, refusal
 from llmx.limits import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, FRAME_BYTES_MAX, PING_EVERY_S, WAYS_TRIED_MAX
 from llmx.token import Token
@@ -178,7 +178,7 @@ class Gateways:
         last: Exception = UnreachableError("no gateway was tried")
         for attempt in range(1, REQUEST_ATTEMPTS_MAX + 1):
             at = url or self._urls[(self._turn + attempt - 2) % len(self._urls)]
-            wait_s = 0.0
+            said_ms = None
             try:
                 return await self._request_at(at, method, path, data)
             except UnreachableError as error:
@@ -186,9 +186,9 @@ class Gateways:
             except RefusedError as error:
                 if not error.can_pass:
                     raise
-                last, wait_s = error, (error.retry_after_ms or 0) / 1000
+                last, said_ms = error, error.retry_after_ms
             if attempt < REQUEST_ATTEMPTS_MAX:
-                await asyncio.sleep(max(gap_s(attempt, 0.1, 5.0), min(wait_s, 5.0)))
+                await asyncio.sleep(wait_s(attempt, 0.1, 5.0, said_ms))
         raise last
 
     async def _request_at(self, url: str, method: str, path: str, data: bytes | None, *, has_token: bool = True) -> Any:

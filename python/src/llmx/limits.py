@@ -17,6 +17,9 @@ HANDLER_ACK_S = 0.250
 BLOCKED_S = 0.5
 """A handler that held everything else up for so long is named in the log: deliveries come again by then."""
 
+HELD_BACK_S = 3.0
+"""A message that the exchange keeps waiting for so long is worth a line in the log."""
+
 ANSWER_TIMEOUT_S = 5.0
 """How long an answer is awaited: some thirty times the slowest healthy append."""
 

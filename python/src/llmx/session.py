@@ -3,7 +3,8 @@
 * Order. In one negotiation one message is on its way at a time: the next leaves when its predecessor is in the log, refused
   or given up. Messages of different negotiations do not wait for each other.
 * Repeats. A message nobody answered leaves again with the same bytes, with growing gaps, a bounded number of times; a lost
-  connection does not lose it. A receipt for it counts as an answer.
+  connection does not lose it. A receipt for it counts as an answer. What the exchange holds back leaves when it says, whatever
+  becomes of the connection.
 * Bounds. `Limits`; beyond them a message is refused here.
 """
 
@@ -18,10 +19,10 @@ from heapq import heappop, heappush
 from typing import Any
 
 from llmx.acts import Act, CallAddress
-from llmx.backoff import gap_s
+from llmx.backoff import wait_s
 from llmx.codec import encode
 from llmx.errors import LlmxError, OverloadedError, RefusedError, UnansweredError
-from llmx.limits import ACK_WAIT_S, ACKS_TOGETHER_MAX, ACKS_WAITING_MAX, ANSWER_TIMEOUT_S, Limits
+from llmx.limits import ACK_WAIT_S, ACKS_TOGETHER_MAX, ACKS_WAITING_MAX, ANSWER_TIMEOUT_S, HELD_BACK_S, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,17 @@ class Message:
     msg_id: str
     document: str
     on_settled: Callable[[Outcome], None]
+    is_call: bool = False
     attempts: int = 0
     answer_by: float | None = None
     """When its answer counts as lost, while it is on its way."""
     retry_at: float | None = None
+    refused_at: float | None = None
+    """When it was first refused by what can pass."""
+    is_held_back: bool = False
+    """It waits because the exchange says so: until its turn, or as its agent sends too much."""
+    may_be_logged: bool = False
+    """An attempt has ended without a word that says that nothing was stored."""
     is_logged: bool = False
     """A receipt has come: it is in the log, whatever the way out says."""
 
@@ -72,6 +80,10 @@ class Session:
     _under_way: dict[int, Message] = field(default_factory=dict)
     """In the order in which they left."""
     _retries: list[tuple[float, int]] = field(default_factory=list)
+    _held_back: set[int] = field(default_factory=set)
+    """Those that were refused by what can pass."""
+    held_back: RefusedError | None = None
+    """Why one of them waits for long, until none waits any more."""
 
     def write(
         self,
@@ -96,7 +108,7 @@ class Session:
         body = {"envelope": envelope, "payload": encode(act)}
         # As the log will have it, which gateways check sooner.
         document = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
-        message = Message(self._last, negotiation, msg_id, document, on_settled)
+        message = Message(self._last, negotiation, msg_id, document, on_settled, is_call=address is not None)
         self._messages[message.number] = message
         self._number_by_msg_id[msg_id] = message.number
         queue = self._queues.setdefault(negotiation, deque())
@@ -157,12 +169,15 @@ class Session:
         return is_overdue
 
     def handle_connected(self) -> None:
-        """A connection is up: what waits for a retry leaves now."""
-        waiting = sorted(number for _, number in self._retries)
-        self._retries.clear()
-        for number in waiting:
+        """A connection is up: what waits for a retry leaves now, unless it was told to wait."""
+        waiting, self._retries = sorted(self._retries, key=lambda retry: retry[1]), []
+        for at, number in waiting:
             message = self._messages.get(number)
-            if message is not None and message.retry_at is not None:
+            if message is None or message.retry_at != at:
+                continue
+            if message.is_held_back:
+                heappush(self._retries, (at, number))
+            else:
                 message.retry_at = None
                 self._ready.append(number)
 
@@ -172,6 +187,7 @@ class Session:
         self._under_way.clear()
         for message in sorted(orphans, key=lambda one: one.number):
             message.answer_by = None
+            message.may_be_logged = True
             if message.is_logged:
                 self._settle(message, Accepted(message.msg_id, message.negotiation))
             else:
@@ -184,6 +200,7 @@ class Session:
             return
         self._under_way.pop(number, None)
         message.answer_by = None
+        message.may_be_logged |= answer is None or (isinstance(answer, RefusedError) and not answer.is_certain)
         if isinstance(answer, Accepted):
             self._settle(message, answer)
         elif message.is_logged:
@@ -192,15 +209,26 @@ class Session:
             self._settle(message, answer)
         elif message.attempts >= self.limits.attempts_max:
             why = f"nobody has answered in {message.attempts} attempts"
-            self._settle(message, UnansweredError(f"{why} (last: {answer})" if answer else why))
+            unanswered = UnansweredError(f"{why} (last: {answer})" if answer else why)
+            self._settle(message, unanswered if answer is None or message.may_be_logged else answer)
         elif message.retry_at is None:
             self._retry(now, message, answer)
 
     def _retry(self, now: float, message: Message, answer: RefusedError | None) -> None:
-        asked_s = (answer.retry_after_ms or 0) / 1000 if answer else 0.0
-        gap = gap_s(message.attempts, self.limits.retry_base_s, self.limits.retry_max_s)
-        message.retry_at = now + max(gap, min(asked_s, self.limits.retry_max_s))
+        limits, code = self.limits, answer.code if answer else None
+        said_ms = answer.retry_after_ms if answer else None
+        # Of calls the exchange knows when it can take them; whatever else it says is the same for everybody.
+        is_turn = code == "overloaded" and message.is_call
+        message.retry_at = now + wait_s(
+            message.attempts, limits.retry_base_s, limits.retry_max_s, said_ms, is_turn=is_turn
+        )
+        message.is_held_back = bool(said_ms) and code in ("overloaded", "rate_limited")
         heappush(self._retries, (message.retry_at, message.number))
+        if answer is not None:
+            message.refused_at = now if message.refused_at is None else message.refused_at
+            self._held_back.add(message.number)
+            if self.held_back is None and message.retry_at - message.refused_at >= HELD_BACK_S:
+                self.held_back = answer
 
     def handle_receipt(self, ack_of: str) -> None:
         """The message is in the log. Its successors may leave; if it waited for a retry, that ends it."""
@@ -232,6 +260,9 @@ class Session:
         del self._messages[message.number]
         del self._number_by_msg_id[message.msg_id]
         self._under_way.pop(message.number, None)
+        self._held_back.discard(message.number)
+        if not self._held_back:
+            self.held_back = None
         message.retry_at = None
         self._advance(message)
         message.on_settled(outcome)
