@@ -25,7 +25,7 @@
 //! bytes; its `seq` rises from message to message, and messages of one negotiation reach the log in that order.
 //!
 //! A strategy never reads a clock and never does input or output; what it draws at random comes from a seed it was
-//! built with. `examples/contractor.rs` is a whole contractor; `examples/contractor.py` the same without this crate.
+//! built with. `examples/rust/contractor.rs` is a whole contractor; `examples/python/contractor.py` the same without this crate.
 
 pub mod agent;
 pub mod bargain;
