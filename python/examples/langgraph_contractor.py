@@ -8,8 +8,10 @@ that the example runs without a key: any chat model of LangChain takes its place
 """
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypedDict
 
 from langchain_core.language_models import BaseChatModel
@@ -57,6 +59,12 @@ def fault(answer: Any) -> str | None:
     return None if answer["price"] >= LEAST else "/price: below what may be offered"
 
 
+@cache
+def log_once(why: str) -> None:
+    """Why an answer did not fit, once per reason: whoever runs a contractor that only refuses finds the cause."""
+    logging.getLogger("llmx").warning("carol: an answer of the model does not fit: %s", why)
+
+
 def build(model: BaseChatModel) -> Any:
     """The graph over a model."""
 
@@ -74,6 +82,7 @@ def build(model: BaseChatModel) -> Any:
         why = fault(answer)
         if why is None:
             return {"offer": {"price": answer["price"], "delivery_ms": answer["delivery_ms"]}}
+        log_once(why)
         if state["attempts"] >= ATTEMPTS_MAX:
             return {"refusal": "model_output"}
         return {"messages": [*state["messages"], HumanMessage(f"That does not fit: {why}.")]}

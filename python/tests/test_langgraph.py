@@ -34,11 +34,20 @@ async def test_a_graph_makes_the_offer_and_a_wrong_answer_of_the_model_is_repair
         assert gateway.messages[2]["payload"] == {"act": "inform", "kind": "done", "result": "delivered"}
 
 
-async def test_a_model_that_never_fits_makes_no_offer_and_its_limit_holds() -> None:
+async def test_a_model_that_never_fits_makes_no_offer_and_its_limit_holds_and_why_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     example = importlib.import_module("langgraph_contractor")
+    example.log_once.cache_clear()
     for answer in ('{"price": 1, "delivery_ms": 2000}', "I would rather not.", "[]"):
         model = example.GenericFakeChatModel(messages=iter([answer] * example.ATTEMPTS_MAX))
         async with FakeGateway() as gateway, Agent(example.contractor(model), gateways=gateway.url, token="t"):
             await gateway.deliver(cfp())
             await gateway.until(lambda gateway=gateway: len(gateway.messages) == 1)  # type: ignore[misc]
             assert gateway.messages[0]["payload"] == {"act": "refuse", "reason": "model_output", "round": 1}
+    assert [
+        one.getMessage().removeprefix("carol: an answer of the model does not fit: ") for one in caplog.records
+    ] == [
+        "/price: below what may be offered",
+        "not an object",
+    ]
