@@ -166,6 +166,9 @@ def papers():
     faults = [f"docs/alerts/{name}.md is missing" for name in sorted(alerts - pages)]
     faults += [f"docs/alerts/{name}.md is about no alert" for name in sorted(pages - alerts)]
     faults += [f"{name} has no test" for name in sorted(alerts - tested)]
+    matchers = re.findall(r'alertname =~? "?([\w|]+)', (HERE.parent / "deploy" / "alertmanager.yml").read_text())
+    inhibited = {name for matcher in matchers for name in matcher.split("|")}
+    faults += [f"deploy/alertmanager.yml: there is no alert {name}" for name in sorted(inhibited - alerts)]
     for block in re.split(r"^ +- alert: ", text, flags=re.MULTILINE)[1:]:
         name = block.split()[0]
         wanted = ["severity:", "component:", "summary:", "description:", f'runbook_url: "{RUNBOOKS}/{name}.md"']
