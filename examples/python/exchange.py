@@ -77,6 +77,7 @@ class Exchange:
         self.url, self.agent, self.token = url, agent, token
         self.seq = time.time_ns() // 1000  # rises from message to message, and from start to start
         self.registration = None
+        self.instance = uuid.uuid4().hex  # tells its registration from that of another process of this agent
         self.is_lost = False  # nothing answers at present
         self.handled = queue.Queue()  # delivery ids to be acknowledged
 
@@ -92,7 +93,7 @@ class Exchange:
             self.handled.join()
         if self.registration:
             try:
-                self._open("DELETE", f"/v1/agents/{self.agent}", None, timeout=5).close()
+                self._open("DELETE", f"/v1/agents/{self.agent}?instance={self.instance}", None, timeout=5).close()
             except (OSError, HTTPException):
                 pass  # it was not to be: the registration lapses by itself
         return kind is KeyboardInterrupt
@@ -154,7 +155,7 @@ class Exchange:
             print(f"{self.url} answers again", file=sys.stderr, flush=True)
 
     def register(self, **registration):
-        self.registration = {"consent": {"default": "allow", "rules": []}, **registration}
+        self.registration = {"consent": {"default": "allow", "rules": []}, "instance": self.instance, **registration}
         self.request("PUT", f"/v1/agents/{self.agent}", self.registration).close()
 
     def send(self, negotiation, payload, **envelope):

@@ -25,6 +25,8 @@ class FakeGateway:
         self.sockets: list[web.WebSocketResponse] = []
         self.answer: Callable[[dict[str, Any]], Answer] = self.accept
         self.refuse_token: Callable[[str], bool] = lambda _: False
+        self.registered: str | None = None
+        """The instance that is registered, as the exchange has it."""
         self.answers: dict[str, dict[str, Any]] = {}
         """What a GET of a path gives."""
         self.unready: Callable[[], Awaitable[web.Response]] | None = None
@@ -131,6 +133,13 @@ class FakeGateway:
         body = await request.json() if request.can_read_body else None
         self.requests.append((request.method, request.path, body))
         self.changed.set()
+        if request.path.startswith("/v1/agents/"):
+            if request.method == "PUT":
+                self.registered = (body or {}).get("instance")
+            elif request.method == "DELETE" and request.query.get("instance", self.registered) == self.registered:
+                self.registered = None
+            elif request.method == "GET" and self.registered is None and request.path not in self.answers:
+                return web.json_response(problem("not_found", 404), status=404)
         return web.json_response(self.answers.get(request.path, {}) if request.method == "GET" else {})
 
     async def _ready(self, _: web.Request) -> web.StreamResponse:

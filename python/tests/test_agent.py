@@ -30,6 +30,7 @@ from llmx import (
     OverloadedError,
     Refuse,
     RefusedError,
+    Registration,
     TokenFileError,
     TokenRefusedError,
     UnansweredError,
@@ -271,13 +272,16 @@ async def test_a_token_that_is_let_in_and_ended_at_once_is_shown_with_growing_ga
             await ann.call("topic://courier")
 
 
-async def test_a_token_that_was_renewed_in_time_connects_at_once(tmp_path: Path) -> None:
+async def test_a_token_that_was_renewed_in_time_is_shown_without_a_word_of_the_old_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "ann.jwt"
     file.write_text("old")
     async with FakeGateway() as gateway, Initiator("ann", gateways=gateway.url, token_file=file):
         file.write_text("new")
         await gateway.sockets[0].close(code=1008, message=b"the token has expired")
-        await gateway.until(lambda: gateway.tokens[-1] == "new", 0.2)
+        await gateway.until(lambda: gateway.tokens[-1] == "new")
+    assert not any("the old token" in one for one in warned(caplog))
 
 
 async def test_a_token_that_stays_the_same_ends_the_agent_when_it_has_expired() -> None:
@@ -421,7 +425,36 @@ async def test_an_agent_registers_anew_at_every_connection() -> None:
         await gateway.sockets[0].close()
         await gateway.until(lambda: len(gateway.requests) == 3)
         body = {"capabilities": [], "topics": ["courier"], "consent": {"default": "allow"}}
+        body["instance"] = gateway.registered or "none"
         assert gateway.requests[1:] == [("PUT", "/v1/agents/bob", body)] * 2
+
+
+async def test_the_old_process_of_a_rolling_restart_leaves_the_registration_of_the_new_one() -> None:
+    async with FakeGateway() as gateway:
+        old = Agent(contractor(), gateways=gateway.url, token="t")
+        await old.start()
+        before = gateway.registered
+        async with Agent(contractor(), gateways=gateway.url, token="t") as new:
+            await old.end()
+            assert gateway.registered not in (None, before)
+            changed = Registration(topics=("parcels",))
+            await Api(new.gateways).register("bob", changed)
+            assert "its registration" not in old.left_undone()
+        assert gateway.registered is None
+
+
+@pytest.mark.parametrize("lease_ms", [None, 200])
+async def test_an_agent_that_is_registered_no_longer_registers_again_within_its_lease(
+    lease_ms: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("llmx.agent.LEASE_S", 0.2 if lease_ms is None else 60.0)
+    bob = contractor()
+    bob.registration = Registration(lease_ms=lease_ms, instance="mine")
+    async with FakeGateway() as gateway, Agent(bob, gateways=gateway.url, token="t"):
+        for _ in range(2):
+            gateway.registered = None
+            await gateway.until(lambda: gateway.registered == "mine", 10)
+    assert warned(caplog) == ["bob: its registration was taken away; it registers again"] * 2
 
 
 async def test_a_gateway_that_ends_every_stream_at_once_is_not_asked_without_a_pause() -> None:

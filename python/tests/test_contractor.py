@@ -488,19 +488,19 @@ def test_an_agents_id_that_is_none_is_named_before_anything_is_sent(name: str) -
 async def test_a_handler_that_blocks_is_named(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("llmx.handlers.BLOCKED_S", 0.05)
+    monkeypatch.setattr("llmx.handlers.BLOCKED_S", 0.25)
     courier = Courier()
 
     @courier.bob.on_call
     async def ask_a_model(call: IncomingCall) -> Offer:
         await asyncio.sleep(0.1)
         if call.task == "block":
-            time.sleep(0.1)  # noqa: ASYNC251
+            time.sleep(0.4)  # noqa: ASYNC251
         return call.offer(TERMS)
 
     @courier.bob.on_close
     async def write_down(negotiation: str, closing: Closing) -> None:
-        time.sleep(0.1)  # noqa: ASYNC251
+        time.sleep(0.4)  # noqa: ASYNC251
 
     async with FakeGateway() as gateway, Agent(courier.bob, gateways=gateway.url, token="t"):
         await gateway.deliver(cfp(task="wait"), negotiation="alice~1")

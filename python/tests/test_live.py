@@ -33,6 +33,8 @@ from llmx import (
     Registration,
     Report,
 )
+from llmx.gateways import Gateways
+from llmx.token import Token
 
 from .exchange import ROOT, Exchange, end, free_ports
 from .faults import FaultyWay
@@ -95,6 +97,25 @@ async def test_a_contractor_wins_reports_and_leaves(exchange: Exchange, asked_by
         assert "delivering for ann" in said
         known = [one.agent async for one in Api(ann.agent.gateways).agents()]
         assert "bob" not in known, "it has deregistered"
+
+
+async def test_the_new_process_of_a_rolling_restart_stays_registered_when_the_old_one_ends(exchange: Exchange) -> None:
+    old = start(exchange, "contractor.py")
+    async with Initiator("ann", gateways=exchange.urls, token=exchange.token("ann")) as ann:
+        await until_present(ann, "bob")
+        new = start(exchange, "contractor.py")
+        api, gateways = Api(ann.agent.gateways), Gateways(exchange.urls, "bob", Token(exchange.token("bob")))
+        async with gateways as asking, asyncio.timeout(15):
+            first = (await asking.request("GET", "/v1/agents/bob"))["instance"]
+            while (await asking.request("GET", "/v1/agents/bob"))["instance"] == first:
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(end, old)
+        assert (await api.agent("bob")).topics == ("courier",)
+        call = await ann.call("topic://courier", task="deliver one parcel", reply_within_ms=5000)
+        assert (await call.end()).outcome == "completed"
+        await asyncio.to_thread(end, new)
+        with pytest.raises(NotFoundError):
+            await api.agent("bob")
 
 
 async def test_a_bargainer_agrees_with_one_that_uses_no_library(exchange: Exchange) -> None:

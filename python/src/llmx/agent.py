@@ -11,6 +11,7 @@ from json import dumps
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from llmx.acts import Act, CallAddress, Refuse
 from llmx.backoff import gap_s, wait_s
@@ -20,6 +21,7 @@ from llmx.documents import Registration
 from llmx.errors import (
     EndedError,
     LlmxError,
+    NotFoundError,
     RefusedError,
     TokenRefusedError,
     TokenUnavailableError,
@@ -27,7 +29,7 @@ from llmx.errors import (
     refusal,
 )
 from llmx.gateways import Connection, Gateways
-from llmx.limits import HANDLER_ACK_S, SENDS_IN_FLIGHT_MAX, Limits
+from llmx.limits import HANDLER_ACK_S, LEASE_S, SENDS_IN_FLIGHT_MAX, Limits
 from llmx.session import Accepted, Inbox, Outcome, Session
 from llmx.token import TokenSource, token_of
 
@@ -271,10 +273,40 @@ class Agent:
         self._session.abandon(EndedError("the agent has ended"))
         await self.gateways.__aexit__(None, None, None)
 
-    async def _deregister(self) -> None:
-        if self.participant.registration is None:
+    def _registration(self) -> Registration | None:
+        registration = self.participant.registration
+        if registration is None:
+            return None
+        return self.gateways.named(registration)
+
+    async def _register(self, registration: Registration, url: str) -> None:
+        self._is_registered = True
+        await self.gateways.request("PUT", f"/v1/agents/{self.participant.name}", encode(registration), url=url)
+
+    async def _keep_registered(self, connection: Connection) -> None:
+        """Registers again when another process of this agent, or its owner, has taken the registration away."""
+        registration = self._registration()
+        if registration is None:
             return
-        path = f"/v1/agents/{self.participant.name}"
+        lease_s = registration.lease_ms / 1000 if registration.lease_ms else LEASE_S
+        while True:
+            await asyncio.sleep(gap_s(1, lease_s, lease_s))
+            try:
+                await self.gateways.request("GET", f"/v1/agents/{self.participant.name}")
+            except NotFoundError:
+                if self._is_ending:
+                    return
+                logger.warning("%s: its registration was taken away; it registers again", self.participant.name)
+                with suppress(LlmxError):
+                    await self._register(registration, connection.url)
+            except LlmxError as error:
+                logger.info("%s: whether it is registered is not known: %s", self.participant.name, error)
+
+    async def _deregister(self) -> None:
+        registration = self._registration()
+        if registration is None:
+            return
+        path = f"/v1/agents/{self.participant.name}?instance={quote(registration.instance or '')}"
         with suppress(LlmxError, TimeoutError):  # Then the registration lapses by itself.
             async with asyncio.timeout(self.participant.limits.end_s / 4):
                 await self.gateways.request("DELETE", path)
@@ -334,21 +366,18 @@ class Agent:
         known = await self.gateways.ask(f"/v1/agents/{name}") if self.participant.registration is not None else None
         if isinstance(known, dict) and known.get("present") is True:
             logger.warning(
-                "%s is present already. Where another process runs it, give this one a name of its own: processes of one "
-                "agent share its deliveries, and whichever ends deregisters all. One that was killed stays present until its "
-                "lease ends",
+                "%s is present already. Where another process runs it and goes on, give this one a name of its own: processes "
+                "of one agent share its deliveries. One that was killed stays present until its lease ends",
                 name,
             )
 
     async def _connect(self) -> Connection:
         connection = await self.gateways.connect()
-        registration = self.participant.registration
+        registration = self._registration()
         try:
             if registration is not None and not self._is_ending:
                 # What ended the stream before may have taken it away.
-                path = f"/v1/agents/{self.participant.name}"
-                self._is_registered = True
-                await self.gateways.request("PUT", path, encode(registration), url=connection.url)
+                await self._register(registration, connection.url)
         except BaseException:
             await connection.close()
             raise
@@ -373,6 +402,7 @@ class Agent:
         self._connected.set()
         writer = asyncio.create_task(self._write(connection))
         reader = asyncio.create_task(self._read(connection))
+        keeper = asyncio.create_task(self._keep_registered(connection))
         try:
             done, _ = await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
             over: LlmxError = UnreachableError(f"{connection.url}: the connection was left")
@@ -386,7 +416,8 @@ class Agent:
         finally:
             writer.cancel()
             reader.cancel()
-            await asyncio.gather(writer, reader, return_exceptions=True)
+            keeper.cancel()
+            await asyncio.gather(writer, reader, keeper, return_exceptions=True)
             self._connection = None
             self._session.handle_disconnected()
             await connection.close()

@@ -31,7 +31,7 @@ class Api:
 
     async def register(self, name: str, registration: Registration) -> None:
         """Registers an agent, or changes its registration."""
-        await self._gateways.request("PUT", f"/v1/agents/{quote(name)}", encode(registration))
+        await self._gateways.request("PUT", f"/v1/agents/{quote(name)}", encode(self._gateways.named(registration)))
 
     async def deregister(self, name: str) -> None:
         """Takes a registration away."""

@@ -54,6 +54,7 @@ class Registration:
     tags: tuple[str, ...] | None = None
     visibility: Literal["listed", "consented", "hidden"] | None = None
     instance: str | None = None
+    """The process that registers; drawn where none is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

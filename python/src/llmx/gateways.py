@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any
@@ -13,6 +15,7 @@ from zlib import crc32
 import aiohttp
 
 from llmx.backoff import wait_s
+from llmx.documents import Registration
 from llmx.errors import RefusedError, UnreachableError, refusal
 from llmx.limits import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, FRAME_BYTES_MAX, PING_EVERY_S, WAYS_TRIED_MAX
 from llmx.token import Token
@@ -83,6 +86,7 @@ class Gateways:
             if parts.scheme not in ("http", "https") or not parts.netloc:
                 raise ValueError(f"{url!r} is no address of a gateway: give http://HOST:PORT")
         self._turn = crc32(agent.encode())
+        self._instance = secrets.token_hex(8)
         self._token = token
         self._presented = ""
         """The token of the latest attempt to connect."""
@@ -97,6 +101,10 @@ class Gateways:
     ) -> None:
         if self._http is not None:
             await self._http.close()
+
+    def named(self, registration: Registration) -> Registration:
+        """A registration that tells its process from another one of the same agent, which then cannot take it away."""
+        return replace(registration, instance=registration.instance or self._instance)
 
     async def connect(self) -> Connection:
         """Opens a stream at the first gateway that answers.

@@ -32,6 +32,9 @@ TOKEN_TIMEOUT_S = 10.0
 WAYS_TRIED_MAX = 3
 """Gateways tried in one attempt to connect; the next attempt goes on with the others."""
 
+LEASE_S = 30.0
+"""The lease of a registration that names none. Once in a lease an agent looks whether it is still registered."""
+
 PING_EVERY_S = 10.0
 """Between two pings to the gateway."""
 
