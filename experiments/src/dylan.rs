@@ -74,11 +74,19 @@ pub struct DylanVerdict {
     pub bound: String,
     /// Whether it does.
     pub holds: bool,
+    /// Whether it must hold however little is played.
+    #[serde(skip)]
+    is_exact: bool,
 }
 
 impl DylanVerdict {
     fn new(id: impl Into<String>, value: f64, bound: impl Into<String>, holds: bool) -> Self {
-        Self { id: id.into(), value, bound: bound.into(), holds }
+        Self { id: id.into(), value, bound: bound.into(), holds, is_exact: false }
+    }
+
+    /// The same of a figure that no number of seeds or panels changes.
+    fn exact(self) -> Self {
+        Self { is_exact: true, ..self }
     }
 }
 
@@ -107,8 +115,10 @@ pub struct DylanReport {
     /// What the published runs cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Vec<replay::ReplayRow>>,
-    /// Of every part.
+    /// Of every part that is played as often as its bounds are for; of the others what is exact.
     pub verdicts: Vec<DylanVerdict>,
+    /// How many figures are not judged: too little was played.
+    pub unjudged: usize,
 }
 
 /// Plays what is asked for.
@@ -122,16 +132,22 @@ pub fn run(plan: &DylanPlan) -> DylanReport {
     let choose = has(DylanPart::Choose).then(|| choose::run(seed, seeds(choose::SEEDS)));
     let gaming = has(DylanPart::Gaming).then(|| gaming::run(seed, seeds(gaming::SEEDS)));
     let replay = has(DylanPart::Replay).then(|| replay::run(seed));
+    let is_enough = |needed: u64| seeds(needed) >= needed;
     let verdicts = [
-        theory.as_ref().map(theory::TheoryReport::verdicts),
-        shapley.as_ref().map(shapley::ShapleyReport::verdicts),
-        planted.as_ref().map(planted::PlantedReport::verdicts),
-        choose.as_ref().map(choose::ChooseReport::verdicts),
-        gaming.as_ref().map(gaming::GamingReport::verdicts),
-        replay.as_deref().map(replay::verdicts),
+        (theory.as_ref().map(theory::TheoryReport::verdicts), plan.panels >= theory::PANELS),
+        (shapley.as_ref().map(shapley::ShapleyReport::verdicts), is_enough(shapley::SEEDS)),
+        (planted.as_ref().map(planted::PlantedReport::verdicts), is_enough(planted::SEEDS)),
+        (choose.as_ref().map(choose::ChooseReport::verdicts), is_enough(choose::SEEDS)),
+        (gaming.as_ref().map(gaming::GamingReport::verdicts), is_enough(gaming::SEEDS)),
+        (replay.as_deref().map(replay::verdicts), true),
     ];
-    let verdicts = verdicts.into_iter().flatten().flatten().collect();
-    DylanReport { label: "stub", seed, theory, shapley, planted, choose, gaming, replay, verdicts }
+    let verdicts = verdicts.into_iter().flat_map(|(verdicts, is_enough)| {
+        verdicts.into_iter().flatten().map(move |verdict| (is_enough || verdict.is_exact, verdict))
+    });
+    let (judged, unjudged): (Vec<_>, Vec<_>) = verdicts.partition(|(is_judged, _)| *is_judged);
+    let verdicts = judged.into_iter().map(|(_, verdict)| verdict).collect();
+    let unjudged = unjudged.len();
+    DylanReport { label: "stub", seed, theory, shapley, planted, choose, gaming, replay, verdicts, unjudged }
 }
 
 impl DylanReport {
@@ -167,8 +183,11 @@ impl fmt::Display for DylanReport {
             write!(f, "\n{}", replay::table(rows))?;
         }
         writeln!(f, "\nverdicts")?;
-        for DylanVerdict { id, value, bound, holds } in &self.verdicts {
+        for DylanVerdict { id, value, bound, holds, .. } in &self.verdicts {
             writeln!(f, "{}  {id}: {value:.4} ({bound})", if *holds { "holds" } else { "FAILS" })?;
+        }
+        if self.unjudged > 0 {
+            writeln!(f, "{} figures are not judged: their bounds are for more seeds or panels", self.unjudged)?;
         }
         Ok(())
     }

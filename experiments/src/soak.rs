@@ -103,6 +103,12 @@ impl SoakPlan {
         if self.place.is_in_process() { usual } else { usual.max(REMEMBERED_S) }
     }
 
+    /// How many samples of a part that takes the whole duration are judged.
+    #[must_use]
+    pub fn judged_points(&self) -> usize {
+        ((self.duration_s - self.warm_up_s()).max(0.0) / self.sample_s) as usize
+    }
+
     /// How long, at most, calls fill the memory of an exchange of the soak's own before a part begins.
     fn fill(&self) -> Duration {
         match self.place {

@@ -18,7 +18,7 @@ use traffic_gen::bargain::session::BargainSessionError;
 
 use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
-use crate::signals::Attending;
+use crate::signals::{self, Attending};
 
 /// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
 const DOMAIN_BYTES_MAX: u64 = 64 << 20;
@@ -30,7 +30,7 @@ const DOMAIN_BYTES_MAX: u64 = 64 << 20;
     llmx bargain domains/three_party.json --a linear --b micro --c conceder --json\n  \
     llmx bargain domains/ecommerce.json --repeat 1000 --seed 7\n  \
     llmx bargain --check                     does a mandate hold against its own party? 10000 runs\n\n\
-    Ctrl-C or SIGTERM ends many runs with what those made so far showed, marked as interrupted.\n\
+    Ctrl-C or SIGTERM ends many runs with what those made so far showed, marked as interrupted, and exit code 1.\n\
     Domain files: docs/bargaining.md")]
 pub struct BargainArgs {
     /// A domain file
@@ -149,16 +149,17 @@ fn repeat(matchup: &Matchup, bargains: u64, args: &BargainArgs) -> Outcome {
         .map(|(party, kind)| format!("{} ({kind})", party.agent))
         .collect();
     if args.json {
-        return print_json(
+        print_json(
             &json!({"domain": matchup.domain().name, "parties": names, "interrupted": interrupted, "figures": figures}),
-        );
+        )?;
+        return signals::whole(interrupted);
     }
     if interrupted {
         print(format_args!("INTERRUPTED after {played} of {bargains} bargains: what follows is of those"));
     }
     print(format_args!("{}: {}, {played} bargains, seed {}", matchup.domain().name, names.join(" and "), args.seed));
     print(figures);
-    Ok(())
+    signals::whole(interrupted)
 }
 
 fn go_on_unless(is_asked_to_end: bool) -> ControlFlow<()> {
@@ -189,7 +190,7 @@ fn check(args: &BargainArgs) -> Outcome {
         print(tally);
     }
     if tally.holds() {
-        return Ok(());
+        return signals::whole(interrupted);
     }
     Err(Failure::failed(anyhow::anyhow!(
         "{} breaches, {} deals missed, {} impossible deals",

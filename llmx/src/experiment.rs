@@ -22,6 +22,7 @@ use crate::arguments::{default_folder, listen_address};
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, print, print_json, table};
+use crate::signals;
 
 /// Most bytes of a plan.
 const PLAN_BYTES_MAX: u64 = 1024 * 1024;
@@ -290,7 +291,7 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
         print(told(&summary));
     }
     match summary.violations {
-        0 => Ok(()),
+        0 => signals::whole(summary.is_interrupted),
         count => {
             Err(Failure::failed(anyhow::anyhow!("{count} violations of invariants; cells/*/cell.json names them")))
         }

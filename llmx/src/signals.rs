@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use crate::output::Failure;
+use crate::output::{Failure, Outcome};
 
 /// Signals that come together count as one: a terminal and a script may both pass Ctrl-C on.
 const TOGETHER: Duration = Duration::from_secs(1);
@@ -64,6 +64,11 @@ pub fn listen() -> std::io::Result<oneshot::Receiver<&'static str>> {
 /// What a command that was ended where it stood returns.
 pub fn interrupted(signal: &str) -> Failure {
     Failure::failed(anyhow::anyhow!("ended by {signal} before it was done"))
+}
+
+/// What a command returns that was to judge so many runs, and was asked to end before it had made them.
+pub fn whole(is_interrupted: bool) -> Outcome {
+    if is_interrupted { Err(interrupted("a signal")) } else { Ok(()) }
 }
 
 #[cfg(unix)]

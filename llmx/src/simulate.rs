@@ -7,7 +7,7 @@ use simulator::{check, run as run_seed};
 use traffic_gen::invariants::Invariant;
 
 use crate::output::{Failure, Outcome, Progress, note, print, print_json};
-use crate::signals::Attending;
+use crate::signals::{self, Attending};
 
 /// Runs when neither `--seeds` nor `--seed` says otherwise: enough to reach every rare path.
 const SEEDS_DEFAULT: u64 = CONCLUSIVE_RUNS;
@@ -22,7 +22,7 @@ const BASE_DEFAULT: u64 = 1;
     A run is whole: real gateways and engines, a bus that loses, repeats, delays and forgets, crashes, stalls, clock\n\
     jumps, agents that misbehave. The same seed gives the same run, and the same on stdout; how long it took is on stderr.\n\
     Exit code 1 on a violation, and from 1000 runs on also when an invariant was never checked or a rare path never taken.\n\
-    Ctrl-C or SIGTERM ends it with what the runs made so far showed, marked as interrupted.")]
+    Ctrl-C or SIGTERM ends it with what the runs made so far showed, marked as interrupted, and exit code 1.")]
 pub struct SimulateArgs {
     /// Runs that end amid faults (default: 1000, half a minute on two cores; with --seed 1)
     #[arg(long)]
@@ -147,7 +147,7 @@ fn print_report(report: &Report) {
 
 fn verdict(report: &Report) -> Outcome {
     if report.is_fine() {
-        return Ok(());
+        return signals::whole(report.interrupted);
     }
     let told = match report.violations.first() {
         Some(first) => format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bus::memory::MemoryOptions;
-use experiments::soak::drift::Quantity;
+use experiments::soak::drift::{POINTS_MIN, Quantity};
 use experiments::soak::measure::SoakProgress;
 use experiments::soak::report::{self, SoakReport, SoakVerdict, amount, length};
 use experiments::soak::sample::{SoakFolder, SoakFolderError};
@@ -19,7 +19,7 @@ use traffic_gen::live::Access;
 use crate::arguments::http_url;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::remote::RemoteArgs;
-use crate::signals::asked_to_end;
+use crate::signals::{self, asked_to_end};
 use crate::{ops, policy};
 
 /// Shortest time between two samples.
@@ -35,8 +35,8 @@ const SAMPLE_MIN: Duration = Duration::from_millis(500);
     program and kills them, as `llmx chaos` does. Contractors and the initiator are always the run's own.\n\
     The folder holds samples.jsonl and, written anew every minute, soak.json, report.md and report.html. With the same\n\
     --out a soak that was killed or interrupted goes on: one report over all parts, gaps marked.\n\
-    Ctrl-C and SIGTERM end it with its report. Fails (1) when a series drifts or an invariant is violated; with fewer than\n\
-    20 samples behind the warm-up (a fifth of the duration, half an hour at most) nothing is said of a series.\n\
+    Ctrl-C and SIGTERM end it with its report. Fails (1) when a series drifts, an invariant is violated or it is ended early;\n\
+    refused (2) where fewer than 20 samples would lie behind the warm-up (a fifth of the duration, half an hour at most).\n\
     What drift means, and what would be too much: docs/experiments.md."
 )]
 pub struct SoakArgs {
@@ -115,7 +115,7 @@ impl SoakArgs {
         if self.sample < SAMPLE_MIN || self.sample > self.duration {
             return Err(Failure::configuration("--sample: must be 500ms at least, and no longer than --duration"));
         }
-        Ok(SoakPlan {
+        let plan = SoakPlan {
             place: self.place()?,
             agents: self.agents,
             policy: policy.id.clone(),
@@ -129,7 +129,18 @@ impl SoakArgs {
             seed: self.seed,
             metrics: self.metrics.clone(),
             duration_s: self.duration.as_secs_f64(),
-        })
+        };
+        if plan.judged_points() < POINTS_MIN {
+            return Err(Failure::configuration(format_args!(
+                "no series would be judged: that takes {POINTS_MIN} samples behind the warm-up ({}), and --duration {} with \
+                 --sample {} leaves {}; choose a longer --duration or a shorter --sample",
+                length(plan.warm_up_s()),
+                length(plan.duration_s),
+                length(plan.sample_s),
+                plan.judged_points()
+            )));
+        }
+        Ok(plan)
     }
 
     fn folder(&self) -> PathBuf {
@@ -227,7 +238,8 @@ fn refused(error: SoakFolderError) -> Failure {
 fn judged(report: &SoakReport) -> Outcome {
     match report.verdict {
         SoakVerdict::Violated | SoakVerdict::Drifting => Err(Failure::failed(anyhow::anyhow!("{}", report.sentence()))),
-        SoakVerdict::TooFew | SoakVerdict::Steady => Ok(()),
+        SoakVerdict::TooFew if report.is_complete => Err(Failure::failed(anyhow::anyhow!("{}", report.sentence()))),
+        SoakVerdict::TooFew | SoakVerdict::Steady => signals::whole(!report.is_complete),
     }
 }
 

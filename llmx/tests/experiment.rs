@@ -179,7 +179,7 @@ fn an_interrupted_run_keeps_its_rounds_and_says_so() {
     }
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(1), "it was not done");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&summary["is_interrupted"], &summary["cells_complete"]), (&true.into(), &0.into()));
     let record = fs::read_to_string(folder.path().join("kept/cells/low-n3-s1/cell.json")).unwrap();
@@ -202,4 +202,19 @@ fn panels_of_scripted_agents_give_the_same_bytes_for_the_same_seed_and_their_ver
     let refused = llmx(&["experiment", "dylan", "--only", "everything"], folder.path());
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("theory, shapley, planted, choose, gaming, replay"), "{}", stderr(&refused));
+}
+
+#[test]
+fn what_a_quick_run_cannot_show_has_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let quick = llmx(
+        &["experiment", "dylan", "--quick", "--seed", "3", "--only", "shapley,choose,replay", "--json"],
+        folder.path(),
+    );
+    assert_eq!(quick.status.code(), Some(0), "{}", stderr(&quick));
+    let report: serde_json::Value = serde_json::from_slice(&quick.stdout).unwrap();
+    let ids: Vec<&str> =
+        report["verdicts"].as_array().unwrap().iter().map(|verdict| verdict["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["S1 exact values", "D9 n=2", "D9 n=3", "D9 n=4", "D9 of full debate"]);
+    assert_eq!(report["unjudged"], 13);
 }

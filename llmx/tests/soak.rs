@@ -37,7 +37,7 @@ fn succeeded(output: &Output) {
 fn a_soak_that_is_killed_goes_on_and_leaves_one_report_with_its_gap() {
     let folder = tempfile::tempdir().unwrap();
     let mut first =
-        soak(folder.path(), &["--duration", "8s"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        soak(folder.path(), &["--duration", "18s"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while samples(folder.path()) < 3 {
         assert!(Instant::now() < deadline && first.try_wait().unwrap().is_none(), "no samples");
@@ -45,24 +45,24 @@ fn a_soak_that_is_killed_goes_on_and_leaves_one_report_with_its_gap() {
     }
     first.kill().unwrap();
     first.wait().unwrap();
-    let second = soak(folder.path(), &["--duration", "8s", "--json"]).output().unwrap();
+    let second = soak(folder.path(), &["--duration", "18s", "--json"]).output().unwrap();
     succeeded(&second);
     let report = report(folder.path());
     assert_eq!(serde_json::from_slice::<Value>(&second.stdout).unwrap(), report);
     let parts = report["parts"].as_array().unwrap();
     assert_eq!(parts.len(), 2, "{report}");
     assert!(parts[1]["gap_s"].as_f64().unwrap() > 0.0 && parts[1]["ended"] == "done", "{report}");
-    assert!((report["measured_s"].as_f64().unwrap() - 8.0).abs() < 1.0 && report["is_complete"] == true, "{report}");
+    assert!((report["measured_s"].as_f64().unwrap() - 18.0).abs() < 1.0 && report["is_complete"] == true, "{report}");
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("after a gap of") && page.contains("<svg") && !page.contains("<script"), "{page}");
     for series in ["exchange/decision_p50", "llmx/memory", "llmx/handles", "log/log_span", "log/unarchived"] {
         let found = report["series"].as_array().unwrap().iter().any(|found| found["series"] == series);
         assert!(found, "{series} is missing: {report}");
     }
-    let third = soak(folder.path(), &["--duration", "8s"]).output().unwrap();
+    let third = soak(folder.path(), &["--duration", "18s"]).output().unwrap();
     succeeded(&third);
     assert_eq!(report["parts"].as_array().unwrap().len(), 2, "nothing is left to be measured");
-    let other = soak(folder.path(), &["--duration", "8s", "--seed", "9"]).output().unwrap();
+    let other = soak(folder.path(), &["--duration", "18s", "--seed", "9"]).output().unwrap();
     assert_eq!(other.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&other.stderr).contains("--seed"), "{other:?}");
 }
@@ -81,7 +81,7 @@ fn an_interrupted_soak_writes_its_report() {
     }
     let asked = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
     assert!(asked.success());
-    succeeded(&run.wait_with_output().unwrap());
+    assert_eq!(run.wait_with_output().unwrap().status.code(), Some(1), "it was not done");
     let report = report(folder.path());
     assert_eq!(
         (&report["parts"][0]["ended"], &report["is_complete"]),
@@ -116,6 +116,11 @@ fn what_cannot_be_soaked_is_refused_before_anything_runs() {
         (&["--duration", "soon"][..], "12h"),
         (&["--duration", "1s", "--sample", "2s"], "--sample"),
         (&["--sample", "100ms"], "--sample"),
+        (
+            &["--duration", "2m"],
+            "20 samples behind the warm-up (24 s), and --duration 2 min with --sample 1 min leaves 1;",
+        ),
+        (&["--metrics", "http://127.0.0.1:1", "--duration", "3m", "--sample", "1s"], "leaves 0;"),
         (&["--rate", "0"], "rate"),
         (&["--policy", "none-such"], "none-such"),
         (&["--faults", "kills", "--metrics", "http://127.0.0.1:1"], "--metrics"),

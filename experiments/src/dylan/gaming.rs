@@ -206,6 +206,7 @@ impl StagedGaming {
                 DylanVerdict::new(format!("G4{how} own, changed by ppm"), changed as f64, "0", changed == 0),
                 DylanVerdict::new(format!("G4{how} all, in ppm"), all as f64, format!("{least} to {most}"), is_within),
             ]
+            .map(DylanVerdict::exact)
         })
     }
 }

@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::DylanVerdict;
 use super::play::{PlayRules, SeatAnswer, SeatView, StubRanker, play};
 
+/// Panels of each cell unless others are asked for.
+pub const PANELS: u64 = 20_000;
 /// Wrong options beside the right one.
 const WRONG: u32 = 3;
 const SEATS: [usize; 4] = [3, 4, 7, 12];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
-use experiments::dylan::{DylanPart, DylanPlan};
+use experiments::dylan::{DylanPart, DylanPlan, theory};
 use serde::Serialize;
 use strum::VariantArray;
 
@@ -26,11 +26,11 @@ pub struct DylanRunArgs {
     /// How many seeds of each part that has several (default: shapley 40, planted 20, choose 100, gaming 60)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
-    /// Six seeds of each part that has several and 2000 panels of each cell, to see that it works: bounds are those of the whole, and may fail
+    /// Six seeds of each part that has several and 2000 panels of each cell, to see that it works: judged is only what no number of seeds changes
     #[arg(long, conflicts_with_all = ["seeds", "panels"])]
     quick: bool,
     /// Panels of each cell of independent agents
-    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
+    #[arg(long, default_value_t = theory::PANELS, value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
     panels: u64,
     /// Instead of scripted agents, panels of this language model, as the TOML file says (docs/models.md): needs --questions
     #[arg(long, value_name = "FILE", requires = "questions", conflicts_with_all = ["only", "seeds", "quick", "panels"], hide = cfg!(not(feature = "llm")))]
