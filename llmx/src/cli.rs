@@ -300,6 +300,7 @@ mod tests {
         walk(&mut command, &mut |path, help| {
             let examples = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{path} has no examples: {help}")).1;
             assert!(examples.contains(&path), "none is of {path}: {examples}");
+            assert!(!help.contains('\\'), "{path} shows what only its source needs: {help}");
             seen += 1;
         });
         assert!(seen > 35, "{seen} commands");

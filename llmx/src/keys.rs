@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
+use serde_json::Value;
 
 use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, print, print_json};
@@ -17,10 +18,13 @@ pub const JWKS_FILE: &str = "jwks.json";
 
 /// Most bytes of a key file: an RSA key of 16384 bits takes 13 KB.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
+/// Most bytes of a key set.
+const SET_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem")]
+#[command(after_help = "Examples:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem\n  \
+    llmx keys --add        a second key in run/keys/jwks.json; gateways verify tokens of both")]
 pub struct KeysArgs {
     /// Folder for signing-key.pem (private) and jwks.json (public)
     #[arg(long, default_value = "run/keys")]
@@ -31,6 +35,9 @@ pub struct KeysArgs {
     /// Keep keys that are there already, and succeed
     #[arg(long)]
     keep: bool,
+    /// Add a key to the key set that is there, for a rotation; the new private key is signing-key-KID.pem
+    #[arg(long, conflicts_with = "keep")]
+    add: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -46,11 +53,30 @@ enum Algorithm {
     Rs256,
 }
 
+impl From<Algorithm> for KeyAlgorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Eddsa => Self::EdDsa,
+            Algorithm::Es256 => Self::Es256,
+            Algorithm::Rs256 => Self::Rs256,
+        }
+    }
+}
+
 /// Writes a new key and its key set.
 pub fn run(args: &KeysArgs) -> Outcome {
-    let (key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
+    let (mut key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
     let is_kept = args.keep && key_path.exists() && set_path.exists();
-    let key = if is_kept { read_key(&key_path)? } else { create(&key_path, &set_path, args.algorithm)? };
+    let key = if is_kept {
+        read_key(&key_path)?
+    } else if args.add {
+        let key = SigningKey::generate(args.algorithm.into())?;
+        key_path = args.out.join(format!("signing-key-{}.pem", key.kid()));
+        add(&key, &key_path, &set_path)?;
+        key
+    } else {
+        create(&key_path, &set_path, args.algorithm)?
+    };
     if args.json {
         return print_json(&serde_json::json!({
             "kid": key.kid(), "signing_key": key_path, "jwks": set_path, "kept": is_kept
@@ -68,18 +94,29 @@ fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<Sign
             key_path.display()
         )));
     }
-    let algorithm = match algorithm {
-        Algorithm::Eddsa => KeyAlgorithm::EdDsa,
-        Algorithm::Es256 => KeyAlgorithm::Es256,
-        Algorithm::Rs256 => KeyAlgorithm::Rs256,
-    };
-    let key = SigningKey::generate(algorithm)?;
+    let key = SigningKey::generate(algorithm.into())?;
     if let Some(folder) = key_path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     write_private(key_path, key.to_pem())?;
     std::fs::write(set_path, key_set(&[&key])).with_context(|| format!("cannot write {}", set_path.display()))?;
     Ok(key)
+}
+
+/// Writes a key, and the set with its public half in the place of the one before, as a whole: gateways may read it meanwhile.
+fn add(key: &SigningKey, key_path: &Path, set_path: &Path) -> Outcome {
+    let fault = |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", set_path.display()));
+    let text = read_text(set_path, SET_BYTES_MAX).map_err(|error| {
+        fault(&format_args!("{error}; --add needs the key set that gateways read, and --out names its folder"))
+    })?;
+    let mut set: Value = serde_json::from_str(&text).map_err(|error| fault(&error))?;
+    let mut new: Value = serde_json::from_str(&key_set(&[key]))?;
+    let keys = set["keys"].as_array_mut().ok_or_else(|| fault(&"no key set: it has no list `keys`"))?;
+    keys.push(new["keys"][0].take());
+    write_private(key_path, key.to_pem())?;
+    let beside = set_path.with_extension("json.new");
+    let written = std::fs::write(&beside, set.to_string()).and_then(|()| std::fs::rename(&beside, set_path));
+    Ok(written.with_context(|| format!("cannot write {}", set_path.display()))?)
 }
 
 /// Reads a signing key, or makes one with its key set beside it where there is none.

@@ -13,7 +13,7 @@ use crate::output::{Outcome, note, print, print_json};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  curl -H \"Authorization: Bearer $(llmx token alice)\" http://127.0.0.1:8080/v1/agents\n  \
-    llmx token operator --admin --lifetime 600\n\n\
+    llmx token operator --admin --lifetime 10m\n\n\
     The key must be one that the gateway verifies with: of an exchange that runs, its own (--key, LLMX_SIGNING_KEY)."
 )]
 pub struct TokenArgs {
@@ -29,8 +29,8 @@ pub struct TokenArgs {
     /// Audience
     #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
     audience: String,
-    /// Lifetime in seconds, up to 30 days; a gateway takes a day unless its --lifetime-s-max says otherwise
-    #[arg(long, default_value_t = 3600, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=TOKEN_LIFETIME_S_MAX))]
+    /// Lifetime, in seconds or as 90m, 1h or 7d, up to 30 days; a gateway takes a day unless its --lifetime-s-max says otherwise
+    #[arg(long, default_value = "1h", value_name = "LENGTH", value_parser = lifetime)]
     lifetime: u64,
     /// Let the holder put policies and groups
     #[arg(long)]
@@ -38,6 +38,24 @@ pub struct TokenArgs {
     /// Print token, subject and expiry as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A lifetime in seconds.
+fn lifetime(text: &str) -> Result<u64, String> {
+    let unit_s = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3600,
+        Some('d') => 86_400,
+        _ => 0,
+    };
+    let (number, unit_s) = if unit_s == 0 { (text, 1) } else { (&text[..text.len() - 1], unit_s) };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s));
+    seconds.filter(|seconds| (1..=TOKEN_LIFETIME_S_MAX).contains(seconds)).ok_or_else(|| {
+        format!(
+            "{text} is not in 1..={TOKEN_LIFETIME_S_MAX} seconds; expected a number of them, or such as 90m, 1h or 7d"
+        )
+    })
 }
 
 /// Prints a token.
@@ -58,4 +76,20 @@ pub fn run(args: &TokenArgs) -> Outcome {
     }
     print(token);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_a_number_of_seconds_or_of_a_unit() {
+        for (text, seconds) in [("1", 1), ("3600", 3600), ("90s", 90), ("90m", 5400), ("1h", 3600), ("30d", 2_592_000)]
+        {
+            assert_eq!(lifetime(text), Ok(seconds), "{text}");
+        }
+        for bad in ["", "h", "0", "0h", "31d", "-1h", "1.5h", "1 h", "1w", "1hé", "é", "18446744073709551615d"] {
+            assert!(lifetime(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -40,7 +40,7 @@ pub struct TopArgs {
     /// Print one page as text and end
     #[arg(long, conflicts_with = "json")]
     once: bool,
-    /// Print `{\"console\": …, \"gateways\": […]}` and end
+    /// Print `{"console": …, "gateways": […]}` and end
     #[arg(long)]
     json: bool,
     /// Seconds between two looks

@@ -342,10 +342,29 @@ fn a_token_that_most_gateways_refuse_is_made_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("signing-key.pem");
     assert_eq!(llmx(&["keys", "--out", text(folder.path())]).status.code(), Some(0));
-    for (lifetime, is_warned) in [("86400", false), ("86401", true)] {
+    for (lifetime, is_warned) in [("86400", false), ("24h", false), ("86401", true), ("2d", true)] {
         let made = llmx(&["token", "bob", "--key", text(&key), "--lifetime", lifetime]);
         assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
         assert_eq!(stderr(&made).contains("lives longer than 86400 s"), is_warned, "{}", stderr(&made));
+    }
+}
+
+#[test]
+fn a_key_is_added_to_the_set_that_gateways_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = |args: &[&str]| llmx(&[&["keys", "--out", text(folder.path()), "--json"], args].concat());
+    let nothing = keys(&["--add"]);
+    assert_eq!(nothing.status.code(), Some(2), "{}", stderr(&nothing));
+    assert!(stderr(&nothing).contains("jwks.json") && stderr(&nothing).contains("--add needs"), "{}", stderr(&nothing));
+    let [first, second] = [one_document(&keys(&[])), one_document(&keys(&["--add", "--algorithm", "es256"]))];
+    let set = std::fs::read_to_string(folder.path().join("jwks.json")).unwrap();
+    let set: serde_json::Value = serde_json::from_str(&set).unwrap();
+    let kids: Vec<&serde_json::Value> = set["keys"].as_array().unwrap().iter().map(|key| &key["kid"]).collect();
+    assert_eq!(kids, [&first["kid"], &second["kid"]]);
+    assert!(set["keys"][1]["d"].is_null(), "a private half in {set}");
+    for made in [first, second] {
+        let signed = llmx(&["token", "bob", "--key", made["signing_key"].as_str().unwrap()]);
+        assert_eq!(signed.status.code(), Some(0), "{}", stderr(&signed));
     }
 }
 

@@ -1,11 +1,16 @@
 //! Texts as they may reach a terminal: agents and gateways say what they like, and a terminal obeys escape sequences.
 
-/// Whether a terminal acts upon a character instead of showing it: control characters of ASCII and of Latin-1, separators
-/// of lines and paragraphs, and what changes the direction of writing.
+/// Whether a terminal acts upon a character instead of showing it, or shows nothing for it: control characters of ASCII and of
+/// Latin-1, separators of lines and paragraphs, what changes the direction of writing, and what has no width and joins
+/// nothing. Joiners and variation selectors stay: scripts and emoji need them.
 #[must_use]
 pub fn is_control(letter: char) -> bool {
     letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(letter,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}' | '\u{200b}'
+            | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A text with its line feeds and tabs, and a space for every other control character.
@@ -27,7 +32,7 @@ pub fn json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         if is_control(letter) && !is_layout(letter) {
-            escaped.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            escaped.extend(letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
             escaped.push(letter);
         }
@@ -44,8 +49,9 @@ fn is_layout(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    /// ESC, BEL, DEL, CSI, OSC, a line separator and bidirectional controls.
-    const HOSTILE: &str = "\u{1b}\u{7}\u{7f}\u{9b}\u{9d}\u{2028}\u{202e}\u{2066}\u{200f}\u{61c}";
+    /// ESC, BEL, DEL, CSI, OSC, a line separator, bidirectional controls, and what shows nothing.
+    const HOSTILE: &str =
+        "\u{1b}\u{7}\u{7f}\u{9b}\u{9d}\u{2028}\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\u{2060}\u{feff}\u{ad}\u{e0041}";
 
     #[test]
     fn no_character_reaches_a_terminal_that_it_would_obey() {

@@ -179,7 +179,9 @@ impl StubWriter<'_> {
     fn message(&self, behaviour: StubBehaviour, request: &Value, messages: &[Value], draws: &mut StubDraws) -> Value {
         let assistant =
             |content: Value, refusal: Value| json!({ "role": "assistant", "content": content, "refusal": refusal });
-        let Some(schema) = schema_of(request, messages) else { return assistant("ok".into(), Value::Null) };
+        let Some(schema) = schema_of(request, messages).or_else(|| self.any_schema(request)) else {
+            return assistant("ok".into(), Value::Null);
+        };
         let mut good = self.write("", &schema, draws);
         if let Some(index) =
             self.script.prefer.as_deref().filter(|_| !self.is_first).and_then(|name| least(name, messages))
@@ -210,6 +212,13 @@ impl StubWriter<'_> {
             | StubBehaviour::First => good.to_string(),
         };
         assistant(content.into(), Value::Null)
+    }
+
+    /// Where JSON is asked for, and not which: the members that the script has.
+    fn any_schema(&self, request: &Value) -> Option<Value> {
+        let is_json = request["response_format"]["type"].as_str().is_some_and(|form| form != "text");
+        let members = self.script.answer.keys().map(|name| (name.clone(), Value::Null));
+        is_json.then(|| json!({ "type": "object", "properties": members.collect::<Map<_, _>>() }))
     }
 
     /// A value that fits a schema.
