@@ -1,5 +1,6 @@
 //! A client of Agora: asks any responder, of this exchange or a foreign one, and reads what it answers in any dialect.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -63,7 +64,12 @@ impl AgoraClient {
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
             return Err(refuse());
         }
-        let http = Client::builder().timeout(timeout).redirect(redirect::Policy::none()).build()?;
+        let http = Client::builder().timeout(timeout).redirect(redirect::Policy::none());
+        let host = parsed.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_own = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+        // No proxy that the environment names stands before this machine.
+        let http = if is_own { http.no_proxy() } else { http }.build()?;
         Ok(Self { http, target: parsed, token })
     }
 

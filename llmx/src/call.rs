@@ -218,7 +218,7 @@ impl CallArgs {
     async fn unsent(&self) -> Failure {
         let (gateways, wait_s) = (&self.access.gateway, self.wait.as_secs_f64());
         let mut fault = format!("no connection to {}", gateways.join(", "));
-        if let Ok(client) = client(ANSWER_MAX) {
+        if let Ok(client) = client(ANSWER_MAX, gateways) {
             let unready = gateways.iter().map(|gateway| healthcheck::unready(&client, gateway));
             fault = join_all(unready).await.into_iter().flatten().next().unwrap_or(fault);
         }

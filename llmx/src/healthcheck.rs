@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::arguments::http_url;
-use crate::output::{Failure, Outcome, one_line};
+use crate::output::{Failure, Outcome, one_line, print, proxy_note};
 
 /// Longest wait for an answer; a health check that hangs is a failed one.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -48,6 +48,7 @@ pub async fn run(args: HealthcheckArgs) -> Outcome {
         .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
         .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
     let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
+    let client = traffic_gen::control::client(TIMEOUT, [url.as_str()])?;
     let url = readiness(&args.url);
     let deadline = Instant::now() + wait;
     loop {
@@ -71,7 +72,7 @@ async fn ask(client: &reqwest::Client, url: &str) -> Outcome {
     } else {
         faults.iter().map(|fault| format!("\n  {fault}")).collect()
     };
-    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}:{said}")))
+    Err(Failure::failed(anyhow::anyhow!("{url} answered {status}{}:{said}", proxy_note(url))))
 }
 
 /// The first bytes of an answer.

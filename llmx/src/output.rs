@@ -87,13 +87,22 @@ fn is_configuration(error: &anyhow::Error) -> bool {
     })
 }
 
-/// An error with its causes, leaving out those it has named itself.
+/// An error with its causes, leaving out those it has named itself, and the proxy that an HTTP request went through.
 fn with_causes(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |told, cause| match cause.to_string() {
+    let told = error.chain().fold(String::new(), |told, cause| match cause.to_string() {
         cause if told.is_empty() => cause,
         cause if told.contains(&cause) => told,
         cause => format!("{told}: {cause}"),
-    })
+    });
+    let url = error.chain().find_map(|cause| cause.downcast_ref::<reqwest::Error>()?.url());
+    told + &url.map_or_else(String::new, |url| proxy_note(url.as_str()))
+}
+
+/// That a proxy of the environment stands before an address, in brackets; nothing where none does.
+pub fn proxy_note(url: &str) -> String {
+    let named = traffic_gen::control::proxy_variable(url, |name| std::env::var(name).ok());
+    named
+        .map_or_else(String::new, |name| format!(" (through the proxy of {name}, unless NO_PROXY excepts the address)"))
 }
 
 /// What a command returns.

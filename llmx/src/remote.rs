@@ -25,7 +25,7 @@ use crate::arguments::http_url;
 use crate::healthcheck;
 use crate::keys::read_key;
 use crate::nats::NatsSource;
-use crate::output::{Failure, announced};
+use crate::output::{Failure, announced, proxy_note};
 
 /// Lifetime of the tokens signed here, in seconds; renewed long before.
 const TOKEN_LIFETIME_S: u64 = 3600;
@@ -112,12 +112,12 @@ async fn hosted(bus: &Bus, name: &str) -> Result<BusTransport, Failure> {
     Ok(BusTransport::new(bus).hosted_by(AgentHost::start(bus, id).await?))
 }
 
-/// A client that follows no redirect: what is asked of a gateway, it answers itself.
+/// A client that follows no redirect: what is asked of these gateways, they answer themselves.
 ///
 /// # Errors
 /// The library's, for want of what TLS needs.
-pub fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
-    reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).build()
+pub fn client(timeout: Duration, gateways: &[String]) -> reqwest::Result<reqwest::Client> {
+    traffic_gen::control::client(timeout, gateways.iter().map(String::as_str))
 }
 
 impl RemoteArgs {
@@ -163,7 +163,7 @@ impl RemoteArgs {
 
     /// The first gateway that answers, whatever it says.
     async fn answering(&self, gateways: &str) -> Result<&String, Failure> {
-        let client = client(ANSWER_MAX)?;
+        let client = client(ANSWER_MAX, &self.gateway)?;
         let limit = Duration::from_secs(self.wait);
         let silence = RefCell::new(None);
         let asking = async {
@@ -183,7 +183,11 @@ impl RemoteArgs {
             let remedy = "start one (`llmx gateway`), name another with --gateway, or wait longer with --wait";
             let told = format!("no gateway answers at {gateways} within {} s: {remedy}", self.wait);
             match silence.take() {
-                Some(error) => Failure::failed(anyhow::Error::new(error).context(told)),
+                Some(error) => {
+                    let proxies = self.gateway.iter().map(|url| proxy_note(url)).find(|note| !note.is_empty());
+                    let told = format!("{told}{}", proxies.unwrap_or_default());
+                    Failure::failed(anyhow::Error::new(error).context(told))
+                }
                 None => Failure::failed(anyhow::anyhow!(told)),
             }
         })
@@ -219,7 +223,7 @@ impl Remote {
 
     /// Asks the gateways in turn whether they are ready, and notes what the last one that is not says.
     async fn watch_readiness(&self, fault: &RefCell<Option<String>>) -> Infallible {
-        let client = client(ANSWER_MAX);
+        let client = client(ANSWER_MAX, &self.gateways);
         loop {
             for gateway in &self.gateways {
                 let Ok(client) = &client else { continue };

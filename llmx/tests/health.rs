@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nats_server::{LocalServer, LocalServerOptions};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
@@ -40,6 +40,36 @@ async fn an_engine_is_ready_while_nats_answers_and_says_what_is_wrong_while_it_d
     server.resume().await.unwrap();
     engine.until(200).await;
     assert_eq!(engine.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn no_proxy_of_the_environment_stands_before_this_machine_and_another_is_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = format!("http://{}/readyz", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        let _ = socket.read(&mut request).await.unwrap();
+        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    });
+    // Nobody listens at this port.
+    let asking = async |url: &str, proxy: &str| {
+        let mut command = Command::new(LLMX);
+        command
+            .args(["healthcheck", url])
+            .env(proxy, "http://127.0.0.1:9")
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy");
+        command.output().await.unwrap()
+    };
+    let healthy = asking(&own, "http_proxy").await;
+    assert_eq!(healthy.status.code(), Some(0), "{}", String::from_utf8_lossy(&healthy.stderr));
+    for proxy in ["http_proxy", "ALL_PROXY"] {
+        let failed = asking("http://exchange.invalid:8080", proxy).await;
+        let told = String::from_utf8_lossy(&failed.stderr);
+        assert_eq!(failed.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("(through the proxy of {proxy},")), "{told}");
+    }
 }
 
 /// `llmx engine` with a health port.

@@ -4,7 +4,9 @@ mod answer;
 
 use std::time::Duration;
 
-use schemas::control::{Group, Registration};
+pub use answer::{client, proxy_variable};
+
+use schemas::control::{Group, Registration, Tag};
 use schemas::ids::Capability;
 use schemas::search::{SearchAnswer, SearchRequest};
 use schemas::{AgentId, Code, Policy, Refusal, TopicName};
@@ -145,7 +147,8 @@ impl ControlClient {
     /// [`ControlError::Unreachable`] when the HTTP client cannot be set up.
     pub fn try_new(base: impl Into<String>) -> Result<Self, ControlError> {
         let base = base.into().trim_end_matches('/').to_owned();
-        Ok(Self { base, http: answer::client(TIMEOUT)? })
+        let http = answer::client(TIMEOUT, [base.as_str()])?;
+        Ok(Self { base, http })
     }
 
     /// Registers an agent under its own token.
@@ -216,6 +219,16 @@ impl ControlClient {
     /// [`ControlError`].
     pub async fn remove(&self, agent: &AgentId, token: &str) -> Result<(), ControlError> {
         let request = self.http.delete(format!("{}/v1/agents/{agent}", self.base)).bearer_auth(token);
+        answer::accepted(request.send().await?).await.map(|_| ())
+    }
+
+    /// The same, unless another instance of the agent has registered since.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn deregister(&self, agent: &AgentId, token: &str, instance: &Tag) -> Result<(), ControlError> {
+        let url = format!("{}/v1/agents/{agent}?instance={instance}", self.base);
+        let request = self.http.delete(url).bearer_auth(token);
         answer::accepted(request.send().await?).await.map(|_| ())
     }
 

@@ -185,14 +185,13 @@ pub struct Scraper {
 }
 
 impl Scraper {
-    /// A client that waits a bounded time and follows no redirect.
+    /// A client that waits a bounded time, follows no redirect and uses no proxy.
     ///
     /// # Errors
     /// The library's.
     pub fn try_new() -> reqwest::Result<Self> {
-        let client =
-            reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { client })
+        let client = reqwest::Client::builder().timeout(ANSWER_MAX).redirect(reqwest::redirect::Policy::none());
+        Ok(Self { client: client.no_proxy().build()? })
     }
 
     /// What stands at an address.

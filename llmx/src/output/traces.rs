@@ -29,6 +29,7 @@ pub fn start(traced: &Traced<'_>) -> Result<(), Failure> {
     let instance = traced.instance.map_or_else(instance_of_this_run, str::to_owned);
     let read = OtlpConfig::read(traced.service, &instance, |name| std::env::var(name).ok());
     let Some(config) = read.map_err(Failure::configuration)? else { return Ok(()) };
+    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let exporter = Arc::new(Otlp::start(&config, counts()?).map_err(Failure::configuration)?);
     let tracer = Tracer::new(config.ratio, Arc::clone(&exporter) as _);
     let _ = TRACES.set(Traces { tracer, exporter });

@@ -151,7 +151,7 @@ impl<'a> ExchangeWatcher<'a> {
     /// A watcher with the token that was given, or one of an administrator where a key is there to sign it.
     pub fn new(access: &'a AccessArgs) -> Self {
         let bearer = AgentId::try_new("operator").ok().and_then(|operator| access.administrator(&operator).ok());
-        Self { access, bearer, client: remote::client(READY_TIMEOUT).ok() }
+        Self { access, bearer, client: remote::client(READY_TIMEOUT, &access.gateway).ok() }
     }
 
     /// Looks once.

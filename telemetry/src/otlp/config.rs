@@ -1,8 +1,11 @@
 //! What the environment says about traces.
 
+use std::borrow::Cow;
+
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
+use percent_encoding::percent_decode_str;
 
 use super::OtlpError;
 
@@ -35,13 +38,15 @@ pub struct OtlpConfig {
     pub ratio: f64,
     /// What is said of the process: `service.name` and its like.
     attributes: Vec<(String, String)>,
+    /// What the environment says that is not known here, and is passed over: it may be meant for other programs.
+    pub warnings: Vec<String>,
 }
 
 impl OtlpConfig {
     /// Reads the environment through `variable`; nothing when no collector is named, or tracing is switched off.
     ///
     /// # Errors
-    /// [`OtlpError::Variable`] names the variable that says what cannot be done.
+    /// [`OtlpError::Variable`] where no address stands where a collector is named.
     pub fn read(
         service: &str,
         instance: &str,
@@ -51,19 +56,27 @@ impl OtlpConfig {
         if given(DISABLED).is_some_and(|text| text.eq_ignore_ascii_case("true")) {
             return Ok(None);
         }
-        match given(EXPORTER).as_deref() {
-            Some("none") => return Ok(None),
-            None | Some("otlp") => {}
-            Some(other) => return Err(wrong(EXPORTER, format_args!("`{other}` is not known; otlp or none"))),
+        let exporter = given(EXPORTER);
+        if exporter.as_deref() == Some("none") {
+            return Ok(None);
         }
         let Some(endpoint) = endpoint(&given)? else { return Ok(None) };
+        let mut warnings = Vec::new();
+        let mut pass_over = |error: OtlpError| warnings.push(error.to_string());
+        if let Some(other) = exporter.filter(|exporter| exporter != "otlp") {
+            pass_over(wrong(EXPORTER, format_args!("`{other}` is not known, traces go over otlp; or none")));
+        }
         for name in [PROTOCOL, TRACES_PROTOCOL] {
             if let Some(protocol) = given(name).filter(|protocol| protocol != HTTP_PROTOBUF) {
-                return Err(wrong(name, format_args!("`{protocol}` is not spoken here; {HTTP_PROTOBUF} is")));
+                pass_over(wrong(
+                    name,
+                    format_args!("`{protocol}` is not spoken here, {HTTP_PROTOBUF} is, on port 4318 as a rule"),
+                ));
             }
         }
-        let attributes = attributes(service, instance, &given)?;
-        Ok(Some(Self { endpoint, ratio: ratio(&given)?, attributes }))
+        let ratio = ratio(&given, &mut pass_over);
+        let attributes = attributes(service, instance, &given, &mut pass_over);
+        Ok(Some(Self { endpoint, ratio, attributes, warnings }))
     }
 
     pub(super) fn resource(&self) -> Resource {
@@ -97,18 +110,23 @@ fn endpoint(given: &impl Fn(&str) -> Option<String>) -> Result<Option<String>, O
     Ok(Some(url))
 }
 
-fn ratio(given: &impl Fn(&str) -> Option<String>) -> Result<f64, OtlpError> {
+fn ratio(given: &impl Fn(&str) -> Option<String>, pass_over: &mut impl FnMut(OtlpError)) -> f64 {
     match given(SAMPLER).as_deref() {
-        Some("always_on" | "parentbased_always_on") => return Ok(1.0),
-        Some("always_off" | "parentbased_always_off") => return Ok(0.0),
+        Some("always_on" | "parentbased_always_on") => return 1.0,
+        Some("always_off" | "parentbased_always_off") => return 0.0,
         None | Some("traceidratio" | "parentbased_traceidratio") => {}
         Some(other) => {
-            return Err(wrong(SAMPLER, format_args!("`{other}` is not known; always_on, always_off or traceidratio")));
+            pass_over(wrong(SAMPLER, format_args!("`{other}` is not known; always_on, always_off or traceidratio")));
+            // Its argument is not a share.
+            return RATIO_DEFAULT;
         }
     }
-    let Some(text) = given(SAMPLER_ARG) else { return Ok(RATIO_DEFAULT) };
+    let Some(text) = given(SAMPLER_ARG) else { return RATIO_DEFAULT };
     let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| wrong(SAMPLER_ARG, format_args!("`{text}` is not a share from 0 to 1")))
+    ratio.unwrap_or_else(|| {
+        pass_over(wrong(SAMPLER_ARG, format_args!("`{text}` is not a share from 0 to 1")));
+        RATIO_DEFAULT
+    })
 }
 
 /// What is given later replaces what was given before.
@@ -116,7 +134,8 @@ fn attributes(
     service: &str,
     instance: &str,
     given: &impl Fn(&str) -> Option<String>,
-) -> Result<Vec<(String, String)>, OtlpError> {
+    pass_over: &mut impl FnMut(OtlpError),
+) -> Vec<(String, String)> {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let mut all = vec![
         pair("service.name", service),
@@ -125,12 +144,14 @@ fn attributes(
     ];
     for one in given(ATTRIBUTES).unwrap_or_default().split(',').map(str::trim).filter(|one| !one.is_empty()) {
         let named = one.split_once('=').filter(|(name, _)| !name.trim().is_empty());
-        let (name, value) =
-            named.ok_or_else(|| wrong(ATTRIBUTES, format_args!("`{one}` is not of the form name=value")))?;
-        all.push(pair(name.trim(), value.trim()));
+        let decoded = |text: &str| percent_decode_str(text.trim()).decode_utf8().map(Cow::into_owned).ok();
+        match named.and_then(|(name, value)| Some((decoded(name)?, decoded(value)?))) {
+            Some(attribute) => all.push(attribute),
+            None => pass_over(wrong(ATTRIBUTES, format_args!("`{one}` is not of the form name=value"))),
+        }
     }
     all.extend(given(SERVICE).map(|name| pair("service.name", &name)));
-    Ok(all)
+    all
 }
 
 fn wrong(variable: &'static str, problem: impl std::fmt::Display) -> OtlpError {
@@ -186,21 +207,34 @@ mod tests {
             (ENDPOINT, "http://a:port"),
             (ENDPOINT, "http://user:password@a"),
             (TRACES_ENDPOINT, "ftp://a"),
-            (PROTOCOL, "grpc"),
-            (TRACES_PROTOCOL, "http/json"),
-            (EXPORTER, "zipkin"),
-            (SAMPLER, "jaeger_remote"),
-            (SAMPLER_ARG, "1.5"),
-            (SAMPLER_ARG, "NaN"),
-            (SAMPLER_ARG, "many"),
-            (ATTRIBUTES, "zone"),
-            (ATTRIBUTES, "=b"),
         ] {
             let variables = if variable == ENDPOINT { vec![] } else { vec![(ENDPOINT, "http://a")] };
             let error = read(&[&variables[..], &[(variable, value)]].concat()).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{variable}: ")), "{variable}={value}: {error}");
             assert!(!error.to_string().contains("password"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_meant_for_other_programs_is_passed_over_with_its_name() {
+        for (variable, value) in [
+            (PROTOCOL, "grpc"),
+            (TRACES_PROTOCOL, "http/json"),
+            (EXPORTER, "zipkin"),
+            (EXPORTER, "otlp,console"),
+            (SAMPLER, "jaeger_remote"),
+            (SAMPLER_ARG, "1.5"),
+            (SAMPLER_ARG, "NaN"),
+            (SAMPLER_ARG, "many"),
+            (ATTRIBUTES, "zone"),
+            (ATTRIBUTES, "=b"),
+            (ATTRIBUTES, "zone=%ff"),
+        ] {
+            let config = on(&[(variable, value), (SERVICE, "b")]).unwrap();
+            assert!(config.warnings[0].starts_with(&format!("{variable}: ")), "{variable}={value}: {config:?}");
+            assert_eq!(OtlpConfig { warnings: Vec::new(), ..config }, on(&[(SERVICE, "b")]).unwrap());
+        }
+        assert!(on(&[]).unwrap().warnings.is_empty());
     }
 
     #[test]
@@ -212,8 +246,13 @@ mod tests {
         assert_eq!(value(&plain, "service.name").as_deref(), Some("llmx-gateway"));
         assert_eq!(value(&plain, "service.instance.id").as_deref(), Some("gateway-1"));
         assert!(value(&plain, "telemetry.sdk.language").is_some());
-        let named = on(&[(ATTRIBUTES, "deployment.environment.name = test,service.name=a"), (SERVICE, "b")]).unwrap();
+        let named = on(&[
+            (ATTRIBUTES, "deployment.environment.name = test,service.name=a,zo%6ee=Z%C3%BCrich%2C%20north"),
+            (SERVICE, "b"),
+        ])
+        .unwrap();
         assert_eq!(value(&named, "service.name").as_deref(), Some("b"));
         assert_eq!(value(&named, "deployment.environment.name").as_deref(), Some("test"));
+        assert_eq!(value(&named, "zone").as_deref(), Some("Zürich, north"));
     }
 }

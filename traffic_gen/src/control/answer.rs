@@ -1,10 +1,11 @@
 //! Answers of a gateway, or of whatever else stands at its address: bounded, and from there only.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::LOCATION;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
+use reqwest::{Client, Response, Url};
 use schemas::Refusal;
 use serde::de::DeserializeOwned;
 
@@ -17,9 +18,33 @@ const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 /// Characters of an unexpected body that are kept.
 const BODY_CHARS_MAX: usize = 500;
 
-/// A client that stays where it is sent.
-pub(super) fn client(timeout: Duration) -> Result<Client, ControlError> {
-    Ok(Client::builder().timeout(timeout).redirect(Policy::none()).build()?)
+/// A client of these addresses that stays where it is sent. Where all are this machine's own, no proxy that the environment
+/// names stands before them.
+///
+/// # Errors
+/// The library's, for want of what TLS needs.
+pub fn client<'a>(timeout: Duration, urls: impl IntoIterator<Item = &'a str>) -> reqwest::Result<Client> {
+    let builder = Client::builder().timeout(timeout).redirect(Policy::none());
+    let builder = if urls.into_iter().all(is_loopback) { builder.no_proxy() } else { builder };
+    builder.build()
+}
+
+fn is_loopback(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// The variable of the environment that names a proxy for this address, unless `NO_PROXY` excepts it.
+pub fn proxy_variable(url: &str, variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
+    let of_scheme = match url.split_once("://") {
+        Some(("http", _)) => ["http_proxy", "HTTP_PROXY"],
+        Some(("https", _)) => ["https_proxy", "HTTPS_PROXY"],
+        Some(_) | None => return None,
+    };
+    let mut names = of_scheme.into_iter().chain(["all_proxy", "ALL_PROXY"]);
+    names.find(|name| !is_loopback(url) && variable(name).is_some_and(|proxy| !proxy.is_empty()))
 }
 
 /// An answer that grants what was asked.
@@ -81,4 +106,23 @@ fn url(response: &Response) -> String {
 
 fn shortened(text: &str) -> String {
     text.chars().take(BODY_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_of_the_environment_stands_before_no_address_of_this_machine() {
+        let named =
+            |url: &str, set: &str| proxy_variable(url, |name| (name == set).then(|| "http://proxy:3128".to_owned()));
+        for url in ["http://127.0.0.1:8080/readyz", "http://127.1.2.3", "http://localhost:1", "http://[::1]:8080"] {
+            assert_eq!(named(url, "http_proxy"), None, "{url}");
+        }
+        assert_eq!(named("http://gateway:8080", "http_proxy"), Some("http_proxy"));
+        assert_eq!(named("https://gateway", "http_proxy"), None);
+        assert_eq!(named("https://gateway", "HTTPS_PROXY"), Some("HTTPS_PROXY"));
+        assert_eq!(named("https://gateway", "ALL_PROXY"), Some("ALL_PROXY"));
+        assert_eq!(proxy_variable("http://gateway", |_| Some(String::new())), None, "set to nothing");
+    }
 }
