@@ -105,6 +105,15 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// Files in PEM for connections over TLS, which a URL with `tls://` or the server asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Authorities whose servers are trusted, in the place of the system's.
+    pub authorities: Option<PathBuf>,
+    /// A certificate and its private key, for servers that ask who connects.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
 /// How to open a bus on NATS.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
@@ -114,6 +123,8 @@ pub struct NatsOptions {
     pub name: String,
     /// Who connects.
     pub credentials: Credentials,
+    /// Whom to trust, and what to show, over TLS.
+    pub tls: TlsFiles,
     /// Number of lanes the log must have; none takes what the log has, or [`crate::LANES_DEFAULT`] for a new one.
     pub lanes: Option<u8>,
     /// Where the streams are kept.
@@ -144,6 +155,7 @@ impl NatsOptions {
             servers: servers.into(),
             name: "llmx".to_owned(),
             credentials: Credentials::default(),
+            tls: TlsFiles::default(),
             lanes: None,
             storage: Storage::default(),
             replicas: 1,
@@ -176,8 +188,8 @@ pub fn shown(servers: &str) -> String {
 ///
 /// # Errors
 /// [`BusError::Mismatch`] when the server or a stream is not what the exchange needs, naming each difference and its
-/// remedy; [`BusError::Unusable`] when a URL or the credentials file is none; [`BusError::Unreachable`] when no server
-/// answers in time or it refuses the credentials.
+/// remedy; [`BusError::Unusable`] when a URL or a file is none; [`BusError::Unreachable`] when no server
+/// answers in time, or at once where it refuses the credentials or TLS does not come about.
 pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
     let deadline = Instant::now() + options.open_timeout;
     // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries nor

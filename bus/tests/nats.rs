@@ -12,11 +12,12 @@ mod lost_tail;
 mod readiness;
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
 use async_nats::jetstream::stream::Config;
-use bus::nats::{self, Credentials, LOG_STREAM, NatsOptions, REGISTER_STREAM};
+use bus::nats::{self, Credentials, LOG_STREAM, NatsOptions, REGISTER_STREAM, TlsFiles};
 use bus::{BusError, Registered};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -193,6 +194,41 @@ async fn credentials_are_checked_and_given() {
     assert!(!format!("{:?}", with_password("s3cret")).contains("s3cret"));
     let in_url = server.url().replacen("nats://", "nats://exchange:s3cret@", 1);
     assert!(nats::open(NatsOptions::new(in_url)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_connection_over_tls_trusts_the_given_authority_and_shows_a_certificate_or_fails_at_once() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let [authorities, server_pem, client_pem] = ["ca.pem", "server.pem", "client.pem"].map(|name| data.join(name));
+    let extra_config = format!(
+        "tls {{ cert_file: {server_pem:?}, key_file: {server_pem:?}, ca_file: {authorities:?}, verify: true, timeout: 5 }}"
+    );
+    let server =
+        LocalServer::start(LocalServerOptions { extra_config, ..LocalServerOptions::default() }).await.unwrap();
+    let identity = Some((client_pem.clone(), client_pem));
+    let whole = TlsFiles { authorities: Some(authorities.clone()), identity: identity.clone() };
+    let missing = TlsFiles { authorities: Some(data.join("none.pem")), identity: None };
+    for url in [server.url(), server.url().replacen("nats://", "tls://", 1)] {
+        let open = |tls: &TlsFiles| nats::open(NatsOptions { tls: tls.clone(), ..NatsOptions::new(url.clone()) });
+        assert!(open(&whole).await.is_ok(), "{url}");
+        for (tls, told) in [
+            (TlsFiles { authorities: None, identity: identity.clone() }, "invalid peer certificate"),
+            (TlsFiles { authorities: Some(authorities.clone()), identity: None }, "CertificateRequired"),
+        ] {
+            let began = Instant::now();
+            let refused = open(&tls).await.map(|_| ());
+            assert!(matches!(&refused, Err(BusError::Unreachable(why)) if why.contains(told)), "{url}: {refused:?}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        }
+        let refused = open(&missing).await.map(|_| ());
+        assert!(matches!(&refused, Err(BusError::Unusable(why)) if why.contains("none.pem")), "{refused:?}");
+    }
+    let plain = start().await;
+    let url = plain.url().replacen("nats://", "tls://", 1);
+    let began = Instant::now();
+    let refused = nats::open(NatsOptions { tls: whole, ..NatsOptions::new(url) }).await.map(|_| ());
+    assert!(matches!(refused, Err(BusError::Unreachable(_))), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{refused:?} after {:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

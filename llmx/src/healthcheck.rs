@@ -47,9 +47,8 @@ pub async fn run(args: HealthcheckArgs) -> Outcome {
         .map_err(|error| error.to_string())
         .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
         .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
-    let client = reqwest::Client::builder().timeout(TIMEOUT).build()?;
-    let client = traffic_gen::control::client(TIMEOUT, [url.as_str()])?;
     let url = readiness(&args.url);
+    let client = traffic_gen::control::client(TIMEOUT, [url.as_str()])?;
     let deadline = Instant::now() + wait;
     loop {
         match ask(&client, &url).await {

@@ -27,6 +27,15 @@ pub struct NatsArgs {
     #[arg(id = "creds", long = "nats-creds", env = "LLMX_NATS_CREDS", value_name = "FILE")]
     #[serde(rename = "creds")]
     nats_creds: Option<PathBuf>,
+    /// Authorities whose NATS servers are trusted over TLS, in PEM (default: the system's)
+    #[arg(long = "nats-ca", env = "LLMX_NATS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Certificate to show to NATS servers, in PEM; TLS is used where the URL has tls:// or the server asks for it
+    #[arg(long = "nats-cert", env = "LLMX_NATS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, in PEM
+    #[arg(long = "nats-key", env = "LLMX_NATS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Lanes of a new log (default 4); a log that exists must have as many
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
     lanes: Option<u8>,
@@ -98,7 +107,8 @@ impl From<Sync> for SyncMode {
 async fn open(options: NatsOptions) -> Result<Bus, Failure> {
     let (status, limit) = (Arc::clone(&options.status), options.open_timeout);
     let name = format!("NATS at {} (--nats, LLMX_NATS)", bus::nats::shown(&options.servers));
-    let what = || (status.read().connections == 0).then(|| name.clone());
+    let why = || status.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
+    let what = || (status.read().connections == 0).then(|| format!("{name}{}", why()));
     Ok(announced(what, limit, bus::nats::open(options)).await?)
 }
 
@@ -130,6 +140,12 @@ impl NatsArgs {
         }
         if args.lanes.is_some_and(|lanes| !(1..=64).contains(&lanes)) {
             return Err(section.fault("lanes", "must be 1 to 64"));
+        }
+        if args.tls_cert.is_some() != args.tls_key.is_some() {
+            let given = if args.tls_cert.is_some() { "tls_cert" } else { "tls_key" };
+            return Err(
+                section.fault(given, "needs the other one: `tls_cert` (--nats-cert) and `tls_key` (--nats-key)")
+            );
         }
         if args.replicas.is_some_and(|replicas| !(1..=5).contains(&replicas)) {
             return Err(section.fault("replicas", "must be 1 to 5"));
@@ -171,6 +187,8 @@ impl NatsArgs {
         if let Some(file) = &self.nats_creds {
             options.credentials = Credentials::File(file.clone());
         }
+        options.tls.authorities.clone_from(&self.tls_ca);
+        options.tls.identity = self.tls_cert.clone().zip(self.tls_key.clone());
         options
     }
 }

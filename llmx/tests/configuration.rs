@@ -124,6 +124,7 @@ fn every_command_on_nats_layers_flags_and_variables_over_the_file() {
     // Credentials that nobody can read end the start before the wait for a server.
     let file = Written::new("[nats]\nurl = \"nats://127.0.0.1:1\"\ncreds = \"/nonexistent/of-file\"\n");
     let broken = Written::new("[nats]\nreplicas = 9\n");
+    let half = Written::new("[nats]\ntls_cert = \"client.pem\"\n");
     for args in [
         &["gateway", "--jwks", &jwks][..],
         &["engine"],
@@ -150,6 +151,13 @@ fn every_command_on_nats_layers_flags_and_variables_over_the_file() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let place = format!("{}:2:12: `nats.replicas`: must be 1 to 5", broken.path());
         assert!(stderr(&output).contains(&place), "{args:?}: {}", stderr(&output));
+        let output = llmx(&[args, &["--config", half.path()]].concat(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let place = format!("{}:2:12: `nats.tls_cert`: needs the other one", half.path());
+        assert!(stderr(&output).contains(&place), "{args:?}: {}", stderr(&output));
+        let output = llmx(&[args, &["--nats", "tls://127.0.0.1:1", "--nats-ca", "/nonexistent/ca"]].concat(), &[]);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("/nonexistent/ca"), "{args:?}: {}", stderr(&output));
     }
 }
 

@@ -64,7 +64,9 @@ async fn who_waits_for_nats_says_so_again_and_again_and_ends_on_a_signal() {
         let began = Instant::now();
         let mut process = Process::start(&[command, &["--nats", "nats://user:secret@127.0.0.1:1"]].concat());
         for _ in 0..2 {
-            process.complains("waiting for NATS at 127.0.0.1:1 (--nats, LLMX_NATS)").await;
+            process
+                .complains("waiting for NATS at 127.0.0.1:1 (--nats, LLMX_NATS) (IO error: Connection refused")
+                .await;
         }
         assert!(began.elapsed() >= Duration::from_secs(5), "once in five seconds is enough");
         let (code, complained) = process.ended_by(signal).await;

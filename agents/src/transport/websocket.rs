@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::tungstenite::Error as WebSocketError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::UrlError;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
@@ -61,8 +62,8 @@ pub struct WebSocketTransport {
 
 impl WebSocketTransport {
     /// The gateway at this address, for example `ws://127.0.0.1:8080`; `http://` is read as `ws://`, and the path
-    /// `/v1/ws` is added unless there is one. Addresses with `wss://` connect only where `tokio-tungstenite` is built
-    /// with TLS, which this workspace does not do: put a TLS proxy on the agent's side, or use HTTP.
+    /// `/v1/ws` is added unless there is one. Addresses with `wss://` connect only with the feature `tls`, which `llmx` is
+    /// built with.
     #[must_use]
     pub fn new(url: &str) -> Self {
         let url = match url.split_once("://") {
@@ -269,6 +270,11 @@ fn unusable(error: WebSocketError) -> TransportError {
 fn refused_or_unreachable(error: WebSocketError) -> TransportError {
     match &error {
         WebSocketError::Http(response) => TransportError::Refused(refusal(response)),
+        WebSocketError::Url(UrlError::TlsFeatureNotEnabled) => TransportError::Unusable(
+            "this build speaks no TLS over WebSockets: build `agents` with its feature `tls`, or go over HTTP, which does \
+             (`HttpTransport`)"
+                .to_owned(),
+        ),
         WebSocketError::Url(error) => TransportError::Unusable(error.to_string()),
         _ => TransportError::Unreachable(error.to_string()),
     }
@@ -296,5 +302,30 @@ mod tests {
         let lingering = |url: &str, ms| WebSocketTransport::new(url).lingering(Duration::from_millis(ms));
         assert_eq!(lingering("ws://x", 20).stream_url(), "ws://x/v1/ws?linger_ms=20");
         assert_eq!(lingering("ws://x/v1/ws?a=b", 500).stream_url(), "ws://x/v1/ws?a=b&linger_ms=100");
+    }
+
+    #[tokio::test]
+    async fn an_address_with_https_is_spoken_to_in_tls_or_another_way_is_named() {
+        use tokio::io::AsyncReadExt as _;
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let transport = WebSocketTransport::new(&format!("https://{}", listener.local_addr().unwrap()));
+        let identity = Identity { agent: AgentId::try_new("a").unwrap(), token: crate::Token::fixed("t") };
+        let first = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.read_u8().await.unwrap()
+        };
+        let refused = if cfg!(feature = "tls") {
+            // 22 begins a handshake of TLS.
+            let (refused, first) = tokio::join!(transport.connect(&identity), first);
+            assert_eq!(first, 22);
+            refused
+        } else {
+            transport.connect(&identity).await
+        };
+        match refused.err() {
+            Some(TransportError::Unusable(told)) => assert!(!cfg!(feature = "tls") && told.contains("HTTP"), "{told}"),
+            other => assert!(cfg!(feature = "tls") && other.is_some(), "{other:?}"),
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! One connection: named, watched, reconnecting for ever with jitter.
 
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use percent_encoding::percent_decode_str;
 use retry::Backoff;
 use schemas::subject::EXCHANGE_INBOX;
 use tokio::sync::watch;
@@ -37,15 +40,19 @@ impl NatsConnection {
             let (news, connected) = watch::channel(0);
             let is_up = Arc::new(AtomicBool::new(false));
             let attempt = connect_options(options, role, news, Arc::clone(&is_up)).await?.connect(addresses.clone());
-            let error = match tokio::time::timeout_at(deadline, attempt).await {
+            let error: ConnectError = match tokio::time::timeout_at(deadline, attempt).await {
                 Ok(Ok(client)) => {
                     options.status.add_connection(client.statistics(), is_up);
                     return Ok(Self { client, connected });
                 }
                 Ok(Err(error)) => error,
-                Err(_) => return Err(unreachable(options, "no answer in time")),
+                Err(_) => {
+                    let fault = options.status.fault();
+                    return Err(unreachable(options, fault.as_deref().unwrap_or("no answer in time")));
+                }
             };
-            if is_final(error.kind()) || Instant::now() + CONNECT_PAUSE >= deadline {
+            options.status.set_fault(&error.to_string());
+            if is_final(&error) || Instant::now() + CONNECT_PAUSE >= deadline {
                 return Err(unreachable(options, &error.to_string()));
             }
             tokio::time::sleep(CONNECT_PAUSE).await;
@@ -63,16 +70,18 @@ pub(super) fn addresses(servers: &str) -> Result<Vec<ServerAddr>, BusError> {
 }
 
 /// Whether another attempt would fail alike.
-fn is_final(kind: ConnectErrorKind) -> bool {
-    match kind {
-        ConnectErrorKind::ServerParse | ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-            true
+fn is_final(error: &ConnectError) -> bool {
+    match error.kind() {
+        ConnectErrorKind::ServerParse
+        | ConnectErrorKind::Authentication
+        | ConnectErrorKind::AuthorizationViolation
+        | ConnectErrorKind::Tls => true,
+        // What is wrong with a certificate, or that the other side speaks no TLS.
+        ConnectErrorKind::Io => {
+            let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            source.is_some_and(|source| source.kind() == io::ErrorKind::InvalidData)
         }
-        ConnectErrorKind::Dns
-        | ConnectErrorKind::TimedOut
-        | ConnectErrorKind::Tls
-        | ConnectErrorKind::Io
-        | ConnectErrorKind::MaxReconnects => false,
+        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut | ConnectErrorKind::MaxReconnects => false,
     }
 }
 
@@ -82,6 +91,13 @@ async fn connect_options(
     news: watch::Sender<u64>,
     is_up: Arc<AtomicBool>,
 ) -> Result<ConnectOptions, BusError> {
+    let (authorities, identity) = (options.tls.authorities.as_ref(), options.tls.identity.as_ref());
+    for path in authorities.into_iter().chain(identity.into_iter().flat_map(|(certificate, key)| [certificate, key])) {
+        // The client reads it at each connection, and would only say that it failed.
+        tokio::fs::read(path)
+            .await
+            .map_err(|error| BusError::Unusable(format!("the file {} cannot be read: {error}", path.display())))?;
+    }
     let status = Arc::clone(&options.status);
     let connection = format!("{} {role}", options.name);
     let builder = ConnectOptions::new()
@@ -98,11 +114,16 @@ async fn connect_options(
             }
             std::future::ready(())
         });
-    Ok(match &options.credentials {
-        Credentials::None => match in_url(&options.servers) {
-            Some((user, password)) => builder.user_and_password(user, password),
-            None => builder,
-        },
+    let builder = match authorities {
+        Some(path) => builder.add_root_certificates(path.clone()),
+        None => builder,
+    };
+    let builder = match identity {
+        Some((certificate, key)) => builder.add_client_certificate(certificate.clone(), key.clone()),
+        None => builder,
+    };
+    Ok(match &in_force(options) {
+        Credentials::None => builder,
         Credentials::Token(token) => builder.token(token.clone()),
         Credentials::UserPassword { user, password } => builder.user_and_password(user.clone(), password.clone()),
         Credentials::File(path) => builder.credentials_file(path).await.map_err(|error| {
@@ -111,12 +132,22 @@ async fn connect_options(
     })
 }
 
-/// User and password of the first URL that names them: the client reads them out of no URL by itself.
-fn in_url(servers: &str) -> Option<(String, String)> {
-    servers.split(',').find_map(|url| {
+/// What is given apart, or else stands in the first URL that names somebody: the client reads it out of no URL by itself. As
+/// with every NATS client it is decoded, and a name without a password is a token.
+fn in_force(options: &NatsOptions) -> Credentials {
+    if options.credentials != Credentials::None {
+        return options.credentials.clone();
+    }
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let named = options.servers.split(',').find_map(|url| {
         let address: ServerAddr = url.trim().parse().ok()?;
-        Some((address.username()?.to_owned(), address.password().unwrap_or_default().to_owned()))
-    })
+        let user = decoded(address.username()?);
+        Some(match address.password().map(decoded) {
+            Some(password) => Credentials::UserPassword { user, password },
+            None => Credentials::Token(user),
+        })
+    });
+    named.unwrap_or_default()
 }
 
 /// The delay after this many reconnections that failed.
@@ -141,6 +172,27 @@ mod tests {
             assert!(longest <= Duration::from_millis(ceiling_ms), "{failed}: {longest:?}");
             assert!(longest > Duration::from_millis(ceiling_ms / 2), "{failed}: {longest:?}");
         }
+    }
+
+    #[test]
+    fn who_stands_in_a_url_is_decoded() {
+        let named = |servers: &str| in_force(&NatsOptions::new(servers));
+        let both = |user: &str, password: &str| Credentials::UserPassword {
+            user: user.to_owned(),
+            password: password.to_owned(),
+        };
+        for (servers, expected) in [
+            ("nats://host:4222", Credentials::None),
+            ("nats://exchange:s3cret@host", both("exchange", "s3cret")),
+            ("nats://ex%40change:p%2Fa%3As%25s@host", both("ex@change", "p/a:s%s")),
+            ("nats://plain:4222, tls://u:gr%C3%BCn@host", both("u", "grün")),
+            ("nats://u:50%off@host", both("u", "50%off")),
+            ("nats://s3cret%21@host", Credentials::Token("s3cret!".to_owned())),
+        ] {
+            assert_eq!(named(servers), expected, "{servers}");
+        }
+        let given = NatsOptions { credentials: both("a", "b"), ..NatsOptions::new("nats://c:d@host") };
+        assert_eq!(in_force(&given), both("a", "b"));
     }
 
     #[test]

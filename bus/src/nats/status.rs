@@ -11,6 +11,8 @@ pub struct NatsStatus {
     /// In the order of [`NatsEvent::ALL`].
     events: [AtomicU64; NatsEvent::ALL.len()],
     connections: Mutex<Vec<Watched>>,
+    /// Why the last attempt at a first connection failed.
+    fault: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,16 @@ impl NatsStatus {
             counters.out_bytes += statistics.out_bytes.load(Ordering::Relaxed);
         }
         counters
+    }
+
+    /// Why the last attempt at a first connection failed; nothing where none has.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_fault(&self, fault: &str) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.to_owned());
     }
 
     /// Reads one counter.
