@@ -2,7 +2,6 @@
 //! renewed.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -246,8 +245,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const URL_REFRESH: Duration = Duration::from_secs(300);
 /// How often a file is read in the background unless configured.
 const FILE_REFRESH: Duration = Duration::from_secs(2);
-/// Unknown kids remembered until the next background refresh. Beyond it the window alone protects the issuer.
-const UNKNOWN_MAX: usize = 1024;
 
 /// The keys in force, renewed in the background and, at most once per window, for a kid they lack.
 pub(super) struct LiveKeys {
@@ -264,7 +261,6 @@ pub(super) struct LiveKeys {
 struct Renewal {
     document: String,
     fetched: Instant,
-    unknown: BTreeSet<String>,
 }
 
 impl LiveKeys {
@@ -276,7 +272,7 @@ impl LiveKeys {
         let document = fetch(&config.keys, client.as_ref()).await?;
         let keys = KeySet::parse(&document, config)?;
         metrics.access.keys_refreshed(RefreshResult::Changed, keys.len(), now_s());
-        let renewal = Renewal { document, fetched: Instant::now(), unknown: BTreeSet::new() };
+        let renewal = Renewal { document, fetched: Instant::now() };
         let current = ArcSwap::from_pointee(keys);
         let generation = watch::Sender::new(0);
         Ok(Self { config: config.clone(), current, generation, renewal: Mutex::new(renewal), client, metrics })
@@ -299,17 +295,11 @@ impl LiveKeys {
         }
         let mut renewal = self.renewal.lock().await;
         let keys = self.current.load_full();
-        if keys.key(kid).is_some() || renewal.unknown.contains(kid) {
+        if keys.key(kid).is_some() || renewal.fetched.elapsed() < self.window() {
             return keys;
         }
-        if renewal.fetched.elapsed() >= self.window() {
-            self.renew(&mut renewal).await;
-        }
-        let keys = self.current.load_full();
-        if keys.key(kid).is_none() && renewal.unknown.len() < UNKNOWN_MAX {
-            renewal.unknown.insert(kid.to_owned());
-        }
-        keys
+        self.renew(&mut renewal).await;
+        self.current.load_full()
     }
 
     pub(super) async fn drive_refresh(&self, stop: CancellationToken) {
@@ -325,9 +315,7 @@ impl LiveKeys {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(period) => {}
             }
-            let mut renewal = self.renewal.lock().await;
-            self.renew(&mut renewal).await;
-            renewal.unknown.clear();
+            self.renew(&mut *self.renewal.lock().await).await;
         }
     }
 
@@ -347,7 +335,6 @@ impl LiveKeys {
             self.current.store(Arc::new(keys));
             self.generation.send_replace(generation);
             renewal.document = document;
-            renewal.unknown.clear();
             Ok(RefreshResult::Changed)
         });
         match outcome {

@@ -82,6 +82,31 @@ async fn a_key_set_with_a_doubtful_key_is_refused_whole() {
 }
 
 #[tokio::test]
+async fn a_new_key_verifies_once_the_window_is_over_though_its_first_token_came_within_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let old = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let new = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    std::fs::write(&path, key_set(&[&old])).unwrap();
+    let source = KeySource::File(path.clone());
+    let rig = Rig::on(memory::open(MemoryOptions::default()), old, |config| {
+        config.auth.keys = source;
+        config.auth.refresh_s = Some(3600);
+    })
+    .await;
+    let token = new.sign(&claims("bob")).unwrap();
+    let whoami = async |token: &str| rig.call("GET", "/v1/whoami", Some(token), None).await.0;
+    assert_eq!(whoami(&token).await, 401, "not yet published");
+    std::fs::write(&path, key_set(&[&rig.key, &new])).unwrap();
+    assert_eq!(whoami(&token).await, 401, "the file was read a moment ago");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let stranger = signed_with_header(&rig.key, &|header| header.kid = Some("made-up".to_owned()));
+    assert_eq!(whoami(&stranger).await, 401);
+    assert_eq!(whoami(&token).await, 200);
+    assert_eq!(whoami(&rig.token("bob")).await, 200);
+}
+
+#[tokio::test]
 async fn keys_rotate_without_a_restart_and_a_removed_key_verifies_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
