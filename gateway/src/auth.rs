@@ -7,7 +7,7 @@
 mod key_set;
 
 use std::sync::{Arc, Once};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, TryFromFloatSecsError, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -140,7 +140,7 @@ impl Authenticator {
             agent: AgentId::try_new(&claims.sub).map_err(|_| {
                 refusal("the token's `sub` is no agent id").expecting("1 to 64 characters of A-Z a-z 0-9 _ -")
             })?,
-            expires_s: claims.exp,
+            expires_s: claims.exp.0,
             is_admin: claims.has_scope(crate::ADMIN_SCOPE),
             key,
         };
@@ -202,13 +202,26 @@ struct RawHeader {
 #[derive(Deserialize)]
 struct TokenClaims {
     sub: String,
-    exp: u64,
+    exp: NumericDate,
     #[serde(rename = "iss")]
     _iss: String,
     #[serde(default)]
-    iat: Option<u64>,
+    iat: Option<NumericDate>,
     #[serde(default)]
     scope: Option<String>,
+}
+
+/// A time of RFC 7519, section 2, in whole seconds since the epoch: a fraction is cut off.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "f64")]
+struct NumericDate(u64);
+
+impl TryFrom<f64> for NumericDate {
+    type Error = TryFromFloatSecsError;
+
+    fn try_from(seconds: f64) -> Result<Self, TryFromFloatSecsError> {
+        Duration::try_from_secs_f64(seconds).map(|since| Self(since.as_secs()))
+    }
 }
 
 impl TokenHeader {
@@ -270,11 +283,11 @@ impl TokenClaims {
 /// Refuses claims that begin in the future, or stretch over more time than this gateway accepts.
 fn check_times(claims: &TokenClaims, config: &AuthConfig) -> Result<(), Refusal> {
     let now = now_s();
-    if claims.iat.is_some_and(|iat| iat > now.saturating_add(config.leeway_s)) {
+    if claims.iat.is_some_and(|iat| iat.0 > now.saturating_add(config.leeway_s)) {
         return Err(not_yet_valid("the token's `iat` lies in the future"));
     }
-    let begins = claims.iat.unwrap_or(now);
-    if claims.exp.saturating_sub(begins) > config.lifetime_s_max {
+    let begins = claims.iat.map_or(now, |iat| iat.0);
+    if claims.exp.0.saturating_sub(begins) > config.lifetime_s_max {
         let expected = format!("at most {} s from `iat` to `exp`", config.lifetime_s_max);
         return Err(refusal("the token lives longer than this gateway accepts").expecting(expected));
     }
@@ -312,7 +325,7 @@ fn refusal_of(kind: &ErrorKind) -> Refusal {
     }
     if matches!(kind, ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) | ErrorKind::Json(_)) {
         return refusal("a claim is missing, stands twice, or has another form")
-            .expecting("`iss`, `sub` texts; `aud` text or list; `exp`, `iat`, `nbf` integers; each once");
+            .expecting("`iss`, `sub` texts; `aud` text or list; `exp`, `iat`, `nbf` numbers; each once");
     }
     refusal("the token's signature does not verify")
 }

@@ -44,7 +44,8 @@ pub struct ConfigFault {
     pub expected: String,
 }
 
-/// What is wrong with a set of keys. The whole set is refused: a set that is half right hides the wrong half.
+/// What is wrong with a set of keys, or with one of them. A secret refuses the whole set; any other key that cannot be used is
+/// skipped, and named only where no key is left at the start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The file or URL cannot be read.
@@ -67,7 +68,7 @@ pub enum KeyError {
     /// A key has no `kid`, so no token could name it.
     #[error("holds a key without `kid`")]
     MissingKid,
-    /// Two keys have the same `kid`: which one verifies would depend on their order.
+    /// Two different keys have the same `kid`: which one verifies would depend on their order, so neither does.
     #[error("holds two keys with kid `{0}`")]
     DuplicateKid(String),
     /// A symmetric or private key in a document meant to be public.

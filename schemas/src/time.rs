@@ -64,7 +64,11 @@ impl WireTime {
             && matches!(bytes[10], b'T' | b't')
             && bytes[13] == b':';
         // `:60` would be clamped by the parser; a leap second is no instant of log time.
-        if !has_shape || bytes.get(17..19) == Some(b"60") || text.contains('[') {
+        // The parser takes zones and fractions of ISO 8601 as well, and offsets of more than a day.
+        let has_zone = text.ends_with(['Z', 'z'])
+            || matches!(bytes.last_chunk(), Some([b'+' | b'-', tens, ones, b':', minutes, _])
+                if (*tens, *ones) < (b'2', b'4') && *minutes < b'6');
+        if !has_shape || !has_zone || bytes.get(17..19) == Some(b"60") || text.contains(['[', ',']) {
             return Err(refuse());
         }
         let instant: jiff::Timestamp = text.parse().map_err(|_| refuse())?;
@@ -109,6 +113,16 @@ mod tests {
     }
 
     #[test]
+    fn every_offset_of_rfc_3339_is_read() {
+        let time = WireTime::try_new("2026-11-20T12:00:00Z").unwrap();
+        for same in
+            ["2026-11-21T11:59:00+23:59", "2026-11-19T12:01:00-23:59", "2026-11-20t12:00:00z", "2026-11-20T12:00-00:00"]
+        {
+            assert_eq!(WireTime::try_new(same).unwrap(), time, "{same}");
+        }
+    }
+
+    #[test]
     fn times_without_zone_or_outside_the_range_are_refused() {
         for bad in [
             "2025-08-21T18:45:00",
@@ -119,6 +133,13 @@ mod tests {
             "2025-02-30T00:00:00Z",
             "20250821T184500Z",
             "2025-08-21T18:45:00Z[UTC]",
+            "2025-08-21T18:45:00+24:00",
+            "2025-08-21T18:45:00-25:59",
+            "2025-08-21T18:45:00+01:60",
+            "2025-08-21T18:45:00+01:00:30",
+            "2025-08-21T18:45:00+0100",
+            "2025-08-21T18:45:00+01",
+            "2025-08-21T18:45:00,5Z",
             "now",
             "",
         ] {

@@ -61,13 +61,18 @@ struct VerifyingKey {
 impl KeySet {
     /// Reads the first JSON Web Key Set: one without a key for signatures is a mistake.
     fn parse(document: &str, config: &AuthConfig) -> Result<Self, KeyError> {
-        let set = Self::parse_renewed(document, config, 0)?;
-        if set.keys.is_empty() { Err(KeyError::Empty) } else { Ok(set) }
+        let (set, skipped) = Self::parse_renewed(document, config, 0)?;
+        if set.keys.is_empty() { Err(skipped.unwrap_or(KeyError::Empty)) } else { Ok(set) }
     }
 
-    /// Reads a JSON Web Key Set. Keys for other algorithms or uses are skipped, anything doubtful refuses the set. It may
-    /// hold no key any more: whoever takes the last one out means it.
-    fn parse_renewed(document: &str, config: &AuthConfig, generation: u64) -> Result<Self, KeyError> {
+    /// Reads a JSON Web Key Set. Keys for other algorithms or uses are passed over, those that are not understood skipped with
+    /// a warning; the first of these is returned beside. The set may hold no key any more: whoever takes the last one out
+    /// means it.
+    fn parse_renewed(
+        document: &str,
+        config: &AuthConfig,
+        generation: u64,
+    ) -> Result<(Self, Option<KeyError>), KeyError> {
         let malformed = |text: &str| KeyError::Malformed(text.to_owned());
         let expected = "expected a JSON Web Key Set, such as the jwks.json that `llmx keys` writes";
         let root: Value = serde_json::from_str(document).map_err(|error| malformed(&format!("{error}; {expected}")))?;
@@ -81,18 +86,29 @@ impl KeySet {
             let material = Digest::of_bytes(secret.0.as_bytes());
             keys.insert(DEV_SECRET_KID.to_owned(), VerifyingKey::new(Algorithm::HS256, decoding, material, config));
         }
-        let mut kids = std::collections::BTreeSet::new();
+        let (mut ambiguous, mut skipped) = (Vec::new(), None);
         for entry in listed {
-            let entry = entry.as_object().ok_or_else(|| malformed("a key is not an object"))?;
-            let kid = entry.get("kid").and_then(Value::as_str).ok_or(KeyError::MissingKid)?;
-            if !kids.insert(kid) || keys.contains_key(kid) {
-                return Err(KeyError::DuplicateKid(kid.to_owned()));
-            }
-            if let Some(key) = VerifyingKey::parse(kid, entry, config)? {
-                keys.insert(kid.to_owned(), key);
-            }
+            let error = match VerifyingKey::parse(entry, config) {
+                Ok(None) => continue,
+                Ok(Some((kid, key))) => match keys.get(&kid) {
+                    Some(other) if other.material != key.material => {
+                        ambiguous.push(kid.clone());
+                        KeyError::DuplicateKid(kid)
+                    }
+                    Some(_) => continue,
+                    None => {
+                        keys.insert(kid, key);
+                        continue;
+                    }
+                },
+                Err(error @ KeyError::Secret(_)) => return Err(error),
+                Err(error) => error,
+            };
+            tracing::warn!(%error, "a key of the key set is skipped: no token is accepted that it signed");
+            skipped.get_or_insert(error);
         }
-        Ok(Self { keys, generation })
+        keys.retain(|kid, _| !ambiguous.contains(kid));
+        Ok((Self { keys, generation }, skipped))
     }
 
     /// The key of this name.
@@ -145,29 +161,26 @@ impl VerifyingKey {
         Self { material, algorithm, decoding, validation }
     }
 
-    /// Reads one key; `None` when it is public but for something else.
-    fn parse(kid: &str, entry: &Map<String, Value>, config: &AuthConfig) -> Result<Option<Self>, KeyError> {
+    /// Reads one key and its name; `None` when it is public but for something else.
+    fn parse(entry: &Value, config: &AuthConfig) -> Result<Option<(String, Self)>, KeyError> {
+        let entry = entry.as_object().ok_or_else(|| KeyError::Malformed("a key is not an object".to_owned()))?;
+        let kid = text(entry, "kid");
         if ["d", "k", "p", "q"].iter().any(|name| entry.contains_key(*name)) || text(entry, "kty") == Some("oct") {
-            return Err(KeyError::Secret(kid.to_owned()));
+            return Err(KeyError::Secret(kid.unwrap_or("without `kid`").to_owned()));
         }
         if text(entry, "use").is_some_and(|purpose| purpose != "sig") || !may_verify(entry) {
             return Ok(None);
         }
+        let kid = kid.ok_or(KeyError::MissingKid)?.to_owned();
+        let unfit = |fault: &str| KeyError::Unfit { kid: kid.clone(), fault: fault.to_owned() };
         let (algorithm, name) = match (text(entry, "kty"), text(entry, "crv")) {
             (Some("OKP"), Some("Ed25519")) => (Algorithm::EdDSA, "EdDSA"),
             (Some("EC"), Some("P-256")) => (Algorithm::ES256, "ES256"),
             (Some("RSA"), _) => (Algorithm::RS256, "RS256"),
-            (_, _) => return Ok(None),
+            (_, _) => return Err(unfit("it is no key for EdDSA with Ed25519, ES256 or RS256")),
         };
-        let unfit = |fault: &str| KeyError::Unfit { kid: kid.to_owned(), fault: fault.to_owned() };
-        match (text(entry, "alg"), algorithm) {
-            (None, _) => {}
-            (Some(declared), _) if declared == name => {}
-            // An RSA key may be for PS256 or for encryption: not ours, but no contradiction either.
-            (Some(declared), Algorithm::RS256) if declared.starts_with("PS") || declared.starts_with("RS") => {
-                return Ok(None);
-            }
-            (Some(_), _) => return Err(unfit("its `alg` contradicts its type")),
+        if text(entry, "alg").is_some_and(|declared| declared != name) {
+            return Err(unfit(&format!("its `alg` is not {name}")));
         }
         let member = |name: &str| -> Result<Vec<u8>, KeyError> {
             let value = text(entry, name).ok_or_else(|| unfit("a member of the public key is missing"))?;
@@ -180,7 +193,8 @@ impl VerifyingKey {
         };
         let parts = ["kty", "crv", "x", "y", "n", "e"].map(|name| text(entry, name).unwrap_or_default().as_bytes());
         let material = Digest::of_parts(&parts);
-        Ok(Some(Self::new(algorithm, decoding.map_err(unfit)?, material, config)))
+        let key = Self::new(algorithm, decoding.map_err(unfit)?, material, config);
+        Ok(Some((kid, key)))
     }
 
     /// The `alg` a token signed by this key must name.
@@ -328,7 +342,7 @@ impl LiveKeys {
                 return Ok(RefreshResult::Unchanged);
             }
             let generation = self.current.load().generation() + 1;
-            let keys = KeySet::parse_renewed(&document, &self.config, generation)?;
+            let (keys, _) = KeySet::parse_renewed(&document, &self.config, generation)?;
             if keys.len() == 0 {
                 tracing::warn!("the key set holds no key any more: no token is accepted until it does");
             }

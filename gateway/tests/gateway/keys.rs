@@ -29,7 +29,7 @@ async fn each_algorithm_verifies_with_its_own_key() {
 }
 
 #[tokio::test]
-async fn a_key_set_with_a_doubtful_key_is_refused_whole() {
+async fn a_key_set_of_doubtful_keys_alone_is_refused_and_a_secret_refuses_any() {
     let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
     let good: Value = serde_json::from_str(&key_set(&[&key])).unwrap();
     let good = good["keys"][0].clone();
@@ -38,20 +38,24 @@ async fn a_key_set_with_a_doubtful_key_is_refused_whole() {
     let unfit = |error: &KeyError| matches!(error, KeyError::Unfit { .. });
     type Is = Box<dyn Fn(&KeyError) -> bool>;
     let rows: Vec<(&str, Value, Is)> = vec![
-        ("13 duplicate kid", json!([good, good]), Box::new(|error| matches!(error, KeyError::DuplicateKid(_)))),
+        (
+            "13 duplicate kid",
+            json!([good, { "kty": "OKP", "crv": "Ed25519", "kid": good["kid"], "x": URL_SAFE_NO_PAD.encode([9; 32]) }]),
+            Box::new(|error| matches!(error, KeyError::DuplicateKid(_))),
+        ),
         (
             "no kid",
             json!([{ "kty": "OKP", "crv": "Ed25519", "x": good["x"] }]),
             Box::new(|error| *error == KeyError::MissingKid),
         ),
         (
-            "symmetric",
-            json!([{ "kty": "oct", "kid": "s", "k": "AAAA" }]),
+            "symmetric, beside a good one",
+            json!([good, { "kty": "oct", "kid": "s", "k": "AAAA" }]),
             Box::new(|error| matches!(error, KeyError::Secret(_))),
         ),
         (
-            "private",
-            json!([{ "kty": "OKP", "crv": "Ed25519", "kid": "p", "x": good["x"], "d": "AAAA" }]),
+            "private, beside a good one",
+            json!([good, { "kty": "OKP", "crv": "Ed25519", "kid": "p", "x": good["x"], "d": "AAAA" }]),
             Box::new(|error| matches!(error, KeyError::Secret(_))),
         ),
         ("18 RSA 1024", json!([rsa(n(128), &[1, 0, 1])]), Box::new(unfit)),
@@ -79,6 +83,49 @@ async fn a_key_set_with_a_doubtful_key_is_refused_whole() {
             Ok(()) => panic!("{name}: started"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_understood_is_skipped_and_the_others_verify() {
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let set: Value = serde_json::from_str(&key_set(&[&key])).unwrap();
+    let good = &set["keys"][0];
+    let coordinate = URL_SAFE_NO_PAD.encode([7; 32]);
+    let odd = [
+        json!({ "kty": "RSA", "kid": "short", "n": URL_SAFE_NO_PAD.encode([0xff; 128]), "e": "AQAB" }),
+        json!({ "kty": "OKP", "crv": "Ed25519", "x": good["x"] }),
+        json!({ "kty": "EC", "crv": "P-256", "kid": "e", "alg": "ECDH-ES", "x": coordinate, "y": coordinate }),
+        json!({ "kty": "OKP", "crv": "Ed25519", "kid": "rfc9864", "x": good["x"], "alg": "Ed25519" }),
+        json!({ "kty": "AKP", "kid": "post-quantum", "alg": "ML-DSA-44", "pub": "AAAA" }),
+        json!({ "kty": "OKP", "crv": "Ed25519", "kid": 5, "x": good["x"] }),
+        json!("a key"),
+        good.clone(),
+    ];
+    for odd in odd {
+        for keys in [json!([odd, good]), json!([good, odd])] {
+            let source = KeySource::Inline(json!({ "keys": keys }).to_string());
+            let change = |config: &mut GatewayConfig| config.auth.keys = source;
+            let rig = Rig::on(memory::open(MemoryOptions::default()), key.clone(), change).await;
+            let (status, body) = rig.call("GET", "/v1/whoami", Some(&rig.token("bob")), None).await;
+            assert_eq!(status, 200, "{keys}: {body}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_keys_under_one_name_neither_verifies() {
+    let (key, other) =
+        (SigningKey::generate(KeyAlgorithm::EdDsa).unwrap(), SigningKey::generate(KeyAlgorithm::EdDsa).unwrap());
+    let mut set: Value = serde_json::from_str(&key_set(&[&key, &other, &key])).unwrap();
+    let double = json!({ "kty": "OKP", "crv": "Ed25519", "kid": key.kid(), "x": set["keys"][1]["x"] });
+    set["keys"].as_array_mut().unwrap().push(double);
+    let source = KeySource::Inline(set.to_string());
+    let rig = Rig::on(memory::open(MemoryOptions::default()), key, |config| config.auth.keys = source).await;
+    let mut statuses = Vec::new();
+    for token in [rig.token("bob"), other.sign(&claims("bob")).unwrap()] {
+        statuses.push(rig.call("GET", "/v1/whoami", Some(&token), None).await.0);
+    }
+    assert_eq!(statuses, [401, 200]);
 }
 
 #[tokio::test]
