@@ -250,9 +250,10 @@ impl DocumentRegistry {
     async fn make_room_for(&self, agent: &AgentId, document: &ProtocolDocument) -> Result<(), Refusal> {
         let ending = self.read().giving_up_for(agent, document)?;
         for (hash, holder) in ending {
-            self.withdraw(&holder, hash).await?;
-            self.observer.gave_up();
-            tracing::info!(%hash, agent = %holder, to = %agent, "the agent's support ended: it holds most, and another needs the room");
+            if self.remove(support_key(hash, &holder)).await? {
+                self.observer.gave_up();
+                tracing::info!(%hash, agent = %holder, to = %agent, "the agent's support ended: it holds most, and another needs the room");
+            }
         }
         Ok(())
     }
@@ -271,10 +272,10 @@ impl DocumentRegistry {
         let going = self.read().giving_way_to(document)?;
         let result = self.store(document).await?;
         for hash in going {
-            let key = document_key(hash);
-            self.observed(StoreOperation::Delete, self.key_value.delete(Bucket::Documents, key.clone())).await?;
-            self.apply(&key, None);
-            tracing::info!(%hash, "a document that nobody supports gave way to another");
+            // Requests that come at the same time choose the same ones.
+            if self.remove(document_key(hash)).await? {
+                tracing::info!(%hash, "a document that nobody supports gave way to another");
+            }
         }
         Ok(result)
     }
@@ -314,10 +315,15 @@ impl DocumentRegistry {
     /// # Errors
     /// [`Code::Unavailable`] when the store does not answer.
     pub async fn withdraw(&self, agent: &AgentId, hash: DocumentHash) -> Result<(), Refusal> {
-        let key = support_key(hash, agent);
-        self.observed(StoreOperation::Delete, self.key_value.delete(Bucket::Documents, key.clone())).await?;
+        self.remove(support_key(hash, agent)).await.map(drop)
+    }
+
+    /// Removes an entry of the table; false when another removal has done so already.
+    async fn remove(&self, key: String) -> Result<bool, Refusal> {
+        let deleting = self.key_value.delete(Bucket::Documents, key.clone());
+        let is_removed = self.observed(StoreOperation::Delete, deleting).await?;
         self.apply(&key, None);
-        Ok(())
+        Ok(is_removed)
     }
 
     /// Keeps the body of a transaction for the agent that is called, until [`DocumentRegistry::remove_body`]. What gateways

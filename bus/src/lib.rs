@@ -268,11 +268,11 @@ pub trait KeyValue: Send + Sync {
     /// [`BusError`] when the bucket cannot be reached.
     fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
 
-    /// Removes a key.
+    /// Removes a key; false when it has no value, and then nothing is written. Of several callers one is told true.
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be removed.
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>>;
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>>;
 
     /// Reports every key's present value, then [`Change::CaughtUp`], then every change. The stream resumes by itself
     /// after a lost connection (it may then repeat present values). A deletion may be reported of a key that never was.

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | log | stream [`LOG_STREAM`] | an awaited acknowledgement means stored; ordered consumers resume without a gap |
 //! | register | stream [`REGISTER_STREAM`] | `max_msgs_per_subject: 1` with `discard_new_per_subject` |
-//! | buckets | streams `KV_<bucket>` | last value per subject |
+//! | buckets | streams `KV_<bucket>` | last value per subject; lifetimes of markers |
 //! | documents | object store [`DOCUMENT_BUCKET`] | a conditional write of the description, after the content |
 //! | messages | no stream | nothing |
 //!
@@ -289,11 +289,17 @@ async fn ensure_all(
     Ok(streams)
 }
 
-/// The live configuration of a stream, created as `needed` when it did not exist.
+/// The live configuration of a stream, created as `needed` when it did not exist. One of an earlier build is given the
+/// lifetimes of messages that it lacks.
 async fn ensure(context: &jetstream::Context, needed: stream::Config) -> Result<stream::Config, BusError> {
     let name = needed.name.clone();
     if let Some(live) = find(context, &name).await? {
-        return Ok(live);
+        if live.allow_message_ttl || !needed.allow_message_ttl {
+            return Ok(live);
+        }
+        let extended = stream::Config { allow_message_ttl: true, ..live.clone() };
+        // Where that is not allowed, the comparison says what to do.
+        return Ok(context.update_stream(extended).await.map_or(live, |updated| updated.config));
     }
     match context.create_stream(needed).await {
         Ok(created) => Ok(created.cached_info().config.clone()),

@@ -10,6 +10,8 @@ mod full_store;
 mod lost_tail;
 #[path = "nats/readiness.rs"]
 mod readiness;
+#[path = "nats/removal.rs"]
+mod removal;
 
 use std::collections::HashMap;
 use std::path::Path;

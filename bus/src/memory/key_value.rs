@@ -4,7 +4,8 @@
 //! several changes of one key between two looks it sees the last.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ahash::HashMap;
 use bytes::Bytes;
@@ -16,7 +17,8 @@ use tokio::sync::watch;
 use crate::name::check_key;
 use crate::{Bucket, BusError, Change, KeyValue};
 
-/// Most keys of a bucket, deleted ones included: ten times the agents one exchange is measured with.
+/// Most keys of a bucket, with the deleted ones that a watcher has yet to see: ten times the agents one exchange is measured
+/// with.
 const KEYS_MAX: usize = 1_000_000;
 /// Changes a watcher takes under one lock.
 const WATCH_BATCH_MAX: usize = 256;
@@ -36,6 +38,10 @@ struct Entries {
     /// The value is none for a deleted key: watchers that have not looked since must learn of it.
     by_key: HashMap<String, (u64, Option<Bytes>)>,
     key_by_revision: BTreeMap<u64, String>,
+    /// Revisions of deletions, the oldest first.
+    deletions: VecDeque<u64>,
+    /// The last revision that each watcher has seen.
+    seen: Vec<Weak<AtomicU64>>,
     last_revision: u64,
 }
 
@@ -50,11 +56,27 @@ impl Entries {
             return Err(BusError::Full(format!("the bucket holds {KEYS_MAX} keys")));
         }
         self.last_revision += 1;
+        self.forget_deletions();
+        if value.is_none() {
+            self.deletions.push_back(self.last_revision);
+        }
         self.key_by_revision.insert(self.last_revision, key.clone());
         if let Some((superseded, _)) = self.by_key.insert(key, (self.last_revision, value)) {
             self.key_by_revision.remove(&superseded);
         }
         Ok(self.last_revision)
+    }
+
+    /// Forgets the deletions that every watcher has seen.
+    fn forget_deletions(&mut self) {
+        self.seen.retain(|seen| seen.strong_count() > 0);
+        let seen = self.seen.iter().filter_map(Weak::upgrade).map(|seen| seen.load(Ordering::Relaxed));
+        let seen_by_all = seen.min().unwrap_or(u64::MAX);
+        while let Some(revision) = self.deletions.pop_front_if(|revision| *revision <= seen_by_all) {
+            if let Some(key) = self.key_by_revision.remove(&revision) {
+                self.by_key.remove(&key);
+            }
+        }
     }
 }
 
@@ -125,14 +147,15 @@ impl KeyValue for MemoryKeyValue {
         .boxed()
     }
 
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>> {
         async move {
             check_key(&key)?;
             self.shelf(bucket).change(|entries| {
-                if entries.value(&key).is_some() {
+                let has_value = entries.value(&key).is_some();
+                if has_value {
                     entries.store(key, None)?;
                 }
-                Ok(())
+                Ok(has_value)
             })
         }
         .boxed()
@@ -142,10 +165,12 @@ impl KeyValue for MemoryKeyValue {
         async move {
             let shelf = self.shelf(bucket);
             let revision = shelf.revision.subscribe();
+            let seen = Arc::default();
+            shelf.entries().seen.push(Arc::downgrade(&seen));
             let watcher = MemoryWatcher {
                 entries: Arc::clone(&shelf.entries),
                 revision,
-                seen: 0,
+                seen,
                 is_caught_up: false,
                 ready: VecDeque::new(),
             };
@@ -159,7 +184,7 @@ struct MemoryWatcher {
     entries: Arc<Mutex<Entries>>,
     revision: watch::Receiver<u64>,
     /// The last revision reported.
-    seen: u64,
+    seen: Arc<AtomicU64>,
     is_caught_up: bool,
     ready: VecDeque<Change>,
 }
@@ -181,16 +206,18 @@ impl MemoryWatcher {
 
     fn refill(&mut self) {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        for (&revision, key) in entries.key_by_revision.range(self.seen + 1..).take(WATCH_BATCH_MAX) {
-            self.seen = revision;
+        let mut seen = self.seen.load(Ordering::Relaxed);
+        for (&revision, key) in entries.key_by_revision.range(seen + 1..).take(WATCH_BATCH_MAX) {
+            seen = revision;
             let change = match entries.by_key.get(key) {
                 Some((_, Some(value))) => Change::Put(key.clone(), value.clone()),
                 Some((_, None)) | None => Change::Deleted(key.clone()),
             };
             self.ready.push_back(change);
         }
+        self.seen.store(seen, Ordering::Relaxed);
         // Only now is every key that stood here at the start reported: one that changed meanwhile moved to the end.
-        if !self.is_caught_up && self.seen == entries.last_revision {
+        if !self.is_caught_up && seen == entries.last_revision {
             self.is_caught_up = true;
             self.ready.push_back(Change::CaughtUp);
         }
@@ -219,5 +246,26 @@ mod tests {
             .collect();
         assert_eq!(keys.len(), count);
         assert_eq!(changes[count], Change::CaughtUp);
+    }
+    #[tokio::test]
+    async fn a_removed_key_is_forgotten_once_every_watcher_has_seen_it_go() {
+        let store = MemoryKeyValue::default();
+        let mut watch = store.watch(Bucket::Groups).await.unwrap();
+        let held = || store.shelf(Bucket::Groups).entries().by_key.len();
+        for n in 0..10_000 {
+            store.put(Bucket::Groups, format!("g{n}"), Bytes::new()).await.unwrap();
+            store.delete(Bucket::Groups, format!("g{n}")).await.unwrap();
+        }
+        assert_eq!(held(), 10_000, "the watcher has not looked yet");
+        while watch.next().await != Some(Change::CaughtUp) {}
+        store.put(Bucket::Groups, "alive".to_owned(), Bytes::new()).await.unwrap();
+        assert_eq!(held(), 1);
+        assert_eq!(watch.next().await, Some(Change::Put("alive".to_owned(), Bytes::new())));
+        drop(watch);
+        for n in 0..100 {
+            store.put(Bucket::Groups, format!("g{n}"), Bytes::new()).await.unwrap();
+            store.delete(Bucket::Groups, format!("g{n}")).await.unwrap();
+        }
+        assert!(held() <= 2, "nobody watches");
     }
 }

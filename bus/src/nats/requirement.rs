@@ -117,7 +117,12 @@ const SETTINGS: &[Setting] = &[
     Setting { name: "deny_delete", show: |config| config.deny_delete.to_string(), remedy: RECREATE },
     Setting { name: "deny_purge", show: |config| config.deny_purge.to_string(), remedy: RECREATE },
     Setting { name: "allow_rollup", show: |config| config.allow_rollup.to_string(), remedy: EDIT },
-    Setting { name: "allow_msg_ttl", show: |config| config.allow_message_ttl.to_string(), remedy: RECREATE },
+    Setting {
+        name: "allow_msg_ttl",
+        show: |config| config.allow_message_ttl.to_string(),
+        remedy: "turn it on with `nats stream edit --allow-msg-ttl`; a stream that has it cannot lose it: back up, delete and \
+                 let it be created anew",
+    },
     Setting { name: "no_ack", show: |config| config.no_ack.to_string(), remedy: EDIT },
     Setting { name: "sealed", show: |config| config.sealed.to_string(), remedy: RECREATE },
     Setting { name: "mirror", show: |config| config.mirror.is_some().to_string(), remedy: RECREATE },
@@ -199,6 +204,7 @@ pub(super) fn bucket(bucket: Bucket, options: &NatsOptions) -> Config {
     config.deny_delete = true;
     config.allow_rollup = true;
     config.allow_direct = true;
+    config.allow_message_ttl = true;
     config
 }
 

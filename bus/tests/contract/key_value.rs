@@ -12,6 +12,7 @@ use crate::{Backend, contract, next};
 contract!(
     the_last_value_is_read_back_until_it_is_deleted,
     only_one_of_several_creators_succeeds_and_a_deleted_key_can_be_created_again,
+    only_one_of_several_removals_at_once_is_told_that_it_removed_the_key,
     a_watch_of_an_empty_bucket_has_caught_up_at_once_and_then_sees_changes,
     a_watch_reports_what_is_present_before_it_has_caught_up,
     buckets_do_not_mix,
@@ -29,9 +30,11 @@ async fn the_last_value_is_read_back_until_it_is_deleted(backend: Backend) {
     store.put(Bucket::Policies, KEY.to_owned(), Bytes::from_static(b"1")).await.unwrap();
     store.put(Bucket::Policies, KEY.to_owned(), Bytes::from_static(b"2")).await.unwrap();
     assert_eq!(read().await.unwrap(), Some(Bytes::from_static(b"2")));
-    store.delete(Bucket::Policies, KEY.to_owned()).await.unwrap();
+    assert!(store.delete(Bucket::Policies, KEY.to_owned()).await.unwrap());
     assert_eq!(read().await.unwrap(), None);
-    store.delete(Bucket::Policies, "never-was".to_owned()).await.unwrap();
+    for absent in [KEY, "never-was"] {
+        assert!(!store.delete(Bucket::Policies, absent.to_owned()).await.unwrap(), "{absent}");
+    }
 }
 
 async fn only_one_of_several_creators_succeeds_and_a_deleted_key_can_be_created_again(backend: Backend) {
@@ -45,6 +48,17 @@ async fn only_one_of_several_creators_succeeds_and_a_deleted_key_can_be_created_
         assert_eq!(outcomes.iter().filter(|&&is_created| is_created).count(), 1, "{outcomes:?}");
         opened.bus.key_value.delete(Bucket::Agents, KEY.to_owned()).await.unwrap();
     }
+}
+
+async fn only_one_of_several_removals_at_once_is_told_that_it_removed_the_key(backend: Backend) {
+    let opened = backend.open().await;
+    opened.bus.key_value.put(Bucket::Documents, KEY.to_owned(), Bytes::new()).await.unwrap();
+    let removals = (0..8).map(|_| {
+        let store = opened.bus.key_value.clone();
+        tokio::spawn(async move { store.delete(Bucket::Documents, KEY.to_owned()).await.unwrap() })
+    });
+    let outcomes: Vec<_> = future::join_all(removals).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes.iter().filter(|&&is_removed| is_removed).count(), 1, "{outcomes:?}");
 }
 
 async fn a_watch_of_an_empty_bucket_has_caught_up_at_once_and_then_sees_changes(backend: Backend) {

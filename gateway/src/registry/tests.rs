@@ -112,8 +112,8 @@ impl KeyValue for Watches {
         async { Ok(None) }.boxed()
     }
 
-    fn delete(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<(), BusError>> {
-        async { Ok(()) }.boxed()
+    fn delete(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<bool, BusError>> {
+        async { Ok(true) }.boxed()
     }
 
     fn watch(&self, _: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {

@@ -235,10 +235,13 @@ impl KeyValue for Handle {
         self.call(CallKind::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned()))
     }
 
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<(), BusError>> {
+    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>> {
         self.call(CallKind::Other, move |state, _| {
-            state.put(bucket, &key, None);
-            Ok(())
+            let has_value = state.broker.bucket(bucket).contains_key(&key);
+            if has_value {
+                state.put(bucket, &key, None);
+            }
+            Ok(has_value)
         })
     }
 
