@@ -185,6 +185,11 @@ impl Admission {
         self.0.limits.charge_requests(agent, requests)
     }
 
+    /// Charges an agent for what an answer has cost: its bytes, and the profiles that were looked at for it.
+    pub(crate) fn charge_answer(&self, agent: &AgentId, bytes: usize, profiles: usize) {
+        self.0.limits.charge_answer(agent, bytes, profiles);
+    }
+
     /// Where refusals are written.
     pub(crate) fn audit(&self) -> &Arc<AuditLog> {
         &self.0.audit

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use agora::fetch::SourceFetcher;
 use agora::registry::DocumentRegistry;
-use axum::body::to_bytes;
+use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
 use axum::http::request::Parts;
@@ -54,6 +54,7 @@ use schemas::ids::IdError;
 use schemas::validate::BODY_BYTES_MAX;
 use schemas::{AgentId, Code, Refusal};
 use serde::Serialize;
+use telemetry::metrics::ScrapeCache;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +92,7 @@ struct Site {
     conversations: Conversations,
     fetcher: SourceFetcher,
     searches: search::Searches,
+    scrapes: ScrapeCache,
     console: Arc<Console>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -169,6 +171,7 @@ impl Site {
             conversations: Conversations::default(),
             fetcher,
             searches: search::Searches::default(),
+            scrapes: ScrapeCache::default(),
             console,
             stop: gateway.stop.clone(),
             tasks: gateway.tasks.clone(),
@@ -267,6 +270,10 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
         Ok(()) => next.run(request).await,
         Err(refusal) => Refused(refusal).into_response(),
     };
+    // Streams, which have no length yet, are bounded by what is sent to them.
+    if let (Some(agent), Some(bytes)) = (bearer.0.get(), response.body().size_hint().exact()) {
+        site.admission.charge_answer(agent, usize::try_from(bytes).unwrap_or(usize::MAX), 0);
+    }
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {

@@ -27,6 +27,8 @@ const PEERS_MAX: usize = 65_536;
 /// A request of more bytes costs as many permits as it has such parts: an agent's bytes per second are bounded with its
 /// requests. An offer has a tenth of it.
 const PERMIT_BYTES: usize = 8192;
+/// Profiles looked at that cost a permit: as much processor time as a small request.
+const PERMIT_PROFILES: usize = 500;
 
 /// Who is charged for the verification of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -81,6 +83,13 @@ impl RateLimits {
     /// As [`RateLimits::charge_agent`].
     pub(crate) fn charge_requests(&self, agent: &AgentId, requests: NonZeroU32) -> Result<(), Refusal> {
         self.answer(Limiter::Agent, self.agents.charge(agent, requests))
+    }
+
+    /// Charges an agent for an answer of so many bytes, for which so many profiles were looked at, beyond the one permit of its
+    /// request. It is answered all the same: what more it cost than there were permits is forgotten.
+    pub(crate) fn charge_answer(&self, agent: &AgentId, bytes: usize, profiles: usize) {
+        let further = (bytes.div_ceil(PERMIT_BYTES)).saturating_sub(1) + profiles / PERMIT_PROFILES;
+        self.agents.take(agent, u32::try_from(further).unwrap_or(u32::MAX));
     }
 
     /// Charges a peer for the verification of a token that is not remembered.
@@ -191,6 +200,18 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
         }
     }
 
+    /// Takes so many permits of a key that is tracked, or as many as there are.
+    fn take(&self, key: &K, permits: u32) {
+        let mut left = permits.min(self.burst.get());
+        let mut step = left;
+        while let Some(some) = NonZeroU32::new(step.min(left)) {
+            match self.limiter.check_key_n(key, some) {
+                Ok(Ok(())) => left -= some.get(),
+                Ok(Err(_)) | Err(InsufficientCapacity(_)) => step = some.get() / 2,
+            }
+        }
+    }
+
     fn sweep_if_due(&self) {
         let now_ms = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
         let swept_ms = self.swept_ms.load(Ordering::Relaxed);
@@ -287,6 +308,25 @@ mod tests {
         let tight: KeyedLimiter<u32> = KeyedLimiter::new(1, 3, 10);
         assert_eq!(tight.charge(&1, permits(65_536)), RateDecision::Allowed, "no request costs more than there is");
         assert!(matches!(tight.charge(&1, ONE), RateDecision::Limited { .. }));
+    }
+
+    #[test]
+    fn an_answer_costs_a_permit_for_each_further_8_kib_and_500_profiles_and_at_most_what_is_left() {
+        for (bytes, profiles, cost) in
+            [(0, 0, 0), (8192, 499, 0), (8193, 0, 1), (830_000, 0, 101), (0, 50_000, 100), (8193, 500, 2)]
+        {
+            let config = LimitConfig { requests_per_s: 1, burst: 200, ..LimitConfig::default() };
+            let metrics = Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
+            let limits = RateLimits::new(&config, metrics);
+            let agent = AgentId::try_new("alice").unwrap();
+            limits.charge_answer(&agent, bytes, profiles);
+            let left = (0..400).take_while(|_| limits.charge_agent(&agent, 0).is_ok()).count();
+            assert!((200 - cost..=201 - cost).contains(&left), "{bytes} bytes, {profiles} profiles: {left} are left");
+        }
+        let limiter: KeyedLimiter<u32> = KeyedLimiter::new(1, 100, 10);
+        assert_eq!(limiter.charge(&1, NonZeroU32::new(63).unwrap()), RateDecision::Allowed);
+        limiter.take(&1, u32::MAX);
+        assert!(matches!(limiter.charge(&1, ONE), RateDecision::Limited { .. }), "what was left is used up");
     }
 
     #[test]

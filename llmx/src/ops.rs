@@ -5,7 +5,7 @@
 //! | `/healthz` | 200 as long as the process runs |
 //! | `/readyz` | 200, or 503 with a problem document (RFC 9457) that lists what refuses readiness, each with its remedy |
 //! | `/status` | the state in full |
-//! | `/metrics` | every metric, in Prometheus's text format |
+//! | `/metrics` | every metric, as of the last second, in Prometheus's text format |
 //!
 //! It opens before the process has caught up, and closes after it has handed over, so that neither looks like a crash.
 
@@ -29,7 +29,7 @@ use axum::{Json, Router};
 use prometheus::Registry;
 use schemas::AgentId;
 use serde_json::{Value, json};
-use telemetry::metrics::{self as process_metrics, Build};
+use telemetry::metrics::{self as process_metrics, Build, ScrapeCache};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -96,6 +96,7 @@ struct Site {
     /// Whether the bus answers, where there is one.
     health: Option<HealthProbe>,
     registry: Registry,
+    scrapes: ScrapeCache,
     /// Empty while the process starts.
     reading: OnceLock<Reading>,
 }
@@ -104,7 +105,8 @@ impl HealthPort {
     fn open(address: SocketAddr, bus: Option<Bus>, registry: Registry) -> std::io::Result<Self> {
         let listener = server::bind(address)?;
         let address = listener.local_addr()?;
-        let site = Arc::new(Site { health: bus.is_some().then(HealthProbe::new), registry, reading: OnceLock::new() });
+        let (health, scrapes) = (bus.is_some().then(HealthProbe::new), ScrapeCache::default());
+        let site = Arc::new(Site { health, registry, scrapes, reading: OnceLock::new() });
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let router = Router::new()
             .route("/healthz", get(alive))
@@ -196,8 +198,9 @@ async fn status(State(site): State<Arc<Site>>) -> Response {
 }
 
 async fn metrics(State(site): State<Arc<Site>>) -> Response {
-    match process_metrics::to_text(&site.registry) {
-        Ok(text) => ([(header::CONTENT_TYPE, process_metrics::CONTENT_TYPE)], text).into_response(),
+    let registry = site.registry.clone();
+    match site.scrapes.text(move || process_metrics::to_text(&registry)).await {
+        Ok(text) => ([(header::CONTENT_TYPE, process_metrics::CONTENT_TYPE)], text.to_string()).into_response(),
         Err(error) => {
             tracing::error!(%error, "the metrics cannot be written");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()

@@ -141,6 +141,40 @@ impl<T> PostingsIndex<T> {
         score
     }
 
+    /// [`ProfileIndex::search`], and how many places of lists were looked at for it: what it cost.
+    pub fn search_counted(
+        &self,
+        query: &Query,
+        limit: usize,
+        after: Option<&HitPlace>,
+        admits: &dyn Fn(&AgentId, &T) -> bool,
+    ) -> (Vec<Hit<T>>, usize)
+    where
+        T: Clone,
+    {
+        let wanted = self.wanted(query);
+        let walks = self.walks(&wanted);
+        let mut remaining = Remaining::of(&walks, wanted.len());
+        let mut met = Met::none_of(self.slots.len());
+        let mut leaders = Leaders::new(limit, after);
+        let mut looked_at = 0;
+        for walk in &walks {
+            if remaining.sum < leaders.score_min() {
+                break;
+            }
+            looked_at += walk.slots.len();
+            for slot in walk.slots {
+                let Some(Slot::Taken(profile)) = self.slots.get(*slot as usize) else { continue };
+                if met.meet(*slot) {
+                    let score = self.score(profile, &wanted);
+                    leaders.offer(score, &profile.agent, &profile.value, || admits(&profile.agent, &profile.value));
+                }
+            }
+            remaining.walked(walk.wanted);
+        }
+        (leaders.into_hits(), looked_at)
+    }
+
     /// A slot for a document that so many lists will name.
     fn take_slot(&mut self, profile: IndexedProfile<T>) -> Option<u32> {
         let slot = match self.free.pop() {
@@ -274,24 +308,6 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &T) -> bool,
     ) -> Vec<Hit<T>> {
-        let wanted = self.wanted(query);
-        let walks = self.walks(&wanted);
-        let mut remaining = Remaining::of(&walks, wanted.len());
-        let mut met = Met::none_of(self.slots.len());
-        let mut leaders = Leaders::new(limit, after);
-        for walk in &walks {
-            if remaining.sum < leaders.score_min() {
-                break;
-            }
-            for slot in walk.slots {
-                let Some(Slot::Taken(profile)) = self.slots.get(*slot as usize) else { continue };
-                if met.meet(*slot) {
-                    let score = self.score(profile, &wanted);
-                    leaders.offer(score, &profile.agent, &profile.value, || admits(&profile.agent, &profile.value));
-                }
-            }
-            remaining.walked(walk.wanted);
-        }
-        leaders.into_hits()
+        self.search_counted(query, limit, after, admits).0
     }
 }

@@ -119,6 +119,25 @@ proptest! {
 }
 
 #[test]
+fn long_profiles_that_come_and_go_move_no_score() {
+    let document = |count: usize| {
+        let words: Vec<String> = (0..count).map(|word| format!("w{word}")).collect();
+        ProfileDocument::of_texts([words.join(" ").as_str()])
+    };
+    let query = Query::of_text("w1 w40 w400");
+    let everybody = |_: &AgentId, _: &usize| true;
+    let mut index = filled(&[], &[]);
+    index.put(&agent(0), document(50), ProfileStanding::Listed, 0);
+    index.put(&agent(1), document(500), ProfileStanding::Listed, 1);
+    let before = index.search(&query, 50, None, &everybody);
+    for length in [255, 256, 300, 1_000, 70_000] {
+        index.put(&agent(2), document(length), ProfileStanding::Listed, 2);
+        index.remove(&agent(2));
+        assert_eq!(index.search(&query, 50, None, &everybody), before, "{length} words");
+    }
+}
+
+#[test]
 fn generated_profiles_are_found_as_a_scan_finds_them() {
     let mut corpus = Corpus::new(7);
     let mut postings = PostingsIndex::default();
@@ -137,6 +156,20 @@ fn generated_profiles_are_found_as_a_scan_finds_them() {
         assert_eq!(expected.len(), 10, "common words stand everywhere");
         assert_eq!(postings.search(&query, 10, None, &|_, _| true), expected, "{clause}");
     }
+}
+
+#[test]
+fn what_a_search_has_looked_at_is_counted() {
+    let mut index = PostingsIndex::default();
+    for number in 0..1000 {
+        let text = if number % 10 == 0 { "walls roofs" } else { "walls" };
+        index.put(&agent(number), ProfileDocument::of_texts([text]), ProfileStanding::Listed, number);
+    }
+    let looked_at =
+        |text: &str, admitted: bool| index.search_counted(&Query::of_text(text), 3, None, &|_, _| admitted).1;
+    assert_eq!([looked_at("nobody", true), looked_at("roofs", true), looked_at("walls", true)], [0, 100, 1000]);
+    assert_eq!(looked_at("walls roofs", true), 100, "what is common can lift nobody any more");
+    assert_eq!(looked_at("walls roofs", false), 1100, "filters that nobody passes leave all of them to be looked at");
 }
 
 #[test]

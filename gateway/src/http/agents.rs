@@ -97,8 +97,7 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 200").into());
     }
     let tables = site.registry.read();
-    let mut agents = Vec::new();
-    let mut next = None;
+    let (mut agents, mut next, mut looked_at) = (Vec::new(), None, 0);
     let now_ms = site.registry.now_ms();
     // Only those count, and only those are named as the next, so that a page says nothing of the others.
     let visible_after = |after| {
@@ -110,7 +109,7 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
         if agents.len() == limit || scanned == SCANNED_MAX {
             break;
         }
-        next = Some(agent);
+        (next, looked_at) = (Some(agent), scanned + 1);
         let registration = &*member.registration;
         let is_present = tables.agents.is_present(member, now_ms);
         let has_presence = wanted.present.is_none_or(|wanted| wanted == is_present);
@@ -121,6 +120,7 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
         }
     }
     let next = next.filter(|last| visible_after(Some(last)).next().is_some());
+    site.admission.charge_answer(caller, 0, looked_at);
     let page = document(&json!({ "agents": agents, "next": next }))?;
     Ok((page, agents.len()))
 }

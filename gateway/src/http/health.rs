@@ -36,13 +36,15 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     document(&json!({ "status": "ready", "gateway": site.config.id }))
 }
 
-/// Everything the process's registry holds.
+/// Everything the process's registry holds, as of the last second.
 async fn metrics(State(site): State<Arc<Site>>) -> HttpResult {
-    measure(&site);
-    // Thousands of series take a millisecond or two, in which messages should not have to wait.
-    let writing = tokio::task::spawn_blocking(move || to_text(site.metrics.registry()));
-    let text = writing.await.map_err(|error| unwritable(&error))?.map_err(|error| unwritable(&error))?;
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response())
+    let measured = site.clone();
+    let write = move || {
+        measure(&measured);
+        to_text(measured.metrics.registry())
+    };
+    let text = site.scrapes.text(write).await.map_err(|error| unwritable(&error))?;
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text.to_string()).into_response())
 }
 
 fn unwritable(error: &dyn std::error::Error) -> Refusal {

@@ -2,9 +2,9 @@
 
 mod cursor;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::search::{Hit, HitPlace, Query};
@@ -31,27 +31,42 @@ const AT_ONCE_MAX: usize = 2;
 /// Longest wait of a search for one of these places: a hundred searches among a million agents.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Bounds how many searches look at profiles at one time.
-pub(super) struct Searches(Arc<Semaphore>);
+/// Bounds how many searches look at profiles at one time: one of each agent, so that whoever searches much waits for itself.
+pub(super) struct Searches {
+    places: Arc<Semaphore>,
+    /// The turn of each agent that searches.
+    turns: Mutex<BTreeMap<AgentId, Arc<Semaphore>>>,
+}
+
+/// A place in the search of profiles, and the agent's turn.
+type SearchPlace = (OwnedSemaphorePermit, OwnedSemaphorePermit);
 
 impl Default for Searches {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE_MAX)))
+        Self { places: Arc::new(Semaphore::new(AT_ONCE_MAX)), turns: Mutex::default() }
     }
 }
 
 impl Searches {
-    /// A place, once there is one.
+    /// A place, once it is the agent's turn and there is one. Agents that wait for a place are served in the order in which they
+    /// came.
     ///
     /// # Errors
     /// [`Code::Overloaded`] when there is none in time.
-    async fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        match tokio::time::timeout(WAIT_MAX, self.0.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
-            Ok(Err(_)) | Err(_) => {
-                Err(Refusal::new(Code::Overloaded, "too many searches wait at this gateway").retry_after_ms(1000))
-            }
-        }
+    async fn place(&self, agent: &AgentId) -> Result<SearchPlace, Refusal> {
+        let (turn, places) = (self.turn(agent), self.places.clone());
+        let waiting = async { Some((turn.acquire_owned().await.ok()?, places.acquire_owned().await.ok()?)) };
+        tokio::time::timeout(WAIT_MAX, waiting).await.ok().flatten().ok_or_else(|| {
+            Refusal::new(Code::Overloaded, "too many searches wait at this gateway, or too many of this agent's")
+                .retry_after_ms(1000)
+        })
+    }
+
+    fn turn(&self, agent: &AgentId) -> Arc<Semaphore> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody holds or waits for.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(agent.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
     }
 }
 
@@ -70,13 +85,15 @@ async fn answer(site: &Site, Caller(identity): Caller, bytes: &[u8]) -> Result<S
     site.admission.charge_further(&identity.agent, FURTHER_REQUESTS)?;
     let request = check_search(bytes)?;
     let after = Cursor::of_request(&request)?;
-    let place = site.searches.place().await?;
+    let place = site.searches.place(&identity.agent).await?;
     let finding = Finding::new(&site.registry, identity.agent, request);
-    let registry = site.registry.clone();
+    let (registry, admission) = (site.registry.clone(), site.admission.clone());
     let searching = move || {
-        // Held until the search has ended, whether or not its caller still waits.
+        // Held, and charged, until the search has ended, whether or not its caller still waits.
         let _place = place;
-        finding.answer(&registry, after)
+        let (answer, profiles) = finding.answer(&registry, after);
+        admission.charge_answer(&finding.caller, 0, profiles);
+        answer
     };
     let found = tokio::task::spawn_blocking(searching).await;
     found.map_err(|_| Refusal::new(Code::Internal, "a fault of the exchange; it has been recorded"))
@@ -95,16 +112,19 @@ impl Finding {
         Self { caller, request, presence }
     }
 
-    /// The hits of each text in turn, each agent once. Takes as long as the texts are common.
-    fn answer(&self, registry: &Registry, after: Option<Cursor>) -> SearchAnswer {
+    /// The hits of each text in turn, each agent once, and how many profiles were looked at. Takes as long as the texts are
+    /// common.
+    fn answer(&self, registry: &Registry, after: Option<Cursor>) -> (SearchAnswer, usize) {
         let (mut hits, mut next, mut known) = (Vec::new(), None, BTreeSet::new());
+        let mut profiles = 0;
         let is_one = self.request.queries.len() == 1;
         for (number, text) in (0..).zip(&self.request.queries) {
             let depth = after.as_ref().map_or(0, |after| after.depth);
             let limit = self.request.limit.min(DEPTH_MAX.saturating_sub(depth)) as usize;
             let after = after.as_ref().map(|after| &after.place);
             // One more tells whether there is a further page.
-            let mut found = self.find(registry, &Query::of_text(text), limit + 1, after);
+            let (mut found, looked_at) = self.find(registry, &Query::of_text(text), limit + 1, after);
+            profiles += looked_at;
             let is_more = found.len() > limit;
             found.truncate(limit);
             let depth = depth + u32::try_from(found.len()).unwrap_or(u32::MAX);
@@ -114,7 +134,7 @@ impl Finding {
             let is_new = |hit: &Hit<_>| known.insert(hit.place.agent.clone());
             hits.extend(found.into_iter().filter(is_new).map(|hit| self.hit(number, hit)));
         }
-        SearchAnswer { hits, next }
+        (SearchAnswer { hits, next }, profiles)
     }
 
     fn find(
@@ -123,7 +143,7 @@ impl Finding {
         query: &Query,
         limit: usize,
         after: Option<&HitPlace>,
-    ) -> Vec<Hit<Arc<Member>>> {
+    ) -> (Vec<Hit<Arc<Member>>>, usize) {
         registry.directory().search(query, limit, after, &|agent, member| self.admits(agent, member))
     }
 
@@ -158,5 +178,31 @@ impl Finding {
             present: self.presence.is_present(&member),
             reachable: self.is_reachable(&member),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_searches_without_end_holds_one_place_and_others_have_theirs_at_once() {
+        let searches = Searches::default();
+        let [heavy, light] = ["heavy", "light"].map(|name| AgentId::try_new(name).unwrap());
+        let held = searches.place(&heavy).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let further = (0..20).map(|_| searches.place(&heavy));
+        let others = async {
+            for _ in 0..100 {
+                drop(searches.place(&light).await.unwrap());
+            }
+            began.elapsed()
+        };
+        let (refused, waited) = tokio::join!(futures_util::future::join_all(further), others);
+        assert_eq!(waited, Duration::ZERO);
+        assert!(refused.iter().all(|place| place.as_ref().is_err_and(|refusal| refusal.code == Code::Overloaded)));
+        drop(held);
+        assert!(searches.place(&heavy).await.is_ok());
+        assert!(searches.turns.lock().unwrap().len() <= 1, "nobody else searches");
     }
 }

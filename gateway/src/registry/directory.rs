@@ -52,15 +52,16 @@ impl Directory {
         self.read(ProfileIndex::len)
     }
 
-    /// The first `limit` hits behind `after` of those that `admits` admits; long searches take milliseconds.
+    /// The first `limit` hits behind `after` of those that `admits` admits, and how many profiles were looked at; long searches
+    /// take milliseconds.
     pub(crate) fn search(
         &self,
         query: &Query,
         limit: usize,
         after: Option<&HitPlace>,
         admits: &dyn Fn(&AgentId, &Arc<Member>) -> bool,
-    ) -> Vec<Hit<Arc<Member>>> {
-        self.read(|profiles| profiles.search(query, limit, after, admits))
+    ) -> (Vec<Hit<Arc<Member>>>, usize) {
+        self.read(|profiles| profiles.search_counted(query, limit, after, admits))
     }
 
     fn read<R>(&self, look: impl FnOnce(&Profiles) -> R) -> R {

@@ -4,6 +4,7 @@ use bus::Bucket;
 use bytes::Bytes;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use serde_json::{Value, json};
+use telemetry::metrics::SCRAPE_LIFETIME;
 
 use crate::admission::loop_until;
 use crate::rig::{Rig, cfp, code, open_registration, policy};
@@ -145,6 +146,7 @@ async fn gateways_that_agree_on_the_policies_show_the_same_revision() {
 
 /// The only revision that a gateway shows.
 async fn revision(rig: &Rig) -> String {
+    tokio::time::sleep(SCRAPE_LIFETIME).await;
     let text = rig.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
     let shown: Vec<&str> = text.lines().filter(|line| line.starts_with("exchange_policy_bundle_info{")).collect();
     let [one] = shown.as_slice() else { panic!("{shown:?}") };

@@ -259,6 +259,28 @@ async fn a_search_costs_five_requests() {
     }
 }
 
+#[tokio::test]
+async fn a_long_answer_uses_up_the_rate_of_the_requests_it_is_worth() {
+    let rig = Rig::with(|config| {
+        config.limits.requests_per_s = 1;
+        config.limits.burst = 12;
+    })
+    .await;
+    for number in 0..30 {
+        rig.register_as(&format!("a{number}"), &open(json!({ "description": "walls ".repeat(300) }))).await;
+    }
+    for (caller, path, expected) in
+        [("alice", "/v1/agents?limit=2", 200), ("bob", "/v1/agents?limit=200", 429), ("carol", "/v1/agents/a1", 200)]
+    {
+        let token = rig.token(caller);
+        for _ in 0..5 {
+            let (status, body) = rig.call("GET", path, Some(&token), None).await;
+            assert!(status == 200 || status == expected, "{path}: {body}");
+        }
+        assert_eq!(rig.call("GET", "/v1/whoami", Some(&token), None).await.0, expected, "{path}");
+    }
+}
+
 async fn gateway_on(bus: &Bus, key: &SigningKey) -> Rig {
     Rig::on(bus.clone(), key.clone(), |_| {}).await
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use gateway::{Credentials, Ingress, Transport};
 use schemas::{Act, subject};
 use serde_json::{Value, json};
+use telemetry::metrics::SCRAPE_LIFETIME;
 
 use crate::admission::loop_until;
 use crate::rig::{PATIENCE, Rig, agent, cfp, open_registration, policy};
@@ -208,6 +209,7 @@ fn said(from: &str, act: Act) -> Value {
 
 /// Every series with its value.
 async fn scrape(rig: &Rig) -> BTreeMap<String, String> {
+    tokio::time::sleep(SCRAPE_LIFETIME).await;
     let text = rig.request("GET", "/metrics").send().await.unwrap().text().await.unwrap();
     let series = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
     series.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
