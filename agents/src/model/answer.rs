@@ -9,13 +9,12 @@ use serde_json::{Map, Value};
 use super::accounts::TokenUsage;
 use super::shape::{InvalidReason, Misfit};
 use super::{AnswerForm, Completion, CompletionError};
+use crate::panel::parse::without_thinking;
 
 /// Largest body that is read, in bytes.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// `system_fingerprint` of answers that no model has given.
 pub const STUB_FINGERPRINT: &str = "llmx-model-stub";
-/// Where a block of thinking begins and ends, as some models write it.
-const THINKING: (&str, &str) = ("<think>", "</think>");
 const FENCE: &str = "```";
 
 /// Reads what an endpoint answers to a request of this form.
@@ -78,7 +77,7 @@ fn read_usage(usage: &Value) -> Option<TokenUsage> {
     Some(TokenUsage { input: count("prompt_tokens")?, output: count("completion_tokens")? })
 }
 
-/// The JSON in a completion: without a leading block of thinking and one code fence, and nothing before or behind it.
+/// The JSON in a completion: behind thinking, alone or in the only code fence (docs/spec/panel-answers.md#pa-20).
 ///
 /// # Errors
 /// Why there is none. The pointer is empty: it concerns the whole answer.
@@ -88,7 +87,7 @@ pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
         return Err(fault(InvalidReason::Refusal, "an answer; `refuse` is one of its acts"));
     }
     let text = said(completion);
-    let parsed = parse(text);
+    let parsed = parse(completion.content.trim()).or_else(|| parse(text)).or_else(|| parse(in_only_fence(text)?));
     match parsed {
         Some(value) => Ok(value),
         None if completion.is_truncated => Err(fault(InvalidReason::Truncated, "a shorter answer")),
@@ -97,22 +96,25 @@ pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
     }
 }
 
-/// The text of a completion without a leading block of thinking and one code fence.
+/// The text of a completion without thinking before it and a code fence around it.
 #[must_use]
 pub fn said(completion: &Completion) -> &str {
-    unfenced(without_thinking(&completion.content))
-}
-
-fn without_thinking(text: &str) -> &str {
-    let text = text.trim();
-    let thought = text.strip_prefix(THINKING.0).and_then(|rest| rest.split_once(THINKING.1));
-    thought.map_or(text, |(_, answer)| answer.trim())
-}
-
-fn unfenced(text: &str) -> &str {
+    let text = without_thinking(&completion.content);
     let inside = text.strip_prefix(FENCE).and_then(|rest| rest.strip_suffix(FENCE));
-    let Some(inside) = inside else { return text };
-    // A fence may name the language behind it.
+    inside.map_or(text, without_language)
+}
+
+/// What stands in the code fence of a text that has one, whatever is said around it.
+fn in_only_fence(text: &str) -> Option<&str> {
+    let parts: Vec<&str> = text.splitn(4, FENCE).collect();
+    match parts[..] {
+        [_, inside, _] => Some(without_language(inside)),
+        _ => None,
+    }
+}
+
+/// A fence may name the language behind it.
+fn without_language(inside: &str) -> &str {
     let (first, rest) = inside.split_once('\n').unwrap_or(("", inside));
     let is_language = first.trim().chars().all(|c| c.is_ascii_alphanumeric());
     if is_language { rest.trim() } else { inside.trim() }
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_found_behind_thinking_and_inside_a_fence_and_nowhere_else() {
+    fn an_answer_is_found_behind_thinking_and_in_the_only_fence_and_nowhere_else() {
         for content in [
             r#"{"act":"offer"}"#,
             " \n{\"act\":\"offer\"}\n",
@@ -205,6 +207,9 @@ mod tests {
             "```\n{\"act\":\"offer\"}```",
             "<think>{\"act\":\"refuse\"} or ``` not?</think>\n\n{\"act\":\"offer\"}",
             "<think>hm</think>```json\n{\"act\":\"offer\"}\n```\n",
+            "{\"act\":\"refuse\"}? No.\n</think>\n\n{\"act\":\"offer\"}",
+            "Here it is:\n```json\n{\"act\":\"offer\"}\n```\nIs that right?",
+            "hm</think>Here: ```{\"act\":\"offer\"}```",
         ] {
             assert_eq!(extract(&said(content)), Ok(json!({"act": "offer"})), "{content}");
         }
@@ -217,11 +222,14 @@ mod tests {
             ("{\"act\":\"offer\",\"act\":\"refuse\"}", InvalidReason::NotJson),
             ("{\"terms\":{\"price\":1,\"price\":2}}", InvalidReason::NotJson),
             ("{'act':'offer'}", InvalidReason::NotJson),
-            ("<think>unended {\"act\":\"offer\"}", InvalidReason::NotJson),
+            ("<think>unended {\"act\":\"offer\"}", InvalidReason::Empty),
+            ("```\n{\"act\":\"offer\"}\n``` or\n```\n{\"act\":\"refuse\"}\n```", InvalidReason::NotJson),
             ("{\"a\":1e999}", InvalidReason::NotJson),
         ] {
             assert_eq!(extract(&said(content)).unwrap_err().reason, reason, "{content}");
         }
+        let quoting = r#"{"text":"</think> and ```x```"}"#;
+        assert_eq!(extract(&said(quoting)), Ok(json!({"text": "</think> and ```x```"})));
         let deep = "[".repeat(200_000);
         assert_eq!(extract(&said(&deep)).unwrap_err().reason, InvalidReason::NotJson);
         let cut = Completion { is_truncated: true, ..said("{\"act\":\"of") };

@@ -29,6 +29,11 @@ pub enum AnswerShape {
         /// Most characters.
         len_max: usize,
     },
+    /// A text or null for the model's own reasoning: whatever it is, or none at all, the rest of the answer counts.
+    Remark {
+        /// Most characters it is asked for.
+        len_max: usize,
+    },
     /// One of these texts.
     OneOf(Vec<String>),
     /// The same, or null.
@@ -99,6 +104,7 @@ impl AnswerShape {
             }
             Self::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Self::Text { len_max } => json!({ "type": "string", "maxLength": len_max }),
+            Self::Remark { len_max } => Self::Nullable(Box::new(Self::Text { len_max: *len_max })).to_schema(),
             Self::OneOf(texts) => json!({ "type": "string", "enum": texts }),
             Self::Nullable(shape) => json!({ "anyOf": [shape.to_schema(), { "type": "null" }] }),
         }
@@ -129,6 +135,7 @@ impl AnswerShape {
             }
             Self::Integer { min, max } => integer(value).is_some_and(|value| (*min..=*max).contains(&value)),
             Self::Text { len_max } => value.as_str().is_some_and(|text| text.chars().count() <= *len_max),
+            Self::Remark { .. } => true,
             Self::OneOf(texts) => value.as_str().is_some_and(|text| texts.iter().any(|known| known == text)),
         };
         if is_fit { Ok(()) } else { Err(Misfit::schema(pointer, self.in_words())) }
@@ -144,6 +151,7 @@ impl AnswerShape {
             Self::List { len_max, .. } => format!("a list of at most {len_max} items"),
             Self::Integer { min, max } => format!("an integer from {min} to {max}"),
             Self::Text { len_max } => format!("a text of at most {len_max} characters"),
+            Self::Remark { len_max } => format!("a text of at most {len_max} characters, or null"),
             Self::OneOf(texts) => format!("one of: {}", texts.join(", ")),
             Self::Nullable(shape) => format!("{}, or null", shape.in_words()),
         }
@@ -171,8 +179,11 @@ fn check_object(members: &[(String, AnswerShape)], pointer: &str, value: &Value)
     }
     for (name, shape) in members {
         let below = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        let member = object.get(name).ok_or_else(|| Misfit::schema(&below, shape.in_words()))?;
-        shape.check_at(&below, member)?;
+        match (object.get(name), shape) {
+            (Some(member), _) => shape.check_at(&below, member)?,
+            (None, AnswerShape::Remark { .. }) => {}
+            (None, _) => return Err(Misfit::schema(&below, shape.in_words())),
+        }
     }
     Ok(())
 }
@@ -229,6 +240,21 @@ mod tests {
         more["canary"] = json!(1);
         let misfit = answer().check(&more).unwrap_err();
         assert!(misfit.expected.ends_with("and no other") && !misfit.expected.contains("canary"), "{misfit:?}");
+    }
+
+    #[test]
+    fn a_remark_that_is_missing_or_too_long_costs_no_answer() {
+        let act = ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned()]));
+        let shape = AnswerShape::Object(vec![act, ("reason".to_owned(), AnswerShape::Remark { len_max: 3 })]);
+        for said in [json!({}), json!({"reason": null}), json!({"reason": "long"}), json!({"reason": ["a", 1]})] {
+            let mut answer = said;
+            assert_eq!(shape.check(&answer).unwrap_err().pointer, "/act");
+            answer["act"] = json!("offer");
+            assert_eq!(shape.check(&answer), Ok(()), "{answer}");
+        }
+        let reason = json!({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]});
+        assert_eq!(shape.to_schema()["properties"]["reason"], reason);
+        assert_eq!(shape.to_schema()["required"], json!(["act", "reason"]));
     }
 
     fn value() -> impl Strategy<Value = Value> {

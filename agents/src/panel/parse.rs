@@ -4,12 +4,22 @@
 //! Two modes. `panel` reads what a panel takes, and nothing where a text is unclear, so that the model is asked again.
 //! `reference` reads as the code of the DyLAN paper does, which makes something of every text.
 
+mod number;
+
 use std::str::FromStr;
 
-use schemas::panel::{AnswerKind, RATING_MAX, RATING_MIN};
+use schemas::panel::{AnswerKind, ElementKind, RATING_MAX, RATING_MIN};
 
+use self::number::{with_plain_signs, without_remarks};
+
+/// Where a block of thinking begins and ends, as some models write it.
+const THINKING: (&str, &str) = ("<think>", "</think>");
 /// After these words stands an answer.
 const ANSWER_IS: &str = "the answer is ";
+/// What may stand before an answer that is said to be one, and what ends it.
+const AROUND: [char; 8] = [' ', '*', '_', '$', '`', '"', '\\', '('];
+const CLOSING: [&str; 7] = [")", "\\)", "**", "__", "$", "`", "\""];
+const PUNCTUATION: [char; 5] = ['.', ',', ';', ':', '!'];
 /// LaTeX around an answer.
 const BOXED: &str = "boxed{";
 
@@ -35,9 +45,21 @@ impl FromStr for ReadingMode {
     }
 }
 
+/// What a text says behind its thinking, which may lack its beginning; nothing where the thinking does not end.
+#[must_use]
+pub fn without_thinking(text: &str) -> &str {
+    let text = text.trim();
+    let said = match text.strip_prefix(THINKING.0) {
+        Some(thought) => thought.split_once(THINKING.1).map_or("", |(_, said)| said),
+        None => text.rsplit_once(THINKING.1).map_or(text, |(_, said)| said),
+    };
+    said.trim()
+}
+
 /// The ratings in the last `[[..]]` of a text, one for each of `of` that were to be rated. In `reference` mode never none.
 #[must_use]
 pub fn ratings(mode: ReadingMode, text: &str, of: usize) -> Option<Vec<u32>> {
+    let text = if mode == ReadingMode::Panel { without_thinking(text) } else { text };
     ratings_inside(mode, last_in_double_brackets(text), of)
 }
 
@@ -68,6 +90,7 @@ pub fn ratings_inside(mode: ReadingMode, inside: Option<&str>, of: usize) -> Opt
 #[must_use]
 pub fn order(text: &str, of: usize, keep: usize) -> Option<Vec<u32>> {
     let list = |inside: &str| inside.split(',').map(integer).collect::<Option<Vec<i64>>>();
+    let text = without_thinking(text);
     let places = text.rmatch_indices('[').find_map(|(open, _)| {
         let inside = text.get(open + 1..)?;
         let end = inside.find(['[', ']']).filter(|end| inside[*end..].starts_with(']'))?;
@@ -83,21 +106,44 @@ pub fn order(text: &str, of: usize, keep: usize) -> Option<Vec<u32>> {
     (!order.is_empty()).then_some(order)
 }
 
-/// The answer in a text, as a kind of answer is found; none where there is none.
-///
-/// Of options the last in parentheses, else the last before a closing one; in `panel` mode also a text that is an option
-/// and nothing else. In mathematics what follows the last "the answer is " on its line, else what the last `boxed{..}`
-/// holds, else the last number. A number is the last one. Of other kinds the text itself.
+/// The answer in a text, as a kind of answer is found (docs/spec/panel-answers.md#pa-17); none where there is none, or where
+/// the text is unclear. In `reference` mode as the code of the DyLAN paper finds it.
 #[must_use]
 pub fn answer(mode: ReadingMode, kind: &AnswerKind, text: &str) -> Option<String> {
-    match kind {
-        AnswerKind::Choice { options } => choice(mode, options, text),
-        AnswerKind::Math => mathematics(text),
-        AnswerKind::Number => last_number(text).map(str::to_owned),
-        AnswerKind::Exact { .. } | AnswerKind::Set { .. } | AnswerKind::Json | AnswerKind::Bleu { .. } => {
-            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    match (mode, kind) {
+        (ReadingMode::Panel, AnswerKind::Choice { options }) => choice(options, without_thinking(text)),
+        (ReadingMode::Panel, AnswerKind::Math) => mathematics(&number::plain(without_thinking(text))),
+        (ReadingMode::Panel, AnswerKind::Number) => number::found(without_thinking(text)),
+        (ReadingMode::Panel, AnswerKind::Set { of: ElementKind::Number, .. }) => whole(&with_plain_signs(text)),
+        (ReadingMode::Reference, AnswerKind::Choice { options }) => in_parentheses(options, text).cloned(),
+        (ReadingMode::Reference, AnswerKind::Math) => reference_mathematics(text),
+        (ReadingMode::Reference, AnswerKind::Number) => number::last(text).map(str::to_owned),
+        (_, AnswerKind::Exact { .. } | AnswerKind::Set { .. } | AnswerKind::Json | AnswerKind::Bleu { .. }) => {
+            whole(text)
         }
     }
+}
+
+/// A text that is not empty.
+fn whole(text: &str) -> Option<String> {
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// What stands behind the last "the answer is ".
+fn stated(text: &str) -> Option<&str> {
+    text.get(text.to_ascii_lowercase().rfind(ANSWER_IS)? + ANSWER_IS.len()..)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+/// Whether an answer ends where this follows it: at a closing mark, at the end of a part of the sentence, or of the line.
+fn is_end(behind: &str) -> bool {
+    let is_marked = CLOSING.iter().any(|mark| behind.starts_with(mark));
+    let behind = behind.trim_start();
+    let is_part = behind.strip_prefix(PUNCTUATION).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    is_marked || behind.is_empty() || is_part
 }
 
 /// What the last `[[..]]` holds, all of it on one line.
@@ -127,7 +173,41 @@ fn integer(text: &str) -> Option<i64> {
     Some(if is_negative { -size } else { size })
 }
 
-fn choice(mode: ReadingMode, options: &[String], text: &str) -> Option<String> {
+/// What is said to be the answer, else the last option in parentheses or before a closing one behind these words; without
+/// them the last one of all, or the whole text. A sentence that begins with an option and goes on is unclear.
+fn choice(options: &[String], text: &str) -> Option<String> {
+    let text = with_plain_signs(text);
+    let plain: Vec<String> = options.iter().map(|option| with_plain_signs(option)).collect();
+    let is_whole = |option: &&String| option.eq_ignore_ascii_case(text.trim());
+    let found = match stated(&text) {
+        Some(rest) => {
+            let line = first_line(rest);
+            let line = last_boxed(line).unwrap_or(line).trim_start_matches(AROUND);
+            match first_option(&plain, line) {
+                Some((option, behind)) => Some(option).filter(|_| is_end(behind)),
+                None => in_parentheses(&plain, rest),
+            }
+        }
+        None => in_parentheses(&plain, &text).or_else(|| plain.iter().find(is_whole)),
+    }?;
+    let place = plain.iter().position(|option| option == found)?;
+    options.get(place).cloned()
+}
+
+/// The longest option that a text begins with as a word, and what follows it. In another case than the call's it is one only
+/// where it ends: "a" may be a word of the sentence.
+fn first_option<'o, 't>(options: &'o [String], text: &'t str) -> Option<(&'o String, &'t str)> {
+    let begun = options.iter().filter_map(|option| {
+        let (said, behind) = text.split_at_checked(option.len())?;
+        let is_word = !behind.starts_with(char::is_alphanumeric);
+        let is_it = said == option || said.eq_ignore_ascii_case(option) && is_end(behind);
+        (!option.is_empty() && is_word && is_it).then_some((option, behind))
+    });
+    begun.max_by_key(|(option, _)| option.len())
+}
+
+/// The last option in parentheses, else the last before a closing one.
+fn in_parentheses<'o>(options: &'o [String], text: &str) -> Option<&'o String> {
     let ends_with = |text: &str, option: &str| {
         let start = text.len().checked_sub(option.len())?;
         text.get(start..).filter(|end| end.eq_ignore_ascii_case(option)).map(|_| start)
@@ -141,24 +221,31 @@ fn choice(mode: ReadingMode, options: &[String], text: &str) -> Option<String> {
             options.iter().filter(fits).max_by_key(|option| option.len())
         })
     };
-    let whole = || {
-        let is_whole = |option: &&String| mode == ReadingMode::Panel && option.eq_ignore_ascii_case(text.trim());
-        options.iter().find(is_whole)
-    };
-    last(true).or_else(|| last(false)).or_else(whole).cloned()
+    last(true).or_else(|| last(false))
 }
 
+/// What is said to be the answer: of a formula that is followed by words, the formula. Else what is boxed, else the last
+/// number that is in no remark.
 fn mathematics(text: &str) -> Option<String> {
-    let lower = text.to_ascii_lowercase();
-    let found = match lower.rfind(ANSWER_IS) {
-        Some(start) => {
-            let line = text[start + ANSWER_IS.len()..].lines().next().unwrap_or_default();
+    let formula = stated(text).and_then(|rest| first_line(rest).trim_start().strip_prefix('$')?.split_once('$'));
+    match formula.filter(|(formula, behind)| !formula.trim().is_empty() && !behind.contains('$')) {
+        Some((formula, _)) => whole(last_boxed(formula).unwrap_or(formula)),
+        None if stated(text).is_none() && last_boxed(text).is_none() => {
+            number::last(&without_remarks(text)).and_then(whole)
+        }
+        None => reference_mathematics(text),
+    }
+}
+
+fn reference_mathematics(text: &str) -> Option<String> {
+    let found = match stated(text).map(first_line) {
+        Some(line) => {
             let line = last_boxed(line).unwrap_or(line).trim();
             line.strip_suffix('.').unwrap_or(line).trim_matches('$')
         }
-        None => last_boxed(text).or_else(|| last_number(text))?,
+        None => last_boxed(text).or_else(|| number::last(text))?,
     };
-    Some(found.trim().to_owned()).filter(|found| !found.is_empty())
+    whole(found)
 }
 
 /// What stands between `boxed{` and the brace that closes it.
@@ -174,42 +261,6 @@ fn last_boxed(text: &str) -> Option<&str> {
         depth == 0
     });
     end.map(|(end, _)| &inside[..end])
-}
-
-/// The last number: `-1,234.5e-6%` and `3/4` are one each.
-fn last_number(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
-    let is_digit = |place: usize| bytes.get(place).is_some_and(u8::is_ascii_digit);
-    let is = |place: usize, letters: &[u8]| bytes.get(place).is_some_and(|byte| letters.contains(byte));
-    let digits = |mut place: usize| {
-        while is_digit(place) || is(place, b",") && is_digit(place + 1) {
-            place += 1;
-        }
-        place
-    };
-    let (mut last, mut place) = (None, 0);
-    while place < bytes.len() {
-        if !is_digit(place) {
-            place += 1;
-            continue;
-        }
-        let is_word = |place: usize| bytes.get(place).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b')');
-        let is_signed = place > 0 && is(place - 1, b"+-") && !(place > 1 && is_word(place - 2));
-        let start = if is_signed { place - 1 } else { place };
-        place = digits(place);
-        if is(place, b".") && is_digit(place + 1) {
-            place = digits(place + 1);
-        }
-        let exponent = place + 1 + usize::from(is(place + 1, b"+-"));
-        if is(place, b"eE") && is_digit(exponent) {
-            place = digits(exponent);
-        } else if is(place, b"/") && is_digit(place + 1) {
-            place = digits(place + 1);
-        }
-        place += usize::from(is(place, b"%"));
-        last = text.get(start..place);
-    }
-    last
 }
 
 #[cfg(test)]

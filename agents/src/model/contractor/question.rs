@@ -100,7 +100,7 @@ impl Question for CallQuestion {
         AnswerShape::Object(vec![
             ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned(), "refuse".to_owned()])),
             ("terms".to_owned(), nullable(AnswerShape::Object(terms.collect()))),
-            ("reason".to_owned(), nullable(AnswerShape::Text { len_max: REASON_CHARS_MAX })),
+            ("reason".to_owned(), AnswerShape::Remark { len_max: REASON_CHARS_MAX }),
         ])
     }
 

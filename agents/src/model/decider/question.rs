@@ -117,7 +117,7 @@ impl Question for OffersQuestion {
 
     fn shape(&self) -> AnswerShape {
         let last = i64::try_from(self.shown.len().saturating_sub(1)).unwrap_or(0);
-        let reason = AnswerShape::Nullable(Box::new(AnswerShape::Text { len_max: REASON_CHARS_MAX }));
+        let reason = AnswerShape::Remark { len_max: REASON_CHARS_MAX };
         AnswerShape::Object(vec![
             ("choice".to_owned(), AnswerShape::Integer { min: 0, max: last }),
             ("reason".to_owned(), reason),

@@ -115,7 +115,7 @@ impl Question for TurnQuestion {
         AnswerShape::Object(vec![
             ("act".to_owned(), AnswerShape::OneOf(acts.iter().map(|act| (*act).to_owned()).collect())),
             ("terms".to_owned(), nullable(AnswerShape::Object(terms))),
-            ("reason".to_owned(), nullable(AnswerShape::Text { len_max: REASON_CHARS_MAX })),
+            ("reason".to_owned(), AnswerShape::Remark { len_max: REASON_CHARS_MAX }),
         ])
     }
 

@@ -106,6 +106,99 @@ fn a_number_is_the_last_one_in_the_text() {
 }
 
 #[test]
+fn a_number_keeps_its_sign_and_its_parts_however_a_model_writes_it() {
+    let cases = [
+        ("\u{2212}5", Some("-5")),
+        ("x = \u{2013}5.5%", Some("-5.5%")),
+        ("pages 3\u{2013}5", Some("5")),
+        ("it is minus 5", Some("-5")),
+        ("Negative $3$", Some("-3")),
+        ("7 minus 5", Some("5")),
+        ("$\\frac{1}{2}$", Some("1/2")),
+        ("\u{2212}\\dfrac12", Some("-1/2")),
+        ("\\frac{\u{2212}3}{4}", Some("-3/4")),
+        ("1 234", Some("1234")),
+        ("\u{2212}1\u{202f}234\u{202f}567.5", Some("-1234567.5")),
+        ("1{,}234\\%", Some("1,234%")),
+        ("0.123 456", Some("456")),
+        ("in 2023 100", Some("100")),
+        ("$-3$ (see step 2)", Some("-3")),
+        ("7 (or 8).", Some("7")),
+        ("in 2 steps (5)", Some("5")),
+        ("the answer is 5, not 7", Some("5")),
+        ("The answer is **5**. Step 7 is wrong", Some("5")),
+        ("the answer is 3 + 4 = 7", Some("7")),
+        ("\\boxed{5} after 3 steps", Some("5")),
+        ("<think>7?</think>It is 5", Some("5")),
+        ("5? no, 6 </think> 7", Some("7")),
+        ("<think>it is 5", None),
+        // Not clear: the value is another one.
+        ("1 1/2", None),
+        ("2\\frac{1}{2}", None),
+        ("\\frac{\\pi}{2}", None),
+        ("10^5", None),
+        ("\\sqrt{2}", None),
+    ];
+    for (text, found) in cases {
+        assert_eq!(answer(ReadingMode::Panel, &AnswerKind::Number, text).as_deref(), found, "{text}");
+    }
+    let set = AnswerKind::Set { of: ElementKind::Number, separator: ",".to_owned() };
+    assert_eq!(answer(ReadingMode::Panel, &set, "\u{2212}5, 3").as_deref(), Some("-5, 3"));
+}
+
+#[test]
+fn a_result_of_mathematics_keeps_its_sign_and_no_remark() {
+    let cases = [
+        ("\u{2212}5", Some("-5")),
+        ("the answer is \u{2212}x", Some("-x")),
+        ("the answer is minus 5.", Some("-5")),
+        ("$-3$ (see step 2)", Some("-3")),
+        ("The answer is $-3$ (see step 2).", Some("-3")),
+        ("The answer is $x$ or $y$.", Some("x$ or $y")),
+        ("the answer is 3 (mod 7).", Some("3 (mod 7)")),
+        ("1 234", Some("1234")),
+        ("\\boxed{1}</think>\\boxed{2}", Some("2")),
+    ];
+    for (text, found) in cases {
+        assert_eq!(answer(ReadingMode::Panel, &AnswerKind::Math, text).as_deref(), found, "{text}");
+    }
+}
+
+#[test]
+fn an_option_that_was_only_considered_is_not_the_answer() {
+    let kind = AnswerKind::Choice { options: ["A", "B", "-5", "5"].map(str::to_owned).to_vec() };
+    let cases = [
+        ("maybe (A)\n</think>\nThe answer is B.", Some("B")),
+        ("<think>maybe (A)</think>\nThe answer is B.", Some("B")),
+        ("<think>maybe (A)", None),
+        ("maybe (A), but the answer is **B**", Some("B")),
+        ("The answer is (B), since (A) is even", Some("B")),
+        ("the answer is (b) because A is even", Some("B")),
+        ("The answer is $\\boxed{B}$.", Some("B")),
+        ("The answer is as follows:\n(B)", Some("B")),
+        ("maybe (A), but the answer is none of them", None),
+        ("The answer is a prime: (B)", Some("B")),
+        ("(\u{2212}5)", Some("-5")),
+        ("The answer is \u{2212}5.", Some("-5")),
+        // Not clear.
+        ("(A)? The answer is A or B", None),
+        ("(A)? The answer is 5.5", None),
+    ];
+    for (text, found) in cases {
+        assert_eq!(answer(ReadingMode::Panel, &kind, text).as_deref(), found, "{text}");
+    }
+    let signed = AnswerKind::Choice { options: vec!["\u{2212}1".to_owned(), "1".to_owned()] };
+    assert_eq!(answer(ReadingMode::Panel, &signed, "(-1)").as_deref(), Some("\u{2212}1"));
+}
+
+#[test]
+fn ratings_and_orders_that_were_only_considered_do_not_count() {
+    assert_eq!(ratings(ReadingMode::Panel, "[[1]] </think> none", 1), None);
+    assert_eq!(order("<think>[2, 1]", 2, 2), None);
+    assert_eq!(order("[2, 1]</think>[1]", 2, 2), Some(vec![1]));
+}
+
+#[test]
 fn other_kinds_take_the_text_and_an_empty_one_is_none() {
     let kind = AnswerKind::Exact { ignore_case: false };
     assert_eq!(answer(ReadingMode::Panel, &kind, " two words\n").as_deref(), Some("two words"));
@@ -156,6 +249,14 @@ fn no_text_takes_long_to_read_whatever_it_is_made_of() {
             "]",
             "[[",
             "]]",
+            "</think>",
+            "minus ",
+            "\u{2212}",
+            "\\frac",
+            "{",
+            "$",
+            "(",
+            " 234",
             "1,",
             "5",
             "-",
@@ -187,7 +288,10 @@ fn no_text_takes_long_to_read_whatever_it_is_made_of() {
     {
         feed(name, TEXTS, mixture, |text| {
             let found = modes.map(|mode| answer(mode, &kind, text));
-            assert!(found.iter().flatten().all(|answer| !answer.trim().is_empty() && answer.len() <= text.len()));
+            assert!(
+                found.iter().flatten().all(|answer| !answer.trim().is_empty() && answer.len() <= text.len()),
+                "{text}"
+            );
         });
     }
 }
