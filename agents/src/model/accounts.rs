@@ -13,6 +13,8 @@ const TOKENS_PER_PRICE: u128 = 1_000_000;
 const DAY_US: u64 = 86_400_000_000;
 /// Bytes of a token where nobody counted: the usual estimate for European languages.
 const TOKEN_BYTES: usize = 4;
+/// Tokens that an endpoint may add to a conversation: its template, the schema.
+const TEMPLATE_TOKENS_MAX: u64 = 4096;
 
 /// Tokens of one call, or of many.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -37,6 +39,13 @@ impl TokenUsage {
         let millionths =
             u128::from(self.input) * u128::from(price.input) + u128::from(self.output) * u128::from(price.output);
         u64::try_from(millionths.div_ceil(TOKENS_PER_PRICE)).unwrap_or(u64::MAX)
+    }
+
+    /// What a call can take for which these tokens were estimated: a token of what was sent has a byte at least, and no
+    /// answer is longer than was asked for.
+    fn at_most(self) -> Self {
+        let input = self.input.saturating_mul(TOKEN_BYTES as u64).saturating_add(TEMPLATE_TOKENS_MAX);
+        Self { input, output: self.output }
     }
 
     const fn total(self) -> u64 {
@@ -79,6 +88,7 @@ pub struct ModelTotals {
 #[must_use = "a reservation that is not settled stays reserved"]
 pub struct Reservation {
     negotiation: (AgentId, NegotiationId),
+    most: TokenUsage,
     tokens: u64,
     cost: u64,
     day: u64,
@@ -149,14 +159,16 @@ impl ModelAccounts {
         spent.reserved_tokens += tokens;
         self.reserved_today += cost;
         self.by_negotiation.insert(key.clone(), spent);
-        Some(Reservation { negotiation: key, tokens, cost, day: self.day })
+        Some(Reservation { negotiation: key, most: usage.at_most(), tokens, cost, day: self.day })
     }
 
-    /// Books what a call took. Without a count of the endpoint it is the estimate, and marked.
+    /// Books what a call took. Without a count of the endpoint it is the estimate, and marked; so is a count beyond what was
+    /// asked for, of which that much is booked.
     pub fn settle(&mut self, reservation: Reservation, counted: Option<TokenUsage>, estimate: TokenUsage) -> PaidCall {
-        let Reservation { negotiation, tokens, cost: reserved, day } = reservation;
-        let usage = counted.unwrap_or(estimate);
-        let call = PaidCall { usage, is_estimated: counted.is_none(), cost: usage.cost(self.price) };
+        let Reservation { negotiation, most, tokens, cost: reserved, day } = reservation;
+        let told = counted.unwrap_or(estimate);
+        let usage = TokenUsage { input: told.input.min(most.input), output: told.output.min(most.output) };
+        let call = PaidCall { usage, is_estimated: counted != Some(usage), cost: usage.cost(self.price) };
         if day == self.day {
             self.reserved_today = self.reserved_today.saturating_sub(reserved);
         }
@@ -253,6 +265,19 @@ mod tests {
             accounts.totals(),
             ModelTotals { calls: 2, estimated_calls: 1, usage, cost: 154, ..ModelTotals::default() }
         );
+    }
+
+    #[test]
+    fn a_count_beyond_what_was_asked_for_ends_no_budget() {
+        let price = TokenPrice { input: 1_000_000, output: 1_000_000 };
+        let config = ModelConfig { budget: 10_000, price, ..ModelConfig::default() };
+        let mut accounts = ModelAccounts::new(&config);
+        let room = accounts.reserve(at(1), &bob(), &n("a~1"), TEN).unwrap();
+        let told = TokenUsage { input: 1 << 63, output: 1 << 63 };
+        let call = accounts.settle(room, Some(told), TEN);
+        assert_eq!((call.usage, call.is_estimated), (TokenUsage { input: 24 + 4096, output: 4 }, true));
+        assert_eq!(accounts.totals().cost, 4124);
+        assert!(accounts.reserve(at(1), &bob(), &n("a~2"), TEN).is_some(), "others go on");
     }
 
     fn at(day: u64) -> Timestamp {

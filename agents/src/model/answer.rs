@@ -1,10 +1,8 @@
 //! From what an endpoint sends to JSON: lenient about the envelope, which compatible servers fill in differently, and
 //! strict about the answer inside of it.
 
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use schemas::validate::parse_within;
+use serde_json::Value;
 
 use super::accounts::TokenUsage;
 use super::shape::{InvalidReason, Misfit};
@@ -120,72 +118,9 @@ fn without_language(inside: &str) -> &str {
     if is_language { rest.trim() } else { inside.trim() }
 }
 
-/// One JSON text without a member named twice.
+/// One JSON text without a member named twice, its integers those that are written (docs/spec/messages.md#ms-13).
 fn parse(text: &str) -> Option<Value> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = UniqueMembers.deserialize(&mut deserializer).ok()?;
-    deserializer.end().ok().map(|()| value)
-}
-
-#[derive(Clone, Copy)]
-struct UniqueMembers;
-
-impl<'de> DeserializeSeed<'de> for UniqueMembers {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for UniqueMembers {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self)? {
-            list.push(item);
-        }
-        Ok(list.into())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(name) = members.next_key::<String>()? {
-            if object.insert(name, members.next_value_seed(self)?).is_some() {
-                return Err(A::Error::custom("a member twice"));
-            }
-        }
-        Ok(object.into())
-    }
+    parse_within(text.as_bytes(), BODY_BYTES_MAX).ok()
 }
 
 #[cfg(test)]
@@ -193,6 +128,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::shape::integer;
 
     fn said(content: &str) -> Completion {
         Completion { content: content.to_owned(), ..Completion::default() }
@@ -236,6 +172,17 @@ mod tests {
         assert_eq!(extract(&cut).unwrap_err().reason, InvalidReason::Truncated);
         let refused = Completion { is_refusal: true, ..said("{\"act\":\"offer\"}") };
         assert_eq!(extract(&refused).unwrap_err().reason, InvalidReason::Refusal);
+    }
+
+    #[test]
+    fn an_integer_of_an_answer_is_one_by_its_digits() {
+        let price = |text: &str| extract(&said(&format!("{{\"price\":{text}}}"))).unwrap()["price"].clone();
+        for (text, expected) in [("999999", Some(999_999)), ("8.5e3", Some(8500)), ("5.0", Some(5))] {
+            assert_eq!(integer(&price(text)), expected, "{text}");
+        }
+        for text in ["999999.99999999999999", "1e-400", "9007199254740991.5", "1000000.0000000000000001"] {
+            assert_eq!(integer(&price(text)), None, "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use schemas::NegotiationId;
 use schemas::delivery::{Ask, Rated, ShownAnswer};
 use schemas::panel::{AnswerKind, PanelAnswer, RATING_MAX, RATING_MIN};
 use schemas::payload::TEXT_LEN_MAX;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 use super::wanted::WantedAnswer;
 use crate::model::prompt::{messages, quoted_within};
@@ -22,6 +22,8 @@ const SHOWN_CHARS_MAX: usize = TEXT_LEN_MAX;
 const SHOWN_CHARS_MIN: usize = 16;
 /// Longest reasons a model may give for its answer, in characters.
 const TEXT_CHARS_MAX: usize = 2000;
+/// Decimal digits that every double keeps.
+const DOUBLE_DIGITS: usize = 15;
 /// Longest review of one answer, in characters.
 const REVIEW_CHARS_MAX: usize = 600;
 const SEAT: &str = "You have a seat on a panel. Several agents answer one question in rounds and do not know who the others are; \
@@ -121,7 +123,7 @@ impl PanelQuestion {
                 let unread = || Misfit::new(InvalidReason::Illegal, "/answer", wanted.in_words());
                 Some(wanted.find(text).ok_or_else(unread)?)
             }
-            Value::Number(number) => wanted.find(&number.to_string()),
+            Value::Number(number) => wanted.find(&number.to_string()).filter(|_| is_as_written(number)),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
         let text = said["text"].as_str().and_then(words);
@@ -161,6 +163,12 @@ fn rated(ask: &Ask, peers: &[ShownAnswer]) -> usize {
 /// `1` to so many, as members are named.
 fn numbers(of: usize) -> impl Iterator<Item = String> {
     (1..=of).map(|number| number.to_string())
+}
+
+/// Whether a number of an answer is the one that was written: a double has kept its first 15 digits.
+fn is_as_written(number: &Number) -> bool {
+    let digits = number.to_string().bytes().take_while(|byte| *byte != b'e').filter(u8::is_ascii_digit).count();
+    !number.is_f64() || digits <= DOUBLE_DIGITS
 }
 
 /// One rating for each, however they are listed: by number, in a list, or in a text; none where some are missing, or none are wanted.
