@@ -9,7 +9,7 @@ use schemas::{AgentId, Digest, NegotiationId, Timestamp};
 use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
 use tokio::time::Instant;
 
-use super::accounts::{ModelAccounts, ModelTotals, PaidCall, TokenUsage};
+use super::accounts::{ModelAccounts, ModelTotals, PaidCall, Reservation, TokenUsage};
 use super::config::ModelConfig;
 use super::consultation::{Consultation, ConsultationStep, GaveUp, Question};
 use super::kept::KeptPrompts;
@@ -135,7 +135,7 @@ impl Consultant {
     /// Everything spent so far.
     #[must_use]
     pub fn totals(&self) -> ModelTotals {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).totals()
+        self.with_accounts(|accounts| accounts.totals())
     }
 
     /// Why there is no choice, in words for the agent's owner: the code, and what is at fault.
@@ -204,7 +204,7 @@ impl Consultant {
                     cost.add(call);
                     if consultation.repairs() > repairs {
                         repairs = consultation.repairs();
-                        self.accounts.lock().unwrap_or_else(PoisonError::into_inner).note_repair();
+                        self.with_accounts(ModelAccounts::note_repair);
                     }
                     let unusable = consultation.handle_completion(now(), answer);
                     if let Some(reason) = unusable {
@@ -234,37 +234,30 @@ impl Consultant {
         let input_bytes = request.messages.iter().map(|message| message.content.len()).sum();
         let sent = TokenUsage::estimated(input_bytes, 0);
         let most = TokenUsage { output: request.answer_tokens.into(), ..sent };
-        let room = {
-            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-            accounts.reserve(now, agent, negotiation, most)?
-        };
-        let (began, start, retry, form) = (Instant::now(), SystemTime::now(), request.retry, request.form);
+        let room = self.with_accounts(|accounts| accounts.reserve(now, agent, negotiation, most))?;
         let digest = self.tracer.is_on().then(|| Digest::of(&request.messages).ok()).flatten();
+        let asked = (request.retry, request.form, digest);
+        let (began, start) = (Instant::now(), SystemTime::now());
+        let mut open = OpenCall { consultant: self, subject, room: Some(room), sent, asked, began, start };
         let timeout = request.timeout;
         let messages = self.kept.is_some().then(|| request.messages.clone());
+        let retry = request.retry;
         let answering = tokio::time::timeout(timeout, self.model.complete(request)).await;
         let answer = answering.unwrap_or(Err(CompletionError::TimedOut));
-        let took = began.elapsed();
         if let (Some(kept), Some(messages)) = (&self.kept, &messages) {
             kept.keep(subject, (retry, messages), &answer);
         }
-        let call = {
-            let (counted, estimate) = tokens(&answer, sent);
-            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Ok(Completion { is_stub, .. }) = &answer {
-                accounts.note_answer(*is_stub);
-            }
-            accounts.settle(room, counted, estimate)
-        };
+        let call = open.end(&answer)?;
         // That a form is unknown is an answer too.
         self.note_standing(answer.as_ref().err().filter(|error| **error != CompletionError::FormUnknown));
         if let Err(error) = &answer {
             tracing::debug!(%agent, %negotiation, retry, %error, "the model gives no answer");
         }
-        #[cfg(feature = "metrics")]
-        self.metrics.iter().for_each(|metrics| metrics.called(took, answer.as_ref().err(), &call));
-        self.record(subject, (retry, form, digest), (start, took), &call, answer.as_ref().err());
         Some((answer, call))
+    }
+
+    fn with_accounts<T>(&self, does: impl FnOnce(&mut ModelAccounts) -> T) -> T {
+        does(&mut self.accounts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Later questions begin with the form that works.
@@ -318,6 +311,43 @@ impl Consultant {
 impl fmt::Debug for Consultant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consultant").field("config", &self.config).field("totals", &self.totals()).finish()
+    }
+}
+
+/// A call under way. Dropped before its answer it is paid like one that is not answered in time.
+struct OpenCall<'c> {
+    consultant: &'c Consultant,
+    subject: &'c Subject,
+    /// Until it is paid.
+    room: Option<Reservation>,
+    sent: TokenUsage,
+    asked: (u32, AnswerForm, Option<Digest>),
+    began: Instant,
+    start: SystemTime,
+}
+
+impl OpenCall<'_> {
+    /// Pays and counts the call, once.
+    fn end(&mut self, answer: &Result<Completion, CompletionError>) -> Option<PaidCall> {
+        let Self { consultant, subject, sent, asked, .. } = *self;
+        let (room, took) = (self.room.take()?, self.began.elapsed());
+        let (counted, estimate) = tokens(answer, sent);
+        let call = consultant.with_accounts(|accounts| {
+            if let Ok(Completion { is_stub, .. }) = answer {
+                accounts.note_answer(*is_stub);
+            }
+            accounts.settle(room, counted, estimate)
+        });
+        #[cfg(feature = "metrics")]
+        consultant.metrics.iter().for_each(|metrics| metrics.called(took, answer.as_ref().err(), &call));
+        consultant.record(subject, asked, (self.start, took), &call, answer.as_ref().err());
+        Some(call)
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        self.end(&Err(CompletionError::TimedOut));
     }
 }
 

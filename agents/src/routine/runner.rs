@@ -164,7 +164,11 @@ impl RoutineRunner {
     }
 
     async fn run_once(&self, routine: &dyn Routine, request: &RoutineRequest) -> Result<String, RoutineFault> {
-        let running = tokio::time::timeout(self.limits.time, routine.run(request.clone()));
+        // What has no use for more time ends by itself, and says why.
+        let time_ms = u64::try_from(self.limits.time.as_millis()).unwrap_or(u64::MAX);
+        let deadline = request.deadline.min(request.asked_at.plus_ms(time_ms));
+        let running =
+            tokio::time::timeout(self.limits.time, routine.run(RoutineRequest { deadline, ..request.clone() }));
         let result = running.await.map_err(|_| RoutineFault::TimedOut)??;
         // Four bytes are the longest character: the length in bytes settles most results.
         let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;

@@ -113,17 +113,40 @@ fn an_endpoint_that_cannot_be_used_is_warned_of_once_until_it_answers_again() {
     }
 }
 
+/// Answers nothing.
+struct Silent;
+
+impl Model for Silent {
+    fn complete(
+        &self,
+        _: CompletionRequest,
+    ) -> futures_util::future::BoxFuture<'static, Result<Completion, CompletionError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consultation_that_is_dropped_is_paid_and_keeps_no_room() {
+    let price = crate::model::config::TokenPrice { input: 1_000_000, output: 1_000_000 };
+    // Room for one call at a time: 4 tokens are sent, and 10 may come back.
+    let config = ModelConfig { price, answer_tokens: 10, budget: 30, ..ModelConfig::default() };
+    let consultant = Consultant::new(Silent, config);
+    for dropped in 1..=4 {
+        let within = Duration::from_secs(1);
+        assert!(tokio::time::timeout(within, consultant.consult(&subject("1"), Number)).await.is_err(), "{dropped}");
+        let totals = consultant.totals();
+        assert_eq!((totals.calls, totals.estimated_calls, totals.usage.input), (dropped, dropped, 4 * dropped));
+        assert_eq!(totals.cost, 4 * dropped);
+    }
+    assert_eq!(
+        consultant.consult(&subject("2"), Number).await,
+        Err(GaveUp::Deadline),
+        "there is room: 16 of 30 are spent"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_model_that_never_answers_costs_no_more_than_the_deadline() {
-    struct Silent;
-    impl Model for Silent {
-        fn complete(
-            &self,
-            _: CompletionRequest,
-        ) -> futures_util::future::BoxFuture<'static, Result<Completion, CompletionError>> {
-            Box::pin(std::future::pending())
-        }
-    }
     let config = ModelConfig { timeout_ms: 4000, ..ModelConfig::default() };
     let (consultant, began) = (Consultant::new(Silent, config), Instant::now());
     assert_eq!(consultant.consult(&subject("1"), Number).await, Err(GaveUp::Unavailable));

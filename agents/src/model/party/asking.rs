@@ -121,42 +121,45 @@ impl AskingBargainer {
     }
 }
 
-impl Strategy for AskingBargainer {
-    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
-        let negotiation = &delivery.envelope.negotiation;
-        match &delivery.payload {
-            Notification::Turn(turn) => return self.handle_turn(now, delivery, turn),
-            Notification::Cfp(call) => {
-                if let Some(task) = &call.task {
-                    self.tasks.insert(negotiation.clone(), task.clone());
-                }
-            }
-            Notification::Closed(_) => {
+impl AskingBargainer {
+    /// Forgets the bargains that the bargainer lets go of, ended or lost.
+    fn forgetting(&mut self, actions: Vec<Action>) -> Vec<Action> {
+        for action in &actions {
+            if let Action::Release(negotiation) = action {
                 self.held.remove(negotiation);
                 self.tasks.remove(negotiation);
             }
-            Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {}
+        }
+        actions
+    }
+}
+
+impl Strategy for AskingBargainer {
+    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        let negotiation = &delivery.envelope.negotiation;
+        if let Notification::Turn(turn) = &delivery.payload {
+            let actions = self.handle_turn(now, delivery, turn);
+            return self.forgetting(actions);
         }
         let mut actions = self.bargainer.handle(now, delivery);
+        if let Notification::Cfp(call) = &delivery.payload
+            && let Some(task) = &call.task
+            && self.bargainer.is_open(negotiation)
+        {
+            self.tasks.insert(negotiation.clone(), task.clone());
+        }
         if self.bargainer.is_open(negotiation)
             && self.held.get(negotiation).is_some_and(|held| held.number.is_none())
             && let Some(held) = self.held.remove(negotiation)
         {
             actions.extend(self.handle(now, &held.delivery));
         }
-        actions
+        self.forgetting(actions)
     }
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
-        self.bargainer.handle_sent(now, sent)
+        let actions = self.bargainer.handle_sent(now, sent);
+        self.forgetting(actions)
     }
 }
 
@@ -217,3 +220,6 @@ pub fn spawn(
     tokio::spawn(handle.commander().answer_all(questions, answer, take));
     handle
 }
+
+#[cfg(test)]
+mod tests;
