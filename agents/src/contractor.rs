@@ -8,7 +8,7 @@
 //! | it hears | it does |
 //! |---|---|
 //! | CFP | OFFER, or REFUSE, or nothing; a new round is a new call |
-//! | CFP with a bargain | REFUSE: [`crate::bargain::Bargainer`] bargains |
+//! | CFP with a bargain, CFP with a team, ASK of a panel | REFUSE: [`crate::bargain::Bargainer`], [`crate::team::TeamAgent`] and [`crate::panel::PanelMember`] take part |
 //! | ACCEPT of terms it offered | CONFIRM (the same one each time), or REFUSE, or nothing |
 //! | ACCEPT of anything else | REFUSE: it commits to nothing it does not know |
 //! | ACK{committed} | performs, then INFORM{done} or FAILURE, or nothing |
@@ -120,10 +120,9 @@ impl Contractor {
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         self.counts.calls += 1;
-        if call.bargain.is_some() {
+        if let Some(reason) = other_protocol(call) {
             self.counts.refusals += 1;
-            let reason = Some("does not bargain".to_owned());
-            return vec![Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason, round: None })).once(0).into()];
+            return vec![Action::refuse(delivery, reason)];
         }
         let plan = CallPlan::draw(&self.config, &mut self.script.draws(negotiation, "call", call.round));
         if plan.is_silent {
@@ -329,13 +328,26 @@ impl Strategy for Contractor {
                 Vec::new()
             }
             Notification::Closed(_) => self.release(&delivery.envelope.negotiation),
+            Notification::Ask(_) => {
+                self.counts.refusals += 1;
+                vec![Action::refuse(delivery, "sits on no panel")]
+            }
             Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
             | Notification::Turn(_)
-            | Notification::Ask(_)
             | Notification::Floor(_) => Vec::new(),
         }
+    }
+}
+
+/// Why a contractor refuses a call of another protocol.
+#[must_use]
+pub fn other_protocol(call: &Call) -> Option<&'static str> {
+    match (&call.bargain, &call.team) {
+        (Some(_), _) => Some("does not bargain"),
+        (None, Some(_)) => Some("joins no team"),
+        (None, None) => None,
     }
 }
 

@@ -324,6 +324,9 @@ impl Initiator {
 /// some 200 bytes here.
 const CALLS_OPEN_MAX: usize = 1_048_576;
 
+/// Why an initiator takes no part in a call of others.
+const CALLS_ONLY: &str = "calls others only";
+
 /// Calls that have not ended.
 struct Calls {
     calls_by_negotiation: HashMap<NegotiationId, OpenCall>,
@@ -481,14 +484,14 @@ impl Strategy for Calls {
             Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
             Notification::Inform(ProgressReport::Finding(finding)) => Some(CallReport::Found(finding.clone())),
             Notification::Ask(ask) => {
-                return self
-                    .panelist
-                    .as_mut()
-                    .map_or_else(Vec::new, |panelist| reply(panelist.as_mut(), delivery, ask));
+                return match self.panelist.as_mut() {
+                    Some(panelist) => reply(panelist.as_mut(), delivery, ask),
+                    None => vec![Action::refuse(delivery, CALLS_ONLY)],
+                };
             }
+            Notification::Cfp(_) => return vec![Action::refuse(delivery, CALLS_ONLY)],
             // Said to contractors, and in other protocols.
-            Notification::Cfp(_)
-            | Notification::Accept(_)
+            Notification::Accept(_)
             | Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Turn(_)
@@ -509,5 +512,28 @@ fn report_of_sent(sent: &Sent) -> Option<CallReport> {
         (SendOutcome::Unanswered, Act::Cfp) => Some(CallReport::Unanswered),
         // What is said later in a call does not end it.
         (SendOutcome::Accepted { .. } | SendOutcome::Refused(_) | SendOutcome::Unanswered, _) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Digest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_initiator_that_is_called_or_asked_refuses_at_once() {
+        let times = json!({"act": "cfp", "round": 1, "reply_by": "2025-10-09T08:53:30Z", "ends_by": "2025-10-09T08:55:00Z",
+            "policy": "high", "policy_digest": Digest([0; 32]), "lots": 1});
+        let ask =
+            json!({"act": "ask", "round": 1, "answer_by": "2025-10-09T08:53:30Z", "ends_by": "2025-10-09T08:55:00Z"});
+        for payload in [times, ask] {
+            let envelope = json!({"msg_id": "0".repeat(32), "ts": "2025-10-09T08:53:20Z", "from": "exchange://llmx",
+                "to": ["agent://bob"], "negotiation": "alice~n1"});
+            let told: Delivery = serde_json::from_value(json!({"envelope": envelope, "payload": payload})).unwrap();
+            let actions = Calls::new().handle(Timestamp(0), &told);
+            assert_eq!(actions, [Action::refuse(&told, CALLS_ONLY)], "{payload}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemas::delivery::{Delivery, Misunderstanding};
 use schemas::envelope::Scope;
 use schemas::ids::Capability;
+use schemas::payload::Reasoned;
 use schemas::{Act, Address, MsgId, NegotiationId, Payload, Refusal, Timestamp};
 use telemetry::TraceContext;
 
@@ -61,6 +62,13 @@ impl Action {
     #[must_use]
     pub fn reply(delivery: &Delivery, payload: Payload) -> Self {
         Outgoing::reply(delivery, payload).into()
+    }
+
+    /// Refuses at once what the agent takes no part in: nobody waits for it.
+    #[must_use]
+    pub fn refuse(delivery: &Delivery, reason: &str) -> Self {
+        let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None });
+        Outgoing::reply(delivery, refusal).once(0).into()
     }
 }
 
@@ -219,3 +227,6 @@ impl fmt::Display for ActRefusal {
         self.pointer.iter().try_for_each(|pointer| write!(f, " at {pointer}"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use agents::contractor::other_protocol;
 use agents::transport::{http::HttpTransport, websocket::WebSocketTransport};
 use agents::{Action, Identity};
 use schemas::control::{Consent, ConsentEffect, Registration};
@@ -17,10 +18,9 @@ use tokio_util::sync::CancellationToken;
 fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
     show(delivery);
     let payload = match &delivery.payload {
-        // Alternating offers are another protocol: see `bargainer.rs`.
-        Notification::Cfp(call) if call.bargain.is_some() => {
-            Payload::Refuse(Reasoned { reason: Some("does not bargain".into()), round: None })
-        }
+        // Other protocols: see `bargainer.rs`, `teammate.rs` and `panelist.rs`. Refused at once, so that nobody waits.
+        Notification::Cfp(call) if other_protocol(call).is_some() => refuse("offers only"),
+        Notification::Ask(_) => refuse("sits on no panel"),
         Notification::Cfp(call) => {
             Payload::Offer(Offer { terms: my_terms(), round: Some(call.round), ..Offer::default() })
         }
@@ -40,10 +40,13 @@ fn answer(_now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         | Notification::Failure(_)
         | Notification::NotUnderstood(_)
         | Notification::Turn(_)
-        | Notification::Ask(_)
         | Notification::Floor(_) => return Vec::new(),
     };
     vec![Action::reply(delivery, payload)]
+}
+
+fn refuse(reason: &str) -> Payload {
+    Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: None })
 }
 
 /// A line for each thing that happens.
@@ -88,6 +91,8 @@ async fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => drop(ended?),
+        // Where another process of this agent takes its registration away.
+        never = control.keep_registered(&identity, &registration) => match never? {},
         () = asked_to_end() => {
             // Before it goes, so that nobody calls it any more, and no call waits for it.
             control.deregister(&identity).await?;

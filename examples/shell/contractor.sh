@@ -13,6 +13,8 @@ tell() { echo "$(field negotiation): $1"; }
 handle() {
   case $delivery in
     *'"act":"cfp"'*'"bargain":'*) reply '{"act":"refuse","reason":"does not bargain"}' ;;
+    *'"act":"cfp"'*'"team":{"lead":'*) reply '{"act":"refuse","reason":"joins no team"}' ;;
+    *'"act":"ask"'*) reply '{"act":"refuse","reason":"sits on no panel"}' ;;
     *'"act":"cfp"'*)
       tell "called to $(text task): offer"
       reply "{\"act\":\"offer\",\"terms\":$terms,\"round\":$(field round)}"

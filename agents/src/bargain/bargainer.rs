@@ -3,7 +3,7 @@
 //! | it hears | it does |
 //! |---|---|
 //! | CFP with a bargain | JOIN, with its mandate if it has one; or REFUSE, as its [`Planner`] decides |
-//! | any other CFP | REFUSE |
+//! | any other CFP, ASK of a panel | REFUSE |
 //! | TURN, and it is its turn | what its strategy decides: OFFER, ACCEPT, END |
 //! | TURN of an earlier step, or of one it has acted in | notes the offer it tells of, no more |
 //! | NOT_UNDERSTOOD of its JOIN | REFUSE, so that nobody waits for it |
@@ -214,12 +214,12 @@ impl Strategy for Bargainer {
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Accept(award) => self.handle_award(delivery, award),
             Notification::Closed(closing) => self.handle_closing(now, delivery, closing),
+            Notification::Ask(_) => vec![Action::refuse(delivery, "takes part in bargains only")],
             // Of other protocols.
             Notification::Reject(_)
             | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
-            | Notification::Ask(_)
             | Notification::Floor(_) => Vec::new(),
         });
         actions

@@ -19,7 +19,7 @@ use telemetry::{SpanId, TraceContext};
 use super::config::{ModelAgentConfig, ModelFallback};
 use super::consultant::Subject;
 use super::consultation::GaveUp;
-use crate::contractor::{ConfigError, Contractor, ContractorConfig, NOT_INTERESTED};
+use crate::contractor::{ConfigError, Contractor, ContractorConfig, NOT_INTERESTED, other_protocol};
 use crate::strategy::{Action, Strategy};
 
 pub use asking::{AskingContractor, spawn};
@@ -191,7 +191,7 @@ impl ModelContractor {
 impl Strategy for ModelContractor {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         if let Notification::Cfp(call) = &delivery.payload
-            && call.bargain.is_none()
+            && other_protocol(call).is_none()
         {
             return self.handle_call(now, delivery, call);
         }

@@ -127,10 +127,7 @@ impl<P: Panelist> Strategy for PanelMember<P> {
         delivery.receipts_told().for_each(|receipt| self.handle_receipt(now, delivery, receipt));
         match &delivery.payload {
             Notification::Ask(ask) => self.handle_ask(now, delivery, ask),
-            Notification::Cfp(_) => {
-                let reason = Some("takes part in panels only".to_owned());
-                vec![Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason, round: None })).once(0).into()]
-            }
+            Notification::Cfp(_) => vec![Action::refuse(delivery, "takes part in panels only")],
             Notification::NotUnderstood(why) => {
                 let is_correctable = CORRECTABLE.contains(&why.reason.as_str()) && self.is_of_open_ask(delivery);
                 let instead = self.handle_refusal(now, negotiation, &why.into(), is_correctable);

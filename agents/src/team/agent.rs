@@ -4,7 +4,7 @@
 //! |---|---|
 //! | CFP with a team | JOIN, or REFUSE, as its [`TeamPlanner`] decides |
 //! | CFP with a brief: a task goes by award | OFFER, or REFUSE |
-//! | any other CFP | REFUSE |
+//! | any other CFP, ASK of a panel | REFUSE |
 //! | FLOOR, and it holds the floor | what its [`Speaker`](super::Speaker) decides: SAY, ASSIGN, PAUSE, CONCLUDE |
 //! | FLOOR, and a conclusion is voted on | ACCEPT or REFUSE |
 //! | ACCEPT of a task | CONFIRM, or REFUSE |
@@ -335,9 +335,8 @@ impl Strategy for TeamAgent {
             },
             Notification::Closed(closing) => self.handle_closed(id, closing.outcome),
             // How its own task goes tells an assigner by notices of the team.
-            Notification::Inform(_) | Notification::Failure(_) | Notification::Turn(_) | Notification::Ask(_) => {
-                Vec::new()
-            }
+            Notification::Inform(_) | Notification::Failure(_) | Notification::Turn(_) => Vec::new(),
+            Notification::Ask(_) => vec![Action::refuse(delivery, "works in teams only")],
         });
         actions.extend(self.ask(now, id));
         actions

@@ -183,6 +183,17 @@ fn an_answer_to_a_call_that_is_over_is_not_used() {
 }
 
 #[test]
+fn nothing_is_asked_of_the_model_about_calls_of_other_protocols() {
+    let mut model = contractor(json!({}));
+    let team = call("n1", json!({"team": {"lead": "alice", "rules": {}, "depth_left": 1}}));
+    assert_eq!(model.handle(T0, &team), [Action::refuse(&team, "joins no team")]);
+    let ask = json!({"act": "ask", "round": 1, "answer_by": "2025-10-09T08:53:30Z", "ends_by": "2025-10-09T08:55:00Z"});
+    let ask = delivery("n2", ask);
+    assert_eq!(model.handle(T0, &ask), [Action::refuse(&ask, "sits on no panel")]);
+    assert!(model.poll_question().is_none());
+}
+
+#[test]
 fn calls_that_wait_are_bounded() {
     let mut model = contractor(json!({}));
     for number in 0..WAITING_MAX {
