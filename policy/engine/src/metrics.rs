@@ -147,6 +147,10 @@ telemetry::metrics! {
         checkpoint: Gauge[lane; open] = "exchange_lane_checkpoint_position";
         /// Entries of the evidence that panels have left, of the lanes folded here.
         evidence: Gauge[lane; open] = "exchange_lane_evidence_entries";
+        /// Openings per second that gateways are told to take in for an owned lane.
+        admission_rate: Gauge[lane; open] = "exchange_lane_admission_rate";
+        /// Mean wait in the longer queue of an owned lane, beyond what it is when nothing is asked for.
+        admission_wait: Ratio[lane; open] = "exchange_lane_admission_wait_seconds";
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bus::LogRecord;
 use policy_core::{Deliver, Event, LaneState, Protocol};
+use schemas::admission::LaneAdmission;
 use schemas::journal::Journal;
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::statistics::{EndedNegotiation, Histogram, OpenNegotiation, PolicyActivity};
@@ -203,6 +204,11 @@ impl LaneObserver {
     /// Something happened that is only counted.
     pub(crate) fn observe(&self, observation: Observation) {
         self.metrics.observe(observation);
+    }
+
+    /// Gateways are told how much the lane may be asked to open.
+    pub(crate) fn set_admission(&self, told: &LaneAdmission) {
+        self.gauges.set_admission(Some(told));
     }
 
     /// A checkpoint at this position is stored.

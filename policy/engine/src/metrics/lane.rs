@@ -2,10 +2,12 @@
 //! still. All in log time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::HashMap;
 use policy_core::{AskKind, AwardLoss, Cause, Event, Phase, Protocol};
 use prometheus::{Gauge, IntGauge};
+use schemas::admission::LaneAdmission;
 use schemas::delivery::{CloseReason, Disposition, Outcome};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
@@ -25,6 +27,8 @@ pub(crate) struct LaneGauges {
     owned: IntGauge,
     checkpoint: IntGauge,
     evidence: IntGauge,
+    admission_rate: IntGauge,
+    admission_wait: Gauge,
     /// Open negotiations by state, in the order of [`open_phases`].
     open: Vec<(Phase, i64)>,
     is_owned: bool,
@@ -45,6 +49,8 @@ impl LaneGauges {
             owned: metrics.lanes.owned.with_label_values(&[&label]),
             checkpoint: metrics.lanes.checkpoint.with_label_values(&[&label]),
             evidence: metrics.lanes.evidence.with_label_values(&[&label]),
+            admission_rate: metrics.lanes.admission_rate.with_label_values(&[&label]),
+            admission_wait: metrics.lanes.admission_wait.with_label_values(&[&label]),
             open: none_open(),
             is_owned: false,
             turns: Turns::default(),
@@ -110,6 +116,13 @@ impl LaneGauges {
         self.evidence.set(i64::try_from(entries).unwrap_or(i64::MAX));
     }
 
+    /// What gateways are told; nothing where another engine owns the lane.
+    pub(crate) fn set_admission(&self, told: Option<&LaneAdmission>) {
+        let (rate_per_s, wait_ms) = told.map_or((0, 0), |told| (told.rate_per_s, told.wait_ms));
+        self.admission_rate.set(i64::from(rate_per_s));
+        self.admission_wait.set(Duration::from_millis(wait_ms.into()).as_secs_f64());
+    }
+
     pub(crate) fn set_checkpoint(&self, position: u64) {
         self.checkpoint.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
@@ -126,17 +139,20 @@ impl LaneGauges {
     pub(crate) fn hide(&mut self) {
         self.restart(std::iter::empty());
         let (lanes, label) = (&self.metrics.lanes, self.lane.to_string());
-        for gauge in [&lanes.outbox, &lanes.position, &lanes.checkpoint, &lanes.evidence] {
+        for gauge in [&lanes.outbox, &lanes.position, &lanes.checkpoint, &lanes.evidence, &lanes.admission_rate] {
             // One that is not shown already.
             let _ = gauge.remove_label_values(&[&label]);
         }
-        let _ = lanes.overdue.remove_label_values(&[&label]);
+        for gauge in [&lanes.overdue, &lanes.admission_wait] {
+            let _ = gauge.remove_label_values(&[&label]);
+        }
     }
 
     fn set_owned(&mut self, is_owned: bool) {
         if self.is_owned != is_owned {
             self.is_owned = is_owned;
             self.set_stalled(0);
+            self.set_admission(None);
             self.owned.set(i64::from(is_owned));
             for (gauge, (_, open)) in self.metrics.negotiations.open.iter().zip(&self.open) {
                 gauge.add(if is_owned { *open } else { -open });

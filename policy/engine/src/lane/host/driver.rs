@@ -310,6 +310,7 @@ impl LaneDriver {
             self.admission.note_wait(LaneQueue::Records, since(self.fold.state().now()));
         }
         let Some(word) = self.admission.poll_word(self.fold.state().open_count(), now) else { return };
+        self.observer.set_admission(&word);
         if let Ok(word) = serde_json::to_vec(&word) {
             self.publisher.tell(subject::admission(self.lane), word.into());
         }
