@@ -51,6 +51,9 @@ pub struct GatewayConfig {
     /// refused. Checked at the start, and read anew for each of them.
     #[serde(default)]
     pub agora_token_file: Option<PathBuf>,
+    /// Host names under which requests that enter without a token may come, besides addresses and names without a dot.
+    #[serde(default)]
+    pub visitor_hosts: Vec<String>,
     /// Hosts from which documents are fetched by address; none: no document is.
     #[serde(default)]
     pub document_hosts: Vec<String>,
@@ -193,6 +196,7 @@ impl GatewayConfig {
             admins: BTreeSet::new(),
             console: ConsoleAccess::default(),
             agora_token_file: None,
+            visitor_hosts: Vec::new(),
             document_hosts: Vec::new(),
             tracer: Tracer::off(),
         }
@@ -232,10 +236,12 @@ impl GatewayConfig {
         if GatewayId::try_new(&self.id).is_err() {
             return Some(ConfigFault { member: "id", expected: "must have 1 to 64 of A-Z a-z 0-9 _ -".to_owned() });
         }
-        if self.document_hosts.len() > HOSTS_MAX || !self.document_hosts.iter().all(|host| is_host(host)) {
+        let lists = [("document_hosts", &self.document_hosts), ("visitor_hosts", &self.visitor_hosts)];
+        let is_fit = |hosts: &[String]| hosts.len() <= HOSTS_MAX && hosts.iter().all(|host| is_host(host));
+        if let Some((member, _)) = lists.into_iter().find(|(_, hosts)| !is_fit(hosts)) {
             let expected =
                 format!("must be at most {HOSTS_MAX} names of hosts in small letters, without scheme and port");
-            return Some(ConfigFault { member: "document_hosts", expected });
+            return Some(ConfigFault { member, expected });
         }
         self.auth.fault()
     }

@@ -10,6 +10,7 @@
 //! | `search` | agents by what they say of themselves |
 //! | `protocol_documents` | protocol documents, and which an agent supports |
 //! | `transactions` | transactions of Agora, as calls to one agent |
+//! | `visitors` | which requests may enter without a token |
 //! | `negotiations` | what an engine says of one negotiation |
 //! | `documents`, `health` | descriptions, readiness, metrics |
 //! | `console` | the page for people, and what it reads |
@@ -29,10 +30,12 @@ pub mod server;
 mod sse;
 mod streams;
 mod transactions;
+mod visitors;
 mod websocket;
 
 use std::any::Any;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -239,9 +242,17 @@ async fn no_such_path() -> Refused {
     Refused(Refusal::new(Code::NotFound, "there is nothing under this path; see /openapi.json"))
 }
 
-/// Whom a request turned out to come from: set once its token is verified, read when it is refused.
+/// What is found out about a request while it is handled, for when it is answered.
 #[derive(Clone, Default)]
-struct Bearer(Arc<OnceLock<AgentId>>);
+struct Findings(Arc<FoundOut>);
+
+#[derive(Default)]
+struct FoundOut {
+    /// Whom it comes from: set once its token is verified.
+    bearer: OnceLock<AgentId>,
+    /// Its body has been read to its end.
+    is_read: AtomicBool,
+}
 
 /// Exactly one Host (RFC 9112 section 3.2). HTTP/1.0 knows none.
 fn check_host(request: &Request) -> Result<(), Refusal> {
@@ -263,21 +274,27 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     let began = Instant::now();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map(MatchedPath::as_str);
-    let bearer = Bearer::default();
-    request.extensions_mut().insert(bearer.clone());
+    let Findings(found) = Findings::default();
+    found.is_read.store(request.body().is_end_stream(), Ordering::Relaxed);
+    request.extensions_mut().insert(Findings(found.clone()));
     let answering = site.metrics.http.began(route, request.method().as_str());
-    let response = match check_host(&request) {
+    let mut response = match check_host(&request) {
         Ok(()) => next.run(request).await,
         Err(refusal) => Refused(refusal).into_response(),
     };
     // Streams, which have no length yet, are bounded by what is sent to them.
-    if let (Some(agent), Some(bytes)) = (bearer.0.get(), response.body().size_hint().exact()) {
+    if let (Some(agent), Some(bytes)) = (found.bearer.get(), response.body().size_hint().exact()) {
         site.admission.charge_answer(agent, usize::try_from(bytes).unwrap_or(usize::MAX), 0);
     }
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {
-        site.admission.audit().refused(Transport::Http, bearer.0.get(), None, None, refusal);
+        site.admission.audit().refused(Transport::Http, found.bearer.get(), None, None, refusal);
+    }
+    // What is left of a body would be taken for the next request: the connection ends, and the client is told so
+    // (RFC 9112 section 9.6).
+    if !found.is_read.load(Ordering::Relaxed) {
+        response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("close"));
     }
     site.metrics.http.ended(answering, response.status().as_u16(), began.elapsed());
     response
@@ -302,9 +319,9 @@ impl FromRequestParts<Arc<Site>> for Caller {
         let token = bearer(&parts.headers)?;
         let peer = parts.extensions.get::<PeerConnection>().map(|connection| connection.peer);
         let identity = site.admission.identify(token, peer).await?;
-        if let Some(Bearer(bearer)) = parts.extensions.get() {
+        if let Some(Findings(found)) = parts.extensions.get() {
             // Only one token is read per request: nobody has set it before.
-            let _ = bearer.set(identity.agent.clone());
+            let _ = found.bearer.set(identity.agent.clone());
         }
         Ok(Self(identity))
     }
@@ -382,9 +399,15 @@ async fn json_body(request: Request, site: &Site, bytes_max: usize) -> Result<By
     check_media_type(request.headers())?;
     check_length(request.headers(), bytes_max)?;
     let timeout = Duration::from_millis(site.config.limits.client_timeout_ms);
+    let findings = request.extensions().get::<Findings>().cloned();
     let read = tokio::time::timeout(timeout, to_bytes(request.into_body(), bytes_max)).await;
     match read {
-        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Ok(bytes)) => {
+            if let Some(Findings(found)) = findings {
+                found.is_read.store(true, Ordering::Relaxed);
+            }
+            Ok(bytes)
+        }
         Ok(Err(error)) if is_too_long(&error) => Err(too_large(bytes_max).into()),
         Ok(Err(_)) => Err(Refusal::new(Code::MalformedJson, "the body ended early or is not framed").into()),
         Err(_) => Err(Refusal::new(Code::RequestTimeout, "the body did not arrive in time")
@@ -493,10 +516,6 @@ impl IntoResponse for Refused {
             // RFC 9110 section 15.5.22, RFC 6455 section 4.4: what the client has to ask for instead.
             headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
             headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-        }
-        // What arrived too late, or not whole, leaves the connection in no known state.
-        if matches!(refusal.code, Code::RequestTimeout | Code::TooLarge) {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response.extensions_mut().insert(self);
         response

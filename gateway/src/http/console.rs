@@ -32,7 +32,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::streams::StreamLifetime;
-use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier};
+use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier, visitors};
 use crate::auth::Identity;
 use crate::config::ConsoleAccess;
 use crate::console::{LOOK, Sight};
@@ -68,6 +68,10 @@ impl FromRequestParts<Arc<Site>> for Visitor {
         // A token that is shown must be good, also where none is needed: its bearer would think that it counts.
         let caller = match bearer(&parts.headers)? {
             Some(_) => Some(Caller::from_request_parts(parts, site).await?),
+            None if is_open => {
+                visitors::check(&parts.headers, &site.config.visitor_hosts)?;
+                None
+            }
             None => None,
         };
         let is_admin = caller.as_ref().is_some_and(|caller| caller.must_be_admin(site).is_ok());

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::agent_call::{AgentCall, MessagePlace};
-use super::{Caller, HttpResult, Refused, RouteSpec, Site, document, identifier, json_body};
+use super::{Caller, HttpResult, Refused, RouteSpec, Site, document, identifier, json_body, visitors};
 use crate::agora_token::{self, is_privileged};
 use crate::auth::{Identity, now_s};
 use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
@@ -57,6 +57,7 @@ impl FromRequestParts<Arc<Site>> for TransactionCaller {
             let Caller(identity) = Caller::from_request_parts(parts, site).await?;
             return Ok(Self { identity, is_visitor: false });
         };
+        visitors::check(&parts.headers, &site.config.visitor_hosts)?;
         let authorization = authorization(file).await.map_err(|error| token_fault(file, &error.to_string()))?;
         parts.headers.insert(header::AUTHORIZATION, authorization);
         match Caller::from_request_parts(parts, site).await {

@@ -53,6 +53,12 @@ async fn an_open_console_is_read_without_a_token_and_changed_only_with_an_admini
     let rig = heard(ConsoleAccess::Open).await;
     let (_, all) = rig.call("GET", "/v1/console", None, None).await;
     assert_eq!((&all["sight"], &all["console"]), (&json!("all"), &json!("open")));
+    for (name, value) in [("host", "evil.example"), ("origin", "http://evil.example")] {
+        for path in ["/v1/console", "/v1/console/events", "/v1/console/negotiations/alice~1"] {
+            let (status, body) = crate::rig::answer(rig.request("GET", path).header(name, value)).await;
+            assert_eq!((status, code(&body)), (403, "unauthorized"), "{path} {name}");
+        }
+    }
     let switch = json!({ "policy": "high" });
     let (status, body) = rig.call("PUT", "/v1/policies/default", None, Some(&switch)).await;
     assert_eq!((status, code(&body)), (401, "unauthenticated"));

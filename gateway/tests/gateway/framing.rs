@@ -199,6 +199,37 @@ async fn an_expectation_is_met_only_for_a_body_that_may_come() {
     assert!(answer.starts_with("HTTP/1.1 413 "), "no `100 Continue` comes first: {answer}");
 }
 
+#[tokio::test]
+async fn a_connection_ends_with_a_body_that_was_not_read_and_goes_on_after_one_that_was() {
+    let rig = Rig::start().await;
+    let message = offer("bob", "m1", "alice~job").to_string();
+    let length = message.len();
+    let with = |method_and_path: &str, headers: &str| {
+        format!("{method_and_path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n")
+    };
+    let token = format!("Authorization: Bearer {}\r\n", rig.token("bob"));
+    let json = "Content-Type: application/json\r\n";
+    let rows = [
+        ("no token", with("POST /v1/acks", json), 401),
+        ("a bad token", with("POST /v1/acks", &format!("Authorization: Bearer x\r\n{json}")), 401),
+        ("no media type", with("POST /v1/messages", &token), 415),
+        ("another path", with("POST /v2/messages", json), 404),
+        ("another method", with("DELETE /v1/messages", json), 405),
+        ("a body that no handler reads", with("GET /healthz", ""), 200),
+        ("two Hosts", with("POST /v1/messages", "Host: y\r\n"), 400),
+    ];
+    for (name, head, status) in rows {
+        let answer = exchange(&rig, &head).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{name}: {answer}");
+    }
+    let refused = format!("{}{{}}", head(&rig, "Content-Length: 2\r\n"));
+    let read = format!("{}{message}", head(&rig, &format!("Content-Length: {length}\r\n")));
+    let answer = exchange(&rig, &[refused, read, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned()].concat()).await;
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 3, "{answer}");
+    assert!(answer.contains(" 422 ") && answer.contains(" 202 ") && !answer.contains("connection: close"), "{answer}");
+}
+
 /// The head of a message posted by `bob`, with further header lines.
 fn head(rig: &Rig, headers: &str) -> String {
     let token = rig.token("bob");

@@ -34,6 +34,9 @@ pub struct Settings {
     /// given)
     #[arg(long, env = "LLMX_AGORA_TOKEN_FILE", value_name = "FILE")]
     agora_token_file: Option<PathBuf>,
+    /// Host names under which requests without a token may come, besides addresses and names without a dot, separated by commas
+    #[arg(long, env = "LLMX_VISITOR_HOSTS", value_name = "HOSTS", value_delimiter = ',')]
+    visitor_hosts: Option<Vec<String>>,
     /// Hosts from which protocol documents may be fetched by address, separated by commas (off unless given)
     #[arg(long, env = "LLMX_DOCUMENT_HOSTS", value_name = "HOSTS", value_delimiter = ',')]
     document_hosts: Option<Vec<String>>,
