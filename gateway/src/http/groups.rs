@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use bus::Bucket;
+use schemas::control::Group;
 use schemas::validate::check_group;
 use schemas::{Code, GroupId, Refusal};
 use serde_json::json;
@@ -38,12 +39,16 @@ async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
     document(&json!({ "groups": groups }))
 }
 
-/// One group.
-async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+/// One group: whole to administrators, of its members to others those that they may be told of.
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let id = identifier(path, GroupId::try_new)?;
     let tables = site.registry.read();
     let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
-    document(&**group)
+    let mut group = Group::clone(group);
+    if !caller.is_admin(&site) {
+        group.members.retain(|member| tables.agents.shows(member, &caller.0.agent));
+    }
+    document(&group)
 }
 
 /// Creates or replaces a group.

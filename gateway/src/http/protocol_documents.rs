@@ -14,13 +14,16 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
+use schemas::control::Registration;
 use schemas::validate::parse;
 use schemas::{AgentId, Code, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::agents::not_registered;
+use super::transactions::TransactionCaller;
 use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier, query, segment};
+use crate::registry::Tables;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![
@@ -42,7 +45,7 @@ struct WholeDocument<'a> {
     #[serde(flatten)]
     summary: DocumentSummary,
     document: &'a str,
-    /// The first of them, by id.
+    /// The first of those that the caller may be told of, by id.
     agents: Vec<&'a AgentId>,
     /// How many there are.
     supporters: usize,
@@ -59,7 +62,7 @@ struct DocumentQuery {
 /// Documents in the order of their hashes, a page at a time.
 async fn list(
     State(site): State<Arc<Site>>,
-    _caller: Caller,
+    caller: Caller,
     wanted: Result<Query<DocumentQuery>, QueryRejection>,
 ) -> HttpResult {
     let wanted = query(wanted)?;
@@ -67,8 +70,10 @@ async fn list(
     if !(1..=PAGE_MAX).contains(&limit) {
         return Err(Refusal::new(Code::OutOfRange, "a page of that size is not offered").expecting("1 to 100").into());
     }
+    let tables = site.registry.read();
     let table = site.documents.read();
     let mut following: Vec<&ProtocolDocument> = match &wanted.agent {
+        Some(agent) if !is_told(&tables, &caller.0.agent, agent) => Vec::new(),
         Some(agent) => {
             let supported = table.supported_by(agent).map(|(document, _)| &**document);
             supported.filter(|document| wanted.after.is_none_or(|after| document.hash() > after)).collect()
@@ -83,15 +88,17 @@ async fn list(
 }
 
 /// One document, by any spelling of its hash.
-async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
     let hash = DocumentHash::try_new(&segment(path)?)?;
+    let tables = site.registry.read();
     let table = site.documents.read();
     let found = table.document(hash).ok_or_else(not_held)?;
+    let shown = || table.supporters(hash).filter(|agent| tables.agents.shows(agent, &caller.0.agent));
     document(&WholeDocument {
         summary: DocumentSummary::from(&**found),
         document: found.text(),
-        agents: table.supporters(hash).take(SUPPORTERS_MAX).collect(),
-        supporters: table.supporters(hash).count(),
+        agents: shown().take(SUPPORTERS_MAX).collect(),
+        supporters: shown().count(),
     })
 }
 
@@ -151,24 +158,32 @@ async fn withdraw(
 /// The documents that an agent supports, as the paper and the specification write them: sources by hash.
 async fn well_known(
     State(site): State<Arc<Site>>,
-    _caller: Caller,
+    caller: TransactionCaller,
     path: Result<Path<String>, PathRejection>,
 ) -> HttpResult {
-    document(&supported(&site, &identifier(path, AgentId::try_new)?)?)
+    document(&supported(&site, &caller, &identifier(path, AgentId::try_new)?)?)
 }
 
 /// The same as the paper's demo writes it.
 async fn well_known_of_the_demo(
     State(site): State<Arc<Site>>,
-    _caller: Caller,
+    caller: TransactionCaller,
     path: Result<Path<String>, PathRejection>,
 ) -> HttpResult {
-    let protocols = supported(&site, &identifier(path, AgentId::try_new)?)?;
+    let protocols = supported(&site, &caller, &identifier(path, AgentId::try_new)?)?;
     document(&json!({ "status": "success", "protocols": protocols }))
 }
 
-/// Sources by hash. The text itself comes last: it is always there, and the longest.
-fn supported(site: &Site, agent: &AgentId) -> Result<BTreeMap<String, Vec<String>>, Refusal> {
+/// Sources by hash, to whoever finds the agent or may call it. The text itself comes last: it is always there, and the longest.
+fn supported(
+    site: &Site,
+    caller: &TransactionCaller,
+    agent: &AgentId,
+) -> Result<BTreeMap<String, Vec<String>>, Refusal> {
+    let tables = site.registry.read();
+    if !is_told(&tables, &caller.identity.agent, agent) {
+        return Err(not_registered());
+    }
     let table = site.documents.read();
     let supported: BTreeMap<_, _> = table
         .supported_by(agent)
@@ -177,10 +192,16 @@ fn supported(site: &Site, agent: &AgentId) -> Result<BTreeMap<String, Vec<String
             (document.hash().to_string(), sources.iter().chain([&text]).map(ToString::to_string).collect())
         })
         .collect();
-    if supported.is_empty() && site.registry.read().agents.registration(agent).is_none() {
+    if supported.is_empty() && tables.agents.registration(agent).is_none() {
         return Err(not_registered());
     }
     Ok(supported)
+}
+
+/// Whether what an agent supports is told to this caller: to whoever finds the agent, or may call it.
+fn is_told(tables: &Tables, caller: &AgentId, agent: &AgentId) -> bool {
+    let is_callable = |known: &Registration| known.consent.shows_to(caller);
+    tables.agents.shows(agent, caller) || tables.agents.registration(agent).is_some_and(|known| is_callable(known))
 }
 
 fn not_held() -> Refusal {

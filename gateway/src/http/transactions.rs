@@ -42,8 +42,8 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 
 /// Who begins a transaction: the bearer of the request's token or, where it has none, of the token that the gateway holds for
 /// such requests. Clients of the package `agora-protocol` send none.
-struct TransactionCaller {
-    identity: Identity,
+pub(super) struct TransactionCaller {
+    pub(super) identity: Identity,
     /// Whether the request came without a token.
     is_visitor: bool,
 }

@@ -1,6 +1,7 @@
 //! Notes which calls an agent's owner should be asked about. Off the hot path, bounded, lossy when overloaded: a lost
 //! note is made again by the next call.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use bus::Bucket;
@@ -92,8 +93,10 @@ async fn store(registry: &Registry, note: Note) -> Result<(), Refusal> {
     if present.iter().any(|request| request.call == call) {
         return Ok(());
     }
-    let surplus = (present.len() + 1).saturating_sub(REQUESTS_PER_AGENT_MAX);
-    let mut requests: Vec<ConsentRequest> = present.iter().skip(surplus).cloned().collect();
+    let mut requests = present.to_vec();
+    while requests.len() >= REQUESTS_PER_AGENT_MAX {
+        requests.remove(giving_way(&requests, &call.counterpart));
+    }
     requests.push(ConsentRequest { call, since_s: now_s() });
     let wanted = requests.clone();
     registry
@@ -103,7 +106,17 @@ async fn store(registry: &Registry, note: Note) -> Result<(), Refusal> {
         .await
 }
 
-/// Requests kept per agent; the oldest make room. Repeats of one call count once.
+/// The place of the request that gives way to one of this counterpart: the oldest of its own or, where it has none, of whoever
+/// has the most. So nobody's calls push out those of many others.
+fn giving_way(requests: &[ConsentRequest], counterpart: &AgentId) -> usize {
+    let is_of = |request: &ConsentRequest, agent: &AgentId| request.call.counterpart == *agent;
+    let own = requests.iter().position(|request| is_of(request, counterpart));
+    let count = |of: &ConsentRequest| requests.iter().filter(|request| is_of(request, &of.call.counterpart)).count();
+    let most = || (0..requests.len()).max_by_key(|place| (count(&requests[*place]), Reverse(*place)));
+    own.or_else(most).unwrap_or_default()
+}
+
+/// Requests kept per agent. Repeats of one call count once.
 const REQUESTS_PER_AGENT_MAX: usize = 64;
 /// Ends the key under which an agent's requests are stored. No agent id contains `~`.
 const SUFFIX: &str = "~ask";
@@ -133,4 +146,22 @@ fn requests_key(agent: &AgentId) -> String {
 /// Whose requests a key holds, if it holds requests.
 pub(super) fn owner_of_requests(key: &str) -> Option<AgentId> {
     AgentId::try_new(key.strip_suffix(SUFFIX)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counterparts_own_requests_give_way_first_and_then_those_of_whoever_has_most() {
+        let agent = |name: &str| AgentId::try_new(name).unwrap();
+        let request = |name: &str| {
+            let call = NotedCall { counterpart: agent(name), topic: None, protocol: CallProtocol::ContractNet };
+            ConsentRequest { call, since_s: 0 }
+        };
+        let requests = ["quiet", "loud", "other", "loud", "loud"].map(request);
+        for (counterpart, place) in [("loud", 1), ("other", 2), ("quiet", 0), ("new", 1)] {
+            assert_eq!(giving_way(&requests, &agent(counterpart)), place, "{counterpart}");
+        }
+    }
 }

@@ -161,6 +161,12 @@ impl AgentTable {
         self.requests_by_agent.get(agent)
     }
 
+    /// Whether `caller` is told of an agent where agents are named: of itself, of those it finds, and of those that are not
+    /// registered, which have not said who may find them.
+    pub(crate) fn shows(&self, agent: &AgentId, caller: &AgentId) -> bool {
+        agent == caller || self.registration(agent).is_none_or(|known| known.is_visible_to(caller))
+    }
+
     /// How many agents are registered.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()

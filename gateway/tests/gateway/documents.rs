@@ -70,6 +70,44 @@ fn base64_bytes(hash: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn who_may_not_be_found_is_named_in_no_group_and_beside_no_document() {
+    let rig = Rig::start().await;
+    let to_bob = json!({ "default": "deny", "rules": [{ "effect": "allow", "counterpart": "bob" }] });
+    rig.register_as("mole", &json!({ "visibility": "hidden", "consent": to_bob })).await;
+    rig.register_as("shy", &json!({ "visibility": "consented", "consent": to_bob })).await;
+    rig.register("open").await;
+    let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    for name in ["mole", "open", "shy"] {
+        put(&rig, name, &json!({ "document": document.text() })).await;
+    }
+    let members = ["mole", "open", "shy", "unregistered"];
+    let group = json!({ "id": "crew", "members": members, "qos": "at_least_once" });
+    assert_eq!(rig.call("PUT", "/v1/groups/crew", Some(&rig.admin_token()), Some(&group)).await.0, 201);
+    let of_document = format!("/v1/documents/{}", document.hash().key());
+    let read = async |token: &str, path: &str| rig.call("GET", path, Some(token), None).await;
+    for (name, shown) in [("eve", &["open"] as &[_]), ("bob", &["open", "shy"]), ("mole", &["mole", "open"])] {
+        let token = rig.token(name);
+        loop_until(|| async {
+            let (_, whole) = read(&token, &of_document).await;
+            (whole["agents"] == json!(shown) && whole["supporters"] == shown.len()).then_some(())
+        })
+        .await;
+        let (_, group) = read(&token, "/v1/groups/crew").await;
+        assert_eq!(group["members"], json!([shown, &["unregistered"]].concat()), "{name}");
+    }
+    assert_eq!(read(&rig.admin_token(), "/v1/groups/crew").await.1["members"], json!(members));
+    // What it supports is told to whoever may call it.
+    for (name, status, documents) in [("eve", 404, 0), ("bob", 200, 1), ("mole", 200, 1)] {
+        let token = rig.token(name);
+        for form in [".wellknown", "wellknown"] {
+            assert_eq!(read(&token, &format!("/agora/mole/{form}")).await.0, status, "{name}");
+        }
+        let (_, list) = read(&token, "/v1/documents?agent=mole").await;
+        assert_eq!(list["documents"].as_array().unwrap().len(), documents, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn what_an_agent_supports_stands_in_both_well_known_forms() {
     let rig = Rig::start().await;
     let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();

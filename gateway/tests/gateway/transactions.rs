@@ -708,10 +708,24 @@ async fn a_request_without_a_token_enters_as_the_agent_whose_token_the_gateway_i
     }
     let success = (200, json!({ "status": "success" }));
     assert_eq!(rig.call("DELETE", "/agora/bob/conversations/x", None, None).await, success);
-    for path in ["/v1/whoami", "/agora/bob/.wellknown"] {
-        let (status, answer) = rig.call("GET", path, None, None).await;
-        assert_eq!((status, code(&answer)), (401, "unauthenticated"), "{path} is no transaction");
+    assert_eq!(rig.call("GET", "/agora/bob/.wellknown", None, None).await, (200, json!({})));
+    let of_the_demo = json!({ "status": "success", "protocols": {} });
+    assert_eq!(rig.call("GET", "/agora/bob/wellknown", None, None).await, (200, of_the_demo));
+    let (status, answer) = rig.call("GET", "/v1/whoami", None, None).await;
+    assert_eq!((status, code(&answer)), (401, "unauthenticated"), "it is no transaction");
+
+    // As a page of another site would that is open in a browser on this network.
+    for (name, value) in [("host", "evil.example"), ("origin", "http://evil.example")] {
+        for (method, path) in
+            [("POST", "/agora/bob"), ("DELETE", "/agora/bob/conversations/x"), ("GET", "/agora/bob/wellknown")]
+        {
+            let request = rig.request(method, path).header(name, value).json(&body);
+            let (status, answer) = crate::rig::answer(request).await;
+            assert_eq!((status, code(&answer)), (403, "unauthorized"), "{method} {path} {name}");
+        }
     }
+    let request = rig.request("GET", "/agora/bob/wellknown").header("host", "evil.example");
+    assert_eq!(crate::rig::answer(request.bearer_auth(rig.token("alice"))).await.0, 200, "a token is enough");
 }
 
 #[tokio::test]
