@@ -103,13 +103,20 @@ impl Authenticator {
     /// # Errors
     /// [`Code::TokenExpired`], [`Code::Unauthenticated`].
     pub(crate) fn still_valid(&self, identity: &Identity) -> Result<(), Refusal> {
-        if now_s() > identity.expires_s.saturating_add(self.config.leeway_s) {
+        if self.remaining(identity).is_zero() {
             return Err(Refusal::new(Code::TokenExpired, "the token has expired; present a new one"));
         }
         if !self.is_key_in_force(identity) {
             return Err(refusal("the key that signed the token is trusted no longer; present a new token"));
         }
         Ok(())
+    }
+
+    /// How long an identity's token is still taken, for whatever it is shown: through the second of its `exp`, and the leeway.
+    pub(crate) fn remaining(&self, identity: &Identity) -> Duration {
+        let last_s = identity.expires_s.saturating_add(self.config.leeway_s);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Duration::from_secs(last_s.saturating_add(1)).saturating_sub(now)
     }
 
     /// Whether the key that verified an identity's token is still in the set.
@@ -144,6 +151,7 @@ impl Authenticator {
             is_admin: claims.has_scope(crate::ADMIN_SCOPE),
             key,
         };
+        self.still_valid(&identity)?;
         let remembered = Remembered { identity: identity.clone(), generation: keys.generation() };
         self.verified.insert(Digest::of_bytes(token.as_bytes()).0, remembered);
         Ok(identity)

@@ -163,7 +163,9 @@ impl AgentStreams {
         streams.opened += 1;
         let number = streams.opened;
         let open = streams.open_by_agent.entry(agent.clone()).or_default();
-        if open.queues.len() >= self.0.per_agent_max {
+        // On a shared stream an agent that joins again takes its own place.
+        let others = open.queues.iter().filter(|(_, other)| !other.same_channel(&queue)).count();
+        if others >= self.0.per_agent_max {
             return Err(self.0.too_many());
         }
         open.queues.push((number, queue));

@@ -160,6 +160,22 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     joined(&mut gateway).await;
     let mut bob = bob.await.unwrap().unwrap();
 
+    // One that may not stay leaves alone, and comes back by the same connection.
+    send(
+        &mut gateway,
+        &json!({"type": "closing", "agent": "bob", "reason": "expired", "detail": "the token has expired"}),
+    )
+    .await;
+    assert!(in_time(bob.inbox.next()).await.is_none());
+    drop(bob);
+    let bob = connect("bob");
+    joined(&mut gateway).await;
+    let mut bob = bob.await.unwrap().unwrap();
+    for (connection, name, number) in [(&mut bob, "bob", 5), (&mut carol, "carol", 6)] {
+        send(&mut gateway, &to(name, number)).await;
+        assert_eq!(heard(connection).await, [delivery_id(number).to_string()]);
+    }
+
     // A refused agent is alone in that.
     drop(dan);
     assert_eq!(next(&mut second).await, json!({"type": "leave", "agent": "dan"}));

@@ -3,7 +3,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -16,7 +15,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::{Caller, HttpResult, RouteSpec, Site, identifier};
-use crate::auth::{Authenticator, Identity, now_s};
+use crate::auth::{Authenticator, Identity};
 use crate::metrics::CloseReason;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -47,7 +46,7 @@ impl StreamLifetime {
     /// The lifetime of a stream that `ended` ends, or of one that is no agent's.
     pub(super) fn new(site: &Site, identity: Arc<Identity>, ended: Option<CancellationToken>) -> Self {
         let ended = ended.unwrap_or_default();
-        let lifetime = Duration::from_secs(identity.expires_s.saturating_sub(now_s()));
+        let lifetime = site.admission.auth().remaining(&identity);
         let mut keys = site.admission.auth().key_changes();
         // The set may have changed since the token was verified.
         keys.mark_changed();

@@ -5,8 +5,8 @@
 //! | `{"type":"message","id":…,"message":{"envelope":…,"payload":…}}` | a message; `id` is the client's own reference |
 //! | `{"type":"ack","delivery_ids":[…]}` | acknowledges deliveries |
 //!
-//! With `?shared=true` agents share the connection: each joins with a token of its own, and frames say whose they are
-//! (docs/spec/deliveries.md#dl-41).
+//! With `?shared=true` agents share the connection: each joins with a token of its own, and frames say whose they are, in both
+//! directions (docs/spec/deliveries.md#dl-41).
 //!
 //! | from the client | |
 //! |---|---|
@@ -21,6 +21,7 @@
 //! | `{"type":"accepted","id":…,"seq":…,"index":…,"msg_id":…,"negotiation":…}` | the message is in the log |
 //! | `{"type":"refused","id":…,"problem":{…}}` | it is not (or, for `log_unavailable`, perhaps) |
 //! | `{"type":"joined","id":…,"agent":…}` | the agent takes part |
+//! | `{"type":"closing","agent":…,"reason":…,"detail":…}` | it takes part no longer: its token has expired, or another reason of docs/spec/deliveries.md#dl-25 |
 //!
 //! With `?linger_ms=` some frames may wait for others to share a write with (docs/spec/deliveries.md#dl-40).
 
@@ -265,6 +266,9 @@ enum ServerFrame<'a> {
         /// The client's reference.
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'a str>,
+        /// Whose message it is, on a shared connection.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        agent: Option<&'a AgentId>,
         /// Where.
         #[serde(flatten)]
         accepted: &'a Accepted,
@@ -277,11 +281,23 @@ enum ServerFrame<'a> {
         /// The agent.
         agent: &'a AgentId,
     },
+    /// An agent takes part no longer, though it has not left.
+    Closing {
+        /// The agent.
+        agent: &'a AgentId,
+        /// Why.
+        reason: &'static str,
+        /// In words.
+        detail: &'static str,
+    },
     /// A message or frame is refused.
     Refused {
         /// The client's reference.
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'a str>,
+        /// Whose it is, on a shared connection, where that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        agent: Option<&'a AgentId>,
         /// Why.
         problem: Problem<'a>,
     },

@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn an_event_stream_ends_with_its_token_and_says_so() {
-    let rig = Rig::start().await;
+    let rig = Rig::with(|config| config.auth.leeway_s = 0).await;
     let mut short = claims("bob");
     short.exp = short.iat + 1;
     let inbox = open_inbox(&rig, &rig.key.sign(&short).unwrap()).await;

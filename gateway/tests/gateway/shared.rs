@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use schemas::presence::Hello;
-use schemas::{GatewayId, routed, subject};
+use schemas::{AgentId, GatewayId, routed, subject};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -32,13 +32,15 @@ async fn agents_share_a_connection_and_each_speaks_under_its_own_token() {
         for text in [whole.clone(), format!("{whole} ")] {
             socket.send(Message::text(text)).await.unwrap();
             let accepted = frame(&mut socket).await;
-            assert_eq!((&accepted["type"], &accepted["msg_id"]), (&json!("accepted"), &json!(msg_id)));
+            let said = (&accepted["type"], &accepted["agent"], &accepted["msg_id"]);
+            assert_eq!(said, (&json!("accepted"), &json!(name), &json!(msg_id)));
         }
     }
     let message = offer("carol", "m3", "alice~job");
     send(&mut socket, json!({"type": "message", "agent": "bob", "id": "2", "message": message})).await;
     let refused = frame(&mut socket).await;
-    assert_eq!((&refused["id"], code(&refused["problem"])), (&json!("2"), "unauthorized"));
+    let said = (&refused["id"], &refused["agent"], code(&refused["problem"]));
+    assert_eq!(said, (&json!("2"), &json!("bob"), "unauthorized"));
 
     // Sent to the gateway for several, and to an inbox.
     let mut message = Vec::new();
@@ -80,8 +82,8 @@ async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
     let of = |name: &str| offer(name, "m1", "alice~job");
     let other = rig.token("carol");
     let mut late = claims("bob");
-    // Within the leeway, which lets messages pass.
-    late.exp = late.iat - 5;
+    // Beyond the leeway.
+    late.exp = late.iat - 35;
     let expired = rig.key.sign(&late).unwrap();
     let rows = [
         (json!({"type": "message", "id": "1", "message": of("bob")}), "wrong_type", Some("1")),
@@ -102,6 +104,9 @@ async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
         let refused = frame(&mut socket).await;
         assert_eq!((&refused["type"], code(&refused["problem"])), (&json!("refused"), expected), "{sent}");
         assert_eq!(refused["id"].as_str(), id, "{sent}");
+        let named =
+            AgentId::try_new(sent["agent"].as_str().unwrap_or_default()).ok().filter(|_| expected == "unauthorized");
+        assert_eq!(refused["agent"].as_str(), named.as_ref().map(AgentId::as_str), "{sent}");
     }
     // Of whoever is not there nothing changes.
     send(&mut socket, json!({"type": "leave", "agent": "carol"})).await;
@@ -122,40 +127,68 @@ async fn a_shared_connection_takes_no_frame_of_an_agent_that_has_not_joined() {
 }
 
 #[tokio::test]
-async fn a_shared_connection_ends_with_the_first_of_its_tokens() {
-    let rig = Rig::start().await;
+async fn an_agent_whose_token_is_taken_no_longer_leaves_a_shared_connection_alone() {
+    let rig = Rig::with(|config| config.auth.leeway_s = 0).await;
     let expiring = |name: &str| {
         let mut short = claims(name);
         short.exp = short.iat + 1;
         rig.key.sign(&short).unwrap()
     };
-    let expired = || (CloseCode::Policy, "the token has expired".to_owned());
-    let mut socket = connect_to(&rig, "/v1/ws?shared=true", &expiring("host")).await.unwrap();
-    frame(&mut socket).await;
-    assert_eq!(closed(&mut socket).await, expired());
-
+    let closing = |name: &str, reason: &str, detail: &str| json!({"type": "closing", "agent": name, "reason": reason, "detail": detail});
     let mut socket = shared(&rig, "host").await;
     join(&rig, &mut socket, "bob").await;
     send(&mut socket, json!({"type": "join", "token": expiring("carol")})).await;
     assert_eq!(frame(&mut socket).await["agent"], "carol");
-    assert_eq!(closed(&mut socket).await, expired());
+    assert_eq!(frame(&mut socket).await, closing("carol", "expired", "the token has expired"));
+    let labels = [("transport", "ws"), ("reason", "expired")];
+    assert_eq!(rig.metric("exchange_stream_closed_total", &labels), 1.0);
+    send(&mut socket, json!({"type": "message", "agent": "carol", "message": offer("carol", "m1", "alice~job")})).await;
+    assert_eq!(code(&frame(&mut socket).await["problem"]), "unauthorized");
+    speak(&mut socket, "bob", "m1").await;
 
-    // That of an agent that has left does not count.
-    let mut socket = shared(&rig, "host").await;
-    for name in ["bob", "carol"] {
-        join(&rig, &mut socket, name).await;
-    }
-    send(&mut socket, json!({"type": "leave", "agent": "carol"})).await;
+    // It comes back by the same connection, and one that renews its token in time never leaves it.
+    join(&rig, &mut socket, "carol").await;
+    send(&mut socket, json!({"type": "join", "token": expiring("dan")})).await;
+    assert_eq!(frame(&mut socket).await["agent"], "dan");
+    join(&rig, &mut socket, "dan").await;
+    tokio::time::sleep(std::time::Duration::from_millis(2200)).await;
+    speak(&mut socket, "dan", "m1").await;
+
+    // An administrator ends the stream of one agent; that of an agent that has left is none.
     let end =
         async |name: &str| rig.bus.pub_sub.publish(subject::stream_end(&agent(name)), Bytes::new()).await.unwrap();
-    for msg_id in ["m1", "m2"] {
-        let message = offer("bob", msg_id, "alice~job");
-        send(&mut socket, json!({"type": "message", "agent": "bob", "message": message})).await;
-        assert_eq!(frame(&mut socket).await["type"], "accepted");
-        end("carol").await;
+    send(&mut socket, json!({"type": "leave", "agent": "carol"})).await;
+    speak(&mut socket, "bob", "m2").await;
+    end("carol").await;
+    end("dan").await;
+    assert_eq!(frame(&mut socket).await, closing("dan", "ended", "an administrator ended the agent's streams"));
+    speak(&mut socket, "bob", "m3").await;
+}
+
+#[tokio::test]
+async fn a_shared_connection_outlasts_the_token_of_its_request_while_agents_take_part() {
+    let rig = Rig::with(|config| config.auth.leeway_s = 0).await;
+    let open = async || {
+        let mut short = claims("host");
+        short.exp = short.iat + 1;
+        let mut socket = connect_to(&rig, "/v1/ws?shared=true", &rig.key.sign(&short).unwrap()).await.unwrap();
+        frame(&mut socket).await;
+        socket
+    };
+    let expired = (CloseCode::Policy, "the token has expired".to_owned());
+    let mut empty = open().await;
+    let mut socket = open().await;
+    join(&rig, &mut socket, "bob").await;
+    assert_eq!(closed(&mut empty).await, expired);
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    speak(&mut socket, "bob", "m1").await;
+    join(&rig, &mut socket, "carol").await;
+    send(&mut socket, json!({"type": "join", "token": "none"})).await;
+    assert_eq!(code(&frame(&mut socket).await["problem"]), "unauthenticated", "of the token that was shown");
+    for name in ["bob", "carol"] {
+        send(&mut socket, json!({"type": "leave", "agent": name})).await;
     }
-    end("bob").await;
-    assert_eq!(closed(&mut socket).await.1, "an administrator ended the agent's streams");
+    assert_eq!(closed(&mut socket).await, expired);
 }
 
 /// As a client does that gives up on a join which takes long, and tries again.
@@ -201,7 +234,7 @@ async fn a_stream_of_a_shared_connection_is_ended_at_once_however_many_have_left
     assert_eq!(frame(&mut socket).await["type"], "accepted");
     let began = std::time::Instant::now();
     rig.bus.pub_sub.publish(subject::stream_end(&agent("agent-0")), Bytes::new()).await.unwrap();
-    assert_eq!(closed(&mut socket).await.1, "an administrator ended the agent's streams");
+    assert_eq!(frame(&mut socket).await["reason"], "ended");
     // A ping that would wake the connection comes every 20 s.
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
@@ -256,6 +289,25 @@ async fn only_so_many_agents_share_a_connection() {
     let refused: Vec<_> = answers.iter().filter(|answer| answer["type"] == "refused").collect();
     assert_eq!(refused.len(), 1);
     assert_eq!((&refused[0]["id"], code(&refused[0]["problem"])), (&json!("256"), "rate_limited"));
+    // Whoever is there renews its token all the same.
+    join(&rig, &mut socket, "agent-255").await;
+}
+
+#[tokio::test]
+async fn an_agent_with_as_many_streams_as_it_may_have_renews_its_token_on_a_shared_connection() {
+    let rig = Rig::with(|config| config.limits.streams_per_agent_max = 1).await;
+    let mut socket = shared(&rig, "host").await;
+    join(&rig, &mut socket, "bob").await;
+    join(&rig, &mut socket, "bob").await;
+    let mut other = shared(&rig, "other").await;
+    send(&mut other, json!({"type": "join", "id": "1", "token": rig.token("bob")})).await;
+    assert_eq!(code(&frame(&mut other).await["problem"]), "rate_limited", "elsewhere it would have a second stream");
+}
+
+/// Has a message of an agent taken in.
+async fn speak(socket: &mut Socket, name: &str, msg_id: &str) {
+    send(socket, json!({"type": "message", "agent": name, "message": offer(name, msg_id, "alice~job")})).await;
+    assert_eq!(frame(socket).await["type"], "accepted");
 }
 
 async fn shared(rig: &Rig, opener: &str) -> Socket {

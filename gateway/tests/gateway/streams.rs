@@ -185,7 +185,7 @@ async fn messages_of_one_connection_reach_the_log_in_the_order_they_came() {
 
 #[tokio::test]
 async fn a_stream_ends_with_its_token_and_with_the_gateway_and_says_why() {
-    let rig = Rig::start().await;
+    let rig = Rig::with(|config| config.auth.leeway_s = 0).await;
     let mut short = claims("bob");
     short.exp = short.iat + 1;
     let mut socket = connect(&rig, &rig.key.sign(&short).unwrap()).await.unwrap();
@@ -197,6 +197,23 @@ async fn a_stream_ends_with_its_token_and_with_the_gateway_and_says_why() {
     assert_eq!(closed(&mut socket).await, (CloseCode::Away, "the gateway stops".to_owned()));
     let reasons = |reason| metric(&registry, "exchange_stream_closed_total", &[("reason", reason)]);
     assert_eq!((reasons("expired"), reasons("shutdown")), (1.0, 1.0));
+}
+
+#[tokio::test]
+async fn a_stream_opened_within_the_leeway_lasts_as_long_as_the_token_is_taken_for_anything_else() {
+    let rig = Rig::with(|config| config.auth.leeway_s = 3).await;
+    let mut late = claims("bob");
+    (late.iat, late.exp) = (late.iat - 60, late.iat - 1);
+    let token = rig.key.sign(&late).unwrap();
+    let mut socket = connect(&rig, &token).await.unwrap();
+    frame(&mut socket).await;
+    let began = std::time::Instant::now();
+    assert_eq!(closed(&mut socket).await, (CloseCode::Policy, "the token has expired".to_owned()));
+    assert!(began.elapsed().as_millis() > 500, "{:?}", began.elapsed());
+    match connect(&rig, &token).await {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 401),
+        other => panic!("let in again, to be ended at once: {:?}", other.map(|_| ())),
+    }
 }
 
 #[tokio::test]

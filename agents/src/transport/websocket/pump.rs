@@ -259,6 +259,13 @@ impl Pump {
                 }
                 true
             }
+            ServerFrame::Closing(agent) => {
+                // Its inbox ends, and it joins again with the token that it has then.
+                if let Recipients::Many(recipients) = &mut self.recipients {
+                    recipients.remove(&agent);
+                }
+                true
+            }
             ServerFrame::Other => true,
         }
     }
@@ -325,6 +332,8 @@ enum ServerFrame {
     Delivery(Option<Box<Delivery>>),
     Answer(u64, SendReply),
     Joined(u64),
+    /// The agent may not stay on a shared connection.
+    Closing(AgentId),
     /// `hello`, and whatever later versions add.
     Other,
 }
@@ -335,6 +344,7 @@ fn read_frame(text: &str) -> ServerFrame {
         #[serde(borrow)]
         r#type: Cow<'a, str>,
         id: Option<String>,
+        agent: Option<AgentId>,
         #[serde(borrow)]
         delivery: Option<&'a RawValue>,
         #[serde(borrow)]
@@ -346,6 +356,7 @@ fn read_frame(text: &str) -> ServerFrame {
     let Ok(frame) = serde_json::from_str::<RawServerFrame<'_>>(text) else { return ServerFrame::Other };
     let reference = frame.id.and_then(|id| id.parse().ok());
     match (&*frame.r#type, reference) {
+        ("closing", _) => frame.agent.map_or(ServerFrame::Other, ServerFrame::Closing),
         ("delivery", _) => {
             let delivery = frame.delivery.and_then(|delivery| serde_json::from_str(delivery.get()).ok());
             ServerFrame::Delivery(delivery.map(Box::new))
@@ -378,7 +389,7 @@ mod tests {
 
     #[test]
     fn frames_are_read_and_unknown_ones_ignored() {
-        let accepted = r#"{"type":"accepted","id":"4","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
+        let accepted = r#"{"type":"accepted","id":"4","agent":"bob","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
         assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, SendReply::Accepted(Accepted { seq: 9, .. }))));
         let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
         assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));

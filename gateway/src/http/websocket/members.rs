@@ -12,14 +12,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::no_frame;
 use super::session::SessionEvent;
-use crate::auth::{Identity, now_s};
+use crate::auth::Identity;
 use crate::http::Site;
 use crate::http::streams::StreamLifetime;
 use crate::metrics::CloseReason;
 use crate::streams::{AgentStream, OpenedInbox, SharedStream};
 
-/// Most agents that share a connection, those that come or go included.
+/// Most agents that share a connection.
 const MEMBERS_MAX: usize = 256;
+/// Most that come or go at once.
+const CHANGES_MAX: usize = 2 * MEMBERS_MAX;
 
 /// Where the deliveries of a connection come from.
 pub(super) enum SessionStream {
@@ -37,8 +39,8 @@ pub(super) struct Members {
     identities: HashMap<AgentId, Arc<Identity>>,
     /// Who comes and who goes, in the order in which it was said.
     changes: FuturesOrdered<BoxFuture<'static, MemberChange>>,
-    /// What ends the connection from outside, of each agent; nothing once that agent has left.
-    lifetimes: FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>,
+    /// What ends the stream of each agent from outside; nothing once that agent has left.
+    lifetimes: FuturesUnordered<BoxFuture<'static, Option<(AgentId, CloseReason)>>>,
 }
 
 /// Who shares a connection changes.
@@ -52,6 +54,8 @@ pub(super) enum MemberChange {
     },
     /// One leaves.
     Leave(AgentId),
+    /// One may not stay.
+    Over(AgentId, CloseReason),
 }
 
 impl SessionStream {
@@ -68,6 +72,14 @@ impl SessionStream {
         match self {
             Self::Own(_) => 1,
             Self::Shared(members) => members.identities.len(),
+        }
+    }
+
+    /// Whether there are agents that may stay when the token of whoever opened the connection is taken no longer.
+    pub(super) fn holds_others(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Shared(members) => !(members.identities.is_empty() && members.changes.is_empty()),
         }
     }
 
@@ -102,7 +114,7 @@ impl SessionStream {
     /// Begins to let an agent take part.
     ///
     /// # Errors
-    /// [`Code::WrongType`] where the connection is not shared, [`Code::RateLimited`] where as many share it as may.
+    /// [`Code::WrongType`] where the connection is not shared, [`Code::RateLimited`] where too many come and go at once.
     pub(super) fn join(&mut self, id: Option<String>, token: String) -> Result<(), Refusal> {
         let Self::Shared(members) = self else { return Err(no_frame()) };
         members.join(id, token)
@@ -111,11 +123,11 @@ impl SessionStream {
     /// Lets an agent take part that has joined, in the place of itself where it does already. Returns it.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it does not; [`Code::RateLimited`] where as many others share the connection as may.
     pub(super) fn add(&mut self, outcome: Result<(Identity, OpenedInbox), Refusal>) -> Result<AgentId, Refusal> {
         let Self::Shared(members) = self else { return Err(no_frame()) };
         let (identity, opened) = outcome?;
-        Ok(members.add(identity, opened))
+        members.add(identity, opened)
     }
 
     /// An agent takes part no longer, once those have joined that were to join before.
@@ -128,9 +140,7 @@ impl SessionStream {
             members.remove(&agent);
             return Ok(());
         }
-        if members.changes.len() >= 2 * MEMBERS_MAX {
-            return Err(full());
-        }
+        members.check_changes()?;
         members.changes.push_back(std::future::ready(MemberChange::Leave(agent)).boxed());
         Ok(())
     }
@@ -163,23 +173,17 @@ impl Members {
         tokio::select! {
             delivery = self.stream.next() => SessionEvent::Delivery(delivery),
             Some(change) = self.changes.next(), if !self.changes.is_empty() => SessionEvent::Member(change),
-            reason = first_over(&mut self.lifetimes) => SessionEvent::Over(reason),
+            (agent, reason) = first_over(&mut self.lifetimes) => SessionEvent::Member(MemberChange::Over(agent, reason)),
         }
     }
 
     fn join(&mut self, id: Option<String>, token: String) -> Result<(), Refusal> {
-        if self.identities.len() + self.changes.len() >= MEMBERS_MAX {
-            return Err(full());
-        }
+        self.check_changes()?;
         let (site, peer) = (Arc::clone(&self.site), self.peer);
         let opening = self.stream.opener();
         let joining = async move {
             let outcome = async {
                 let identity = site.admission.identify(Some(&token), peer).await?;
-                // The leeway is for messages: with such a token the connection would end at once, for everybody.
-                if identity.expires_s <= now_s() {
-                    return Err(Refusal::new(Code::TokenExpired, "the token has expired").at("/token"));
-                }
                 let opened = opening.open(&identity.agent).await?;
                 Ok((identity, opened))
             };
@@ -189,21 +193,30 @@ impl Members {
         Ok(())
     }
 
-    fn add(&mut self, identity: Identity, opened: OpenedInbox) -> AgentId {
+    fn check_changes(&self) -> Result<(), Refusal> {
+        if self.changes.len() >= CHANGES_MAX { Err(full()) } else { Ok(()) }
+    }
+
+    fn add(&mut self, identity: Identity, opened: OpenedInbox) -> Result<AgentId, Refusal> {
         let agent = identity.agent.clone();
         self.remove(&agent);
+        if self.identities.len() >= MEMBERS_MAX {
+            return Err(full());
+        }
         let identity = Arc::new(identity);
         let (ended, left) = self.stream.add(opened);
         let mut lifetime = StreamLifetime::new(&self.site, Arc::clone(&identity), Some(ended));
+        let named = agent.clone();
         let over = async move {
             tokio::select! {
-                reason = lifetime.over() => Some(reason),
+                biased;
                 () = left.cancelled_owned() => None,
+                reason = lifetime.over() => Some((named, reason)),
             }
         };
         self.lifetimes.push(over.boxed());
         self.identities.insert(agent.clone(), identity);
-        agent
+        Ok(agent)
     }
 
     fn remove(&mut self, agent: &AgentId) {
@@ -218,10 +231,12 @@ fn full() -> Refusal {
 }
 
 /// Waits until one of the agents may not stay, and says why. Those that have left are passed over.
-async fn first_over(lifetimes: &mut FuturesUnordered<BoxFuture<'static, Option<CloseReason>>>) -> CloseReason {
+async fn first_over(
+    lifetimes: &mut FuturesUnordered<BoxFuture<'static, Option<(AgentId, CloseReason)>>>,
+) -> (AgentId, CloseReason) {
     loop {
         match lifetimes.next().await {
-            Some(Some(reason)) => return reason,
+            Some(Some(over)) => return over,
             Some(None) => {}
             None => std::future::pending().await,
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,8 @@ struct WebSocketSession {
     /// How long some frames may wait for others (docs/spec/deliveries.md#dl-40).
     linger: Duration,
     outgoing: Outgoing,
+    /// Why the token with which the connection was opened is taken no longer; agents that share it may go on.
+    opener_over: Option<CloseReason>,
 }
 
 /// Frames that are not written yet, in their order.
@@ -73,9 +76,18 @@ impl Outgoing {
     }
 }
 
+/// What an answer is to.
+#[derive(Default)]
+struct AnsweredFrame {
+    /// Whose frame it was, on a shared connection.
+    agent: Option<AgentId>,
+    /// The client's reference.
+    id: Option<String>,
+}
+
 /// A message that was answered.
 pub(super) struct Admitted {
-    id: Option<String>,
+    asked: AnsweredFrame,
     outcome: Result<Accepted, Refusal>,
 }
 
@@ -144,8 +156,18 @@ pub(super) async fn serve(
     let in_flight = FuturesUnordered::new();
     let patience = Duration::from_millis(site.config.limits.client_timeout_ms);
     let outgoing = Outgoing::default();
-    let session =
-        WebSocketSession { site, identity, stream, in_flight, pings, missed_pings: 0, patience, linger, outgoing };
+    let session = WebSocketSession {
+        site,
+        identity,
+        stream,
+        in_flight,
+        pings,
+        missed_pings: 0,
+        patience,
+        linger,
+        outgoing,
+        opener_over: None,
+    };
     // One future for the whole stream: to begin to listen costs more than to be asked again.
     session.run(socket, std::pin::pin!(lifetime.over())).await;
 }
@@ -228,7 +250,7 @@ impl WebSocketSession {
             frame = socket.recv(), if has_room => SessionEvent::Frame(frame),
             _ = self.pings.tick() => SessionEvent::Ping,
             () = alarm, if self.outgoing.is_alarm_set => SessionEvent::Alarm,
-            reason = over => SessionEvent::Over(reason),
+            reason = over, if self.opener_over.is_none() => SessionEvent::Over(reason),
         }
     }
 
@@ -238,6 +260,14 @@ impl WebSocketSession {
     }
 
     fn handle(&mut self, wake: SessionEvent) -> Result<(), SessionEnd> {
+        self.handle_event(wake)?;
+        match self.opener_over {
+            Some(reason) if !self.stream.holds_others() => Err(reason.into()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn handle_event(&mut self, wake: SessionEvent) -> Result<(), SessionEnd> {
         match wake {
             SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message),
             SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
@@ -253,11 +283,21 @@ impl WebSocketSession {
             }
             SessionEvent::Member(MemberChange::Join { id, outcome }) => {
                 let outcome = self.stream.add(outcome);
-                self.handle_joined(id.as_deref(), outcome);
+                self.handle_joined(AnsweredFrame { agent: None, id }, outcome);
                 Ok(())
             }
             SessionEvent::Member(MemberChange::Leave(agent)) => {
                 self.stream.remove(&agent);
+                Ok(())
+            }
+            SessionEvent::Member(MemberChange::Over(_, CloseReason::Shutdown))
+            | SessionEvent::Over(CloseReason::Shutdown) => Err(CloseReason::Shutdown.into()),
+            SessionEvent::Member(MemberChange::Over(agent, reason)) => {
+                self.stream.remove(&agent);
+                self.site.metrics.serving.stream_closed.of(StreamKind::WebSocket, reason).inc();
+                let detail = reason.farewell().unwrap_or_default();
+                let frame = ServerFrame::Closing { agent: &agent, reason: reason.into(), detail };
+                self.outgoing.push(frame.to_text(), true);
                 Ok(())
             }
             SessionEvent::Alarm => {
@@ -265,7 +305,10 @@ impl WebSocketSession {
                 Ok(())
             }
             SessionEvent::Ping => self.handle_ping(),
-            SessionEvent::Over(reason) => Err(reason.into()),
+            SessionEvent::Over(reason) => {
+                self.opener_over = Some(reason);
+                Ok(())
+            }
         }
     }
 
@@ -281,59 +324,78 @@ impl WebSocketSession {
             }
         };
         let handled =
-            ClientFrame::parse(&text.into()).map_err(|refusal| (None, refusal)).and_then(|frame| match frame {
-                ClientFrame::Message { agent, id, bytes, checked } => {
-                    let identity = self.stream.identity_of(&self.identity, agent.as_ref());
-                    match identity.map(Arc::clone) {
-                        Ok(identity) => {
-                            self.admit(identity, id, bytes, checked);
-                            Ok(())
+            ClientFrame::parse(&text.into()).map_err(|refusal| (AnsweredFrame::default(), refusal)).and_then(|frame| {
+                match frame {
+                    ClientFrame::Message { agent, id, bytes, checked } => {
+                        let identity = self.stream.identity_of(&self.identity, agent.as_ref());
+                        let asked = AnsweredFrame { agent, id };
+                        match identity.map(Arc::clone) {
+                            Ok(identity) => {
+                                self.admit(identity, asked, bytes, checked);
+                                Ok(())
+                            }
+                            Err(refusal) => Err((asked, refusal)),
                         }
-                        Err(refusal) => Err((id, refusal)),
+                    }
+                    ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent, &delivery_ids),
+                    ClientFrame::Join { id, token } => self
+                        .stream
+                        .join(id.clone(), token)
+                        .map_err(|refusal| (AnsweredFrame { agent: None, id }, refusal)),
+                    ClientFrame::Leave { agent } => {
+                        // Charged once it has taken effect: no client repeats a leave that is refused.
+                        let left = self.stream.leave(agent.clone());
+                        let charged = left.and_then(|()| self.charge_opener());
+                        charged.map_err(|refusal| (AnsweredFrame { agent: Some(agent), id: None }, refusal))
                     }
                 }
-                ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent.as_ref(), &delivery_ids),
-                ClientFrame::Join { id, token } => self.stream.join(id.clone(), token).map_err(|refusal| (id, refusal)),
-                ClientFrame::Leave { agent } => {
-                    // Charged once it has taken effect: no client repeats a leave that is refused.
-                    let left = self.stream.leave(agent);
-                    left.and_then(|()| self.site.admission.charge(&self.identity)).map_err(|refusal| (None, refusal))
-                }
             });
-        if let Err((id, refusal)) = handled {
+        if let Err((asked, refusal)) = handled {
             // A frame that is none costs like a message: otherwise garbage would be free.
-            let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
+            let refusal = self.charge_opener().err().unwrap_or(refusal);
             self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
-            self.outgoing.push(refused(id.as_deref(), &refusal), true);
+            self.outgoing.push(refused(&asked, &refusal), true);
         }
         Ok(())
+    }
+
+    /// Charges whoever has opened the connection for a frame that is nobody's message. Its token may have run out meanwhile.
+    fn charge_opener(&self) -> Result<(), Refusal> {
+        match self.opener_over {
+            None => self.site.admission.charge(&self.identity),
+            Some(_) => self.site.admission.charge_further(&self.identity.agent, NonZeroU32::MIN),
+        }
     }
 
     /// Takes acknowledgements in. Whoever has used up its rate is told so.
-    fn acknowledge(&mut self, agent: Option<&AgentId>, ids: &[DeliveryId]) -> Result<(), (Option<String>, Refusal)> {
-        let identity = self.stream.identity_of(&self.identity, agent).map_err(|refusal| (None, refusal))?;
+    fn acknowledge(&mut self, agent: Option<AgentId>, ids: &[DeliveryId]) -> Result<(), (AnsweredFrame, Refusal)> {
+        let asked = AnsweredFrame { agent, id: None };
+        let identity = match self.stream.identity_of(&self.identity, asked.agent.as_ref()) {
+            Ok(identity) => identity,
+            Err(refusal) => return Err((asked, refusal)),
+        };
         let charged = self.site.admission.charge(identity);
         match charged.and_then(|()| self.site.acknowledgements.collect(&identity.agent, ids)) {
             Ok(()) => self.site.registry.note_presence(&identity.agent, PresenceSignal::Here),
-            Err(refusal) => self.outgoing.push(refused(None, &refusal), true),
+            Err(refusal) => self.outgoing.push(refused(&asked, &refusal), true),
         }
         Ok(())
     }
 
-    fn handle_joined(&mut self, id: Option<&str>, outcome: Result<AgentId, Refusal>) {
+    fn handle_joined(&mut self, asked: AnsweredFrame, outcome: Result<AgentId, Refusal>) {
         let frame = match outcome {
-            Ok(agent) => ServerFrame::Joined { id, agent: &agent }.to_text(),
+            Ok(agent) => ServerFrame::Joined { id: asked.id.as_deref(), agent: &agent }.to_text(),
             Err(refusal) => {
-                let refusal = self.site.admission.charge(&self.identity).err().unwrap_or(refusal);
+                let refusal = self.charge_opener().err().unwrap_or(refusal);
                 self.site.admission.refused_before(Transport::WebSocket, None, &refusal);
-                refused(id, &refusal)
+                refused(&asked, &refusal)
             }
         };
         self.outgoing.push(frame, true);
     }
 
     /// Begins to admit a message. The first poll happens here, so that messages reach the log in the order they came.
-    fn admit(&mut self, identity: Arc<Identity>, id: Option<String>, bytes: Bytes, checked: Option<Box<Checked>>) {
+    fn admit(&mut self, identity: Arc<Identity>, asked: AnsweredFrame, bytes: Bytes, checked: Option<Box<Checked>>) {
         let admission = self.site.admission.clone();
         let judged = match checked {
             Some(_) => Ok(None),
@@ -341,7 +403,7 @@ impl WebSocketSession {
         };
         let known = match judged {
             Ok(judged) => Known { checked, judged },
-            Err(refusal) => return self.answer(&Admitted { id, outcome: Err(refusal) }),
+            Err(refusal) => return self.answer(&Admitted { asked, outcome: Err(refusal) }),
         };
         let mut admitting = async move {
             let ingress = Ingress {
@@ -351,7 +413,7 @@ impl WebSocketSession {
                 peer: None,
                 bytes,
             };
-            Admitted { id, outcome: admission.admit_known(ingress, known).await }
+            Admitted { asked, outcome: admission.admit_known(ingress, known).await }
         }
         .boxed();
         match (&mut admitting).now_or_never() {
@@ -361,10 +423,13 @@ impl WebSocketSession {
     }
 
     fn answer(&mut self, admitted: &Admitted) {
-        let id = admitted.id.as_deref();
+        let AnsweredFrame { agent, id } = &admitted.asked;
         match &admitted.outcome {
-            Ok(accepted) => self.outgoing.push(ServerFrame::Accepted { id, accepted }.to_text(), self.linger.is_zero()),
-            Err(refusal) => self.outgoing.push(refused(id, refusal), true),
+            Ok(accepted) => {
+                let frame = ServerFrame::Accepted { id: id.as_deref(), agent: agent.as_ref(), accepted };
+                self.outgoing.push(frame.to_text(), self.linger.is_zero());
+            }
+            Err(refusal) => self.outgoing.push(refused(&admitted.asked, refusal), true),
         }
     }
 
@@ -436,6 +501,6 @@ fn is_timeout(error: &axum::Error) -> bool {
     false
 }
 
-fn refused(id: Option<&str>, refusal: &Refusal) -> String {
-    ServerFrame::Refused { id, problem: Problem::from(refusal) }.to_text()
+fn refused(AnsweredFrame { agent, id }: &AnsweredFrame, refusal: &Refusal) -> String {
+    ServerFrame::Refused { id: id.as_deref(), agent: agent.as_ref(), problem: Problem::from(refusal) }.to_text()
 }
