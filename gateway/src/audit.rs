@@ -1,6 +1,7 @@
-//! The lines that say what was refused: one for each refusal. Of what is refused for now, because of a rate, there are
-//! [`LINES_PER_S`] a second; the rest is counted, and the count written when the second is over.
+//! The lines that say what was refused: one for each refusal, up to [`LINES_PER_S`] of one code a second, and of these
+//! [`SOURCE_LINES_PER_S`] of one agent. The rest is counted, and the counts are written when the second is over.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,16 +12,55 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Transport;
 
-/// Lines in a second of a code that a rate makes: what a person can look through.
+/// Lines in a second of one code: what a person can look through.
 const LINES_PER_S: u64 = 50;
+/// Lines in a second of one code and one agent, or of all that name none: five of them leave room for no other.
+const SOURCE_LINES_PER_S: u64 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What was refused in this second, by code.
-pub(crate) struct AuditLog(Mutex<[u64; Code::ALL.len()]>);
+pub(crate) struct AuditLog(Mutex<[CodeCount; Code::ALL.len()]>);
+
+/// The refusals of one code in this second.
+#[derive(Default)]
+struct CodeCount {
+    written: u64,
+    /// By agent; none stands for callers without a token. An entry begins with a line, so there are at most [`LINES_PER_S`].
+    by_source: BTreeMap<Option<AgentId>, SourceCount>,
+    /// Unwritten, of sources that have no entry.
+    unwritten: u64,
+}
+
+#[derive(Default)]
+struct SourceCount {
+    written: u64,
+    unwritten: u64,
+}
+
+impl CodeCount {
+    /// Whether a refusal of this source has a line.
+    fn count(&mut self, source: Option<AgentId>) -> bool {
+        let has_room = self.written < LINES_PER_S;
+        let known =
+            if has_room { Some(self.by_source.entry(source).or_default()) } else { self.by_source.get_mut(&source) };
+        let Some(known) = known else {
+            self.unwritten += 1;
+            return false;
+        };
+        let is_written = has_room && known.written < SOURCE_LINES_PER_S;
+        if is_written {
+            known.written += 1;
+            self.written += 1;
+        } else {
+            known.unwritten += 1;
+        }
+        is_written
+    }
+}
 
 impl AuditLog {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new([0; Code::ALL.len()]))
+        Self(Mutex::new(nothing_yet()))
     }
 
     /// Writes the line of a refusal, if it is not one of too many: the code, who, which way, about which negotiation, in which
@@ -33,7 +73,7 @@ impl AuditLog {
         trace: Option<TraceId>,
         refusal: &Refusal,
     ) {
-        if !self.count(refusal.code) {
+        if !self.count(refusal.code, agent) {
             return;
         }
         tracing::info!(
@@ -62,23 +102,28 @@ impl AuditLog {
         self.end_second();
     }
 
-    /// Whether a refusal of this code has a line.
-    fn count(&self, code: Code) -> bool {
-        if !matches!(code, Code::Overloaded | Code::RateLimited) {
-            return true;
-        }
-        let refusals = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize];
-        *refusals += 1;
-        *refusals <= LINES_PER_S
+    fn count(&self, code: Code, agent: Option<&AgentId>) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize].count(agent.cloned())
     }
 
     fn end_second(&self) {
-        let refusals =
-            std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), [0; Code::ALL.len()]);
-        for (code, refusals) in Code::ALL.iter().zip(refusals).filter(|(_, refusals)| *refusals > LINES_PER_S) {
-            tracing::info!(target: "llmx::audit", code = code.as_str(), unwritten = refusals - LINES_PER_S, "refused as well");
+        let counts = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), nothing_yet());
+        for (code, count) in Code::ALL.iter().map(|code| code.as_str()).zip(counts) {
+            for (agent, SourceCount { unwritten, .. }) in count.by_source {
+                if unwritten > 0 {
+                    let agent = agent.as_ref().map(AgentId::as_str);
+                    tracing::info!(target: "llmx::audit", code, agent, unwritten, "refused as well");
+                }
+            }
+            if count.unwritten > 0 {
+                tracing::info!(target: "llmx::audit", code, unwritten = count.unwritten, "refused as well, of other agents");
+            }
         }
     }
+}
+
+fn nothing_yet() -> [CodeCount; Code::ALL.len()] {
+    std::array::from_fn(|_| CodeCount::default())
 }
 
 /// Where a mandate stands in a message.
@@ -96,13 +141,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_rate_refuses_has_so_many_lines_a_second_and_all_else_one_each() {
+    fn each_code_and_agent_has_so_many_lines_a_second_and_a_flood_leaves_room_for_others() {
         let log = AuditLog::new();
-        let written = (0..10 * LINES_PER_S).filter(|_| log.count(Code::Overloaded)).count();
-        assert_eq!(written as u64, LINES_PER_S);
-        assert!((0..10 * LINES_PER_S).all(|_| log.count(Code::Unauthenticated)));
+        let agent = |number: u64| AgentId::try_new(&format!("agent-{number}")).unwrap();
+        let lines = |code, agent: Option<&AgentId>| (0..1000).filter(|_| log.count(code, agent)).count() as u64;
+        for code in [Code::Unauthenticated, Code::RateLimited, Code::Overloaded] {
+            assert_eq!(lines(code, None), SOURCE_LINES_PER_S, "{code:?}: without a token");
+            assert_eq!(lines(code, Some(&agent(0))), SOURCE_LINES_PER_S, "{code:?}");
+            assert!(log.count(code, Some(&agent(1))), "{code:?}: another agent");
+        }
         log.end_second();
-        assert!(log.count(Code::Overloaded), "in the next second");
+        assert_eq!(lines(Code::RateLimited, Some(&agent(0))), SOURCE_LINES_PER_S, "in the next second");
+    }
+
+    #[test]
+    fn any_number_of_agents_has_so_many_lines_a_second_of_a_code_and_takes_no_more_memory() {
+        let log = AuditLog::new();
+        let agents = (0..10_000).map(|number| AgentId::try_new(&format!("agent-{number}")).unwrap());
+        let written = agents.filter(|agent| log.count(Code::RateLimited, Some(agent))).count();
+        assert_eq!(written as u64, LINES_PER_S);
+        let counts = log.0.lock().unwrap();
+        let count = &counts[Code::RateLimited as usize];
+        assert_eq!((count.by_source.len(), count.unwritten), (50, 9_950));
     }
 
     #[test]

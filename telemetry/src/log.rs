@@ -5,6 +5,7 @@
 //! does not tell), and all other fields under `fields`.
 
 mod json;
+mod limit;
 pub mod redact;
 pub mod stderr;
 
@@ -17,14 +18,16 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
+use self::limit::LineLimit;
 use crate::terminal::is_control;
 use redact::{REDACTED, is_secret, scrub};
 
-/// What is logged where nothing else is asked for: warnings, and every refusal.
-pub const FILTER_DEFAULT: &str = "warn,llmx::audit=info";
+/// What is logged where nothing else is asked for: warnings, every refusal, and every lane that an engine takes over.
+pub const FILTER_DEFAULT: &str = "warn,llmx::audit=info,llmx::takeover=info";
 
 /// What carries the logs and spans of others: it is quiet unless it is named.
 const CARRIERS: [(&str, &str); 7] = [
@@ -66,16 +69,21 @@ impl Format {
 }
 
 /// Sends the logs of this process to stderr, by [`mod@stderr`]. `asked` is a filter as `RUST_LOG` has it; one that cannot be read, or none,
-/// gives [`FILTER_DEFAULT`]. Only the first start counts.
+/// gives [`FILTER_DEFAULT`]. Of each warning and error there are 20 lines a minute, then a count. Only the first start counts.
 pub fn start(asked: Option<&str>, format: Format) {
+    let limit = LineLimit::default();
+    let layer = layer(asked, format, stderr::stderr().clone(), limit.clone());
     // A second start can only come from tests in one process.
-    let _ = tracing_subscriber::registry().with(layer(asked, format, stderr::stderr().clone())).try_init();
+    if tracing_subscriber::registry().with(layer).try_init().is_ok() {
+        limit.start();
+    }
 }
 
-fn layer<W>(asked: Option<&str>, format: Format, writer: W) -> impl Layer<Registry>
+fn layer<W>(asked: Option<&str>, format: Format, writer: W, limit: LineLimit) -> impl Layer<Registry>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
+    let writer = writer.with_filter(move |line| limit.admits(line));
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         Format::Text => lines.with_ansi(false).fmt_fields(text_fields()).boxed(),
@@ -122,11 +130,11 @@ fn filter(asked: Option<&str>) -> EnvFilter {
 
 /// A subscriber that writes to `writer` and belongs to nobody yet.
 #[cfg(test)]
-fn subscriber<W>(asked: Option<&str>, format: Format, writer: W) -> impl Subscriber
+fn subscriber<W>(asked: Option<&str>, format: Format, writer: W, limit: LineLimit) -> impl Subscriber
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    tracing_subscriber::registry().with(layer(asked, format, writer))
+    tracing_subscriber::registry().with(layer(asked, format, writer, limit))
 }
 
 #[cfg(test)]

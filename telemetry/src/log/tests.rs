@@ -55,6 +55,7 @@ fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
     let log = || {
         tracing::info!("an info");
         tracing::info!(target: "llmx::audit", "a refusal");
+        tracing::info!(target: "llmx::takeover", "a take-over");
         tracing::info!(target: "hyper::proto", "of a carrier");
         tracing::error!(target: "opentelemetry_sdk", "of the exporter");
     };
@@ -65,10 +66,30 @@ fn warnings_and_refusals_are_logged_unless_more_is_asked_for() {
             .map(|line| serde_json::from_str::<Value>(line).unwrap()["message"].to_string())
             .collect::<Vec<_>>()
     };
-    assert_eq!(messages(None), ["\"a refusal\""]);
-    assert_eq!(messages(Some("a filter that is none=[")), ["\"a refusal\""]);
-    assert_eq!(messages(Some("debug")), ["\"an info\"", "\"a refusal\""]);
+    assert_eq!(messages(None), ["\"a refusal\"", "\"a take-over\""]);
+    assert_eq!(messages(Some("a filter that is none=[")), ["\"a refusal\"", "\"a take-over\""]);
+    assert_eq!(messages(Some("debug")), ["\"an info\"", "\"a refusal\"", "\"a take-over\""]);
     assert_eq!(messages(Some("error,hyper=info")), ["\"of a carrier\""]);
+}
+
+#[test]
+fn a_warning_that_comes_without_end_has_twenty_lines_a_minute_and_a_count_and_leaves_room_for_others() {
+    let limit = LineLimit::default();
+    let lines = written_within(Format::Text, Some("info"), limit.clone(), || {
+        for minute in 0..2 {
+            for number in 0..1000 {
+                tracing::warn!(number, "full in minute {minute}");
+            }
+            tracing::error!("once");
+            (0..100).for_each(|_| tracing::info!("an info"));
+            limit.end_period();
+        }
+    });
+    let count = |words: &str| lines.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((count("full in minute 0 number"), count("full in minute 1 number")), (20, 20));
+    assert_eq!((count(": once"), count("an info")), (2, 200), "{lines}");
+    let said = "came too often in a minute unwritten=980 place=\"telemetry/src/log/tests.rs:";
+    assert_eq!(count(said), 2, "{lines}");
 }
 
 #[test]
@@ -76,7 +97,7 @@ fn libraries_need_not_ask_below_the_level_that_is_logged() {
     for (asked, expected) in
         [(None, LevelFilter::INFO), (Some("error"), LevelFilter::WARN), (Some("trace"), LevelFilter::TRACE)]
     {
-        let subscriber = subscriber(asked, Format::Json, io::sink);
+        let subscriber = subscriber(asked, Format::Json, io::sink, LineLimit::default());
         assert_eq!(subscriber.max_level_hint(), Some(expected), "{asked:?}");
     }
 }
@@ -107,9 +128,13 @@ fn the_format_is_what_is_asked_for_or_what_fits() {
 
 /// What is written while `log` runs.
 fn written(format: Format, asked: Option<&str>, log: impl FnOnce()) -> String {
+    written_within(format, asked, LineLimit::default(), log)
+}
+
+fn written_within(format: Format, asked: Option<&str>, limit: LineLimit, log: impl FnOnce()) -> String {
     let buffer = Buffer::default();
     let kept = buffer.clone();
-    tracing::subscriber::with_default(subscriber(asked, format, move || kept.clone()), log);
+    tracing::subscriber::with_default(subscriber(asked, format, move || kept.clone(), limit), log);
     let bytes = buffer.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }
