@@ -107,7 +107,13 @@ impl Acknowledgements {
     pub(crate) async fn flush(&self) {
         let Collector { pub_sub, subject, metrics, .. } = &*self.0;
         let waiting = std::mem::take(&mut *self.0.waiting());
-        let Ok(messages) = encode_collected(waiting.ids_by_agent) else { return };
+        let messages = match encode_collected(waiting.ids_by_agent) {
+            Ok(messages) => messages,
+            Err(error) => {
+                tracing::error!(%error, count = waiting.count, "acknowledgements cannot be written");
+                return metrics.serving.acknowledged(AckResult::Failed, waiting.count);
+            }
+        };
         for CollectedMessage { body, ids: count } in messages {
             let result = match pub_sub.publish(subject.clone(), Bytes::from(body)).await {
                 Ok(()) => AckResult::Sent,

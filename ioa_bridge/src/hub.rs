@@ -181,6 +181,14 @@ impl Hub {
         Ok(formed)
     }
 
+    /// An agent has ended: it hears nothing more of any team.
+    pub fn handle_gone(&self, agent: &AgentId) {
+        let mut state = self.state();
+        let parts = state.open.iter().filter(|(_, open)| open.parts.contains_key(agent));
+        let teams: Vec<NegotiationId> = parts.map(|(team, _)| team.clone()).collect();
+        teams.iter().for_each(|team| state.leave(agent, team));
+    }
+
     /// Takes a frame of the client that plays `agent`.
     ///
     /// # Errors

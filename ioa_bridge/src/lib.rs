@@ -206,6 +206,7 @@ impl Bridge {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => {
                 running.remove(agent);
+                self.hub.handle_gone(agent);
                 Err(Refusal::new(Code::Unauthenticated, "the exchange does not take this agent: see to its token"))
             }
             Err(_) => Err(Refusal::new(Code::Unavailable, "the exchange does not answer").retry_after_ms(1000)),
@@ -304,11 +305,15 @@ impl Bridge {
             speaker: Box::new(AdvisedSpeaker::new(HubClient(Arc::clone(&self.hub), lead.clone()))),
         };
         let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name, Instant::now())?;
-        {
+        let is_called = {
             let running = self.running.lock().await;
-            let handle = running.get(&lead).ok_or_else(gone)?;
-            let call = handle.command(move |agent, now| agent.call(now, &team, request, None)).await;
-            call.map_err(|_| gone())?;
+            match running.get(&lead) {
+                Some(handle) => handle.command(move |agent, now| agent.call(now, &team, request, None)).await.is_ok(),
+                None => false,
+            }
+        };
+        if !is_called {
+            self.hub.handle_gone(&lead);
         }
         formed.await.unwrap_or_else(|_| Err(gone()))
     }

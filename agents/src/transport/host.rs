@@ -139,7 +139,10 @@ impl HostTable {
 
     /// Names the agents that are connected, for engines that have not heard their hellos.
     async fn announce_open(&self) {
-        let Ok(messages) = encode_report(&self.agents()) else { return };
+        let messages = match encode_report(&self.agents()) {
+            Ok(messages) => messages,
+            Err(error) => return tracing::error!(%error, host = %self.id, "a list of agents cannot be written"),
+        };
         for message in messages {
             self.publish(subject::streams(&self.id), message).await;
         }
@@ -229,9 +232,8 @@ impl HostDriver {
         loop {
             let leave_at = self.collected.leave_at;
             let acks_leave = async { sleep_until(leave_at.unwrap_or_else(Instant::now)).await };
+            // In no order, so that no flood of one starves the others.
             tokio::select! {
-                // Deliveries last: however many there are, what is acknowledged leaves in time.
-                biased;
                 () = acks_leave, if leave_at.is_some() => self.publish_acks().await,
                 () = self.table.has_closed.notified() => self.table.announce_closed().await,
                 _ = reporting.tick() => self.table.announce_open().await,
@@ -256,7 +258,10 @@ impl HostDriver {
 
     async fn publish_acks(&mut self) {
         let CollectedAcks { ids_by_agent, .. } = std::mem::take(&mut self.collected);
-        let Ok(messages) = encode_collected(ids_by_agent) else { return };
+        let messages = match encode_collected(ids_by_agent) {
+            Ok(messages) => messages,
+            Err(error) => return tracing::error!(%error, host = %self.table.id, "acknowledgements cannot be written"),
+        };
         for message in messages {
             self.table.publish(subject::collected_acks(self.table.id.as_str()), message.body).await;
         }
@@ -390,6 +395,25 @@ mod tests {
             [(agent("carol"), vec![id(5)])]
         );
         assert_eq!(began.elapsed(), Duration::ZERO, "a host that ends passes on what it has");
+    }
+
+    #[tokio::test]
+    async fn deliveries_are_handed_out_while_acknowledgements_come_without_end() {
+        let bus = open(MemoryOptions::default());
+        let host = AgentHost::start(&bus, host_id()).await.unwrap();
+        let mut inbox = host.open(&agent("bob"));
+        let flooding = host.clone();
+        let flood = tokio::spawn(async move {
+            loop {
+                while flooding.acknowledge(agent("carol"), vec![id(1)]) {}
+                tokio::task::yield_now().await;
+            }
+        });
+        tokio::task::yield_now().await;
+        bus.pub_sub.publish(subject::gateway_deliveries(&host_id()), lines(&[("bob", document(1))])).await.unwrap();
+        let heard = timeout(Duration::from_secs(10), inbox.next()).await;
+        flood.abort();
+        assert_eq!(heard.expect("the flood starves nobody").unwrap().deliveries.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

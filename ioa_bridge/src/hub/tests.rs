@@ -47,6 +47,25 @@ fn a_chat_ends_once_none_of_the_owners_agents_can_hear_more_of_its_team() {
 }
 
 #[test]
+fn the_chats_of_an_agent_that_has_ended_end_and_leave_room_for_its_next_ones() {
+    let (hub, at) = (hub(), Instant::now());
+    let opened = (0..CHATS_OF_LEAD_MAX).map(|number| {
+        hub.open((team(&format!("led-{number}")), agent("bob"), TeamRules::default()), None, at).unwrap()
+    });
+    let mut opened: Vec<_> = opened.collect();
+    deliver(&hub, "alice", at, "dave~n", call());
+    deliver(&hub, "bob", at, "dave~n", call());
+    hub.handle_gone(&agent("bob"));
+    assert_eq!(open_count(&hub), 1, "alice hears of hers");
+    assert!(
+        opened
+            .iter_mut()
+            .all(|formed| formed.try_recv().is_err_and(|gone| gone == oneshot::error::TryRecvError::Closed))
+    );
+    assert!(hub.open((team("next"), agent("bob"), TeamRules::default()), None, at).is_ok());
+}
+
+#[test]
 fn a_chat_of_whose_end_nothing_was_heard_ends_by_the_hard_end_of_its_team() {
     let (hub, at) = (hub(), Instant::now());
     let (_, mut frames) = hub.connect(&agent("alice"));

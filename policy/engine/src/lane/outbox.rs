@@ -397,7 +397,10 @@ impl Outbox {
             self.opened.insert(to.clone());
         }
         if !recipient.note_gone(|id| entries.contains_key(id)) {
-            self.recipients.remove(to);
+            // Nothing is left that a hello which waits could send again.
+            if let Some(at) = self.recipients.remove(to).and_then(|gone| gone.greeted_at) {
+                self.greeted.remove(&(at + Duration::from_millis(self.config.retry_base_ms), to.clone()));
+            }
         }
     }
 

@@ -131,12 +131,16 @@ impl Outbox {
         self.unreachable.end(agent);
         let Some(recipient) = self.recipients.get_mut(agent) else { return };
         recipient.is_silent = false;
-        if recipient.under_way == 0 {
-            return;
+        if let Some(at) = recipient.greeted_at {
+            let next = (at + Duration::from_millis(self.config.retry_base_ms), agent.clone());
+            if recipient.under_way > 0 && now < next.0 {
+                self.greeted.insert(next);
+                return;
+            }
+            // An earlier hello that waited is served with this one.
+            self.greeted.remove(&next);
         }
-        let next = recipient.greeted_at.map(|at| at + Duration::from_millis(self.config.retry_base_ms));
-        if let Some(next) = next.filter(|next| now < *next) {
-            self.greeted.insert((next, agent.clone()));
+        if recipient.under_way == 0 {
             return;
         }
         recipient.greeted_at = Some(now);

@@ -26,6 +26,27 @@ fn a_hello_sends_everything_unacknowledged_again_without_counting_it() {
 }
 
 #[test]
+fn a_hello_that_is_served_at_once_serves_the_one_that_waited() {
+    for acknowledged_first in [false, true] {
+        let mut bench = Bench::new(OutboxConfig { retry_base_ms: 500, ..OutboxConfig::default() });
+        let hello = |bench: &mut Bench| bench.outbox.handle_hello(&agent("bob"), bench.now);
+        bench.add(deliver(1, "bob"), Gate::Open);
+        bench.flush();
+        hello(&mut bench);
+        assert_eq!(bench.flush(), [("bob".to_owned(), vec![id(1)])]);
+        bench.now += Duration::from_millis(100);
+        hello(&mut bench);
+        if acknowledged_first {
+            bench.ack("bob", 1);
+        }
+        // Signals are handled before what is due.
+        bench.now += Duration::from_millis(400);
+        hello(&mut bench);
+        assert!(bench.outbox.greeted.is_empty(), "acknowledged: {acknowledged_first}");
+    }
+}
+
+#[test]
 fn a_hello_sends_no_more_again_than_may_be_under_way_and_the_rest_as_that_is_acknowledged() {
     let mut bench = Bench::new(few_under_way(2));
     let to_bob = |numbers: &[u128]| [("bob".to_owned(), numbers.iter().map(|number| id(*number)).collect())];
