@@ -246,6 +246,7 @@ fn a_verdict_stands_in_the_last_ten_characters_of_a_reply() {
         ("  It is: Yes.  \n", Suitability::Adequate),
         ("yes, but then I thought about it: NO", Suitability::Inadequate),
         ("YES 12345678", Suitability::Inadequate),
+        ("YES 1234567", Suitability::Inadequate),
         ("YES 123456", Suitability::Adequate),
         ("", Suitability::Inadequate),
         ("ÄÖÜ: ja, 温度温度温度温度温度温度", Suitability::Inadequate),

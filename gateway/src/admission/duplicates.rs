@@ -62,3 +62,24 @@ impl Duplicates {
 fn key(from: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> [u8; 16] {
     Digest::of_parts(&[from.as_str(), negotiation.as_str(), msg_id.as_str()].map(str::as_bytes)).short()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeat_that_is_not_stored_leaves_the_first_in_its_place() {
+        let duplicates = Duplicates::new();
+        let agent = AgentId::try_new("a").unwrap();
+        let (negotiation, msg_id) = (NegotiationId::form(&agent, "1").unwrap(), MsgId::try_new("m").unwrap());
+        let take = |body: &str| duplicates.take(&agent, &negotiation, &msg_id, Digest::of_bytes(body.as_bytes()));
+        let first = take("one").unwrap();
+        let repeat = take("one").unwrap();
+        assert_eq!((first.is_repeat, repeat.is_repeat), (false, true));
+        duplicates.give_back(&repeat);
+        assert!(duplicates.holds(&agent, &negotiation, &msg_id), "the first may be stored");
+        assert_eq!(take("two").err().map(|refusal| refusal.code), Some(Code::Conflict));
+        duplicates.give_back(&first);
+        assert!(take("two").is_ok_and(|slot| !slot.is_repeat), "nothing stands in its way any more");
+    }
+}

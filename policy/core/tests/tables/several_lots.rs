@@ -58,6 +58,24 @@ fn the_negotiation_completes_when_every_lot_is_final() {
 }
 
 #[test]
+fn the_end_rests_on_the_lot_that_was_committed_last_whichever_that_is() {
+    let mut script = two_lots(|_| {});
+    assert_eq!(script.confirm(5, "b", 2).len(), 3, "c stays held while a lot is open");
+    assert_eq!(script.confirm(6, "a", 1)[3], "c<reject:awarded");
+    assert_eq!(script.done(7, "b"), ["b<ack:ok", "alice<inform:done:b:2"]);
+    assert_eq!(
+        script.done(8, "a")[2..],
+        [
+            "closed=completed@award.0.1.end",
+            "alice<closed:completed@closed",
+            "a<closed:completed@closed",
+            "b<closed:completed@closed"
+        ]
+    );
+    script.assert_sound();
+}
+
+#[test]
 fn a_lost_lot_goes_to_the_runner_up_and_the_other_is_untouched() {
     let mut script = two_lots(|_| {});
     script.confirm(5, "a", 1);
