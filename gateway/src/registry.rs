@@ -363,7 +363,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the bus does not answer.
-    async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
+    pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
         self.timed(bucket, KvOperation::Value, self.key_value.value(bucket, key)).await
     }
 

@@ -156,7 +156,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
     let putting = routines.put(&remote, (0..args.count).map(|number| scenario.contractor_name(number)));
     tokio::select! {
         () = asked_to_end() => {}
-        ((), ()) = async { tokio::join!(putting, connections.watch()) } => {}
+        ((), (), ()) = async { tokio::join!(putting, connections.watch(), population.keep_registered()) } => {}
     }
     #[cfg(feature = "llm")]
     let summary = match &asked {

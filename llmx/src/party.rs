@@ -19,7 +19,7 @@ use schemas::{Address, AgentId, NegotiationId};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::live::LiveError;
+use traffic_gen::live::{LiveError, RegisteredAgents};
 
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse, OpenedModel};
@@ -104,10 +104,9 @@ pub async fn run(args: PartyArgs) -> Outcome {
     };
     #[cfg(not(feature = "llm"))]
     let running = way.scripted(planner.clone());
-    let outcome = args.bargain((&domain, planner), &remote, &running, events).await;
-    let identity = remote.identity(&agent);
-    // Whoever cannot be taken away is absent when its lease ends.
-    let _ = remote.control.remove(&agent, &identity.token.current()).await;
+    let mut registered = RegisteredAgents::new(&remote.control);
+    let outcome = args.bargain((&domain, planner), (&remote, &mut registered), &running, events).await;
+    registered.remove().await;
     running.shutdown().await?;
     #[cfg(feature = "llm")]
     {
@@ -146,7 +145,7 @@ impl PartyArgs {
     async fn bargain(
         &self,
         (domain, planner): (&Domain, DomainPlanner),
-        remote: &Remote,
+        (remote, registered): (&Remote, &mut RegisteredAgents),
         running: &RunningParty,
         mut events: mpsc::Receiver<BargainEvent>,
     ) -> Outcome {
@@ -154,16 +153,19 @@ impl PartyArgs {
         let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
         let registration = Registration { consent, ..Registration::default() };
         let identity = remote.identity(agent);
-        remote.control.register(agent, &identity.token.current(), &registration).await?;
+        registered.register(&identity, &registration).await?;
         remote.connected(running.connected(remote)).await?;
         let own = if self.call.is_empty() { None } else { Some(self.open(domain, &planner, running).await?) };
         if !self.json && own.is_none() {
             print(format_args!("{agent}: bargains over {} as {}", domain.name, self.party));
         }
         let mut ended = 0;
+        let keeping = registered.keep();
+        tokio::pin!(keeping);
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
+                () = &mut keeping => None,
                 () = asked_to_end() => None,
             };
             let Some(event) = event else { return Ok(()) };

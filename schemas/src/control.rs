@@ -63,6 +63,9 @@ pub struct Registration {
     /// Who finds it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub visibility: Visibility,
+    /// The process that registers it: another one's removal leaves it (docs/spec/deliveries.md#dl-43).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<Tag>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -98,7 +101,7 @@ pub enum Visibility {
 #[error("not a tag: 1 to {TAG_LEN_MAX} characters of A-Z a-z 0-9 _ - .")]
 pub struct TagError;
 
-/// A word of a registration that searches filter by.
+/// A word of a registration, such as those that searches filter by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(Arc<str>);
 
@@ -155,6 +158,7 @@ impl Default for Registration {
             kind: AgentKind::default(),
             tags: Vec::new(),
             visibility: Visibility::default(),
+            instance: None,
         }
     }
 }

@@ -148,6 +148,7 @@ fn limits_of_teams_are_the_constants() {
 #[test]
 fn limits_of_the_control_plane_are_the_constants() {
     check("registration", "/properties/topics/maxItems", TOPICS_MAX);
+    check("registration", "/properties/instance/maxLength", TAG_LEN_MAX);
     check("registration", "/properties/consent/properties/rules/maxItems", CONSENT_RULES_MAX);
     check("registration", "/properties/lease_ms/minimum", LEASE_MS_MIN);
     check("registration", "/properties/lease_ms/maximum", LEASE_MS_MAX);

@@ -29,7 +29,7 @@ use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
 use due::DueCalls;
 
-pub(crate) use access::RegisteredAgents;
+pub use access::RegisteredAgents;
 pub use access::{Access, AgentShare};
 #[cfg(feature = "llm")]
 use agents::model::ModelDecider;
@@ -276,6 +276,11 @@ impl Population {
             }
         }
         Ok(Self { contractors, registered, cancel })
+    }
+
+    /// Registers again whose registration another process has taken away, for as long as it is polled.
+    pub async fn keep_registered(&self) {
+        self.registered.keep().await;
     }
 
     /// Ends the contractors and takes their registrations away, so that no call waits for them.

@@ -1,5 +1,6 @@
 //! Over plain HTTP: `POST /v1/messages` out, server-sent events in, `POST /v1/acks`. Also registering an agent.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode};
-use schemas::control::Registration;
+use schemas::control::{Registration, Tag};
 use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal};
 use tokio::sync::Semaphore;
@@ -29,6 +30,8 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 pub struct HttpTransport {
     base: Arc<str>,
     client: Client,
+    /// By which registrations of this process are told from those of another.
+    instance: Option<Tag>,
 }
 
 impl HttpTransport {
@@ -46,7 +49,8 @@ impl HttpTransport {
         // Without TLS no certificates are needed, and a machine without any must not fail.
         let client = if base.starts_with("https://") { client } else { client.tls_certs_only([]) };
         let client = client.build().map_err(|error| TransportError::Unusable(error.to_string()))?;
-        Ok(Self { base, client })
+        let instance = Tag::try_new(&format!("{:016x}", rand::random::<u64>())).ok();
+        Ok(Self { base, client, instance })
     }
 
     /// Registers the agent, or changes its registration: what it can do, which topics it follows, whose calls it
@@ -56,17 +60,46 @@ impl HttpTransport {
     /// [`TransportError`].
     pub async fn register(&self, identity: &Identity, registration: &Registration) -> Result<(), TransportError> {
         let url = format!("{}/v1/agents/{}", self.base, identity.agent);
-        let request = self.client.put(url).bearer_auth(identity.token.current()).json(registration);
+        let instance = registration.instance.clone().or_else(|| self.instance.clone());
+        let registration = Registration { instance, ..registration.clone() };
+        let request = self.client.put(url).bearer_auth(identity.token.current()).json(&registration);
         let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
         if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
     }
 
-    /// Takes the agent's registration away, before it ends: nobody calls it any more, and no call waits for it.
+    /// Registers, looks once in a lease whether the registration still stands, and registers again where another process
+    /// has taken it away. Returns only with an error.
+    ///
+    /// # Errors
+    /// The first registration's; later ones are tried again.
+    pub async fn keep_registered(
+        &self,
+        identity: &Identity,
+        registration: &Registration,
+    ) -> Result<Infallible, TransportError> {
+        self.register(identity, registration).await?;
+        let url = format!("{}/v1/agents/{}", self.base, identity.agent);
+        loop {
+            tokio::time::sleep(Duration::from_millis(registration.lease_ms.into())).await;
+            let request = self.client.get(&url).bearer_auth(identity.token.current());
+            let found = request.timeout(ANSWER_TIMEOUT).send().await;
+            if found.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND) {
+                tracing::warn!(agent = %identity.agent, "its registration was taken away; it registers again");
+                if let Err(error) = self.register(identity, registration).await {
+                    tracing::warn!(agent = %identity.agent, %error, "not registered");
+                }
+            }
+        }
+    }
+
+    /// Takes the agent's registration away, before it ends: nobody calls it any more, and no call waits for it. One that
+    /// another process has made since stays.
     ///
     /// # Errors
     /// [`TransportError`]. An agent that cannot say so is absent when its lease has ended.
     pub async fn deregister(&self, identity: &Identity) -> Result<(), TransportError> {
-        let url = format!("{}/v1/agents/{}", self.base, identity.agent);
+        let named = self.instance.as_ref().map(|instance| format!("?instance={instance}")).unwrap_or_default();
+        let url = format!("{}/v1/agents/{}{named}", self.base, identity.agent);
         let request = self.client.delete(url).bearer_auth(identity.token.current());
         let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
         if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
@@ -190,4 +223,70 @@ fn unreachable(error: reqwest::Error) -> TransportError {
         return TransportError::Unusable(format!("the address cannot be used: {error}"));
     }
     TransportError::Unreachable(error.without_url().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::AgentId;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A gateway at which nobody is registered; what it is asked comes out line by line.
+    async fn empty_gateway() -> (String, mpsc::Receiver<String>) {
+        let (asked, lines) = mpsc::channel(16);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 4096];
+                let length = socket.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let status = if request.starts_with("GET") { "404 Not Found" } else { "200 OK" };
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                socket.write_all(answer.as_bytes()).await.unwrap();
+                asked.send(request.lines().next().unwrap_or_default().to_owned()).await.unwrap();
+            }
+        });
+        (url, lines)
+    }
+
+    async fn next_removal(asked: &mut mpsc::Receiver<String>) -> String {
+        loop {
+            let line = asked.recv().await.unwrap();
+            if line.starts_with("DELETE") {
+                return line;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_was_taken_away_by_another_process_registers_again() {
+        let (url, mut asked) = empty_gateway().await;
+        let (transport, other) = (HttpTransport::try_new(&url).unwrap(), HttpTransport::try_new(&url).unwrap());
+        let identity = Identity { agent: AgentId::try_new("bob").unwrap(), token: Token::fixed("t") };
+        let registration = Registration { lease_ms: 10, ..Registration::default() };
+        let keeping = transport.keep_registered(&identity, &registration);
+        let looking = async {
+            for expected in ["PUT /v1/agents/bob ", "GET /v1/agents/bob ", "PUT /v1/agents/bob ", "GET /v1/agents/bob "]
+            {
+                let line = asked.recv().await.unwrap();
+                assert!(line.starts_with(expected), "{line}");
+            }
+        };
+        tokio::select! {
+            never = keeping => panic!("{never:?}"),
+            () = looking => {}
+        }
+        let mut removed = Vec::new();
+        for transport in [&transport, &transport.clone(), &other] {
+            transport.deregister(&identity).await.unwrap();
+            removed.push(next_removal(&mut asked).await);
+        }
+        assert!(removed[0].starts_with("DELETE /v1/agents/bob?instance=") && removed[0] == removed[1], "{removed:?}");
+        assert_ne!(removed[0], removed[2], "another process is another instance");
+    }
 }

@@ -159,15 +159,30 @@ async fn register(
     Ok((status, document(&OwnAgent { agent: &agent, present: true, registration })?).into_response())
 }
 
-/// Removes the caller's registration: nobody reaches it any more.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemovalQuery {
+    instance: Option<Tag>,
+}
+
+/// Removes the caller's registration, or that of one of its instances alone: nobody reaches it any more.
 async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
     path: Result<Path<String>, PathRejection>,
+    wanted: Result<Query<RemovalQuery>, QueryRejection>,
 ) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
     let registry = &site.registry;
+    if let Some(instance) = query(wanted)?.instance {
+        // Not what this gateway has seen: another instance may have registered a moment ago.
+        let stored = registry.stored(Bucket::Agents, agent.to_string()).await?;
+        let stored = stored.and_then(|stored| serde_json::from_slice::<Registration>(&stored).ok());
+        if stored.is_none_or(|stored| stored.instance != Some(instance)) {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+    }
     let is_gone = |tables: &crate::registry::Tables| tables.agents.registration(&agent).is_none();
     registry.delete(Bucket::Agents, agent.to_string(), is_gone).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -34,6 +34,33 @@ async fn an_agent_registers_reads_and_removes_itself_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn an_instance_that_ends_leaves_the_registration_of_the_one_that_follows() {
+    let rig = Rig::start().await;
+    let bob = rig.token("bob");
+    let register = async |instance: Value| {
+        let mut registration = open_registration();
+        registration["instance"] = instance;
+        rig.call("PUT", "/v1/agents/bob", Some(&bob), Some(&registration)).await.0
+    };
+    let remove = async |query: &str| rig.call("DELETE", &format!("/v1/agents/bob{query}"), Some(&bob), None).await;
+    let stands = async || rig.call("GET", "/v1/agents/bob", Some(&bob), None).await.0 == 200;
+    assert_eq!((register("old".into()).await, register("new".into()).await), (201, 200));
+    assert_eq!(remove("?instance=old").await.0, 204);
+    assert!(stands().await, "it is the new one's");
+    let seen = rig.call("GET", "/v1/agents/bob", Some(&rig.token("eve")), None).await.1;
+    assert!(seen.get("instance").is_none(), "{seen}");
+    assert_eq!(remove("?instance=new").await.0, 204);
+    assert!(!stands().await);
+    assert_eq!((remove("?instance=new").await.0, register("new".into()).await), (204, 201));
+    assert_eq!(remove("").await.0, 204, "who names none takes it away whosever it is");
+    assert!(!stands().await);
+    for wrong in ["?instance=a/b", "?instance=", "?other=1"] {
+        assert_eq!(remove(wrong).await.0, 422, "{wrong}");
+    }
+    assert_eq!(register("a b".into()).await, 422);
+}
+
+#[tokio::test]
 async fn discovery_finds_by_capability_and_topic_page_by_page_without_consent_rules() {
     let rig = Rig::start().await;
     for name in ["a1", "a2", "a3"] {

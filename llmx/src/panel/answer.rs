@@ -11,7 +11,7 @@ use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::{AgentId, TopicName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::live::LiveError;
+use traffic_gen::live::{LiveError, RegisteredAgents};
 
 use crate::model::{self, ModelUse, OpenedModel};
 use crate::output::{Failure, Outcome, agents, note, print, tracer};
@@ -51,8 +51,11 @@ pub async fn run(args: &PanelAnswerArgs) -> Outcome {
     let names: BTreeSet<AgentId> = args.names.iter().cloned().collect();
     let seated = ModelPanelists::start(&remote, &names, args.topic.clone(), opened).await?;
     print(format_args!("panel: {} connected", agents(names.len())));
-    asked_to_end().await;
-    let stopped = seated.stop(&remote).await;
+    tokio::select! {
+        () = asked_to_end() => {}
+        () = seated.registered.keep() => {}
+    }
+    let stopped = seated.stop().await;
     kept.iter().for_each(note);
     stopped
 }
@@ -60,6 +63,7 @@ pub async fn run(args: &PanelAnswerArgs) -> Outcome {
 /// Panelists of this process that share one model.
 pub struct ModelPanelists {
     members: Vec<AgentHandle<AskingPanelist>>,
+    registered: RegisteredAgents,
     model: OpenedModel,
 }
 
@@ -74,10 +78,10 @@ impl ModelPanelists {
         let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
         let registration = Registration { consent, topics, ..Registration::default() };
         let (marker_seed, cancel) = (model::unknown_seed(), CancellationToken::new());
-        let mut members = Vec::new();
+        let (mut members, mut registered) = (Vec::new(), RegisteredAgents::new(&remote.control));
         for name in names {
             let identity = remote.identity(name);
-            remote.control.register(name, &identity.token.current(), &registration).await?;
+            registered.register(&identity, &registration).await?;
             let panelist = ModelPanelist::new(name.clone(), Arc::clone(&model.config), marker_seed);
             let options = AgentOptions { tracer: tracer(), ..AgentOptions::default() };
             let way = (remote.transport(), identity, options);
@@ -92,16 +96,14 @@ impl ModelPanelists {
             Ok(())
         };
         remote.connected(connecting).await?;
-        Ok(Self { members, model })
+        Ok(Self { members, registered, model })
     }
 
     /// Takes the registrations away, ends the agents, and says what the model was asked.
-    pub async fn stop(self, remote: &Remote) -> Outcome {
+    pub async fn stop(self) -> Outcome {
+        self.registered.remove().await;
         let mut counts = ModelPanelistCounts::default();
         for member in &self.members {
-            let identity = remote.identity(member.agent());
-            // Whoever cannot be taken away is absent when its lease ends.
-            let _ = remote.control.remove(member.agent(), &identity.token.current()).await;
             counts += counted(member).await;
         }
         // The first that ends takes the others along.

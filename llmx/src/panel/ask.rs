@@ -168,7 +168,7 @@ pub async fn run(args: &PanelAskArgs) -> Outcome {
     #[cfg(feature = "llm")]
     {
         if let Some(seated) = seated {
-            seated.stop(&remote).await?;
+            seated.stop().await?;
         }
         kept.iter().for_each(|kept: &std::sync::Arc<KeptPrompts>| note(kept));
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use agents::Identity;
 use agents::transport::Transport;
 use futures_util::StreamExt;
-use schemas::AgentId;
-use schemas::control::Registration;
+use schemas::control::{LEASE_MS_DEFAULT, Registration, Tag};
+use schemas::{AgentId, Code};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::control::{ControlClient, ControlError};
 
@@ -48,32 +49,60 @@ impl AgentShare {
     }
 }
 
-/// Agents that a run has registered, and takes away at its end.
-pub(crate) struct RegisteredAgents {
+/// Agents that a process has registered, and takes away at its end: only where no other process has registered them since.
+pub struct RegisteredAgents {
     control: ControlClient,
-    identities: Vec<Identity>,
+    instance: Option<Tag>,
+    agents: Vec<(Identity, Registration)>,
 }
 
 impl RegisteredAgents {
-    pub(crate) fn new(control: &ControlClient) -> Self {
-        Self { control: control.clone(), identities: Vec::new() }
+    /// None yet.
+    #[must_use]
+    pub fn new(control: &ControlClient) -> Self {
+        let instance = Tag::try_new(&format!("{:016x}", rand::random::<u64>())).ok();
+        Self { control: control.clone(), instance, agents: Vec::new() }
     }
 
     /// Registers one more.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub(crate) async fn register(&mut self, identity: &Identity, document: &Registration) -> Result<(), ControlError> {
-        self.control.register(&identity.agent, &identity.token.current(), document).await?;
-        self.identities.push(identity.clone());
+    pub async fn register(&mut self, identity: &Identity, document: &Registration) -> Result<(), ControlError> {
+        let document = Registration { instance: self.instance.clone(), ..document.clone() };
+        self.control.register(&identity.agent, &identity.token.current(), &document).await?;
+        self.agents.push((identity.clone(), document));
         Ok(())
     }
 
+    /// Looks once in a lease, for as long as it is polled, whether all are still registered, and registers again who is not:
+    /// another process of the same agent may have taken it away.
+    pub async fn keep(&self) {
+        loop {
+            let lease_ms = self.agents.iter().map(|(_, document)| document.lease_ms).min().unwrap_or(LEASE_MS_DEFAULT);
+            tokio::time::sleep(Duration::from_millis(lease_ms.into())).await;
+            for (identity, document) in &self.agents {
+                let (agent, token) = (&identity.agent, identity.token.current());
+                let found: Result<Value, _> = self.control.read(&format!("/v1/agents/{agent}"), &token).await;
+                if !matches!(found, Err(ControlError::Refused(refusal)) if refusal.code == Code::NotFound) {
+                    continue;
+                }
+                let again = self.control.register(agent, &token, document).await;
+                let error = again.err().map(|error| error.to_string());
+                tracing::warn!(%agent, error, "its registration was taken away by another process; it registers again");
+            }
+        }
+    }
+
     /// Takes all away, within [`REMOVAL_MAX`]. Whoever is left then is absent when its lease has ended.
-    pub(crate) async fn remove(&self) {
+    pub async fn remove(&self) {
         let removing =
-            futures_util::stream::iter(&self.identities).for_each_concurrent(REMOVALS_MAX, async |identity| {
-                let removed = self.control.remove(&identity.agent, &identity.token.current()).await;
+            futures_util::stream::iter(&self.agents).for_each_concurrent(REMOVALS_MAX, async |(identity, document)| {
+                let (agent, token) = (&identity.agent, identity.token.current());
+                let removed = match &document.instance {
+                    Some(instance) => self.control.deregister(agent, &token, instance).await,
+                    None => self.control.remove(agent, &token).await,
+                };
                 if let Err(error) = removed {
                     tracing::debug!(agent = %identity.agent, %error, "the registration stays");
                 }
