@@ -188,6 +188,16 @@ fn a_sub_team_is_called_by_the_contractor_of_a_committed_award_once() {
 }
 
 #[test]
+fn whoever_has_left_a_team_calls_no_sub_team_for_an_award_it_had() {
+    let mut gathering = Gathering::of(&["alice", "bob", "carol"], json!({"depth": 1}));
+    gathering.assign(20, "alice", "async", &[direct("bob")]);
+    gathering.confirm(21, 1, "bob");
+    gathering.say(22, "bob", Act::End, json!({}));
+    let texts = gathering.call_sub_team(23, ("bob", TASK, 1), &["dan"], json!({}));
+    assert_eq!(texts, ["bob<ack:unauthorized"], "though the award was taken back from it");
+}
+
+#[test]
 fn a_call_to_a_sub_team_whose_id_is_not_that_of_its_award_opens_nothing() {
     let mut gathering = Gathering::of(&["alice", "bob"], json!({"depth": 1}));
     gathering.assign(20, "alice", "sync", &[direct("bob")]);
