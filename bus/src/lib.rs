@@ -107,6 +107,14 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
     fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+
+    /// The time now by the clock that stamps records; absent where that is the caller's own.
+    ///
+    /// # Errors
+    /// [`BusError`] when the log cannot be reached.
+    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
 
 /// Large documents by name, each replaced as a whole: a reader sees one version or the other, never a mixture.
@@ -334,4 +342,9 @@ pub trait PubSub: Send + Sync {
 
     /// Messages lost by slow subscribers of this handle so far.
     fn dropped(&self) -> u64;
+
+    /// Subjects that the bus does not let this process use: nothing is heard, or stored, on them.
+    fn denied(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use schemas::{Lane, RegisterKey};
+use schemas::{Lane, RegisterKey, Timestamp};
 use tokio::time::Instant;
 
 use crate::{Bus, BusError, Log, LogRecord, LogStream, Register, RegisterSize, Registered, StandingEntry, nats};
@@ -144,6 +144,10 @@ impl Log for ObservedLog {
 
     fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
         self.log.trimmed(lane)
+    }
+
+    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
+        self.log.time()
     }
 }
 

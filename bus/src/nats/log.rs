@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::datetime::{DateTime, parse_rfc3339};
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{Context, ErrorCode};
@@ -13,6 +14,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, Timestamp, subject};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::blobs::NatsBlobs;
@@ -103,14 +105,28 @@ impl Leader {
         Ok(last.map_or(0, |message| message.sequence))
     }
 
+    /// The time by the clock of the stream's leader.
+    async fn time(&self) -> Result<Timestamp, BusError> {
+        let unknown = |error: String| BusError::Unknown(format!("the time of stream {LOG_STREAM}: {error}"));
+        let subject = format!("STREAM.INFO.{LOG_STREAM}");
+        let info: Value =
+            self.source.context.request(subject, &()).await.map_err(|error| unknown(error.to_string()))?;
+        let text = info["ts"].as_str().ok_or_else(|| unknown("the server does not say it".to_owned()))?;
+        parse_rfc3339(text).map(to_timestamp).map_err(|error| unknown(error.to_string()))
+    }
+
     async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
         let message = stored::at(&self.source.context, LOG_STREAM, seq).await?;
         Ok(message.filter(|message| *message.subject == *subject::log(lane)).map(|message| to_record(lane, message)))
     }
 }
 
+fn to_timestamp(time: DateTime) -> Timestamp {
+    Timestamp(u64::try_from(time.unix_timestamp_nanos() / 1000).unwrap_or_default())
+}
+
 fn to_record(lane: Lane, message: StreamMessage) -> LogRecord {
-    let stamped = Timestamp(u64::try_from(message.time.unix_timestamp_nanos() / 1000).unwrap_or_default());
+    let stamped = to_timestamp(message.time);
     LogRecord { lane, seq: message.sequence, time: stamped, stamped, bytes: message.payload }
 }
 
@@ -153,6 +169,10 @@ impl Log for NatsLog {
             self.leader.trimming.trimmed(lane).await
         }
         .boxed()
+    }
+
+    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
+        async { self.leader.time().await.map(Some) }.boxed()
     }
 }
 

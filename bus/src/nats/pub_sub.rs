@@ -149,4 +149,8 @@ impl PubSub for NatsPubSub {
     fn dropped(&self) -> u64 {
         self.status.count(NatsEvent::SlowConsumer)
     }
+
+    fn denied(&self) -> Vec<String> {
+        self.status.denied()
+    }
 }

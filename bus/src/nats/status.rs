@@ -1,9 +1,17 @@
 //! What happens to the connections, counted for metrics.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_nats::{Event, Statistics};
+use async_nats::{Event, ServerError, Statistics};
+use schemas::subject;
+
+/// Denied subjects that are remembered: more than a process subscribes to.
+const DENIED_MAX: usize = 64;
+/// What a server says of a subscription or a message that it denies, up to the subject.
+const DENIED_SUBSCRIPTION: &str = "Permissions Violation for Subscription to \"";
+const DENIED_PUBLISH: &str = "Permissions Violation for Publish to \"";
 
 /// Counters of every connection of one bus. All rise only.
 #[derive(Debug, Default)]
@@ -13,6 +21,8 @@ pub struct NatsStatus {
     connections: Mutex<Vec<Watched>>,
     /// Why the last attempt at a first connection failed.
     fault: Mutex<Option<String>>,
+    /// By the connection that was denied them.
+    denied: Mutex<BTreeSet<(String, String)>>,
 }
 
 #[derive(Debug)]
@@ -107,6 +117,25 @@ impl NatsStatus {
         counters
     }
 
+    /// Subjects that the server does not let a connection use.
+    pub(super) fn denied(&self) -> Vec<String> {
+        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.iter().map(|(_, subject)| subject.clone()).collect()
+    }
+
+    /// Remembers what a connection may not use, until it is made anew and asks again.
+    fn note_denied(&self, connection: &str, event: &Event) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Event::Connected = event {
+            denied.retain(|(of, _)| of != connection);
+        } else if let Event::ServerError(ServerError::Other(error)) = event
+            && let Some(subject) = denied_subject(error)
+            && denied.len() < DENIED_MAX
+        {
+            denied.insert((connection.to_owned(), subject));
+        }
+    }
+
     /// Why the last attempt at a first connection failed; nothing where none has.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
@@ -140,6 +169,7 @@ impl NatsStatus {
             Event::Closed => NatsEvent::Closed,
             Event::Draining => return tracing::debug!(connection, %event, "connection to NATS ends"),
         };
+        self.note_denied(connection, event);
         let before = self.events[kind as usize].fetch_add(1, Ordering::Relaxed);
         match event {
             Event::Connected => {
@@ -173,6 +203,20 @@ impl NatsStatus {
     }
 }
 
+/// The subject that may not be subscribed to, or to which records or entries of the register may not be published. What else
+/// is published may be an answer to a subject that an agent has named, and says nothing of the process.
+fn denied_subject(error: &str) -> Option<String> {
+    let until_quote = |rest: &str| rest.split_once('"').map(|(subject, _)| subject.to_owned());
+    if let Some(rest) = error.strip_prefix(DENIED_SUBSCRIPTION) {
+        return until_quote(rest);
+    }
+    let published = error.strip_prefix(DENIED_PUBLISH).and_then(until_quote)?;
+    let [awards, closings] = subject::ALL_REGISTER;
+    let stored = [subject::ALL_LOG, awards, closings];
+    let is_of = |pattern: &&&str| published.split('.').next() == pattern.split('.').next();
+    stored.iter().find(is_of).map(|pattern| (*pattern).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +237,25 @@ mod tests {
         assert!(read.is_up());
         let counted = NatsEvent::ALL.iter().map(|event| read.count(*event)).collect::<Vec<_>>();
         assert_eq!(counted, [1, 1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_a_connection_may_not_use_is_known_until_it_is_made_anew() {
+        let (status, is_up) = (NatsStatus::default(), AtomicBool::new(true));
+        let refused = |text: &str| Event::ServerError(ServerError::Other(text.to_owned()));
+        for text in [
+            r#"Permissions Violation for Subscription to "gw.end.*""#,
+            r#"Permissions Violation for Subscription to "gw.in.>" using queue "gateways""#,
+            r#"Permissions Violation for Publish to "closed.alice~job""#,
+            r#"Permissions Violation for Publish to "_INBOX.of.an.agent""#,
+        ] {
+            status.note("messages", &is_up, &refused(text));
+        }
+        assert_eq!(status.denied(), ["closed.*", "gw.end.*", "gw.in.>"]);
+        status.note("log", &is_up, &Event::Connected);
+        assert_eq!(status.denied().len(), 3, "another connection");
+        status.note("messages", &is_up, &Event::Connected);
+        assert!(status.denied().is_empty(), "it asks again");
     }
 
     #[test]

@@ -79,3 +79,13 @@ fn refusal(outcome: Result<Bus, BusError>) -> String {
         outcome => panic!("it should be refused: {outcome:?}"),
     }
 }
+
+#[tokio::test]
+async fn the_log_says_the_time_by_the_clock_that_stamps_records() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let log = nats::open(NatsOptions::new(server.url())).await.unwrap().log;
+    let seq = log.append(Lane(0), Bytes::from_static(b"{}")).await.unwrap();
+    let stamped = log.record(Lane(0), seq).await.unwrap().unwrap().stamped;
+    let time = log.time().await.unwrap().unwrap();
+    assert!(stamped <= time && time.since_us(stamped) < 60_000_000, "{stamped:?} {time:?}");
+}

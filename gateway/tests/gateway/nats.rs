@@ -144,6 +144,23 @@ impl RawClient {
 }
 
 #[tokio::test]
+async fn a_gateway_that_may_not_hear_what_it_has_to_hear_is_not_ready() {
+    let user = r#"authorization { users: [{ user: a, password: b, permissions: { publish: ">", subscribe: { deny: ["gw.end.*"] } } }] }"#;
+    let options = LocalServerOptions { extra_config: user.to_owned(), ..Default::default() };
+    let server = LocalServer::start(options).await.unwrap();
+    let url = server.url().replacen("nats://", "nats://a:b@", 1);
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(nats::open(NatsOptions::new(url)).await.unwrap(), key, |_| {}).await;
+    let body = loop_until(|| async {
+        let (status, body) = rig.call("GET", "/readyz", None, None).await;
+        (status == 503).then_some(body)
+    })
+    .await;
+    let detail = body["detail"].as_str().unwrap();
+    assert!(detail.contains("use `gw.end.*`") && detail.contains("permissions"), "{detail}");
+}
+
+#[tokio::test]
 async fn a_gateway_is_ready_only_while_nats_answers() {
     let mut server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
     let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
