@@ -5,6 +5,7 @@
 
 mod duplicates;
 mod invite;
+mod lane_answers;
 mod log;
 mod panel_pin;
 mod policy_pin;
@@ -220,6 +221,16 @@ impl Admission {
     /// Messages waiting for the log.
     pub(crate) fn queued(&self) -> usize {
         self.0.log.queued()
+    }
+
+    /// Number of lanes.
+    pub(crate) fn lanes(&self) -> u8 {
+        self.0.log.lanes()
+    }
+
+    /// What the log does not do for this gateway at present, each with its remedy.
+    pub(crate) fn log_faults(&self, now: tokio::time::Instant) -> Vec<String> {
+        self.0.log.faults(now)
     }
 
     async fn admit_along(

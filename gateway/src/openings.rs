@@ -260,6 +260,12 @@ impl Openings {
         }
     }
 
+    /// Of so many lanes, those of which no owner is heard.
+    pub(crate) fn silent_lanes(&self, lanes: u8, now: Instant) -> Vec<Lane> {
+        let state = self.state();
+        (0..lanes).map(Lane).filter(|lane| state.is_silent(*lane, now)).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, OpeningState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,9 +275,7 @@ impl OpeningState {
     fn take(&mut self, caller: &AgentId, lane: Lane, now: Instant) -> Result<(), Declined> {
         self.opened *= decay(now.saturating_duration_since(self.decayed_at));
         self.decayed_at = now;
-        let heard_at = self.lanes.get(&lane).map_or(self.began, |budget| budget.heard_at);
-        let silent_for = now.saturating_duration_since(heard_at);
-        if self.silence_max.is_some_and(|longest| silent_for > longest) {
+        if self.is_silent(lane, now) {
             let retry_after = self.spread(caller, SILENCE_RETRY);
             return Err(Declined { queue: None, is_silent: true, retry_after });
         }
@@ -289,6 +293,11 @@ impl OpeningState {
         }
         let queue = budget.word.queue;
         Err(Declined { queue, is_silent: false, retry_after: self.turn_of(caller, now) })
+    }
+
+    fn is_silent(&self, lane: Lane, now: Instant) -> bool {
+        let heard_at = self.lanes.get(&lane).map_or(self.began, |budget| budget.heard_at);
+        self.silence_max.is_some_and(|longest| now.saturating_duration_since(heard_at) > longest)
     }
 
     /// What a caller has opened lately.
@@ -501,8 +510,10 @@ mod tests {
         let about = SILENCE_RETRY.mul_f64(1.0 - SPREAD / 2.0)..=SILENCE_RETRY.mul_f64(1.0 + SPREAD / 2.0);
         assert!(declined.is_silent && about.contains(&declined.retry_after), "{declined:?}");
         assert!(rig.openings.is_refusing(rig.now));
+        assert_eq!(rig.openings.silent_lanes(2, rig.now), [LANE, Lane(1)]);
         rig.speak();
         assert_eq!(take(&rig), Ok(()));
+        assert_eq!(rig.openings.silent_lanes(2, rig.now), [Lane(1)]);
         let never = Openings::new(0, rig.now);
         assert_eq!(never.take(&agent(0), LANE, rig.now + Duration::from_secs(3600)), Ok(()));
     }

@@ -41,7 +41,7 @@ pub struct HealthcheckArgs {
     wait: f64,
 }
 
-/// Succeeds when the address answers 2xx, now or within the time to wait.
+/// Succeeds when the address answers 2xx, now or within the time to wait. What it says is wrong all the same is printed.
 pub async fn run(args: HealthcheckArgs) -> Outcome {
     let wait = Duration::try_from_secs_f64(args.wait)
         .map_err(|error| error.to_string())
@@ -61,11 +61,12 @@ pub async fn run(args: HealthcheckArgs) -> Outcome {
 async fn ask(client: &reqwest::Client, url: &str) -> Outcome {
     let response = client.get(url).send().await.with_context(|| format!("no answer from {url}"))?;
     let status = response.status();
-    if status.is_success() {
-        return Ok(());
-    }
     let body = beginning(response).await;
     let faults = faults_of(&body);
+    if status.is_success() {
+        faults.iter().for_each(|fault| print(format_args!("{url} is degraded: {fault}")));
+        return Ok(());
+    }
     let said = if faults.is_empty() {
         format!(" {}", one_line(&cut(String::from_utf8_lossy(&body).trim())))
     } else {

@@ -9,6 +9,7 @@ use axum::routing::get;
 use schemas::{Code, Refusal};
 use serde_json::json;
 use telemetry::metrics::{CONTENT_TYPE, to_text};
+use tokio::time::Instant;
 
 use super::{HttpResult, RouteSpec, Site, document};
 use crate::metrics::gauge_value;
@@ -22,7 +23,8 @@ async fn alive() -> HttpResult {
     document(&json!({ "status": "alive" }))
 }
 
-/// The gateway knows its agents, groups and policies, reaches the bus, and is not stopping.
+/// The gateway knows its agents, groups and policies, reaches the bus, and is not stopping. What every gateway suffers alike
+/// makes it degraded, not unready: a proxy that turned away from all of them would help nobody.
 async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     if site.stop.is_cancelled() {
         return Err(Refusal::new(Code::Unavailable, "the gateway stops").into());
@@ -33,7 +35,23 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     if let Err(unreachable) = site.health.check() {
         return Err(Refusal::new(Code::Unavailable, unreachable.to_string()).into());
     }
-    document(&json!({ "status": "ready", "gateway": site.config.id }))
+    let faults = degraded(&site);
+    let status = if faults.is_empty() { "ready" } else { "degraded" };
+    document(&json!({ "status": status, "gateway": site.config.id, "faults": faults }))
+}
+
+/// What the exchange does not do at present, each with its remedy.
+fn degraded(site: &Site) -> Vec<String> {
+    let now = Instant::now();
+    let silent = site.registry.openings().silent_lanes(site.admission.lanes(), now);
+    let unowned = (!silent.is_empty()).then(|| {
+        let lanes: Vec<_> = silent.iter().map(ToString::to_string).collect();
+        format!(
+            "no owner is heard of lanes {}: start an engine, or see why none owns them (its /readyz)",
+            lanes.join(", ")
+        )
+    });
+    unowned.into_iter().chain(site.admission.log_faults(now)).collect()
 }
 
 /// Everything the process's registry holds, as of the last second.

@@ -135,7 +135,7 @@ pub(crate) enum Shed {
     Streams,
     /// No further agent is registered.
     Agents,
-    /// The store is full.
+    /// The store is full, or does not answer.
     Store,
     /// The lane's engine is behind the log.
     Lane,

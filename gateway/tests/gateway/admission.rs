@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bus::memory::{self, MemoryOptions};
 use bus::{BusError, Log, LogRecord, LogStream};
@@ -153,6 +154,69 @@ async fn an_append_without_an_answer_is_told_as_unknown_and_may_be_repeated() {
     let (status, body) = rig.send("bob", &other).await;
     assert_eq!((status, code(&body)), (409, "conflict"), "the first may stand: {body}");
     assert_eq!(rig.send("bob", &message).await.0, 202);
+}
+
+#[tokio::test]
+async fn while_the_log_does_not_answer_one_append_waits_and_the_others_are_refused_at_once() {
+    let mut bus = memory::open(MemoryOptions::default());
+    let silent = Arc::new(Silent { log: bus.log.clone(), is_silent: AtomicBool::new(true) });
+    bus.log = silent.clone();
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(bus, key, |config| config.limits.append_ms = 1000).await;
+    let offers: Vec<_> = (0..8).map(|number| offer("bob", &format!("m{number}"), "alice~job")).collect();
+    assert_eq!(code(&rig.send("bob", &offers[0]).await.1), "log_unavailable");
+    let began = Instant::now();
+    let outcomes = futures_util::future::join_all(offers.iter().map(|message| async {
+        let (status, body) = rig.send("bob", message).await;
+        (status, code(&body).to_owned(), began.elapsed() < Duration::from_millis(800))
+    }))
+    .await;
+    let waited = outcomes
+        .iter()
+        .filter(|(status, code, is_fast)| (*status, code.as_str(), *is_fast) == (503, "log_unavailable", false));
+    assert_eq!(waited.count(), 1, "{outcomes:?}");
+    let refused = outcomes
+        .iter()
+        .filter(|(status, code, is_fast)| (*status, code.as_str(), *is_fast) == (503, "unavailable", true));
+    assert_eq!(refused.count(), 7, "{outcomes:?}");
+    silent.is_silent.store(false, Ordering::Relaxed);
+    for message in &offers {
+        assert_eq!(rig.send("bob", message).await.0, 202);
+    }
+}
+
+#[tokio::test]
+async fn what_waits_behind_an_append_without_an_answer_is_told_in_its_own_time() {
+    let mut bus = memory::open(MemoryOptions::default());
+    bus.log = Arc::new(Silent { log: bus.log.clone(), is_silent: AtomicBool::new(true) });
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(bus, key, |config| config.limits.append_ms = 1000).await;
+    let began = Instant::now();
+    let (first, second) = (offer("bob", "m1", "alice~job"), offer("bob", "m2", "alice~job"));
+    let behind = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        rig.send("bob", &second).await
+    };
+    let (_, (_, body)) = tokio::join!(rig.send("bob", &first), behind);
+    assert_eq!(code(&body), "log_unavailable");
+    assert!(began.elapsed() < Duration::from_millis(1800), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_gateway_that_hears_no_owner_or_finds_the_store_full_says_that_it_is_degraded() {
+    let options = MemoryOptions { log_bytes_max: 64, ..MemoryOptions::default() };
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+    let rig = Rig::on(memory::open(options), key, |config| config.limits.engine_silence_ms = 1).await;
+    rig.send("bob", &offer("bob", "m1", "alice~job")).await;
+    let (status, body) = rig.call("GET", "/readyz", None, None).await;
+    assert_eq!(
+        (status, body["status"].as_str()),
+        (200, Some("degraded")),
+        "no other gateway would serve better: {body}"
+    );
+    let faults = body["faults"].to_string();
+    assert!(faults.contains("no owner is heard of lanes 0, 1") && faults.contains("start an engine"), "{faults}");
+    assert!(faults.contains("the store is full"), "{faults}");
 }
 
 /// A log that stores and does not say so.
