@@ -250,7 +250,12 @@ impl LaneDriver {
         self.observer.handle_takeover(self.fold.state(), claim.is_orderly, claim.outlives);
         self.publisher.handle_takeover(now);
         let (epoch, unacknowledged) = (self.ownership.epoch(), self.publisher.outbox_len());
-        tracing::info!(lane = self.lane.0, epoch, unacknowledged, "the lane is owned");
+        let lane = self.lane.0;
+        if claim.outlives {
+            tracing::info!(target: "llmx::takeover", lane, epoch, unacknowledged, "the lane is taken over");
+        } else {
+            tracing::info!(lane, epoch, unacknowledged, "the lane is owned");
+        }
         if !claim.is_orderly {
             self.publisher.release_held();
         }
