@@ -238,7 +238,7 @@ impl Consultant {
         let digest = self.tracer.is_on().then(|| Digest::of(&request.messages).ok()).flatten();
         let asked = (request.retry, request.form, digest);
         let (began, start) = (Instant::now(), SystemTime::now());
-        let mut open = OpenCall { consultant: self, subject, room: Some(room), sent, asked, began, start };
+        let mut open = CallUnderWay { consultant: self, subject, room: Some(room), sent, asked, began, start };
         let timeout = request.timeout;
         let messages = self.kept.is_some().then(|| request.messages.clone());
         let retry = request.retry;
@@ -315,7 +315,7 @@ impl fmt::Debug for Consultant {
 }
 
 /// A call under way. Dropped before its answer it is paid like one that is not answered in time.
-struct OpenCall<'c> {
+struct CallUnderWay<'c> {
     consultant: &'c Consultant,
     subject: &'c Subject,
     /// Until it is paid.
@@ -326,7 +326,7 @@ struct OpenCall<'c> {
     start: SystemTime,
 }
 
-impl OpenCall<'_> {
+impl CallUnderWay<'_> {
     /// Pays and counts the call, once.
     fn end(&mut self, answer: &Result<Completion, CompletionError>) -> Option<PaidCall> {
         let Self { consultant, subject, sent, asked, .. } = *self;
@@ -345,7 +345,7 @@ impl OpenCall<'_> {
     }
 }
 
-impl Drop for OpenCall<'_> {
+impl Drop for CallUnderWay<'_> {
     fn drop(&mut self) {
         self.end(&Err(CompletionError::TimedOut));
     }

@@ -48,9 +48,12 @@ const POSSIBLE_MAX: Duration = Duration::from_secs(60);
 /// this factor a period. The same number for each brings lanes with unequal rates together.
 const NEAR: f64 = 0.9;
 /// See [`NEAR`].
-const RISE_NEAR: f64 = 1.005;
+const RISE_NEAR: f64 = 0.005;
 /// See [`NEAR`].
 const RISE_NEAR_PER_S: f64 = 6.0;
+/// Both grow with the square of the periods without a queue (as CUBIC's window, RFC 9438): nearly flat while queues come and go, and
+/// within two seconds at twice the rate where a burst is over. They are doubled after so many.
+const STEEPER: f64 = 4.0;
 /// Of what ends, this part at least may still be opened while a queue stands.
 const BRAKE_MAX: f64 = 0.7;
 /// A wait of so many times [`TARGET`] takes all that [`BRAKE_MAX`] leaves.
@@ -110,6 +113,8 @@ pub(super) struct AdmissionRate {
     wait: Duration,
     /// Periods in which a queue has stood and did not shrink.
     standing: u32,
+    /// Periods in which none has.
+    clear: u32,
     /// Negotiations opened in this period: by opening acts, and tasks of teams.
     opened: u32,
     tasks: u32,
@@ -136,6 +141,7 @@ impl AdmissionRate {
             waits: Default::default(),
             wait: Duration::ZERO,
             standing: 0,
+            clear: 0,
             opened: 0,
             tasks: 0,
             opened_per_s: 0.0,
@@ -229,9 +235,11 @@ impl AdmissionRate {
         let before = std::mem::replace(&mut self.wait, wait);
         if wait <= TARGET {
             self.standing = 0;
+            self.clear = self.clear.saturating_add(1);
             self.rise(opened_per_s, now);
             return None;
         }
+        self.clear = 0;
         let is_draining = self.ended_per_s >= DRAINS_BY * self.opened_per_s;
         let is_shrinking = is_draining || wait + passed.mul_f64(SHRINKS_BY) <= before;
         self.standing = if is_shrinking { 0 } else { self.standing + 1 };
@@ -256,7 +264,9 @@ impl AdmissionRate {
             }
             Some((possible, _)) => {
                 *possible = possible.max(self.ended_per_s);
-                (NEAR * *possible).max(RISE_NEAR * self.per_s + RISE_NEAR_PER_S)
+                let steep = 1.0 + (f64::from(self.clear) / STEEPER).powi(2);
+                let rise = (steep * RISE_NEAR * self.per_s).min((RISE_FIRST - 1.0) * self.per_s);
+                (NEAR * *possible).max(self.per_s + rise + steep * RISE_NEAR_PER_S)
             }
         };
         let gateways = self.gateways.len().max(1) as f64;
@@ -343,6 +353,16 @@ mod tests {
         let fallen = rig.per_s();
         rig.pass(20, 10_000, 10_000, 1);
         assert!(fallen < 800 && rig.per_s() > fallen + 80, "{fallen}, {}", rig.per_s());
+    }
+
+    #[test]
+    fn two_seconds_behind_a_burst_nothing_is_held_back() {
+        let mut rig = Rig::new();
+        rig.pass(50, 1_900, 1_900, 1);
+        rig.pass(50, 12_000, 1_300, 60);
+        assert!(rig.per_s() < 1_300, "{}", rig.per_s());
+        rig.pass(20, 2_400, 2_400, 1);
+        assert!(rig.per_s() >= 2_400, "{}", rig.per_s());
     }
 
     #[test]
