@@ -136,11 +136,9 @@ fn a_message_that_was_only_held_back_is_refused_in_the_end_and_one_without_an_an
             now = session.poll_timeout().unwrap_or(now);
             session.handle_timeout(now);
         }
-        let is_as_wanted = match outcome.unwrap() {
-            SendOutcome::Refused(refusal) => is_refused && refusal.code == Code::Overloaded,
-            other => !is_refused && other == SendOutcome::Unanswered,
-        };
-        assert!(is_as_wanted, "{unanswered:?} {lost}");
+        let refused = SendOutcome::Refused(Refusal::new(Code::Overloaded, "").retry_after_ms(100));
+        let wanted = if is_refused { refused } else { SendOutcome::Unanswered };
+        assert_eq!(outcome, Some(wanted), "{unanswered:?} {lost}");
     }
 }
 

@@ -97,6 +97,36 @@ async fn an_address_that_is_none_ends_the_agent_at_once() {
 }
 
 #[tokio::test]
+async fn an_agent_that_may_not_stay_leaves_a_shared_connection_alone_and_comes_back_by_it() {
+    let (listener, url) = listen().await;
+    let transport = WebSocketTransport::new(&url).shared_by(2);
+    let connect = |name: &'static str| {
+        let transport = transport.clone();
+        tokio::spawn(async move { transport.connect(&identity(name)).await })
+    };
+    let (bob, carol) = (connect("bob"), connect("carol"));
+    let mut gateway = accept(&listener).await;
+    joined(&mut gateway).await;
+    joined(&mut gateway).await;
+    let (mut bob, carol) = (bob.await.unwrap().unwrap(), carol.await.unwrap().unwrap());
+    let closing = json!({"type": "closing", "agent": "bob", "reason": "expired", "detail": "the token has expired"});
+    send(&mut gateway, &closing).await;
+    assert!(in_time(bob.inbox.next()).await.is_none());
+    drop(bob);
+    let bob = connect("bob");
+    joined(&mut gateway).await;
+    let _bob = bob.await.unwrap().unwrap();
+    carol.link.ack(vec![delivery_id(1)]).await.unwrap();
+    assert_eq!(next(&mut gateway).await["agent"], json!("carol"));
+
+    // One that is refused is alone in that, too.
+    let eve = connect("eve");
+    refuse(&mut accept(&listener).await, "unauthenticated").await;
+    let refused = eve.await.unwrap().map(|_| ());
+    assert!(matches!(refused, Err(TransportError::Refused(refusal)) if refusal.code == Code::Unauthenticated));
+}
+
+#[tokio::test]
 async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     let (listener, url) = listen().await;
     let transport = WebSocketTransport::new(&url).shared_by(2);
@@ -159,31 +189,14 @@ async fn agents_of_a_shared_connection_come_and_go_and_move_on_together() {
     let bob = connect("bob");
     joined(&mut gateway).await;
     let mut bob = bob.await.unwrap().unwrap();
-
-    // One that may not stay leaves alone, and comes back by the same connection.
-    send(
-        &mut gateway,
-        &json!({"type": "closing", "agent": "bob", "reason": "expired", "detail": "the token has expired"}),
-    )
-    .await;
-    assert!(in_time(bob.inbox.next()).await.is_none());
-    drop(bob);
-    let bob = connect("bob");
-    joined(&mut gateway).await;
-    let mut bob = bob.await.unwrap().unwrap();
     for (connection, name, number) in [(&mut bob, "bob", 5), (&mut carol, "carol", 6)] {
         send(&mut gateway, &to(name, number)).await;
         assert_eq!(heard(connection).await, [delivery_id(number).to_string()]);
     }
 
-    // A refused agent is alone in that.
     drop(dan);
     assert_eq!(next(&mut second).await, json!({"type": "leave", "agent": "dan"}));
     assert!(matches!(in_time(second.next()).await, None | Some(Ok(Message::Close(_)) | Err(_))), "nobody is left");
-    let eve = connect("eve");
-    refuse(&mut accept(&listener).await, "unauthenticated").await;
-    let refused = eve.await.unwrap().map(|_| ());
-    assert!(matches!(refused, Err(TransportError::Refused(refusal)) if refusal.code == Code::Unauthenticated));
 
     // With the connection everybody loses it, and they meet on the next.
     drop(gateway);

@@ -323,8 +323,9 @@ impl WebSocketSession {
                 return Err(SessionEnd { reason: CloseReason::Protocol, close });
             }
         };
-        let handled =
-            ClientFrame::parse(&text.into()).map_err(|refusal| (AnsweredFrame::default(), refusal)).and_then(|frame| {
+        let handled = ClientFrame::parse(&text.into())
+            .map_err(|refusal| of_frame(AnsweredFrame::default(), refusal))
+            .and_then(|frame| {
                 match frame {
                     ClientFrame::Message { agent, id, bytes, checked } => {
                         let identity = self.stream.identity_of(&self.identity, agent.as_ref());
@@ -334,23 +335,23 @@ impl WebSocketSession {
                                 self.admit(identity, asked, bytes, checked);
                                 Ok(())
                             }
-                            Err(refusal) => Err((asked, refusal)),
+                            Err(refusal) => Err(of_frame(asked, refusal)),
                         }
                     }
                     ClientFrame::Ack { agent, delivery_ids } => self.acknowledge(agent, &delivery_ids),
                     ClientFrame::Join { id, token } => self
                         .stream
                         .join(id.clone(), token)
-                        .map_err(|refusal| (AnsweredFrame { agent: None, id }, refusal)),
+                        .map_err(|refusal| of_frame(AnsweredFrame { agent: None, id }, refusal)),
                     ClientFrame::Leave { agent } => {
                         // Charged once it has taken effect: no client repeats a leave that is refused.
                         let left = self.stream.leave(agent.clone());
                         let charged = left.and_then(|()| self.charge_opener());
-                        charged.map_err(|refusal| (AnsweredFrame { agent: Some(agent), id: None }, refusal))
+                        charged.map_err(|refusal| of_frame(AnsweredFrame { agent: Some(agent), id: None }, refusal))
                     }
                 }
             });
-        if let Err((asked, refusal)) = handled {
+        if let Err((asked, refusal)) = handled.map_err(|refused| *refused) {
             // A frame that is none costs like a message: otherwise garbage would be free.
             let refusal = self.charge_opener().err().unwrap_or(refusal);
             self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
@@ -368,11 +369,11 @@ impl WebSocketSession {
     }
 
     /// Takes acknowledgements in. Whoever has used up its rate is told so.
-    fn acknowledge(&mut self, agent: Option<AgentId>, ids: &[DeliveryId]) -> Result<(), (AnsweredFrame, Refusal)> {
+    fn acknowledge(&mut self, agent: Option<AgentId>, ids: &[DeliveryId]) -> Result<(), Box<RefusedFrame>> {
         let asked = AnsweredFrame { agent, id: None };
         let identity = match self.stream.identity_of(&self.identity, asked.agent.as_ref()) {
             Ok(identity) => identity,
-            Err(refusal) => return Err((asked, refusal)),
+            Err(refusal) => return Err(of_frame(asked, refusal)),
         };
         let charged = self.site.admission.charge(identity);
         match charged.and_then(|()| self.site.acknowledgements.collect(&identity.agent, ids)) {
@@ -503,4 +504,11 @@ fn is_timeout(error: &axum::Error) -> bool {
 
 fn refused(AnsweredFrame { agent, id }: &AnsweredFrame, refusal: &Refusal) -> String {
     ServerFrame::Refused { id: id.as_deref(), agent: agent.as_ref(), problem: Problem::from(refusal) }.to_text()
+}
+
+/// A refusal, and what it answers.
+type RefusedFrame = (AnsweredFrame, Refusal);
+
+fn of_frame(asked: AnsweredFrame, refusal: Refusal) -> Box<RefusedFrame> {
+    Box::new((asked, refusal))
 }
