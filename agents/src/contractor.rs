@@ -297,6 +297,7 @@ impl Performs for Contractor {
             // Cancelled in the meantime, or over.
             return Vec::new();
         }
+        let answer = run.usable(answer);
         *(if answer.is_some() { &mut self.counts.done } else { &mut self.counts.failures }) += 1;
         vec![run.report(answer)]
     }

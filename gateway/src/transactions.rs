@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ahash::{HashMap, HashMapExt as _};
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
+use schemas::document::RoutineReport;
 use schemas::{AgentId, Code, DeliveryId, NegotiationId, Refusal};
 use serde::Deserialize;
 use tokio::sync::{oneshot, watch};
@@ -70,8 +71,8 @@ enum StreamState {
 /// How a transaction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TransactionEnd {
-    /// The contractor reported a result, or that it is done.
-    Answered(String),
+    /// The contractor reported a result, or that it is done; and what carried it out, where it says.
+    Answered(String, Option<RoutineReport>),
     /// The contractor failed, with this code of its own.
     Failed(String),
     /// It ended otherwise.
@@ -334,7 +335,7 @@ impl WatchedTransaction {
             Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report))
                 if report.contractor == self.call.agent =>
             {
-                self.tell(TransactionEnd::Answered(report.result.unwrap_or_default()));
+                self.tell(TransactionEnd::Answered(report.result.unwrap_or_default(), report.routine));
             }
             Notification::Failure(told) => self.failure = Some(told.failure.code),
             Notification::Closed(closing) => {

@@ -23,6 +23,8 @@ pub struct Engagement {
     pub task: Option<String>,
     /// The document that the award pins.
     pub document: Option<DocumentHash>,
+    /// Whether the call requires that one is followed.
+    pub requires_document: bool,
     /// The negotiation ends then at the latest.
     pub ends_by: Timestamp,
     /// It is forgotten after this time.
@@ -97,6 +99,7 @@ impl Engagements {
             stage: EngagementStage::Offered,
             task: call.task.clone().filter(|_| keeps_task),
             document: None,
+            requires_document: call.documents.as_ref().is_some_and(|documents| documents.require),
             ends_by,
             expires,
         };

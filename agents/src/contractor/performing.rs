@@ -40,6 +40,8 @@ pub struct RoutineRun {
     receipt: Delivery,
     award_no: AwardNo,
     request: RoutineRequest,
+    /// Whether an answer in words is none.
+    requires_document: bool,
     perform_ms: u64,
 }
 
@@ -54,6 +56,7 @@ impl RoutineRun {
     ) -> Self {
         let envelope = &receipt.envelope;
         let trace = TraceContext::of(envelope.traceparent.as_deref(), &envelope.negotiation);
+        let requires_document = engagement.requires_document;
         let request = RoutineRequest {
             agent: agent.clone(),
             negotiation: envelope.negotiation.clone(),
@@ -63,7 +66,7 @@ impl RoutineRun {
             document: engagement.document,
             text: engagement.task.unwrap_or_default(),
         };
-        Self { receipt: receipt.clone(), award_no, request, perform_ms }
+        Self { receipt: receipt.clone(), award_no, request, requires_document, perform_ms }
     }
 
     /// What a routine is asked.
@@ -76,6 +79,12 @@ impl RoutineRun {
     #[must_use]
     pub fn award_no(&self) -> AwardNo {
         self.award_no
+    }
+
+    /// The answer, unless it follows no document where the call requires one (docs/spec/agora.md#ag-52).
+    #[must_use]
+    pub fn usable(&self, answer: Option<RoutineAnswer>) -> Option<RoutineAnswer> {
+        answer.filter(|answer| answer.report.hash.is_some() || !self.requires_document)
     }
 
     /// The report of its result: INFORM, or FAILURE where there is none.

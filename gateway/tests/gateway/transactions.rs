@@ -390,6 +390,35 @@ async fn a_document_that_comes_with_a_request_is_known_to_the_exchange_from_then
 }
 
 #[tokio::test]
+async fn under_a_document_words_and_another_text_than_its_own_are_an_error() {
+    let rig = rig().await;
+    let mut seen = Seen::default();
+    let document = ProtocolDocument::try_new(&text("weather"), Origin::Own).unwrap();
+    let token = rig.token("bob");
+    loop_until(|| async {
+        let put = rig.call("PUT", "/v1/documents", Some(&token), Some(&json!({ "document": document.text() }))).await;
+        (put.0 != 503).then_some(())
+    })
+    .await;
+    let asked = |sources: Value| json!({ "protocolHash": document.hash(), "protocolSources": sources, "body": "x" });
+    let in_words = json!({ "kind": "language" });
+    let by_document = json!({ "kind": "native", "hash": document.hash() });
+    for (number, (routine, status)) in [(in_words, "error"), (by_document, "success")].into_iter().enumerate() {
+        let answer = posted(&rig, "/agora/bob", &asked(json!([DocumentSource::of_text(document.text())])));
+        let (call, _) = seen.next(&rig).await;
+        let mut told = result("Some 25 degrees");
+        told["routine"] = routine;
+        tell(&rig, call.negotiation.as_str(), u8::try_from(number).unwrap(), &told).await;
+        let (_, answer) = answer.await.unwrap();
+        assert_eq!(answer["status"], status, "{answer}");
+    }
+    let other = DocumentSource::of_text(&text("songs"));
+    let (_, answer) = rig.call("POST", "/agora/bob", Some(&rig.token("alice")), Some(&asked(json!([other])))).await;
+    let found = (&answer["status"], &answer["code"], &answer["pointer"]);
+    assert_eq!(found, (&json!("error"), &json!("not_allowed"), &json!("/protocolSources")), "{answer}");
+}
+
+#[tokio::test]
 async fn any_number_of_documents_comes_with_the_requests_of_one_caller() {
     let rig = rig().await;
     for number in 0..40 {

@@ -51,6 +51,9 @@ pub struct Course {
     /// Whether the call names documents.
     #[serde(skip)]
     has_documents: bool,
+    /// Whether it requires that one of them is followed.
+    #[serde(skip)]
+    requires_document: bool,
 }
 
 /// An offer, seen after the close.
@@ -116,6 +119,7 @@ impl Course {
             is_called: false,
             is_deadline_shown: false,
             has_documents: request.cfp.documents.is_some(),
+            requires_document: request.cfp.documents.as_ref().is_some_and(|documents| documents.require),
         }
     }
 
@@ -129,9 +133,15 @@ impl Course {
         self.refused.as_ref()
     }
 
-    /// Whether it was awarded and done.
+    /// Whether it was awarded and done, by a document where one is required.
     pub fn is_completed(&self) -> bool {
-        self.outcome.as_deref() == Some("completed")
+        self.outcome.as_deref() == Some("completed") && !self.is_done_in_words()
+    }
+
+    /// Whether a report says that it follows no document, where one is required.
+    fn is_done_in_words(&self) -> bool {
+        let follows_none = |award: &Awarded| award.routine.is_some_and(|routine| routine.hash.is_none());
+        self.requires_document && self.awards.iter().any(follows_none)
     }
 
     /// Whether the exchange has taken the call, as far as it is known here.
@@ -142,6 +152,9 @@ impl Course {
     /// Why it is not completed.
     pub fn fault(&self) -> String {
         match (&self.outcome, &self.turned_down) {
+            (Some(_), _) if self.is_done_in_words() => {
+                "done in words: the contractor followed no document, and one is required".to_owned()
+            }
             (Some(outcome), _) => format!("not completed: {outcome}"),
             (None, Some(why)) => format!("the exchange did not open the call: {}", cut(why)),
             (None, None) => "nobody answered: the call may or may not have been made".to_owned(),
@@ -288,5 +301,40 @@ fn offered(offer: &Offered) -> String {
 impl From<OfferNews> for Offered {
     fn from(OfferNews { offer_id, contractor, terms, score, document: _ }: OfferNews) -> Self {
         Self { offer_id, contractor, terms, score }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::payload::Cfp;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_done_in_words_is_not_completed_where_a_document_is_required() {
+        let hash = DocumentHash::of_bytes(b"a document");
+        for (requires, routine, is_completed) in [
+            (true, json!({"kind": "language"}), false),
+            (true, json!({"kind": "native", "hash": hash}), true),
+            (false, json!({"kind": "language"}), true),
+        ] {
+            let documents = Some(schemas::document::CallDocuments { hashes: vec![hash], require: requires });
+            let request = CallRequest::new("n1", Vec::new(), Cfp { documents, ..Cfp::default() });
+            let mut course = Course::new(NegotiationId::try_new("alice~n1").unwrap(), &request);
+            course.handle(CallReport::Awarded(Box::new(read(json!({"contractor": "bob", "award_no": 1, "lot": 1,
+                "offer_id": "o1-0", "terms": {}, "score": 1, "offers": 1, "document": hash,
+                "reason": "all_responded", "complete": true, "decision": "0".repeat(64)})))));
+            course.handle(CallReport::Done(read(
+                json!({"contractor": "bob", "award_no": 1, "lot": 1, "routine": routine}),
+            )));
+            course.handle(CallReport::Closed(read(json!({"outcome": "completed", "digest": "0".repeat(64)}))));
+            assert_eq!(course.is_completed(), is_completed, "{requires} {routine}");
+            assert_eq!(course.fault().starts_with("done in words"), !is_completed);
+        }
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(document: Value) -> T {
+        serde_json::from_value(document).unwrap()
     }
 }

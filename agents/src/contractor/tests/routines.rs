@@ -40,6 +40,26 @@ fn award_pinning(own: &str, award_no: u32, terms: &Terms, document: Option<&str>
     told
 }
 
+#[test]
+fn words_where_the_call_requires_a_document_are_reported_as_a_failure() {
+    for (requires, act, [done, failures]) in [(true, Act::Failure, [0, 1]), (false, Act::Inform, [1, 0])] {
+        let mut contractor = with_routines(&["a"]);
+        let mut told = call_naming("n1", &["a"]);
+        let Notification::Cfp(call) = &mut told.payload else { panic!("no call") };
+        call.documents = Some(CallDocuments { hashes: vec![hash("a")], require: requires });
+        let Payload::Offer(Offer { terms, .. }) = only(contractor.handle(T0, &told)).payload else {
+            panic!("no offer")
+        };
+        contractor.handle(T0, &award_pinning("n1", 1, &terms, Some("a")));
+        contractor.handle(T0, &receipt("n1", Disposition::Committed, 1));
+        let run = contractor.poll_run().unwrap();
+        let report = RoutineReport { hash: None, kind: RoutineKind::Language };
+        let words = RoutineAnswer { result: "Some 575, I think.".to_owned(), report };
+        assert_eq!(only(contractor.handle_result(&run, Some(words))).payload.act(), act);
+        assert_eq!([contractor.counts().done, contractor.counts().failures], [done, failures]);
+    }
+}
+
 /// The run that a binding award leads to.
 fn committed(contractor: &mut Contractor, own: &str, document: Option<&str>) -> RoutineRun {
     let Payload::Offer(Offer { terms, .. }) = only(contractor.handle(T0, &call_naming(own, &["a", "b"]))).payload

@@ -45,6 +45,9 @@ const UNHEARD: [&str; 2] = ["confirm_timeout", "perform_timeout"];
 /// What a document that cannot be had is refused with: the words of the package `agora-protocol`.
 const NOT_HAD: &str = "Failed to download protocol";
 
+/// What an answer that follows no document is under one.
+const IN_WORDS: &str = "the agent answered in words: it did not follow the document";
+
 /// A call to one agent.
 pub(super) struct AgentCall {
     /// The agent.
@@ -152,7 +155,10 @@ impl AgentCall {
     /// What the end of the call says to the client.
     fn reply(&self, end: TransactionEnd, after: Duration) -> TransactionReply {
         let outcome = match end {
-            TransactionEnd::Answered(result) => return TransactionReply::success(result),
+            TransactionEnd::Answered(_, Some(routine)) if routine.hash.is_none() && self.is_under_document() => {
+                return TransactionReply::unanswered(TransactionStatus::Error, IN_WORDS);
+            }
+            TransactionEnd::Answered(result, _) => return TransactionReply::success(result),
             // What the exchange says of an award that was lost (docs/spec/contract-net.md#cn-44).
             TransactionEnd::Failed(code) if code.starts_with(DECLINED) => return self.rejected(),
             TransactionEnd::Failed(code) if UNHEARD.contains(&code.as_str()) => return late(),
@@ -194,12 +200,13 @@ impl AgentCall {
         }
     }
 
+    fn is_under_document(&self) -> bool {
+        matches!(self.selection, Selection::Document { .. })
+    }
+
     /// The agent does not take it. The words are those for which the package `agora-protocol` looks.
     fn rejected(&self) -> TransactionReply {
-        let message = match self.selection {
-            Selection::Document { .. } => "Protocol rejected",
-            Selection::Language | Selection::Negotiation => "Request rejected",
-        };
+        let message = if self.is_under_document() { "Protocol rejected" } else { "Request rejected" };
         TransactionReply::unanswered(TransactionStatus::Rejected, message)
     }
 }
@@ -270,10 +277,17 @@ async fn admit(admission: &Admission, caller: &Identity, bytes: Bytes) -> Result
 /// one caller, and what a caller supports is limited.
 async fn make_known(site: &Site, selection: &Selection) -> Result<(), Refusal> {
     let Selection::Document { hash, sources } = selection else { return Ok(()) };
-    if site.documents.read().document(*hash).is_some() {
+    let known = site.documents.read().document(*hash).map(|document| document.sha256());
+    let texts = sources.iter().filter(|source| known.is_none() || matches!(source, DocumentSource::Data(_)));
+    let sources: Vec<DocumentSource> = texts.cloned().collect();
+    // What is known is fetched from nowhere; a text that is at hand must be it.
+    if known.is_some() && sources.is_empty() {
         return Ok(());
     }
-    let document = had(site, *hash, sources).await?;
+    let document = had(site, *hash, &sources).await?;
+    if known == Some(document.sha256()) {
+        return Ok(());
+    }
     site.documents.put_unsupported(&document).await.map(|_| ())
 }
 
