@@ -1,5 +1,6 @@
 //! Runs consultations: one model, shared by the agents of a process, with its accounts, metrics and spans.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use super::consultation::{Consultation, ConsultationStep, GaveUp, Question};
 use super::kept::KeptPrompts;
 #[cfg(feature = "metrics")]
 use super::metrics::ModelMetrics;
+use super::shape::{InvalidReason, Misfit};
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
 
 /// Who asks, about what, and until when an answer is of use.
@@ -66,6 +68,8 @@ pub struct Consultant {
 /// What is known of the endpoint since it answered last.
 #[derive(Default)]
 struct EndpointStanding {
+    /// Why answers did not fit, as the log has it.
+    told: BTreeSet<InvalidReason>,
     /// Why it did not answer the latest call.
     fault: Option<String>,
     /// Whether the log says so.
@@ -88,6 +92,11 @@ impl EndpointStanding {
         let is_new = is_lasting && !self.is_warned;
         self.is_warned = error.is_some() && (self.is_warned || is_lasting);
         self.fault.clone().filter(|_| is_new)
+    }
+
+    /// Takes why an answer does not fit. False: the log says so already.
+    fn handle_misfit(&mut self, reason: InvalidReason) -> bool {
+        self.told.insert(reason)
     }
 }
 
@@ -168,6 +177,21 @@ impl Consultant {
         }
     }
 
+    /// Notes why an answer cannot be used: a warning, once for each reason.
+    fn note_misfit(&self, subject: &Subject, reason: InvalidReason, misfit: Option<&Misfit>) {
+        let is_new = self.standing.lock().unwrap_or_else(PoisonError::into_inner).handle_misfit(reason);
+        let (agent, negotiation, reason) = (&subject.agent, &subject.negotiation, <&str>::from(reason));
+        let (pointer, expected) = misfit.map(|misfit| (misfit.pointer.as_str(), misfit.expected.as_str())).unzip();
+        if is_new {
+            tracing::warn!(
+                %agent, %negotiation, reason, pointer, expected,
+                "the model's answer does not fit; further ones for this reason are counted in agent_invalid_outputs_total"
+            );
+        } else {
+            tracing::debug!(%agent, %negotiation, reason, pointer, expected, "the model's answer does not fit");
+        }
+    }
+
     /// Asks a question until it is answered or given up.
     ///
     /// # Errors
@@ -208,8 +232,7 @@ impl Consultant {
                     }
                     let unusable = consultation.handle_completion(now(), answer);
                     if let Some(reason) = unusable {
-                        let Subject { agent, negotiation, .. } = subject;
-                        tracing::debug!(%agent, %negotiation, ?reason, "the model's answer does not fit");
+                        self.note_misfit(subject, reason, consultation.misfit());
                         #[cfg(feature = "metrics")]
                         self.metrics.iter().for_each(|metrics| metrics.unusable(reason));
                     }

@@ -115,6 +115,7 @@ pub struct Consultation<Q: Question> {
     failures_left: u32,
     repairs_left: u32,
     not_before: Timestamp,
+    misfit: Option<Misfit>,
     outcome: Option<Result<Q::Choice, GaveUp>>,
 }
 
@@ -140,6 +141,7 @@ impl<Q: Question> Consultation<Q> {
             failures_left: config.attempts.saturating_sub(1),
             repairs_left: config.repairs,
             not_before: Timestamp(0),
+            misfit: None,
             outcome: None,
         }
     }
@@ -252,6 +254,12 @@ impl<Q: Question> Consultation<Q> {
         self.repairs
     }
 
+    /// Where the last answer that did not fit departs, and what would fit.
+    #[must_use]
+    pub fn misfit(&self) -> Option<&Misfit> {
+        self.misfit.as_ref()
+    }
+
     /// How it ended, once it has.
     #[must_use]
     pub fn into_outcome(self) -> Option<Result<Q::Choice, GaveUp>> {
@@ -279,7 +287,7 @@ impl<Q: Question> Consultation<Q> {
                 } else {
                     self.give_up(GaveUp::Output);
                 }
-                Some(misfit.reason)
+                Some(self.misfit.insert(misfit).reason)
             }
         }
     }

@@ -126,6 +126,22 @@ impl Model for Silent {
 }
 
 #[tokio::test(start_paused = true)]
+async fn why_an_answer_did_not_fit_is_warned_of_once_for_each_reason() {
+    let turn = AtomicU32::new(0);
+    let model = ScriptedModel::new(move |_| {
+        let content = ["junk", "100", "5"][turn.fetch_add(1, Ordering::Relaxed) as usize % 3];
+        Ok(Completion { content: content.to_owned(), ..Completion::default() })
+    });
+    let consultant = Consultant::new(model, ModelConfig::default());
+    for own in ["1", "2"] {
+        assert_eq!(consultant.consult(&subject(own), Number).await, Ok(5));
+    }
+    let mut standing = consultant.standing.lock().unwrap();
+    let told = [InvalidReason::NotJson, InvalidReason::Schema, InvalidReason::Limits, InvalidReason::Limits];
+    assert_eq!(told.map(|reason| standing.handle_misfit(reason)), [false, false, true, false], "two are told");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_consultation_that_is_dropped_is_paid_and_keeps_no_room() {
     let price = crate::model::config::TokenPrice { input: 1_000_000, output: 1_000_000 };
     // Room for one call at a time: 4 tokens are sent, and 10 may come back.
