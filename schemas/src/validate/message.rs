@@ -14,7 +14,7 @@ use crate::code::{Code, Refusal};
 use crate::digest::Digest;
 use crate::document::{DOCUMENTS_MAX, DocumentHash};
 use crate::envelope::{Address, CAPABILITIES_MAX, Envelope, TTL_S_MAX};
-use crate::ids::NegotiationId;
+use crate::ids::{DEPTH_MAX as TEAM_DEPTH_MAX, NegotiationId};
 use crate::payload::{ATTR_TEXT_LEN_MAX, Act, AttrValue, INTEGER_MAX, Offer, Payload, TERMS_MAX, TEXT_LEN_MAX};
 use crate::record::Message;
 use crate::time::WireTime;
@@ -162,7 +162,7 @@ fn act_of(document: &Value) -> Option<Act> {
 
 /// Rewrites the paper's spellings (LLM-X paper, appendix A) into ours, so that the log and every reader of it know one:
 /// `ts` as RFC 3339 with milliseconds, the `act`, a call's `deadline` as `reply_by`, an offer's as `valid_until`, its `value`
-/// as `terms.price`; the hashes of documents in the one spelling.
+/// as `terms.price`; the hashes of documents in the one spelling. A sub-team that says no depth gets the largest.
 /// Applied to its own result it changes nothing.
 fn normalise(act: Act, root: &mut Map<String, Value>) {
     if let Some(Value::String(ts)) = root.get_mut("envelope").and_then(|envelope| envelope.get_mut("ts"))
@@ -192,6 +192,7 @@ fn normalise(act: Act, root: &mut Map<String, Value>) {
         payload.insert("terms".to_owned(), price.into());
     }
     if act == Act::Cfp {
+        inherit_depth(payload.get_mut("team"));
         respell_all(payload.get_mut("documents").and_then(|documents| documents.get_mut("hashes")));
     }
     if act == Act::Offer {
@@ -199,6 +200,16 @@ fn normalise(act: Act, root: &mut Map<String, Value>) {
     }
     if act == Act::Inform {
         respell(payload.get_mut("routine").and_then(|routine| routine.get_mut("hash")));
+    }
+}
+
+/// A sub-team whose call says no depth has all that its parent has left, of which the fold takes no more.
+fn inherit_depth(team: Option<&mut Value>) {
+    if let Some(Value::Object(team)) = team
+        && team.contains_key("of")
+        && !team.contains_key("depth")
+    {
+        team.insert("depth".to_owned(), TEAM_DEPTH_MAX.into());
     }
 }
 
@@ -306,6 +317,25 @@ mod tests {
         ] {
             assert_eq!(check_canonical_offer(document.as_bytes()).is_some(), is_valid, "{document}");
             assert_eq!(check_document(document.as_bytes()).is_ok(), is_valid, "{document}");
+        }
+    }
+
+    #[test]
+    fn a_sub_team_that_says_no_depth_may_use_all_that_its_parent_has_left() {
+        let of = r#""of":{"task":"alice~paper~t2","award_no":1}"#;
+        for (id, team, depth) in [
+            ("", of.to_owned(), 4),
+            ("", format!(r#"{of},"depth":0"#), 0),
+            (r#""negotiation":"job","#, String::new(), 0),
+        ] {
+            let document = format!(
+                r#"{{"envelope":{{{id}"from":"agent://bob","msg_id":"m","to":["agent://carol"],"ts":"2026-11-20T22:00:00.001Z"}},"payload":{{"act":"cfp","task":"write","team":{{{team}}}}}}}"#
+            );
+            let checked = check_document(document.as_bytes()).unwrap();
+            let Payload::Cfp(cfp) = checked.message.payload else { panic!("no call") };
+            assert_eq!(cfp.team.unwrap().rules.depth, depth, "{team}");
+            let again = check_document(checked.body.get().as_bytes()).unwrap();
+            assert_eq!(again.body.get(), checked.body.get());
         }
     }
 
