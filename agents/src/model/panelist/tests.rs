@@ -49,6 +49,18 @@ fn what_a_model_says_is_an_answer_that_the_exchange_takes() {
 }
 
 #[test]
+fn a_number_that_no_double_keeps_is_no_answer() {
+    let question = question(&json!({"answer": {"kind": "number"}}));
+    for (said, found) in
+        [("-5", Some("-5")), ("0.25", Some("0.25")), ("0.12345678901234567", None), ("12345678901234567890123", None)]
+    {
+        let number: Value = serde_json::from_str(said).unwrap();
+        let answer = question.salvage(&json!({"text": "", "answer": number}));
+        assert_eq!(answer.and_then(|answer| answer.answer.flatten()).as_deref(), found, "{said}");
+    }
+}
+
+#[test]
 fn the_answer_is_found_by_its_kind_and_what_is_none_is_repaired() {
     let text = |kind: Value, answer: &str| {
         let said = json!({"text": "", "answer": answer});
