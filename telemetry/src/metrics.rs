@@ -30,10 +30,10 @@ pub fn to_text(registry: &Registry) -> Result<String, Error> {
 
 /// The text of a registry for whoever asks without a token: written once in [`SCRAPE_LIFETIME`], however many ask.
 #[derive(Debug, Default)]
-pub struct ScrapeCache(Arc<tokio::sync::Mutex<Option<KeptText>>>);
+pub struct ScrapeCache(Arc<tokio::sync::Mutex<Option<DatedText>>>);
 
 /// A text, and when it was written.
-type KeptText = (Instant, Arc<str>);
+type DatedText = (Instant, Arc<str>);
 
 impl ScrapeCache {
     /// The text of the last second, or what `write` gives, on a thread of its own: thousands of series take milliseconds, in
