@@ -83,7 +83,7 @@ pub async fn run(
 }
 
 /// Keeps other archivers out of the folder as long as the file is open.
-fn lock(folder: &Path) -> Result<File, ArchiveError> {
+pub(super) fn lock(folder: &Path) -> Result<File, ArchiveError> {
     let path = folder.join(LOCK);
     let opened = fs::create_dir_all(folder).and_then(|()| File::create(&path));
     let file = opened.map_err(|source| ArchiveError::File { path: path.clone(), source })?;

@@ -22,7 +22,7 @@
 //! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
 //! Reading order: `Line` and below (the lines), [`verify()`] and `scan` (reading), `scan/writer` and `follow` (writing),
-//! `segment_store` (the disk).
+//! `segment_store` (the disk), [`fork()`] (after a loss).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
 //! `llmx audit verify` prints elsewhere, or the copies on media that cannot be rewritten.
@@ -31,6 +31,7 @@ pub mod audit;
 mod chain;
 pub mod comparison;
 mod follow;
+mod fork;
 mod lane;
 mod scan;
 mod segment_store;
@@ -52,6 +53,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use follow::{ArchiveOptions, SEGMENT_BYTES_DEFAULT, run};
+pub use fork::{ForkedLane, fork};
 pub use scan::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
 pub use status::{ArchiveStatus, LaneStatus};
 
@@ -79,8 +81,9 @@ pub enum ArchiveError {
     /// The log no longer holds what the folder lacks.
     #[error(
         "lane {lane}: the log was trimmed up to {trimmed}, the folder holds it up to {position}: what lies between is \
-         gone from the log. Go on in the folder that was archived to before (it holds everything up to {trimmed}); \
-         without it, an archive of this log can only begin anew with a new log"
+         gone from the log. Go on in the folder that was archived to before (it holds everything up to {trimmed}; where \
+         it is ahead of the log, name it with --fork-of); without it, an archive of this log can only begin anew with a new \
+         log"
     )]
     Trimmed {
         /// The lane.
@@ -93,13 +96,22 @@ pub enum ArchiveError {
     /// The folder belongs to another log, or the log has lost what it acknowledged.
     #[error(
         "lane {lane}: the log does not hold record {position} as the archive does: the folder belongs to another log, or \
-         the log lost records after they were archived. Keep the folder, and archive this log to another one"
+         the log lost records after they were archived. Keep the folder, and archive this log to another one; with \
+         --fork-of and this folder, what both hold is taken over"
     )]
     Foreign {
         /// The lane.
         lane: Lane,
         /// The last record of the archive.
         position: u64,
+    },
+    /// A folder is not what going on in another one takes.
+    #[error("{}: {what}", folder.display())]
+    Unfit {
+        /// The folder.
+        folder: PathBuf,
+        /// What it is, and what to do.
+        what: &'static str,
     },
     /// Written by a later version.
     #[error("lane {lane}: {what}; use that version of llmx")]

@@ -92,6 +92,7 @@ pub(super) trait Media: Send + 'static {
 /// A folder with one file per segment.
 #[derive(Debug)]
 pub(super) struct Folder {
+    lane: Lane,
     path: PathBuf,
     /// The segment written to last.
     open: Option<(u64, File)>,
@@ -100,7 +101,7 @@ pub(super) struct Folder {
 impl Folder {
     /// The folder of a lane. Nothing is created before something is stored.
     pub(super) fn new(archive: &Path, lane: Lane) -> Self {
-        Self { path: lane_folder(archive, lane), open: None }
+        Self { lane, path: lane_folder(archive, lane), open: None }
     }
 
     fn file(&mut self, segment: u64) -> io::Result<&mut File> {
@@ -115,6 +116,11 @@ impl Folder {
         }
         let (_, file) = self.open.as_mut().expect("it was opened above");
         Ok(file)
+    }
+
+    /// The lane.
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// The folder itself, for messages.

@@ -5,6 +5,7 @@ mod crash;
 mod disk;
 mod follow;
 mod forge;
+mod fork;
 mod inventory;
 mod lab;
 mod tamper;

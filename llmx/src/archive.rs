@@ -1,10 +1,10 @@
 //! `llmx archive`: every record of the log, in files that can be verified without it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use archive::{ArchiveError, ArchiveOptions, ArchiveStatus, LaneStatus};
+use archive::{ArchiveError, ArchiveOptions, ArchiveStatus, ForkedLane, LaneStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::nats::NatsSource;
@@ -21,7 +21,8 @@ const KEEP_BYTES_MIN: u64 = 64 * 1024 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx archive --nats nats://127.0.0.1:4222 --to archive\n  \
     llmx archive --to archive --once && llmx audit verify archive\n  \
-    llmx archive --to archive --keep-bytes 10000000000\n\n\
+    llmx archive --to archive --keep-bytes 10000000000\n  \
+    llmx archive --to archive-2 --fork-of archive    after the log has lost its end\n\n\
     One log needs one archiver. Engines trim the log below what it has synced and what they have a checkpoint of.\n\
     Ctrl-C ends it cleanly; killed, it goes on where it was. A full disk is shown and tried again.")]
 pub struct ArchiveArgs {
@@ -30,6 +31,10 @@ pub struct ArchiveArgs {
     /// Folder of the archive; it goes on behind what stands there
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
+    /// Folder of an archive that is ahead of the log, which has lost its end: what both hold is copied to --to first, and
+    /// archiving goes on behind it. The folder itself stays as it is
+    #[arg(long, value_name = "DIR")]
+    fork_of: Option<PathBuf>,
     /// Stop at what is the end of the log now
     #[arg(long)]
     once: bool,
@@ -49,6 +54,10 @@ pub struct ArchiveArgs {
 pub async fn run(args: ArchiveArgs) -> Outcome {
     let bus = args.nats.in_force()?.open("llmx-archive").await?;
     let ArchiveArgs { to: folder, segment_bytes, keep_bytes, once, .. } = args;
+    if let Some(from) = &args.fork_of {
+        let forked = archive::fork(&bus, from, &folder).await.map_err(refused)?;
+        forked.iter().for_each(|lane| tell_forked(lane, from, &folder));
+    }
     let options = ArchiveOptions { folder: folder.clone(), segment_bytes, keep_bytes, once };
     let (status, cancel) = (Arc::new(ArchiveStatus::default()), CancellationToken::new());
     let archiving = archive::run(bus, options, Arc::clone(&status), cancel.clone());
@@ -70,6 +79,17 @@ pub async fn run(args: ArchiveArgs) -> Outcome {
         ));
     }
     Ok(())
+}
+
+/// Says what each of two folders proves.
+fn tell_forked(forked: &ForkedLane, from: &Path, to: &Path) {
+    let ForkedLane { lane, common, lost } = forked;
+    Progress::new().show(format_args!(
+        "lane {lane}: {} and the log both hold it up to record {common}. The {lost} records behind that the log has lost: \
+         {0} alone proves what came of them, and {} what the log holds instead. Keep both\n",
+        from.display(),
+        to.display()
+    ));
 }
 
 /// Runs to the end, or to a clean stop when asked to end.
@@ -114,9 +134,10 @@ fn line(lanes: &[LaneStatus]) -> String {
 /// What lies in the folder or the log that was named is a matter of configuration; what fails on the way is not.
 fn refused(error: ArchiveError) -> Failure {
     match error {
-        ArchiveError::Busy(_) | ArchiveError::Trimmed { .. } | ArchiveError::Foreign { .. } => {
-            Failure::configuration(error)
-        }
+        ArchiveError::Busy(_)
+        | ArchiveError::Trimmed { .. }
+        | ArchiveError::Foreign { .. }
+        | ArchiveError::Unfit { .. } => Failure::configuration(error),
         ArchiveError::Bus(error) => error.into(),
         ArchiveError::File { .. } | ArchiveError::Damaged(_) | ArchiveError::Newer { .. } => Failure::failed(error),
     }

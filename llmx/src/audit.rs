@@ -66,6 +66,7 @@ pub fn verify_archive(folder: &Path, options: &VerifyOptions) -> Result<ArchiveR
         ArchiveError::File { .. } => Failure::configuration(error),
         ArchiveError::Bus(_)
         | ArchiveError::Busy(_)
+        | ArchiveError::Unfit { .. }
         | ArchiveError::Damaged(_)
         | ArchiveError::Trimmed { .. }
         | ArchiveError::Foreign { .. }

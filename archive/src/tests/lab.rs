@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bus::Bus;
 use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
+use futures_util::StreamExt;
 use policy_core::lane::RULES_VERSION;
 use policy_core::replay::Replay;
 use policy_core::{Limits, preset};
@@ -51,6 +52,26 @@ impl Lab {
     /// Another handle on a bus; it only archives.
     pub(super) fn sharing(bus: &Bus) -> Self {
         Self { bus: bus.clone(), now: Arc::default(), negotiations: 0, aborts: false }
+    }
+
+    /// A bus with the same log, and its clock: as if the store had been copied.
+    pub(super) async fn copied(&self) -> Self {
+        let copy = Self { negotiations: self.negotiations, ..Self::new(self.bus.log.lanes()) };
+        for lane in (0..self.bus.log.lanes()).map(Lane) {
+            let (mut records, end) =
+                (self.bus.log.read(lane, 1).await.unwrap(), self.bus.log.last_seq(lane).await.unwrap());
+            while copy.bus.log.last_seq(lane).await.unwrap() < end {
+                let record = records.next().await.unwrap().unwrap();
+                copy.now.store(record.stamped.0, Ordering::SeqCst);
+                assert_eq!(copy.bus.log.append(lane, record.bytes).await.unwrap(), record.seq);
+            }
+        }
+        copy
+    }
+
+    /// Lets so many microseconds pass.
+    pub(super) fn pass(&self, us: u64) {
+        self.now.fetch_add(us, Ordering::SeqCst);
     }
 
     /// Somebody registers another winner before the engine does; whether the engine then logs it.
