@@ -138,7 +138,7 @@ async fn the_python_example_negotiates() {
     bargain["payload"]["bargain"] = json!({"parties": ["alice", "bob"], "rules": rules});
     inbox.write(&event(&serde_json::from_value(bargain).unwrap())).await;
     let refusal = gateway.message().await;
-    assert_eq!(refusal["payload"], json!({"act": "refuse", "reason": "does not bargain"}));
+    assert_eq!(refusal["payload"], json!({"act": "refuse", "reason": "takes part in contract nets only"}));
 }
 
 /// A call whose deadline is far away: the example leaves late ones alone.
