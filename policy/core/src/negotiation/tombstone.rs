@@ -281,10 +281,7 @@ impl Tombstone {
         if first.is_none() {
             self.remember(party, SeenDigest { disposition, ..digest }, incoming.seq, context);
         }
-        // Of a party's late offers the first is rejected: whoever answers a REJECT by an offer would go on for ever.
-        let is_late = |seen: &&SeenDigest| seen.party == party && seen.disposition == Disposition::Late;
-        let is_rejected = self.seen.iter().find(is_late).is_some_and(|seen| seen.msg_id == digest.msg_id);
-        self.answer(incoming, (disposition, first, is_rejected), context);
+        self.answer(incoming, disposition, first, context);
         true
     }
 
@@ -325,7 +322,8 @@ impl Tombstone {
     fn answer(
         &self,
         incoming: &Incoming,
-        (disposition, first, is_rejected): (Disposition, Option<Disposition>, bool),
+        disposition: Disposition,
+        first: Option<Disposition>,
         context: &mut InputContext<'_>,
     ) {
         let told_for = if disposition == Disposition::Duplicate { first.unwrap_or(disposition) } else { disposition };
@@ -340,7 +338,7 @@ impl Tombstone {
         };
         self.send(incoming, Notification::Ack(receipt), context);
         let reply = match (told_for, award_no) {
-            (Disposition::Late, _) if is_late && is_rejected => {
+            (Disposition::Late, _) if is_late => {
                 let offer_id = first.is_none().then_some(OfferId(context.position));
                 Some(Notification::Reject(Rejection { offer_id, reason: RejectReason::Late, code: None }))
             }

@@ -59,7 +59,7 @@ impl ContractNet {
         } else if is_stale(party.last_seq, seq) {
             NetVerdict::of(Disposition::StaleSeq)
         } else if self.outcome.is_some() {
-            self.judge_after_the_end(from, &payload, moment, is_full)
+            self.judge_after_the_end(from, &payload, moment)
         } else {
             self.judge(from, &payload, moment)
         };
@@ -104,8 +104,7 @@ impl ContractNet {
         };
         let again = match (earlier.disposition, payload) {
             (Disposition::Closed, _) => Some(fact::closed(&self.id, from, outcome)),
-            // Of a party's late offers the first is rejected.
-            (Disposition::Late, _) if self.first_late(from) == Some(&earlier.msg_id) => Some(self.late(from)),
+            (Disposition::Late, _) => Some(self.late(from)),
             (Disposition::Revoked, Payload::Confirm(confirm)) => Some(self.revoked(from, confirm.award_no)),
             _ => None,
         };
@@ -113,7 +112,7 @@ impl ContractNet {
     }
 
     /// After the end (docs/spec/contract-net.md#cn-63).
-    fn judge_after_the_end(&self, from: &AgentId, payload: &Payload, moment: Moment, is_full: bool) -> NetVerdict {
+    fn judge_after_the_end(&self, from: &AgentId, payload: &Payload, moment: Moment) -> NetVerdict {
         if let Payload::Offer(offer) = payload
             && self.sessions.contains_key(from)
         {
@@ -122,8 +121,7 @@ impl ContractNet {
             } else if offer.round.is_some_and(|round| round < self.round) {
                 NetVerdict::of(Disposition::StaleRound)
             } else {
-                let is_first = !is_full && self.first_late(from).is_none();
-                NetVerdict { reply: is_first.then(|| self.late(from)), ..NetVerdict::of(Disposition::Late) }
+                NetVerdict { reply: Some(self.late(from)), ..NetVerdict::of(Disposition::Late) }
             };
         }
         if let Payload::Confirm(confirm) = payload
@@ -133,11 +131,6 @@ impl ContractNet {
         }
         let closed = self.outcome.map(|outcome| fact::closed(&self.id, from, outcome));
         NetVerdict { reply: closed, ..NetVerdict::of(Disposition::Closed) }
-    }
-
-    fn first_late(&self, from: &AgentId) -> Option<&MsgId> {
-        let mut said = self.parties[from].said.iter();
-        said.find(|said| said.disposition == Disposition::Late).map(|said| &said.msg_id)
     }
 
     fn late(&self, to: &AgentId) -> String {
