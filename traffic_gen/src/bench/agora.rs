@@ -324,6 +324,6 @@ mod tests {
         let document = ProtocolDocument::try_new(DOCUMENT, Origin::Own).unwrap();
         let failing: Arc<dyn Routine> = Arc::new(NativeRoutine::new(|_| Err("out of order".to_owned())));
         let failed = transactions(&document, Some(failing), SHORT).await.unwrap_err().to_string();
-        assert!(failed.contains(SENTENCE), "{failed}");
+        assert!(failed.contains("routine_failed"), "{failed}");
     }
 }
