@@ -94,7 +94,7 @@ impl RegisteredAgents {
         }
     }
 
-    /// Takes all away, within [`REMOVAL_MAX`]. Whoever is left then is absent when its lease has ended.
+    /// Takes all away, within 5 s. Whoever is left then is absent when its lease has ended.
     pub async fn remove(&self) {
         let removing =
             futures_util::stream::iter(&self.agents).for_each_concurrent(REMOVALS_MAX, async |(identity, document)| {

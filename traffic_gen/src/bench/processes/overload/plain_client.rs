@@ -60,7 +60,7 @@ pub struct PlainLoad {
     pub workloads: Vec<Workload>,
     /// Calls per second.
     pub rate: f64,
-    /// Whether there are five times as many in bursts ([`is_in_burst`]).
+    /// Whether there are five times as many for the last five of every twenty seconds.
     pub bursts: bool,
     /// How long calls are made, in seconds.
     pub seconds: f64,
