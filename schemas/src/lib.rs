@@ -50,6 +50,7 @@ pub mod register;
 pub mod routed;
 pub mod search;
 pub mod statistics;
+pub mod strict_json;
 pub mod subject;
 pub mod team;
 pub mod terms;

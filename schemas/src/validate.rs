@@ -6,7 +6,7 @@
 //!
 //! | module | refuses |
 //! |---|---|
-//! | `strict_json` | what is no JSON text, names a member twice, nests too deep, is too large |
+//! | [`strict_json`](crate::strict_json) | what is no JSON text, names a member twice, nests too deep, is too large |
 //! | `number` | keeps a number that is no integer from becoming one |
 //! | `bundle` | what its schema does not allow |
 //! | `fault` | turns the validator's errors into one [`Refusal`] |
@@ -21,13 +21,12 @@
 mod bundle;
 mod fault;
 mod message;
-mod number;
-mod strict_json;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use crate::payload::is_integer;
+pub use crate::strict_json::{DEPTH_MAX, MEMBERS_MAX, parse_within};
 pub use bundle::{Kind, SCHEMA_BASE, published};
 pub use message::{Checked, check_canonical_offer, check_message};
 
@@ -41,12 +40,6 @@ use crate::search::SearchRequest;
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest document [`check_document`] reads, in bytes: a delivery that reveals all offers is larger than any body.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
-/// Deepest nesting of arrays and objects. The schemas need 6; 32 leaves room without a stack to fear for.
-pub const DEPTH_MAX: usize = 32;
-/// Most members of one object, or items of one array: as many as the largest group has members. It bounds how many
-/// errors one body can make the validator report.
-pub const MEMBERS_MAX: usize = crate::control::GROUP_MEMBERS_MAX;
-
 /// Parses a body strictly: RFC 8259 in UTF-8 without a byte order mark, no member named twice, no lone surrogate, no
 /// number beyond the range of a double, at most [`BODY_BYTES_MAX`] bytes, [`DEPTH_MAX`] levels and [`MEMBERS_MAX`]
 /// members.
@@ -61,14 +54,6 @@ pub const MEMBERS_MAX: usize = crate::control::GROUP_MEMBERS_MAX;
 /// [`Code::OutOfRange`]: crate::Code::OutOfRange
 pub fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
     parse_within(bytes, BODY_BYTES_MAX)
-}
-
-/// Parses a document of at most this many bytes.
-///
-/// # Errors
-/// As [`parse`].
-pub fn parse_within(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
-    strict_json::parse(bytes, bytes_max)
 }
 
 /// Checks and decodes a policy document. That it does not contradict itself is checked by the policy core.
@@ -108,7 +93,7 @@ pub fn check_search(bytes: &[u8]) -> Result<SearchRequest, Refusal> {
 /// # Errors
 /// As [`parse`], but for [`DOCUMENT_BYTES_MAX`]; or where the document departs from its schema.
 pub fn check_document(kind: Kind, bytes: &[u8]) -> Result<(), Refusal> {
-    bundle::check(kind, &strict_json::parse(bytes, DOCUMENT_BYTES_MAX)?)
+    bundle::check(kind, &parse_within(bytes, DOCUMENT_BYTES_MAX)?)
 }
 
 fn check<T: DeserializeOwned>(kind: Kind, bytes: &[u8]) -> Result<T, Refusal> {

@@ -1,7 +1,7 @@
 //! From what an endpoint sends to JSON: lenient about the envelope, which compatible servers fill in differently, and
 //! strict about the answer inside of it.
 
-use schemas::validate::parse_within;
+use schemas::strict_json::parse_within;
 use serde_json::Value;
 
 use super::accounts::TokenUsage;

@@ -3,6 +3,10 @@
 //! `serde_json` parses; this visitor adds what it lets pass: members named twice, deep nesting, and doubles that stand for
 //! another number than the one that was written.
 
+mod number;
+#[cfg_attr(not(feature = "validate"), allow(dead_code, reason = "the validator builds pointers as well"))]
+pub(crate) mod pointer;
+
 use std::cell::RefCell;
 use std::fmt;
 
@@ -10,13 +14,22 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use super::fault::Pointer;
-use super::{DEPTH_MAX, MEMBERS_MAX, number};
+use self::pointer::Pointer;
 use crate::code::{Code, Refusal};
+
+/// Deepest nesting of arrays and objects. The schemas need 6; 32 leaves room without a stack to fear for.
+pub const DEPTH_MAX: usize = 32;
+/// Most members of one object, or items of one array: as many as the largest group has members. It bounds how many
+/// errors one body can make the validator report.
+pub const MEMBERS_MAX: usize = crate::control::GROUP_MEMBERS_MAX;
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-pub(super) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
+/// Parses a document of at most this many bytes.
+///
+/// # Errors
+/// [`Code::TooLarge`], [`Code::MalformedJson`], [`Code::DuplicateKey`], [`Code::TooDeep`], [`Code::OutOfRange`].
+pub fn parse_within(bytes: &[u8], bytes_max: usize) -> Result<Value, Refusal> {
     if bytes.len() > bytes_max {
         return Err(
             Refusal::new(Code::TooLarge, "the document is too large").expecting(format!("at most {bytes_max} bytes"))
@@ -188,7 +201,8 @@ mod tests {
 
     use super::*;
     use crate::payload::INTEGER_MAX;
-    use crate::validate::BODY_BYTES_MAX;
+
+    const BODY_BYTES_MAX: usize = 64 * 1024;
 
     #[test]
     fn a_fault_is_pointed_at_from_the_root() {
@@ -201,7 +215,7 @@ mod tests {
     #[test]
     fn nesting_is_counted_in_containers() {
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        assert!(parse(nested(DEPTH_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
+        assert!(parse_within(nested(DEPTH_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
         let refused = refuse(nested(DEPTH_MAX + 1).as_bytes());
         assert_eq!((refused.code, refused.pointer), (Code::TooDeep, Some("/0".repeat(DEPTH_MAX))));
     }
@@ -211,12 +225,13 @@ mod tests {
         for (text, value) in
             [("5.0", 5), ("5e0", 5), ("-0", 0), ("-0.0", 0), ("1E2", 100), ("-9007199254740991.0", -INTEGER_MAX)]
         {
-            assert_eq!(parse(text.as_bytes(), 64).unwrap(), Value::from(value), "{text}");
+            assert_eq!(parse_within(text.as_bytes(), 64).unwrap(), Value::from(value), "{text}");
         }
         for text in ["0.5", "9007199254740992.0", "1e300", "1e-400", "0.99999999999999999999", "9007199254740990.9"] {
-            assert!(parse(text.as_bytes(), 64).unwrap().is_f64(), "{text}");
+            assert!(parse_within(text.as_bytes(), 64).unwrap().is_f64(), "{text}");
         }
-        let mixed = parse(br#"{"1.5":[1,-2,"3.5\"",4.0],"b":-5,"c":1e-400,"d":99999999.999999999999,"e":6e0}"#, 99);
+        let mixed =
+            parse_within(br#"{"1.5":[1,-2,"3.5\"",4.0],"b":-5,"c":1e-400,"d":99999999.999999999999,"e":6e0}"#, 99);
         let mixed = mixed.unwrap();
         assert_eq!(mixed["1.5"], json!([1, -2, "3.5\"", 4]));
         assert_eq!((&mixed["b"], &mixed["e"]), (&json!(-5), &json!(6)));
@@ -227,18 +242,18 @@ mod tests {
     #[test]
     fn one_more_member_than_allowed_is_refused_at_its_container() {
         let array = |items: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(items - 1));
-        assert!(parse(array(MEMBERS_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
+        assert!(parse_within(array(MEMBERS_MAX).as_bytes(), BODY_BYTES_MAX).is_ok());
         let refused = refuse(array(MEMBERS_MAX + 1).as_bytes());
         assert_eq!((refused.code, refused.pointer.as_deref()), (Code::OutOfRange, Some("/a")));
     }
 
     #[test]
     fn the_size_is_looked_at_before_anything_else() {
-        assert!(parse(b"     1", 6).is_ok());
-        assert_eq!(parse(b"\xff     1", 6).unwrap_err().code, Code::TooLarge);
+        assert!(parse_within(b"     1", 6).is_ok());
+        assert_eq!(parse_within(b"\xff     1", 6).unwrap_err().code, Code::TooLarge);
     }
 
     fn refuse(bytes: &[u8]) -> Refusal {
-        parse(bytes, BODY_BYTES_MAX).unwrap_err()
+        parse_within(bytes, BODY_BYTES_MAX).unwrap_err()
     }
 }
