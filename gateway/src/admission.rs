@@ -7,6 +7,7 @@ mod duplicates;
 mod invite;
 mod lane_answers;
 mod log;
+mod opening;
 mod panel_pin;
 mod policy_pin;
 mod spans;
@@ -19,26 +20,24 @@ use std::time::{Instant, SystemTime};
 
 use bus::Bus;
 use bytes::Bytes;
-use schemas::admission::LaneQueue;
 use schemas::control::ReceiptPreference;
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
 use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Payload, Position, Refusal};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Serialize;
 
 use crate::Transport;
 use crate::audit::AuditLog;
 use crate::auth::{Authenticator, Identity};
 use crate::config::GatewayConfig;
-use crate::metrics::{Document, GatewayMetrics, Shed, Stage};
-use crate::openings::Declined;
+use crate::metrics::{Document, GatewayMetrics, Stage};
 use crate::rate_limit::{Peer, RateLimits};
 use crate::registry::{PresenceSignal, Registry, RequestNotes};
 
 use duplicates::Duplicates;
 use log::AdmissionLog;
+use opening::JudgedOpening;
 use spans::AdmissionSpans;
 
 /// Who sends, as far as the way in knows.
@@ -223,11 +222,6 @@ impl Admission {
         self.0.log.queued()
     }
 
-    /// Number of lanes.
-    pub(crate) fn lanes(&self) -> u8 {
-        self.0.log.lanes()
-    }
-
     /// What the log does not do for this gateway at present, each with its remedy.
     pub(crate) fn log_faults(&self, now: tokio::time::Instant) -> Vec<String> {
         self.0.log.faults(now)
@@ -281,10 +275,8 @@ impl Admission {
 
         let negotiation = check_envelope(&agent, &checked)?;
         context.belongs_to(&negotiation);
-        if checked.act == Act::Cfp && context.judged.as_ref().is_none_or(|judged| judged.negotiation != negotiation) {
-            self.give_back(context);
-            let is_taken = self.judge_opening(&agent, &negotiation, &checked.message.envelope.msg_id)?;
-            context.judged = Some(JudgedOpening { negotiation: negotiation.clone(), is_taken });
+        if checked.act == Act::Cfp {
+            self.judge_read(&agent, &negotiation, &checked.message.envelope.msg_id, context)?;
         }
         let pinned = policy_pin::pin(&self.0.registry, &self.0.notes, metrics, (&agent, &negotiation), &checked)?;
         context.passed(metrics, Stage::Policy);
@@ -313,84 +305,6 @@ impl Admission {
         let tables = self.0.registry.read();
         let registration = tables.agents.registration(agent);
         registration.is_some_and(|registration| registration.receipts == ReceiptPreference::All)
-    }
-
-    /// Judges a message of a verified bearer before anything of it is prepared, where opening acts are being refused: what
-    /// is refused then costs little. Tells what it opens, if it was judged.
-    ///
-    /// # Errors
-    /// As [`Self::admit`], of an opening act; counted and recorded.
-    pub(crate) fn judge(
-        &self,
-        transport: Transport,
-        identity: &Identity,
-        bytes: &Bytes,
-    ) -> Result<Option<JudgedOpening>, Refusal> {
-        let mut context = AdmissionContext::begin(transport, bytes.len(), self.0.spans.is_on());
-        let agent = &identity.agent;
-        let judged = check_size(bytes).and_then(|()| {
-            let Some(opening) = self.unread_opening(agent, bytes) else { return Ok(None) };
-            self.0.auth.still_valid(identity)?;
-            self.0.limits.charge_agent(agent, bytes.len())?;
-            self.judge_named(agent, opening, &mut context).map(Some)
-        });
-        judged.inspect_err(|refusal| {
-            context.agent = Some(agent.clone());
-            self.answered(&context, Some(refusal));
-        })
-    }
-
-    /// The opening act in the bytes of a message, while openings are refused.
-    fn unread_opening(&self, agent: &AgentId, bytes: &[u8]) -> Option<UnreadOpening> {
-        let is_refusing = self.0.registry.openings().is_refusing(tokio::time::Instant::now());
-        is_refusing.then(|| UnreadOpening::of(agent, bytes)).flatten()
-    }
-
-    fn judge_named(
-        &self,
-        agent: &AgentId,
-        opening: UnreadOpening,
-        context: &mut AdmissionContext,
-    ) -> Result<JudgedOpening, Refusal> {
-        let UnreadOpening { msg_id: message, negotiation } = opening;
-        match self.judge_opening(agent, &negotiation, &message) {
-            Ok(is_taken) => Ok(JudgedOpening { negotiation, is_taken }),
-            Err(refusal) => {
-                context.act = Some(Act::Cfp);
-                context.named = Some(MessageIdentity { message, traceparent: None, negotiation: Some(negotiation) });
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Gives back the place that an opening act has taken, if it has.
-    fn give_back(&self, context: &mut AdmissionContext) {
-        let taken = context.judged.take().filter(|judged| judged.is_taken);
-        if let (Some(JudgedOpening { negotiation, .. }), Some(agent)) = (taken, &context.agent) {
-            let (openings, lane) = (self.0.registry.openings(), self.0.log.lane(&negotiation));
-            openings.give_back(agent, lane, tokio::time::Instant::now());
-        }
-    }
-
-    /// Refuses what would open a negotiation that the exchange could not bring to its end. A repeat of what was taken in is
-    /// answered all the same: it may be in the log. Tells whether it has taken a place.
-    fn judge_opening(&self, agent: &AgentId, negotiation: &NegotiationId, msg_id: &MsgId) -> Result<bool, Refusal> {
-        if self.0.duplicates.holds(agent, negotiation, msg_id) {
-            return Ok(false);
-        }
-        let (openings, lane) = (self.0.registry.openings(), self.0.log.lane(negotiation));
-        let Err(declined) = openings.take(agent, lane, tokio::time::Instant::now()) else { return Ok(true) };
-        self.0.metrics.messages.shed.of(Shed::Lane).inc();
-        let detail = match declined {
-            Declined { is_silent: true, .. } => "no engine is heard of that would decide; nothing is taken in for now",
-            Declined { queue: Some(LaneQueue::Records), .. } => "the exchange has more to read than it keeps up with",
-            Declined { queue: Some(LaneQueue::Register), .. } => {
-                "the exchange has more to register than it keeps up with"
-            }
-            Declined { queue: None, .. } => "the exchange is asked for more than it has shown to keep up with",
-        };
-        let retry_after_ms = u64::try_from(declined.retry_after.as_millis()).unwrap_or(u64::MAX);
-        Err(Refusal::new(Code::Overloaded, detail).retry_after_ms(retry_after_ms))
     }
 
     async fn store(
@@ -439,54 +353,10 @@ impl Admission {
     }
 }
 
-/// An opening act, as far as it takes to refuse it.
-struct UnreadOpening {
-    msg_id: MsgId,
-    negotiation: NegotiationId,
-}
-
-impl UnreadOpening {
-    /// Looks for it in the bytes of a message; nothing where they are no call, or one whose negotiation is not its own to name.
-    fn of(agent: &AgentId, bytes: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct UnreadMessage<'a> {
-            #[serde(borrow)]
-            envelope: UnreadEnvelope<'a>,
-            #[serde(borrow)]
-            payload: UnreadPayload<'a>,
-        }
-        #[derive(Deserialize)]
-        struct UnreadEnvelope<'a> {
-            msg_id: &'a str,
-            #[serde(default)]
-            negotiation: Option<&'a str>,
-        }
-        #[derive(Deserialize)]
-        struct UnreadPayload<'a> {
-            act: &'a str,
-            #[serde(default, borrow)]
-            team: Option<&'a RawValue>,
-        }
-        let UnreadMessage { envelope, payload } = serde_json::from_slice(bytes).ok()?;
-        if payload.act != Act::Cfp.as_str() || payload.team.is_some_and(|team| team.get().contains("\"of\"")) {
-            return None;
-        }
-        let negotiation = NegotiationId::form(agent, envelope.negotiation.unwrap_or(envelope.msg_id)).ok()?;
-        Some(Self { msg_id: MsgId::try_new(envelope.msg_id).ok()?, negotiation })
-    }
-}
-
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
     let calls = |cfp: &Cfp| cfp.bargain.is_none() && cfp.panel.is_none() && cfp.team.is_none();
     matches!(&checked.message.payload, Payload::Cfp(cfp) if calls(cfp))
-}
-
-/// An opening act that was let in.
-pub(crate) struct JudgedOpening {
-    negotiation: NegotiationId,
-    /// Whether it has taken a place: a repeat takes none.
-    is_taken: bool,
 }
 
 /// What is known of a message before it is admitted.

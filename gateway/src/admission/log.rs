@@ -46,11 +46,6 @@ impl AdmissionLog {
         Self { lanes: (0..log.lanes().max(1)).map(spawn).collect(), deadline: deadline + DEADLINE_SLACK, metrics }
     }
 
-    /// Number of lanes.
-    pub(super) fn lanes(&self) -> u8 {
-        u8::try_from(self.lanes.len()).unwrap_or(u8::MAX)
-    }
-
     /// Entries waiting for an append, over all lanes.
     pub(super) fn queued(&self) -> usize {
         self.lanes.iter().map(|lane| lane.appender.queued()).sum()
@@ -58,7 +53,7 @@ impl AdmissionLog {
 
     /// The lane of a negotiation.
     pub(super) fn lane(&self, negotiation: &NegotiationId) -> Lane {
-        negotiation.lane(self.lanes())
+        negotiation.lane(u8::try_from(self.lanes.len()).unwrap_or(u8::MAX))
     }
 
     /// What the log does not do at present, each with its remedy.

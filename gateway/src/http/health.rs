@@ -32,8 +32,8 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
     if !site.registry.is_caught_up() {
         return Err(Refusal::new(Code::Unavailable, "agents, groups and policies are not read yet").into());
     }
-    if let Err(unreachable) = site.health.check() {
-        return Err(Refusal::new(Code::Unavailable, unreachable.to_string()).into());
+    if let Err(fault) = site.health.check() {
+        return Err(Refusal::new(Code::Unavailable, fault.to_string()).into());
     }
     let faults = degraded(&site);
     let status = if faults.is_empty() { "ready" } else { "degraded" };
@@ -43,7 +43,7 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
 /// What the exchange does not do at present, each with its remedy.
 fn degraded(site: &Site) -> Vec<String> {
     let now = Instant::now();
-    let silent = site.registry.openings().silent_lanes(site.admission.lanes(), now);
+    let silent = site.registry.openings().silent_lanes(site.lanes, now);
     let unowned = (!silent.is_empty()).then(|| {
         let lanes: Vec<_> = silent.iter().map(ToString::to_string).collect();
         format!(

@@ -15,6 +15,7 @@ use schemas::{Code, Refusal};
 /// # Errors
 /// [`Code::Unauthorized`].
 pub(super) fn check(headers: &HeaderMap, hosts: &[String]) -> Result<(), Refusal> {
+    let refusal = |detail: &str| Refusal::new(Code::Unauthorized, detail);
     let authority = headers.get(header::HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let authority = authority.filter(|authority| is_own(authority.host(), hosts)).ok_or_else(|| {
         refusal("a request without a token must come under a name of this gateway")
@@ -36,10 +37,6 @@ fn is_own(host: &str, hosts: &[String]) -> bool {
 fn is_of(origin: &HeaderValue, authority: &Authority) -> bool {
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     origin.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(authority.as_str()))
-}
-
-fn refusal(detail: &str) -> Refusal {
-    Refusal::new(Code::Unauthorized, detail)
 }
 
 #[cfg(test)]

@@ -369,7 +369,7 @@ impl WebSocketSession {
     }
 
     /// Takes acknowledgements in. Whoever has used up its rate is told so.
-    fn acknowledge(&mut self, agent: Option<AgentId>, ids: &[DeliveryId]) -> Result<(), Box<RefusedFrame>> {
+    fn acknowledge(&mut self, agent: Option<AgentId>, ids: &[DeliveryId]) -> Result<(), Box<(AnsweredFrame, Refusal)>> {
         let asked = AnsweredFrame { agent, id: None };
         let identity = match self.stream.identity_of(&self.identity, asked.agent.as_ref()) {
             Ok(identity) => identity,
@@ -507,8 +507,6 @@ fn refused(AnsweredFrame { agent, id }: &AnsweredFrame, refusal: &Refusal) -> St
 }
 
 /// A refusal, and what it answers.
-type RefusedFrame = (AnsweredFrame, Refusal);
-
-fn of_frame(asked: AnsweredFrame, refusal: Refusal) -> Box<RefusedFrame> {
+fn of_frame(asked: AnsweredFrame, refusal: Refusal) -> Box<(AnsweredFrame, Refusal)> {
     Box::new((asked, refusal))
 }
