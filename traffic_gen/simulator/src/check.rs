@@ -42,7 +42,6 @@ mod admitted;
 mod altered;
 mod awarded;
 mod evidence;
-mod flooded;
 mod in_lane;
 mod mandated;
 mod panels;
@@ -91,7 +90,6 @@ pub fn check(trace: &Trace) -> Verdict {
     mandated::check(trace, &folded, &mut verdict);
     panels::check(trace, &folded, &mut verdict);
     evidence::check(trace, &folded, &mut verdict);
-    flooded::check(trace, &folded, &mut verdict);
     check_invited(trace, &mut verdict);
     acknowledged::check(trace, &mut verdict);
     viewed::check(trace, &folded, &mut verdict);

@@ -1,15 +1,17 @@
 //! What stands in the log against what agents sent and were answered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::{AgentId, Digest, MsgId, NegotiationId, Position};
+use schemas::delivery::{Notification, Outcome};
+use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position};
 
 use super::{FoldedLog, Logged};
 use crate::trace::{Answer, Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
-/// Checks authenticity and 202s.
+/// Checks authenticity and 202s; and, in a flooded run, refusals and ends.
 pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
+    check_flooded(trace, folded, verdict);
     let sent = sent(trace);
     for (position, logged) in &folded.messages {
         let message = &logged.message;
@@ -43,6 +45,36 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
                 | Noted::Acknowledged { .. }
                 | Noted::Unreadable { .. }
                 | Noted::Notice { .. } => {}
+            }
+        }
+    }
+}
+
+/// Checks a run in which one agent calls for more than can be done: how what was taken in ends, and what is refused.
+fn check_flooded(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
+    let Some(flooder) = &trace.flooded_by else { return };
+    for caused in folded.deliveries.values() {
+        if let Notification::Closed(closing) = &*caused.deliver.told {
+            verdict.check(Invariant::EndsByPolicy, closing.outcome == Outcome::Completed, || {
+                format!("{} was taken in and ended {:?}", caused.deliver.negotiation, closing.outcome)
+            });
+        }
+    }
+    for (agent, journal) in &trace.journals {
+        let (mut acts, mut taken_in) = (BTreeMap::new(), BTreeSet::new());
+        for entry in journal {
+            if let Noted::Sent { msg_id, act, .. } = &entry.kind {
+                acts.insert(msg_id, *act);
+            }
+            let Noted::Answered { negotiation, msg_id, answer, .. } = &entry.kind else { continue };
+            if matches!(answer, Answer::Accepted { .. }) {
+                taken_in.insert(msg_id);
+            } else if *answer == Answer::Refused(Code::Overloaded) {
+                let act = acts.get(msg_id);
+                let may_be = act == Some(&Act::Cfp) && agent == flooder && !taken_in.contains(msg_id);
+                verdict.check(Invariant::ShedsOpenings, may_be, || {
+                    format!("{agent}'s {msg_id}, {act:?} in {negotiation}, was refused: overloaded")
+                });
             }
         }
     }

@@ -232,7 +232,6 @@ impl OverloadedExchange {
             ("taken_in_per_s", flood.taken as f64 / seconds),
             ("refused_per_s", refused(false) as f64 / seconds),
             ("refused_of_running", refused(true) as f64),
-            ("refused_between_bursts", flood.refused_between_bursts as f64),
             ("other_ends_per_s", ends(&flood, |outcome| !Workload::is_success(outcome)) / seconds),
             ("completed_p50_ms", flood.completed_ms[0]),
             ("completed_p99_ms", flood.completed_ms[1]),
@@ -247,6 +246,9 @@ impl OverloadedExchange {
             ("calm_loop_lag_p99_ms", calm.loop_lag_ms[1]),
         ] {
             figures.add(name, value);
+        }
+        if bursts {
+            figures.add("refused_between_bursts", flood.refused_between_bursts as f64);
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use schemas::{AgentId, DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::oneshot;
 
-use super::super::{LinkId, PacedPart, ProcessRole, ScheduledEvent, World, WorldState, delivery_ids};
+use super::super::{LinkId, PacedPart, ProcessRole, World, WorldState, delivery_ids};
 use super::{Subscription, matches};
 use crate::points::Point;
 use crate::trace::AckEventKind;
@@ -93,9 +93,12 @@ impl Handle {
             let link = self.link;
             self.change(|state| {
                 if state.depart(link) {
-                    let work_us = if call == CallKind::Register { state.work_us(PacedPart::Register) } else { 0 };
                     let arrive = Box::new(move |state: &mut WorldState| reach(state, link, call, effect, answer));
-                    send_after(state, work_us, link, arrive);
+                    let leave = move |state: &mut WorldState| state.send(link, arrive);
+                    match call {
+                        CallKind::Register => state.once_worked_on(PacedPart::Register, Box::new(leave)),
+                        CallKind::Append | CallKind::Other => leave(state),
+                    }
                 }
             });
             match outcome.await {
@@ -414,15 +417,6 @@ fn reach<T: Send + 'static>(
     state.after(latency_us, Box::new(come_back));
 }
 
-/// Sends something on its way to the broker once that has been worked on.
-fn send_after(state: &mut WorldState, work_us: u64, link: LinkId, event: ScheduledEvent) {
-    if work_us == 0 {
-        state.send(link, event);
-    } else {
-        state.after(work_us, Box::new(move |state| state.send(link, event)));
-    }
-}
-
 /// No answer comes; the caller learns it when its patience ends.
 fn give_up<T: Send + 'static>(state: &mut WorldState, link: LinkId, answer: AnswerSender<T>) {
     let learn = move |_: &mut WorldState| drop(answer.send(Err(BusError::Unknown("no answer in time".to_owned()))));
@@ -458,13 +452,14 @@ fn post(state: &mut WorldState, link: LinkId, message: Received, handed_over: on
         };
         state.send(link, Box::new(leave));
     } else {
-        let is_engine = state.role(link) == ProcessRole::Engine;
-        let work_us = if is_engine { state.work_us(PacedPart::Deliveries) } else { 0 };
         let leave = move |state: &mut WorldState| {
             let _ = handed_over.send(());
             state.send(link, Box::new(route));
         };
-        if work_us == 0 { leave(state) } else { state.after(work_us, Box::new(leave)) }
+        match state.role(link) {
+            ProcessRole::Engine => state.once_worked_on(PacedPart::Deliveries, Box::new(leave)),
+            ProcessRole::Gateway | ProcessRole::Agent => leave(state),
+        }
     }
 }
 
