@@ -24,7 +24,7 @@ use schemas::{Act, Address, AgentId, Code, DeliveryId, Envelope, MsgId, Negotiat
 use telemetry::{SpanId, TraceContext};
 
 use crate::strategy::{Outgoing, SendOutcome, Sent, Way};
-use crate::transport::{Accepted, SendReply, can_pass, is_held_back};
+use crate::transport::{Accepted, SendReply, can_pass};
 
 /// A message that leaves now.
 #[derive(Debug, Clone)]
@@ -215,7 +215,8 @@ impl AgentSession {
             SendReply::Refused(refusal) => Some(refusal),
             SendReply::Unknown(_) => None,
         };
-        let held_back = refusal.as_ref().filter(|refusal| is_held_back(refusal.code));
+        // With these codes nothing was stored.
+        let held_back = refusal.as_ref().filter(|refusal| matches!(refusal.code, Code::RateLimited | Code::Overloaded));
         unanswered.may_be_logged |= held_back.is_none();
         if unanswered.attempts >= self.limits.attempts_max {
             let refusal = held_back.filter(|_| !unanswered.may_be_logged).cloned();

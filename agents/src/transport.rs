@@ -148,11 +148,6 @@ pub(crate) fn can_pass(code: Code) -> bool {
     )
 }
 
-/// Whether a refusal for now says that the message is not in the log.
-pub(crate) fn is_held_back(code: Code) -> bool {
-    matches!(code, Code::RateLimited | Code::Overloaded)
-}
-
 /// Reads a JSON array of deliveries. A document this build cannot read (of a later version) does not hide the others.
 #[cfg(any(feature = "bus", test))]
 fn read_inbox_array(json: &[u8]) -> InboxMessage {

@@ -4,8 +4,6 @@
 //! another number than the one that was written.
 
 mod number;
-#[cfg_attr(not(feature = "validate"), allow(dead_code, reason = "the validator builds pointers as well"))]
-pub(crate) mod pointer;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,7 +12,6 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
 use serde_json::{Map, Value};
 
-use self::pointer::Pointer;
 use crate::code::{Code, Refusal};
 
 /// Deepest nesting of arrays and objects. The schemas need 6; 32 leaves room without a stack to fear for.
@@ -23,6 +20,9 @@ pub const DEPTH_MAX: usize = 32;
 /// errors one body can make the validator report.
 pub const MEMBERS_MAX: usize = crate::control::GROUP_MEMBERS_MAX;
 
+/// Longest pointer that is repeated to the sender, in bytes; the schemas' own are under 80. A longer one, or one with
+/// other than printable ASCII, can only come from the sender's own member names: it is cut at the container.
+const POINTER_LEN_MAX: usize = 256;
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Parses a document of at most this many bytes.
@@ -193,6 +193,38 @@ impl<'de> Visitor<'de> for Node<'_> {
         }
         Ok(Value::Object(object))
     }
+}
+
+/// A JSON pointer (RFC 6901), built from the fault up to the root.
+#[derive(Default)]
+struct Pointer(Vec<String>);
+
+impl Pointer {
+    fn prepend(&mut self, token: &str) {
+        self.0.push(escape(token));
+    }
+
+    fn into_text(self) -> String {
+        cut(self.0.iter().rev().map(String::as_str))
+    }
+}
+
+pub(crate) fn escape(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}
+
+/// Joins a pointer's tokens, up to the first that is not repeated to the sender.
+pub(crate) fn cut<'t>(tokens: impl Iterator<Item = &'t str>) -> String {
+    let mut text = String::new();
+    for token in tokens {
+        let is_printable = token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !is_printable || text.len() + token.len() >= POINTER_LEN_MAX {
+            break;
+        }
+        text.push('/');
+        text.push_str(token);
+    }
+    text
 }
 
 #[cfg(test)]

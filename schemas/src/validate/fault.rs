@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::bundle;
 use crate::code::{Code, Refusal};
-use crate::strict_json::pointer::{cut, escape};
+use crate::strict_json::{cut, escape};
 
 /// The error with the smallest pointer, then the smallest code and keyword: the same document is always refused alike.
 /// Only the one that is told is written out, because a hostile body can cause thousands.
