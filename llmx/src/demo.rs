@@ -29,8 +29,8 @@ use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};
-use traffic_gen::recorder::{Counts, Finished, Recorder};
-use traffic_gen::summary::CallSummary;
+use traffic_gen::recorder::{Counts, Recorder};
+use traffic_gen::summary::{CallSummary, RunTotals};
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, read_text, run_length};
@@ -286,16 +286,17 @@ impl DemoArgs {
         Ok((csv, trace))
     }
 
-    /// Judges what was recorded, writes the files that were asked for, and ends the exchange.
+    /// Judges what was recorded, writes the files that were asked for, and ends the exchange. Takes what was left out, the seconds
+    /// it took, and whether it was interrupted.
     async fn finish(
         &self,
         bus: &Bus,
         exchange: Exchange,
         recorder: &Recorder,
-        interrupted: bool,
+        driven: (u64, f64, bool),
         csv: Option<File>,
-    ) -> Result<Finished, Failure> {
-        let mut finished = recorder.finish_after(interrupted).context("cannot write the trace")?;
+    ) -> Result<(Counts, RunTotals), Failure> {
+        let mut finished = recorder.finish_after(driven.2).context("cannot write the trace")?;
         let report = recompute(bus, &mut finished.verdict).await?;
         exchange.check_bounds(&mut finished.verdict);
         if let Some(mut file) = csv {
@@ -305,7 +306,7 @@ impl DemoArgs {
             audit::export(bus, &report, path).await.with_context(|| format!("cannot write {}", path.display()))?;
         }
         exchange.shutdown().await;
-        Ok(finished)
+        Ok(RunTotals::new(finished, driven))
     }
 
     /// Prints a summary, as JSON where that is asked for.
@@ -392,15 +393,12 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     args.show_way_in(&exchange);
     let driven = drive(&args, &exchange, (&scenario, &models), trace, is_alone).await?;
     let Driven { recorder, asked, shed, elapsed_s, interrupted } = driven;
-    let finished = args.finish(&opened.bus, exchange, &recorder, interrupted, csv).await?;
-    let Finished { counts, verdict, is_cut_off } = finished;
-    let admitted = calls::judge(&counts);
-    let summary = CallSummary::new(&scenario, opened.name, &policy.id, counts, verdict, shed, elapsed_s)
+    let (counts, run) = args.finish(&opened.bus, exchange, &recorder, (shed, elapsed_s, interrupted), csv).await?;
+    let summary = CallSummary::new(&scenario, opened.name, &policy.id, &counts, run)
         .with_models(asked.contractors, asked.initiator);
-    let summary = CallSummary { interrupted, is_cut_off, ..summary };
     args.print(&summary)?;
-    match summary.invariant_violations.total {
-        0 => admitted,
+    match summary.run.invariant_violations.total {
+        0 => calls::judge(&counts),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
     }
 }

@@ -10,7 +10,7 @@ use crate::invariants::{Invariant, Tally, Verdict};
 use crate::latency::Quantiles;
 use crate::live::CallScenario;
 use crate::models::{ModelSource, ModelSummary};
-use crate::recorder::Counts;
+use crate::recorder::{Counts, Finished};
 use crate::routines::RoutineSummary;
 
 /// The result of a run. Counts are of distinct messages; latencies are in milliseconds, from the intended time.
@@ -60,6 +60,14 @@ pub struct CallSummary {
     pub latency_ms: Latencies,
     /// Fairness among the contractors; absent without awards.
     pub jain: Option<Jain>,
+    /// What any run comes to.
+    #[serde(flatten)]
+    pub run: RunTotals,
+}
+
+/// What a run comes to, whatever is played.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunTotals {
     /// Checks from the agents' own observations.
     pub invariant_violations: Violations,
     /// Messages refused by a gateway, by code.
@@ -77,6 +85,44 @@ pub struct CallSummary {
     /// Whether that cut something off that was still owed: what it would have led to is not judged.
     #[serde(rename = "cut_off")]
     pub is_cut_off: bool,
+}
+
+impl RunTotals {
+    /// Of a run that is over: the openings it left out, the seconds it took, and whether it was interrupted.
+    #[must_use]
+    pub fn new(finished: Finished, (shed, elapsed_s, interrupted): (u64, f64, bool)) -> (Counts, Self) {
+        let Finished { mut counts, verdict, is_cut_off } = finished;
+        let run = Self {
+            invariant_violations: verdict.into(),
+            rejected: std::mem::take(&mut counts.rejected),
+            dispositions: std::mem::take(&mut counts.dispositions),
+            outcomes: std::mem::take(&mut counts.outcomes),
+            shed,
+            elapsed_s,
+            interrupted,
+            is_cut_off,
+        };
+        (counts, run)
+    }
+
+    /// The line before a summary, where it needs one.
+    pub(crate) fn begin(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.interrupted { writeln!(f, "{INTERRUPTED}") } else { Ok(()) }
+    }
+}
+
+/// The last lines of a summary.
+impl fmt::Display for RunTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.invariant_violations)?;
+        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
+    }
+}
+
+/// A line of latencies in milliseconds.
+pub(crate) fn line(f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles) -> fmt::Result {
+    let Quantiles { p50, p95, p99, max, .. } = quantiles;
+    writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
 }
 
 /// Latencies in milliseconds.
@@ -106,16 +152,7 @@ pub struct Violations {
 
 impl fmt::Display for CallSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
-            writeln!(
-                f,
-                "  {name:<22} p50 {:>8.2}   p95 {:>8.2}   p99 {:>8.2}   max {:>8.2}  ms",
-                quantiles.p50, quantiles.p95, quantiles.p99, quantiles.max
-            )
-        };
-        if self.interrupted {
-            writeln!(f, "{INTERRUPTED}")?;
-        }
+        self.run.begin(f)?;
         writeln!(
             f,
             "{} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
@@ -124,7 +161,7 @@ impl fmt::Display for CallSummary {
             self.agents,
             self.rate,
             self.seed,
-            self.elapsed_s
+            self.run.elapsed_s
         )?;
         writeln!(
             f,
@@ -145,8 +182,8 @@ impl fmt::Display for CallSummary {
                 jain.index, jain.awards, jain.null
             )?;
         }
-        writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
-        writeln!(f, "  rejected at the gateway {}", counts(&self.rejected))?;
+        writeln!(f, "  outcomes {}", counts(&self.run.outcomes))?;
+        writeln!(f, "  rejected at the gateway {}", counts(&self.run.rejected))?;
         if !self.routines.is_empty() {
             writeln!(f, "  routines {}", self.routines)?;
         }
@@ -156,8 +193,7 @@ impl fmt::Display for CallSummary {
         if let Some(model) = &self.initiator_model {
             writeln!(f, "  initiator: {model}")?;
         }
-        write!(f, "{}", self.invariant_violations)?;
-        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
+        write!(f, "{}", self.run)
     }
 }
 
@@ -218,15 +254,7 @@ impl CallSummary {
 
     /// Puts a run's results together.
     #[must_use]
-    pub fn new(
-        scenario: &CallScenario,
-        bus: &str,
-        policy: &str,
-        counts: Counts,
-        verdict: Verdict,
-        shed: u64,
-        elapsed_s: f64,
-    ) -> Self {
+    pub fn new(scenario: &CallScenario, bus: &str, policy: &str, counts: &Counts, run: RunTotals) -> Self {
         let wins: Vec<u64> = (0..scenario.contractors)
             .map(|n| counts.wins.get(&scenario.contractor_name(n)).copied().unwrap_or(0))
             .collect();
@@ -234,8 +262,8 @@ impl CallSummary {
         Self {
             seed: scenario.seed,
             bus: bus.to_owned(),
-            policy: counts.policy.unwrap_or_else(|| policy.to_owned()),
-            policies: counts.policies,
+            policy: counts.policy.clone().unwrap_or_else(|| policy.to_owned()),
+            policies: counts.policies.clone(),
             agents: scenario.contractors,
             model_source: ModelSource::Scripted,
             model: None,
@@ -257,14 +285,7 @@ impl CallSummary {
                 offer: counts.offer.quantiles(),
             },
             jain: Jain::of(&wins),
-            invariant_violations: verdict.into(),
-            rejected: counts.rejected,
-            dispositions: counts.dispositions,
-            outcomes: counts.outcomes,
-            shed,
-            elapsed_s,
-            interrupted: false,
-            is_cut_off: false,
+            run,
         }
     }
 }

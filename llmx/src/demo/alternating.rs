@@ -12,7 +12,7 @@ use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, Barga
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
-use traffic_gen::recorder::{Finished, Recorder};
+use traffic_gen::recorder::Recorder;
 use traffic_gen::trace::TraceFile;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
@@ -39,11 +39,9 @@ pub async fn run(args: DemoArgs) -> Outcome {
     .traced(crate::output::tracer());
     let options = ExchangeOptions { policies: policy.into_iter().collect(), ..ExchangeOptions::default() };
     let exchange = args.start(&opened, REQUESTS_PER_BARGAIN, options).await?;
-    let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
-    let finished = args.finish(&opened.bus, exchange, ledger.recorder(), interrupted, csv).await?;
-    let Finished { counts, verdict, is_cut_off } = finished;
-    let summary = BargainSummary::new(&scenario, opened.name, &ledger.traded(), counts, verdict, shed, elapsed_s);
-    let summary = BargainSummary { interrupted, is_cut_off, ..summary };
+    let (ledger, driven) = drive(&args, &exchange, &scenario, trace).await?;
+    let (counts, run) = args.finish(&opened.bus, exchange, ledger.recorder(), driven, csv).await?;
+    let summary = BargainSummary::new(&scenario, opened.name, &ledger.traded(), &counts, run);
     args.print(&summary)?;
     judge(&summary)
 }
@@ -74,7 +72,7 @@ fn check(args: &DemoArgs) -> Result<Option<Policy>, Failure> {
 
 fn judge(summary: &BargainSummary) -> Outcome {
     let irrational = summary.figures.irrational;
-    match summary.invariant_violations.total {
+    match summary.run.invariant_violations.total {
         0 if irrational == 0 => Ok(()),
         0 => Err(Failure::failed(anyhow::anyhow!("{irrational} agreements outside a party's mandate"))),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
@@ -97,7 +95,7 @@ async fn drive(
     exchange: &Exchange,
     scenario: &BargainScenario,
     trace: Option<TraceFile>,
-) -> Result<(Arc<Ledger>, u64, f64, bool), Failure> {
+) -> Result<(Arc<Ledger>, (u64, f64, bool)), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
@@ -117,7 +115,7 @@ async fn drive(
     let shed = attended(&cancel, scenario.drain, progress, trading).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;
-    Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
+    Ok((ledger, (shed, elapsed_s, cancel.is_cancelled())))
 }
 
 /// The line of progress.

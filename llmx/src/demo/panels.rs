@@ -12,7 +12,7 @@ use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
 use traffic_gen::panel::load::{self, PanelLedger, PanelScenario, PanelSummary};
-use traffic_gen::recorder::{Finished, Recorder};
+use traffic_gen::recorder::Recorder;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
 use crate::output::{Failure, Outcome};
@@ -38,11 +38,9 @@ pub async fn run(args: DemoArgs) -> Outcome {
     let exchange = args.start(&opened, REQUESTS_PER_PANEL, ExchangeOptions::default()).await?;
     let (recorder, ledger) = (Arc::new(Recorder::start(Instant::now(), true, trace)), Arc::new(PanelLedger::default()));
     let driven = drive(&args, &exchange, &scenario, (&recorder, &ledger)).await;
-    let (shed, elapsed_s, interrupted) = driven?;
-    let finished = args.finish(&opened.bus, exchange, &recorder, interrupted, csv).await?;
-    let Finished { counts, verdict, is_cut_off } = finished;
-    let summary = PanelSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, (shed, elapsed_s));
-    let summary = PanelSummary { interrupted, is_cut_off, ..summary };
+    let driven = driven?;
+    let (counts, run) = args.finish(&opened.bus, exchange, &recorder, driven, csv).await?;
+    let summary = PanelSummary::new(&scenario, opened.name, ledger.tally(), &counts, run);
     args.print(&summary)?;
     judge(&summary)
 }
@@ -69,7 +67,7 @@ fn check(args: &DemoArgs) -> Outcome {
 }
 
 fn judge(summary: &PanelSummary) -> Outcome {
-    match (summary.invariant_violations.total, summary.tally.miscounted) {
+    match (summary.run.invariant_violations.total, summary.tally.miscounted) {
         (0, 0) => Ok(()),
         (0, miscounted) => {
             Err(Failure::failed(anyhow::anyhow!("{miscounted} findings count other asks than the agents")))

@@ -11,7 +11,7 @@ use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
-use traffic_gen::recorder::{Finished, Recorder};
+use traffic_gen::recorder::Recorder;
 use traffic_gen::team::load::{self, TeamLedger, TeamPopulation, TeamScenario, TeamSummary};
 use traffic_gen::trace::TraceFile;
 
@@ -37,13 +37,11 @@ pub async fn run(args: DemoArgs) -> Outcome {
     }
     .traced(crate::output::tracer());
     let exchange = args.start(&opened, REQUESTS_PER_TEAM, ExchangeOptions::default()).await?;
-    let (ledger, shed, elapsed_s, interrupted) = drive(&args, &exchange, &scenario, trace).await?;
-    let finished = args.finish(&opened.bus, exchange, ledger.recorder(), interrupted, csv).await?;
-    let Finished { counts, verdict, is_cut_off } = finished;
-    let summary = TeamSummary::new(&scenario, opened.name, ledger.tally(), counts, verdict, shed, elapsed_s);
-    let summary = TeamSummary { interrupted, is_cut_off, ..summary };
+    let (ledger, driven) = drive(&args, &exchange, &scenario, trace).await?;
+    let (counts, run) = args.finish(&opened.bus, exchange, ledger.recorder(), driven, csv).await?;
+    let summary = TeamSummary::new(&scenario, opened.name, ledger.tally(), &counts, run);
     args.print(&summary)?;
-    match summary.invariant_violations.total {
+    match summary.run.invariant_violations.total {
         0 => Ok(()),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),
     }
@@ -79,7 +77,7 @@ async fn drive(
     exchange: &Exchange,
     scenario: &TeamScenario,
     trace: Option<TraceFile>,
-) -> Result<(Arc<TeamLedger>, u64, f64, bool), Failure> {
+) -> Result<(Arc<TeamLedger>, (u64, f64, bool)), Failure> {
     let control = ControlClient::try_new(exchange.url())?;
     let bus = exchange.bus.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
@@ -97,7 +95,7 @@ async fn drive(
     let shed = attended(&cancel, scenario.drain, progress, meeting).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     population.stop().await?;
-    Ok((ledger, shed, elapsed_s, cancel.is_cancelled()))
+    Ok((ledger, (shed, elapsed_s, cancel.is_cancelled())))
 }
 
 /// The line of progress.

@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use super::{BargainScenario, Traded};
 use crate::bargain::figures::Figures;
-use crate::invariants::Verdict;
 use crate::latency::Quantiles;
 use crate::recorder::Counts;
-use crate::summary::{CUT_OFF, INTERRUPTED, Violations, counts as told};
+use crate::summary::{RunTotals, counts as told, line};
 
 /// The result of a run. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -45,23 +44,9 @@ pub struct BargainSummary {
     pub moves_refused: u64,
     /// Agents that would not take part.
     pub declined: u64,
-    /// Checks from the agents' own observations.
-    pub invariant_violations: Violations,
-    /// Messages refused by a gateway, by code.
-    pub rejected: BTreeMap<String, u64>,
-    /// Dispositions told, by name.
-    pub dispositions: BTreeMap<String, u64>,
-    /// How bargains ended.
-    pub outcomes: BTreeMap<String, u64>,
-    /// Bargains not opened because too many were open.
-    pub shed: u64,
-    /// Seconds from the first intended opening until everything had settled.
-    pub elapsed_s: f64,
-    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
-    pub interrupted: bool,
-    /// Whether that cut something off that was still owed: what it would have led to is not judged.
-    #[serde(rename = "cut_off")]
-    pub is_cut_off: bool,
+    /// What any run comes to.
+    #[serde(flatten)]
+    pub run: RunTotals,
 }
 
 /// Bargains over one domain.
@@ -85,15 +70,7 @@ pub struct BargainLatencies {
 impl BargainSummary {
     /// Puts a run's results together.
     #[must_use]
-    pub fn new(
-        scenario: &BargainScenario,
-        bus: &str,
-        traded: &Traded,
-        counts: Counts,
-        verdict: Verdict,
-        shed: u64,
-        elapsed_s: f64,
-    ) -> Self {
+    pub fn new(scenario: &BargainScenario, bus: &str, traded: &Traded, counts: &Counts, run: RunTotals) -> Self {
         let domain = |(name, (bargains, agreements)): (&String, &(u64, u64))| {
             (name.clone(), DomainCounts { bargains: *bargains, agreements: *agreements })
         };
@@ -106,39 +83,26 @@ impl BargainSummary {
             rate: scenario.rate,
             cfps: counts.cfps,
             steps: traded.steps,
-            steps_per_s: traded.steps as f64 / elapsed_s.max(f64::EPSILON),
+            steps_per_s: traded.steps as f64 / run.elapsed_s.max(f64::EPSILON),
             figures: traded.tally.figures(None),
             by_domain: traded.by_domain.iter().map(domain).collect(),
             without_agreement: traded.without.clone(),
             latency_ms: BargainLatencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
             moves_refused: traded.refused,
             declined: traded.declined,
-            invariant_violations: verdict.into(),
-            rejected: counts.rejected,
-            dispositions: counts.dispositions,
-            outcomes: counts.outcomes,
-            shed,
-            elapsed_s,
-            interrupted: false,
-            is_cut_off: false,
+            run,
         }
     }
 }
 
 impl fmt::Display for BargainSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
-            let Quantiles { p50, p95, p99, max, .. } = quantiles;
-            writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
-        };
-        if self.interrupted {
-            writeln!(f, "{INTERRUPTED}")?;
-        }
+        self.run.begin(f)?;
         let policy = self.policy.as_deref().unwrap_or("agents accept themselves");
         writeln!(
             f,
             "alternating offers on {}, {} agents, {} bargains/s, {policy}, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.elapsed_s
+            self.bus, self.agents, self.rate, self.seed, self.run.elapsed_s
         )?;
         writeln!(f, "  bargains {}   steps {} ({:.0}/s)", self.figures.bargains, self.steps, self.steps_per_s)?;
         for (name, DomainCounts { bargains, agreements }) in &self.by_domain {
@@ -149,8 +113,7 @@ impl fmt::Display for BargainSummary {
         line(f, "move to next turn", &self.latency_ms.step)?;
         line(f, "call to end", &self.latency_ms.bargain)?;
         writeln!(f, "  moves refused {}   declined {}", self.moves_refused, self.declined)?;
-        writeln!(f, "  rejected at the gateway {}", told(&self.rejected))?;
-        write!(f, "{}", self.invariant_violations)?;
-        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
+        writeln!(f, "  rejected at the gateway {}", told(&self.run.rejected))?;
+        write!(f, "{}", self.run)
     }
 }

@@ -6,10 +6,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{TeamScenario, TeamTally};
-use crate::invariants::Verdict;
 use crate::latency::Quantiles;
 use crate::recorder::Counts;
-use crate::summary::{CUT_OFF, INTERRUPTED, Violations, counts as told};
+use crate::summary::{RunTotals, counts as told, line};
 
 /// The result of a run. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -40,23 +39,9 @@ pub struct TeamSummary {
     pub acts_refused: u64,
     /// Latencies.
     pub latency_ms: TeamLatencies,
-    /// Checks from the agents' own observations.
-    pub invariant_violations: Violations,
-    /// Messages refused by a gateway, by code.
-    pub rejected: BTreeMap<String, u64>,
-    /// Dispositions told, by name.
-    pub dispositions: BTreeMap<String, u64>,
-    /// How teams ended.
-    pub outcomes: BTreeMap<String, u64>,
-    /// Teams not called because too many were open.
-    pub shed: u64,
-    /// Seconds from the first intended call until everything had settled.
-    pub elapsed_s: f64,
-    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
-    pub interrupted: bool,
-    /// Whether that cut something off that was still owed: what it would have led to is not judged.
-    #[serde(rename = "cut_off")]
-    pub is_cut_off: bool,
+    /// What any run comes to.
+    #[serde(flatten)]
+    pub run: RunTotals,
 }
 
 /// Latencies in milliseconds.
@@ -71,15 +56,7 @@ pub struct TeamLatencies {
 impl TeamSummary {
     /// Puts a run's results together.
     #[must_use]
-    pub fn new(
-        scenario: &TeamScenario,
-        bus: &str,
-        tally: TeamTally,
-        counts: Counts,
-        verdict: Verdict,
-        shed: u64,
-        elapsed_s: f64,
-    ) -> Self {
+    pub fn new(scenario: &TeamScenario, bus: &str, tally: TeamTally, counts: &Counts, run: RunTotals) -> Self {
         let turns: u64 = tally.turns.values().sum();
         Self {
             protocol: "team",
@@ -91,43 +68,29 @@ impl TeamSummary {
             formed: tally.formed,
             members_mean: tally.members as f64 / (tally.formed.max(1)) as f64,
             turns: tally.turns,
-            turns_per_s: turns as f64 / elapsed_s.max(f64::EPSILON),
+            turns_per_s: turns as f64 / run.elapsed_s.max(f64::EPSILON),
             tasks: tally.tasks,
             acts_refused: tally.refused,
             latency_ms: TeamLatencies { say: tally.say.quantiles(), team: counts.round.quantiles() },
-            invariant_violations: verdict.into(),
-            rejected: counts.rejected,
-            dispositions: counts.dispositions,
-            outcomes: counts.outcomes,
-            shed,
-            elapsed_s,
-            interrupted: false,
-            is_cut_off: false,
+            run,
         }
     }
 }
 
 impl fmt::Display for TeamSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles| {
-            let Quantiles { p50, p95, p99, max, .. } = quantiles;
-            writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
-        };
-        if self.interrupted {
-            writeln!(f, "{INTERRUPTED}")?;
-        }
+        self.run.begin(f)?;
         writeln!(
             f,
             "teams on {}, {} agents, {} teams/s, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.elapsed_s
+            self.bus, self.agents, self.rate, self.seed, self.run.elapsed_s
         )?;
         writeln!(f, "  teams {}   formed {}   members {:.2} each", self.cfps, self.formed, self.members_mean)?;
         writeln!(f, "  turns {} ({:.0}/s)", told(&self.turns), self.turns_per_s)?;
-        writeln!(f, "  tasks {}   ends {}", told(&self.tasks), told(&self.outcomes))?;
+        writeln!(f, "  tasks {}   ends {}", told(&self.tasks), told(&self.run.outcomes))?;
         line(f, "say to next speaker", &self.latency_ms.say)?;
         line(f, "call to end", &self.latency_ms.team)?;
-        writeln!(f, "  acts refused {}   rejected at the gateway {}", self.acts_refused, told(&self.rejected))?;
-        write!(f, "{}", self.invariant_violations)?;
-        if self.is_cut_off { write!(f, "{CUT_OFF}") } else { Ok(()) }
+        writeln!(f, "  acts refused {}   rejected at the gateway {}", self.acts_refused, told(&self.run.rejected))?;
+        write!(f, "{}", self.run)
     }
 }
