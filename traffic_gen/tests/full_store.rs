@@ -36,6 +36,8 @@ const LOG_BYTES_MAX: u64 = 384 * 1024;
 const FULL_FOR: Duration = Duration::from_secs(2);
 /// Ids tried for the second engine.
 const IDS_MAX: u32 = 8;
+/// Negotiations called for while the store is full, over all lanes.
+const JOBS: u32 = 16;
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -96,12 +98,14 @@ async fn fill_and_make_room(
 ) -> (Vec<LoggedRecord>, Counts) {
     until_full(&exchange.bus).await;
     doomed.abort();
-    let refused = post(exchange).await;
-    assert_names_the_remedy(refused).await;
+    assert_names_the_remedy(post(exchange, "job-0").await).await;
     sleep(FULL_FOR).await;
 
     let (kept, counts) = (audit::read_bus(&exchange.bus).await.unwrap().records, recorder.counts());
-    assert_names_the_remedy(post(exchange).await).await;
+    // Some are of the dead engine's lanes, of which no owner is heard: the full store is the cause there, too.
+    for number in 0..JOBS {
+        assert_names_the_remedy(post(exchange, &format!("job-{number}")).await).await;
+    }
     let lanes = exchange.engine().status().lanes;
     let orphans = lanes.iter().filter(|lane| matches!(lane.phase, LanePhase::Claiming)).count();
     assert!(orphans > 0, "no lane of the dead engine waits for its claim: {lanes:?}");
@@ -110,7 +114,12 @@ async fn fill_and_make_room(
     while !exchange.engine().status().lanes.iter().all(|lane| lane.phase == LanePhase::Owner) {
         sleep(POLL).await;
     }
-    assert_eq!(post(exchange).await.status(), 202, "the same message, once there is room");
+    // Gateways hear of a new owner within a tenth of a second.
+    for number in 0..JOBS {
+        while post(exchange, &format!("job-{number}")).await.status() != 202 {
+            sleep(POLL).await;
+        }
+    }
     (kept, counts)
 }
 
@@ -133,12 +142,12 @@ async fn raise_limit(server: &LocalServer) {
 }
 
 /// A call by an agent that no recorder watches, each time the same bytes.
-async fn post(exchange: &Exchange) -> Response {
+async fn post(exchange: &Exchange, negotiation: &str) -> Response {
     let carol = exchange.identity(&AgentId::try_new("carol").unwrap()).unwrap();
     let call = json!({
         "envelope": {
-            "msg_id": "m1", "ts": "2026-11-20T20:00:00Z", "from": "agent://carol", "to": ["topic://courier"],
-            "negotiation": "job", "scope": {"consent": "opt-in", "ttl": 3600}
+            "msg_id": negotiation, "ts": "2026-11-20T20:00:00Z", "from": "agent://carol", "to": ["topic://courier"],
+            "negotiation": negotiation, "scope": {"consent": "opt-in", "ttl": 3600}
         },
         "payload": {"act": "cfp"}
     });

@@ -56,6 +56,14 @@ impl AdmissionLog {
         negotiation.lane(u8::try_from(self.lanes.len()).unwrap_or(u8::MAX))
     }
 
+    /// The refusal that the last appends to any lane give a reason for.
+    pub(super) fn refusal(&self, now: Instant) -> Option<Refusal> {
+        self.lanes.iter().find_map(|lane| lane.answers.fault(now)).map(|fault| match fault {
+            LaneFault::Unanswered(_) => silent(),
+            LaneFault::Full(_) => store_full(),
+        })
+    }
+
     /// What the log does not do at present, each with its remedy.
     pub(super) fn faults(&self, now: Instant) -> Vec<String> {
         let faults = (0_u8..).zip(&self.lanes).filter_map(|(lane, AdmissionLane { answers, .. })| {
@@ -79,8 +87,7 @@ impl AdmissionLog {
         let found = found.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
         let Some(attempt) = found.answers.begin(Instant::now()) else {
             self.metrics.messages.shed.of(Shed::Store).inc();
-            return Err(Refusal::new(Code::Unavailable, "the log does not answer; this attempt has stored nothing")
-                .retry_after_ms(SILENT_RETRY_MS));
+            return Err(silent());
         };
         // What waits in the queue while the record before it has no answer has its own time all the same.
         let outcome = timeout(self.deadline, found.appender.append(entry)).await;
@@ -108,6 +115,11 @@ fn tell(lane: Lane, news: News, error: Option<&AppendError>) {
         News::Full => tracing::error!(lane, error, "the log is full"),
         News::Recovered => tracing::info!(lane, "the log takes appends again"),
     }
+}
+
+fn silent() -> Refusal {
+    Refusal::new(Code::Unavailable, "the log does not answer; this attempt has stored nothing")
+        .retry_after_ms(SILENT_RETRY_MS)
 }
 
 fn refusal(negotiation: &NegotiationId, error: &AppendError) -> Refusal {

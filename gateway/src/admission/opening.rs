@@ -116,6 +116,12 @@ impl Admission {
         }
         let (openings, lane) = (self.0.registry.openings(), self.0.log.lane(negotiation));
         let Err(declined) = openings.take(agent, lane, tokio::time::Instant::now()) else { return Ok(judged(true)) };
+        // A log that takes nothing takes no claim of the lane either: the cause is told, not that no owner is heard.
+        let log_refusal = declined.is_silent.then(|| self.0.log.refusal(tokio::time::Instant::now())).flatten();
+        if let Some(refusal) = log_refusal {
+            self.0.metrics.messages.shed.of(Shed::Store).inc();
+            return Err(refusal);
+        }
         self.0.metrics.messages.shed.of(Shed::Lane).inc();
         let detail = match declined {
             Declined { is_silent: true, .. } => "no engine is heard of that would decide; nothing is taken in for now",
