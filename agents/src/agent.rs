@@ -208,9 +208,15 @@ impl<S: Strategy + 'static> AgentHandle<S> {
     ///
     /// # Errors
     /// [`AgentError::Ended`] when it ends instead; [`AgentHandle::join`] says why.
-    pub async fn connected(&self) -> Result<(), AgentError> {
+    pub fn connected(&self) -> impl Future<Output = Result<(), AgentError>> + use<S> {
         let mut is_connected = self.is_connected.clone();
-        is_connected.wait_for(|&is_connected| is_connected).await.map(|_| ()).map_err(|_| AgentError::Ended)
+        async move { is_connected.wait_for(|&is_connected| is_connected).await.map(|_| ()).map_err(|_| AgentError::Ended) }
+    }
+
+    /// Whether its loop has ended, or panicked.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.is_connected.has_changed().is_err()
     }
 
     /// Runs a closure on the strategy, inside the agent's loop and between two deliveries; its actions are carried

@@ -26,6 +26,8 @@ use crate::wire::{ClientInfo, FRAME_BYTES_MAX, NameQuestion, OneOrMany, RecordQu
 
 /// Longest wait for a client to read a frame.
 const SEND_MAX: Duration = Duration::from_secs(10);
+/// Longest a request may take, from its header to its answer: time for an agent to connect and for a team to form.
+const REQUEST_MAX: Duration = Duration::from_secs(60);
 
 /// What the routes share.
 #[derive(Clone)]
@@ -48,16 +50,20 @@ pub fn router(bridge: Arc<Bridge>, stop: CancellationToken) -> Router {
         .fallback(async || Refused(Refusal::new(Code::NotFound, "the published server has no such route")))
         .method_not_allowed_fallback(async || Refused(Refusal::new(Code::MethodNotAllowed, "this route takes POST")))
         .layer(DefaultBodyLimit::max(FRAME_BYTES_MAX))
-        .layer(from_fn(refuse_pages))
+        .layer(from_fn(within_bounds))
         .with_state(BridgeSite { bridge, stop })
 }
 
-/// Refuses what a browser sends for a page of another machine. Clients carry no token, so such a page could speak for all of them.
-async fn refuse_pages(request: Request, next: Next) -> Response {
-    match page_fault(request.headers()) {
-        Some(fault) => Refused(fault).into_response(),
-        None => next.run(request).await,
+/// Refuses what takes longer than [`REQUEST_MAX`], and what a browser sends for a page of another machine: clients carry no
+/// token, so such a page could speak for all of them.
+async fn within_bounds(request: Request, next: Next) -> Response {
+    if let Some(fault) = page_fault(request.headers()) {
+        return Refused(fault).into_response();
     }
+    tokio::time::timeout(REQUEST_MAX, next.run(request)).await.unwrap_or_else(|_| {
+        let late = Refusal::new(Code::RequestTimeout, "the request did not arrive, or was not answered, in time");
+        Refused(late.expecting(format!("within {} s", REQUEST_MAX.as_secs()))).into_response()
+    })
 }
 
 /// A page says by `Origin` where it comes from; clients that are no browsers say nothing. A page whose name was pointed at this

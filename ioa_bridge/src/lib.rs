@@ -24,18 +24,17 @@ pub mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::team::{AdvisedSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
 use agents::{AgentHandle, AgentOptions, Transport};
 use futures_util::future::BoxFuture;
-use schemas::control::{AgentKind, Consent, ConsentEffect, Registration};
+use schemas::control::{AgentKind, Consent, ConsentEffect, Registration, Tag};
 use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{AtConclusion, INVITED_MAX, MEMBERS_MAX, Seats, TeamRules};
 use schemas::{AgentId, Code, NegotiationId, Refusal};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -152,7 +151,8 @@ impl Bridge {
     /// Ends its agents, and waits for what they have sent.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
-        for (agent, handle) in std::mem::take(&mut *self.running.lock().await) {
+        let running = std::mem::take(&mut *self.running());
+        for (agent, handle) in running {
             if let Err(error) = handle.join().await {
                 tracing::debug!(%agent, %error, "an agent of the bridge had ended");
             }
@@ -183,6 +183,7 @@ impl Bridge {
             kind: info.kind,
             description: Some(info.desc.clone()).filter(|text| !text.is_empty()),
             consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
+            instance: Tag::try_new(&format!("bridge-{:x}", self.options.run)).ok(),
             ..Registration::default()
         };
         self.directory.register(agent.clone(), registration).await?;
@@ -190,23 +191,33 @@ impl Bridge {
         self.run_agent(&agent).await
     }
 
+    fn running(&self) -> MutexGuard<'_, BTreeMap<AgentId, AgentHandle<TeamAgent>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts an agent that does not run, and waits until it is connected.
     async fn run_agent(&self, agent: &AgentId) -> Result<(), Refusal> {
-        let mut running = self.running.lock().await;
-        if !running.contains_key(agent) {
-            let identity = self.hub.names().identity(agent).ok_or_else(gone)?;
-            let client = HubClient(Arc::clone(&self.hub), agent.clone());
-            let worker = WorkRunner::new(client.clone()).within(self.options.work);
-            let hands = TeamHands { advisor: Some(Arc::new(client.clone())), ..TeamHands::new(worker) };
-            let way = ((self.transport)(agent), identity, self.options.agents.clone());
-            let handle = TeamAgent::spawn(client, hands, way, self.cancel.child_token());
-            running.insert(agent.clone(), handle);
-        }
-        let Some(handle) = running.get(agent) else { return Err(gone()) };
-        match tokio::time::timeout(CONNECT_MAX, handle.connected()).await {
+        let is_gone = |running: &BTreeMap<_, _>| running.get(agent).is_none_or(AgentHandle::has_ended);
+        let connecting = {
+            let mut running = self.running();
+            if is_gone(&running) {
+                self.hub.handle_gone(agent);
+                let identity = self.hub.names().identity(agent).ok_or_else(gone)?;
+                let client = HubClient(Arc::clone(&self.hub), agent.clone());
+                let worker = WorkRunner::new(client.clone()).within(self.options.work);
+                let hands = TeamHands { advisor: Some(Arc::new(client.clone())), ..TeamHands::new(worker) };
+                let way = ((self.transport)(agent), identity, self.options.agents.clone());
+                let handle = TeamAgent::spawn(client, hands, way, self.cancel.child_token());
+                running.insert(agent.clone(), handle);
+            }
+            running.get(agent).map(AgentHandle::connected).ok_or_else(gone)?
+        };
+        match tokio::time::timeout(CONNECT_MAX, connecting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => {
-                running.remove(agent);
-                self.hub.handle_gone(agent);
+                if is_gone(&self.running()) {
+                    self.hub.handle_gone(agent);
+                }
                 Err(Refusal::new(Code::Unauthenticated, "the exchange does not take this agent: see to its token"))
             }
             Err(_) => Err(Refusal::new(Code::Unavailable, "the exchange does not answer").retry_after_ms(1000)),
@@ -305,12 +316,10 @@ impl Bridge {
             speaker: Box::new(AdvisedSpeaker::new(HubClient(Arc::clone(&self.hub), lead.clone()))),
         };
         let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name, Instant::now())?;
-        let is_called = {
-            let running = self.running.lock().await;
-            match running.get(&lead) {
-                Some(handle) => handle.command(move |agent, now| agent.call(now, &team, request, None)).await.is_ok(),
-                None => false,
-            }
+        let commander = self.running().get(&lead).map(AgentHandle::commander);
+        let is_called = match commander {
+            Some(agent) => agent.command(move |agent, now| agent.call(now, &team, request, None)).await.is_ok(),
+            None => false,
         };
         if !is_called {
             self.hub.handle_gone(&lead);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,14 +12,18 @@ use agents::team::{
     PassingSpeaker, Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, TeamRequest, WorkRunner,
 };
 use agents::transport::bus::BusTransport;
-use agents::{AgentHandle, AgentOptions, Transport};
+use agents::transport::{Connection, TransportError};
+use agents::{AgentHandle, AgentOptions, Identity, Token, Transport};
+use axum::body::Body;
+use axum::http::Request;
 use bus::memory::{self, MemoryOptions};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use ioa_bridge::FoundClient;
 use ioa_bridge::hub::CHATS_OF_STRANGERS_MAX;
+use ioa_bridge::wire::ClientInfo;
 use ioa_bridge::{Bridge, BridgeOptions, ExchangeDirectory, NameBook};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::{AgentKind, Consent, ConsentEffect, Registration, Tag};
 use schemas::delivery::{Notification, Outcome};
 use schemas::search::SearchRequest;
 use schemas::team::{OnRepeat, Seats, TeamRules};
@@ -30,6 +35,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 use traffic_gen::control::{ControlClient, ControlError};
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
@@ -412,6 +418,112 @@ async fn a_call_of_a_native_member_is_declined_where_there_is_no_room_and_nobody
     assert_eq!(site.end.outcome(), Some(Outcome::NotFormed));
     assert_eq!(hub.records().len(), CHATS_OF_STRANGERS_MAX);
     site.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_cannot_connect_holds_up_no_other() {
+    let bus = memory::open(MemoryOptions::default());
+    let bridge = bridge_of(move |agent: &AgentId| -> Arc<dyn Transport> {
+        if agent.as_str() == "alice" { Arc::new(Unreached) } else { Arc::new(BusTransport::new(&bus)) }
+    });
+    let began = Instant::now();
+    let took = async |name: &str| (bridge.register(info(name)).await.map_err(|refusal| refusal.code), began.elapsed());
+    let (stuck, other) = tokio::join!(took("Trip Planner"), took("Weather Man"));
+    assert_eq!(stuck, (Err(Code::Unavailable), Duration::from_secs(10)));
+    assert!(other.0.is_ok() && other.1 < Duration::from_secs(1), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_has_ended_runs_again_once_its_client_registers() {
+    let (bus, attempts) = (memory::open(MemoryOptions::default()), Arc::new(AtomicU32::new(0)));
+    let transport = Arc::new(RefusedLater { bus: BusTransport::new(&bus), attempts: Arc::clone(&attempts) });
+    let bridge = bridge_of(move |_: &AgentId| -> Arc<dyn Transport> { Arc::clone(&transport) as _ });
+    for expected in [1, 2, 3] {
+        assert_eq!(bridge.register(info("Trip Planner")).await, Ok(()));
+        // Time to lose the connection, and to be refused another.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(attempts.load(Ordering::Relaxed), 2 * expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_given_up_after_a_minute() {
+    let bridge = Arc::new(bridge_of(|_: &AgentId| -> Arc<dyn Transport> { Arc::new(Unreached) }));
+    let router = ioa_bridge::http::router(bridge, CancellationToken::new());
+    let body = Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::post("/register").header("content-type", "application/json").body(body).unwrap();
+    let answering = tokio::time::timeout(Duration::from_secs(61), router.oneshot(request));
+    assert_eq!(answering.await.expect("it waits for ever").unwrap().status().as_u16(), 408);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_names_the_run_of_the_bridge_and_outlives_another_instance_that_ends() {
+    let site = Site::start(json!({})).await;
+    site.register("Trip Planner", "").await;
+    let alice = site.bridge.hub().names().identity(&AgentId::try_new("alice").unwrap()).unwrap();
+    let control = ControlClient::try_new(site.exchange.url()).unwrap();
+    control.deregister(&alice.agent, &alice.token.current(), &Tag::try_new("old").unwrap()).await.unwrap();
+    let stored: Value = control.read("/v1/agents/alice", &alice.token.current()).await.unwrap();
+    assert_eq!(stored["instance"], "bridge-7");
+    site.stop().await;
+}
+
+/// A bridge without an exchange, which takes every registration.
+fn bridge_of(transport: impl Fn(&AgentId) -> Arc<dyn Transport> + Send + Sync + 'static) -> Bridge {
+    let named = [("Trip Planner", "alice"), ("Weather Man", "bob")].map(|(name, agent)| {
+        (name.to_owned(), Identity { agent: AgentId::try_new(agent).unwrap(), token: Token::fixed("t") })
+    });
+    Bridge::new(NameBook::try_new(named).unwrap(), Arc::new(EmptyDirectory), transport, Site::options())
+}
+
+fn info(name: &str) -> ClientInfo {
+    ClientInfo { name: name.to_owned(), kind: AgentKind::default(), desc: String::new() }
+}
+
+/// Knows nobody.
+struct EmptyDirectory;
+
+impl ExchangeDirectory for EmptyDirectory {
+    fn register(&self, _: AgentId, _: Registration) -> BoxFuture<'static, Result<(), Refusal>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn search(&self, _: AgentId, _: Vec<String>) -> BoxFuture<'static, Result<Vec<FoundClient>, Refusal>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+
+    fn show(&self, _: AgentId, _: AgentId) -> BoxFuture<'static, Result<Option<FoundClient>, Refusal>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+/// An exchange that answers nothing.
+struct Unreached;
+
+impl Transport for Unreached {
+    fn connect<'a>(&'a self, _: &'a Identity) -> BoxFuture<'a, Result<Connection, TransportError>> {
+        std::future::pending().boxed()
+    }
+}
+
+/// An exchange that closes each connection after a second, and refuses every second attempt for good.
+struct RefusedLater {
+    bus: BusTransport,
+    attempts: Arc<AtomicU32>,
+}
+
+impl Transport for RefusedLater {
+    fn connect<'a>(&'a self, identity: &'a Identity) -> BoxFuture<'a, Result<Connection, TransportError>> {
+        async move {
+            if self.attempts.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                return Err(TransportError::Unusable("the token cannot be sent".to_owned()));
+            }
+            let Connection { link, .. } = self.bus.connect(identity).await?;
+            let inbox = futures_util::stream::once(tokio::time::sleep(Duration::from_secs(1)));
+            Ok(Connection { link, inbox: inbox.filter_map(async |()| None).boxed() })
+        }
+        .boxed()
+    }
 }
 
 /// What clients are answered and told.
