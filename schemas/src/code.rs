@@ -1,105 +1,80 @@
 //! The stable refusal codes: what a client is told, and may match on, when a message goes no further.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-/// Why a gateway refused a request. Codes are part of the wire contract: they are never renamed or reused.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Code {
-    /// No token, or one whose signature, algorithm, key or form is not accepted.
-    Unauthenticated,
-    /// The token's `exp` lies in the past.
-    TokenExpired,
-    /// The token's `nbf` or `iat` lies in the future, by more than the leeway.
-    TokenNotYetValid,
-    /// A valid token whose subject may not do this: `from` differs from `sub`, or another agent's resource.
-    Unauthorized,
-    /// No invited agent consents to this topic and counterpart.
-    NoConsent,
-    /// Nobody is addressed who exists, shares a capability and is not the sender.
-    NoRecipient,
-    /// Everybody who could be invited has too many deliveries it has not acknowledged.
-    Unresponsive,
-    /// The agent's rate is used up, or it has as many streams open as it may; `retry_after_ms` says when to come back.
-    RateLimited,
-    /// The body is larger than the gateway reads.
-    TooLarge,
-    /// The body is not declared as `application/json`, or is compressed.
-    UnsupportedMediaType,
-    /// The request did not arrive in time.
-    RequestTimeout,
-    /// The request is no HTTP/1.1 request (RFC 9112): its first line, a header, or not exactly one Host.
-    MalformedRequest,
-    /// The request's header is larger than the gateway reads.
-    HeaderTooLarge,
-    /// The WebSocket handshake names another version than 13 (RFC 6455 section 4.4).
-    UpgradeRequired,
-    /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
-    MalformedJson,
-    /// An object names a member twice.
-    DuplicateKey,
-    /// Nesting is deeper than the gateway reads.
-    TooDeep,
-    /// A required member is missing.
-    MissingField,
-    /// A member the schema does not know.
-    UnknownField,
-    /// A value of another JSON type.
-    WrongType,
-    /// A number, length or count outside its range.
-    OutOfRange,
-    /// A text that does not match its format or pattern.
-    BadFormat,
-    /// A value that is none of those allowed, for example an act agents may not send.
-    NotAllowed,
-    /// `scope.ttl` has no time left, or a deadline lies outside what the policy allows.
-    BadDeadline,
-    /// The policy named does not exist.
-    UnknownPolicy,
-    /// The policy document contradicts itself.
-    InvalidPolicy,
-    /// The same `msg_id` with another body; the first stands.
-    Conflict,
-    /// No such resource, or none the caller may see: the same answer for both.
-    NotFound,
-    /// The method is not offered on this path.
-    MethodNotAllowed,
-    /// The log did not answer in time: the outcome is unknown, retry with the same `msg_id`.
-    LogUnavailable,
-    /// The process is shutting down or not ready.
-    Unavailable,
-    /// A bound was reached (connections, inboxes, keys); come back later.
-    Overloaded,
-    /// A fault of ours.
-    Internal,
+crate::words! {
+    /// Why a gateway refused a request. Codes are part of the wire contract: they are never renamed or reused.
+    pub enum Code {
+        /// No token, or one whose signature, algorithm, key or form is not accepted.
+        Unauthenticated,
+        /// The token's `exp` lies in the past.
+        TokenExpired,
+        /// The token's `nbf` or `iat` lies in the future, by more than the leeway.
+        TokenNotYetValid,
+        /// A valid token whose subject may not do this: `from` differs from `sub`, or another agent's resource.
+        Unauthorized,
+        /// No invited agent consents to this topic and counterpart.
+        NoConsent,
+        /// Nobody is addressed who exists, shares a capability and is not the sender.
+        NoRecipient,
+        /// Everybody who could be invited has too many deliveries it has not acknowledged.
+        Unresponsive,
+        /// The agent's rate is used up, or it has as many streams open as it may; `retry_after_ms` says when to come back.
+        RateLimited,
+        /// The body is larger than the gateway reads.
+        TooLarge,
+        /// The body is not declared as `application/json`, or is compressed.
+        UnsupportedMediaType,
+        /// The request did not arrive in time.
+        RequestTimeout,
+        /// The request is no HTTP/1.1 request (RFC 9112): its first line, a header, or not exactly one Host.
+        MalformedRequest,
+        /// The request's header is larger than the gateway reads.
+        HeaderTooLarge,
+        /// The WebSocket handshake names another version than 13 (RFC 6455 section 4.4).
+        UpgradeRequired,
+        /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
+        MalformedJson,
+        /// An object names a member twice.
+        DuplicateKey,
+        /// Nesting is deeper than the gateway reads.
+        TooDeep,
+        /// A required member is missing.
+        MissingField,
+        /// A member the schema does not know.
+        UnknownField,
+        /// A value of another JSON type.
+        WrongType,
+        /// A number, length or count outside its range.
+        OutOfRange,
+        /// A text that does not match its format or pattern.
+        BadFormat,
+        /// A value that is none of those allowed, for example an act agents may not send.
+        NotAllowed,
+        /// `scope.ttl` has no time left, or a deadline lies outside what the policy allows.
+        BadDeadline,
+        /// The policy named does not exist.
+        UnknownPolicy,
+        /// The policy document contradicts itself.
+        InvalidPolicy,
+        /// The same `msg_id` with another body; the first stands.
+        Conflict,
+        /// No such resource, or none the caller may see: the same answer for both.
+        NotFound,
+        /// The method is not offered on this path.
+        MethodNotAllowed,
+        /// The log did not answer in time: the outcome is unknown, retry with the same `msg_id`.
+        LogUnavailable,
+        /// The process is shutting down or not ready.
+        Unavailable,
+        /// A bound was reached (connections, inboxes, keys); come back later.
+        Overloaded,
+        /// A fault of ours.
+        Internal,
+    }
 }
 
 impl Code {
-    /// Every code, in declaration order.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// The code as it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// The HTTP status that goes with the code.
     #[must_use]
     pub const fn http_status(self) -> u16 {
@@ -133,12 +108,6 @@ impl Code {
             Self::Internal => 500,
             Self::LogUnavailable | Self::Unavailable | Self::Overloaded => 503,
         }
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

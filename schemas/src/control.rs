@@ -196,34 +196,20 @@ pub struct ConsentRule {
     pub protocol: Option<CallProtocol>,
 }
 
-/// What a call opens, as consent rules name it.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Default,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum CallProtocol {
-    /// A contract net.
-    #[default]
-    ContractNet,
-    /// A bargain.
-    AlternatingOffers,
-    /// A team.
-    Team,
-    /// A panel.
-    Panel,
+crate::words! {
+    /// What a call opens, as consent rules name it.
+    #[derive(Default)]
+    pub enum CallProtocol {
+        /// A contract net.
+        #[default]
+        ContractNet,
+        /// A bargain.
+        AlternatingOffers,
+        /// A team.
+        Team,
+        /// A panel.
+        Panel,
+    }
 }
 
 /// What a rule says.

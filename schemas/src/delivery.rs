@@ -353,34 +353,20 @@ pub struct ContractorFailure {
     pub failure: Failure,
 }
 
-/// Why collection closed (docs/spec/contract-net.md#cn-20).
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum CloseReason {
-    /// The best score reached the threshold.
-    ScoreAtLeast,
-    /// Enough valid offers.
-    KValid,
-    /// Everybody responded.
-    AllResponded,
-    /// The window ended.
-    Window,
-    /// The collection deadline.
-    Deadline,
+crate::words! {
+    /// Why collection closed (docs/spec/contract-net.md#cn-20).
+    pub enum CloseReason {
+        /// The best score reached the threshold.
+        ScoreAtLeast,
+        /// Enough valid offers.
+        KValid,
+        /// Everybody responded.
+        AllResponded,
+        /// The window ended.
+        Window,
+        /// The collection deadline.
+        Deadline,
+    }
 }
 
 /// An act the exchange could not follow.
@@ -395,66 +381,41 @@ pub struct Misunderstanding {
     pub pointer: Option<String>,
 }
 
-/// How a negotiation ended.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Outcome {
-    /// Awarded, confirmed, performed.
-    Completed,
-    /// EXPIRED{no_offers}: no valid offer.
-    NoOffers,
-    /// EXPIRED{incomplete}: `on_incomplete: fail`, or the policy awards nobody.
-    Incomplete,
-    /// FAILED{no_candidate}: every award fell through.
-    NoCandidate,
-    /// FAILED{timeout}: the hard deadline.
-    Timeout,
-    /// CANCELLED by the initiator.
-    Cancelled,
-    /// ABORTED{internal}.
-    Aborted,
-    /// AGREEMENT: every party of the bargain accepted.
-    Agreement,
-    /// NO_AGREEMENT{rounds, deadline, step_timeout, unconfirmed, not_joined}.
-    NoAgreement,
-    /// ENDED by a party of the bargain.
-    Ended,
-    /// CONCLUDED: the team has a conclusion.
-    Concluded,
-    /// UNCONCLUDED{silence, deadline, rejected, left}.
-    Unconcluded,
-    /// NOT_FORMED: too few joined the team.
-    NotFormed,
-    /// CONSENSUS: more than two thirds of a panel gave the same answer.
-    Consensus,
-    /// PLURALITY{rounds, timeout, silence}: the answer most of a panel gave.
-    Plurality,
-    /// NO_ANSWER{rounds, timeout, silence}: nobody in the panel gave one.
-    NoAnswer,
-}
-
-impl Outcome {
-    /// Every outcome, in the order of declaration: `outcome as usize` is its place.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// As it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+crate::words! {
+    /// How a negotiation ended.
+    pub enum Outcome {
+        /// Awarded, confirmed, performed.
+        Completed,
+        /// EXPIRED{no_offers}: no valid offer.
+        NoOffers,
+        /// EXPIRED{incomplete}: `on_incomplete: fail`, or the policy awards nobody.
+        Incomplete,
+        /// FAILED{no_candidate}: every award fell through.
+        NoCandidate,
+        /// FAILED{timeout}: the hard deadline.
+        Timeout,
+        /// CANCELLED by the initiator.
+        Cancelled,
+        /// ABORTED{internal}.
+        Aborted,
+        /// AGREEMENT: every party of the bargain accepted.
+        Agreement,
+        /// NO_AGREEMENT{rounds, deadline, step_timeout, unconfirmed, not_joined}.
+        NoAgreement,
+        /// ENDED by a party of the bargain.
+        Ended,
+        /// CONCLUDED: the team has a conclusion.
+        Concluded,
+        /// UNCONCLUDED{silence, deadline, rejected, left}.
+        Unconcluded,
+        /// NOT_FORMED: too few joined the team.
+        NotFormed,
+        /// CONSENSUS: more than two thirds of a panel gave the same answer.
+        Consensus,
+        /// PLURALITY{rounds, timeout, silence}: the answer most of a panel gave.
+        Plurality,
+        /// NO_ANSWER{rounds, timeout, silence}: nobody in the panel gave one.
+        NoAnswer,
     }
 }
 

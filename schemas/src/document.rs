@@ -105,44 +105,19 @@ impl CallDocuments {
     }
 }
 
-/// What carried out an award.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum RoutineKind {
-    /// A function of the contractor's program.
-    Native,
-    /// A service that the contractor asks over HTTP.
-    Http,
-    /// A WebAssembly module.
-    Wasm,
-    /// A language model that follows the pinned document.
-    Model,
-    /// Natural language, under no document.
-    Language,
-}
-
-impl RoutineKind {
-    /// Every kind, in the order of declaration.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// The kind as it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+crate::words! {
+    /// What carried out an award.
+    pub enum RoutineKind {
+        /// A function of the contractor's program.
+        Native,
+        /// A service that the contractor asks over HTTP.
+        Http,
+        /// A WebAssembly module.
+        Wasm,
+        /// A language model that follows the pinned document.
+        Model,
+        /// Natural language, under no document.
+        Language,
     }
 }
 

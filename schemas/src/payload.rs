@@ -2,8 +2,6 @@
 //!
 //! What the exchange itself says to agents is in `delivery`.
 
-use std::fmt;
-
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bargain::{BargainSpec, Conditions, Join, Mandate};
@@ -21,70 +19,56 @@ pub const TEXT_LEN_MAX: usize = 4096;
 /// Longest code of a contractor's failure, in characters.
 pub const FAILURE_CODE_LEN_MAX: usize = 64;
 
-/// Every act that may stand in a payload.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Act {
-    /// cfp: the initiator calls for proposals.
-    Cfp,
-    /// propose: a contractor offers terms.
-    Offer,
-    /// refuse: a contractor declines to offer, or declines an award.
-    Refuse,
-    /// not-understood.
-    NotUnderstood,
-    /// cancel of one's own propose: a contractor takes its offer back.
-    Withdraw,
-    /// accept-proposal.
-    Accept,
-    /// reject-proposal.
-    Reject,
-    /// agree: the awarded contractor commits.
-    Confirm,
-    /// inform-done / inform-result.
-    Inform,
-    /// failure.
-    Failure,
-    /// cancel.
-    Cancel,
-    /// The negotiation ended.
-    Closed,
-    /// The disposition of one logged message.
-    Ack,
-    /// agree, to bargain or to work in a team: an invited agent takes part (docs/spec/alternating-offers.md#ao-12).
-    Join,
-    /// A party leaves the bargain, which ends it, or a member its team.
-    End,
-    /// How a bargain stands, and whose turn it is.
-    Turn,
-    /// query-ref: a member of a panel is asked.
-    Ask,
-    /// inform-ref: it answers.
-    Answer,
-    /// inform, to a team: a member speaks (docs/spec/team.md#tm-25).
-    Say,
-    /// request, to a team: a member opens tasks.
-    Assign,
-    /// A member of a team waits for tasks.
-    Pause,
-    /// propose, to a team: a member concludes.
-    Conclude,
-    /// How a team stands, and who holds the floor.
-    Floor,
+crate::words! {
+    /// Every act that may stand in a payload.
+    pub enum Act {
+        /// cfp: the initiator calls for proposals.
+        Cfp,
+        /// propose: a contractor offers terms.
+        Offer,
+        /// refuse: a contractor declines to offer, or declines an award.
+        Refuse,
+        /// not-understood.
+        NotUnderstood,
+        /// cancel of one's own propose: a contractor takes its offer back.
+        Withdraw,
+        /// accept-proposal.
+        Accept,
+        /// reject-proposal.
+        Reject,
+        /// agree: the awarded contractor commits.
+        Confirm,
+        /// inform-done / inform-result.
+        Inform,
+        /// failure.
+        Failure,
+        /// cancel.
+        Cancel,
+        /// The negotiation ended.
+        Closed,
+        /// The disposition of one logged message.
+        Ack,
+        /// agree, to bargain or to work in a team: an invited agent takes part (docs/spec/alternating-offers.md#ao-12).
+        Join,
+        /// A party leaves the bargain, which ends it, or a member its team.
+        End,
+        /// How a bargain stands, and whose turn it is.
+        Turn,
+        /// query-ref: a member of a panel is asked.
+        Ask,
+        /// inform-ref: it answers.
+        Answer,
+        /// inform, to a team: a member speaks (docs/spec/team.md#tm-25).
+        Say,
+        /// request, to a team: a member opens tasks.
+        Assign,
+        /// A member of a team waits for tasks.
+        Pause,
+        /// propose, to a team: a member concludes.
+        Conclude,
+        /// How a team stands, and who holds the floor.
+        Floor,
+    }
 }
 
 impl Act {
@@ -124,21 +108,6 @@ impl Act {
         Self::Ask,
         Self::Floor,
     ];
-
-    /// Every act.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// The act as it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl fmt::Display for Act {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// A call for proposals.

@@ -2,10 +2,18 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 use data_encoding::HEXLOWER;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
+
+/// Whether the host of a URL is the machine that asks: no proxy that the environment names stands before it.
+#[must_use]
+pub fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
 
 struct TextVisitor<T, E, F>(F, PhantomData<fn() -> Result<T, E>>);
 
@@ -57,6 +65,36 @@ macro_rules! text {
 }
 
 pub(crate) use text;
+
+/// Declares a closed set of words: each variant stands on the wire, in metrics and in what is shown in snake case.
+#[macro_export]
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($variants:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(serde::Serialize, serde::Deserialize, strum::IntoStaticStr, strum::VariantArray)]
+        #[serde(rename_all = "snake_case")]
+        #[strum(serialize_all = "snake_case")]
+        pub enum $name { $($variants)* }
+
+        impl $name {
+            /// Every word, in the order of declaration: `word as usize` is its place.
+            pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+            /// The word.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
 
 /// Bytes from lower-case hexadecimal digits of exactly their length; nothing from any other text.
 #[must_use]

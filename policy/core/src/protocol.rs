@@ -2,33 +2,19 @@
 
 use schemas::delivery::Outcome;
 use serde::{Deserialize, Serialize};
-use strum::VariantArray as _;
 
-/// What a negotiation is conducted by.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Protocol {
-    /// The contract net (docs/spec/contract-net.md).
-    ContractNet,
-    /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
-    AlternatingOffers,
-    /// Panels (docs/spec/panel.md).
-    Panel,
-    /// Team (docs/spec/team.md).
-    Team,
+schemas::words! {
+    /// What a negotiation is conducted by.
+    pub enum Protocol {
+        /// The contract net (docs/spec/contract-net.md).
+        ContractNet,
+        /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
+        AlternatingOffers,
+        /// Panels (docs/spec/panel.md).
+        Panel,
+        /// Team (docs/spec/team.md).
+        Team,
+    }
 }
 
 impl Protocol {
@@ -86,82 +72,54 @@ impl Protocol {
     /// The protocol that knows a state of open negotiations.
     #[must_use]
     pub fn of_phase(phase: Phase) -> Option<Self> {
-        Self::VARIANTS.iter().copied().find(|protocol| protocol.phases().contains(&phase))
-    }
-
-    /// The name as it stands in metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+        Self::ALL.iter().copied().find(|protocol| protocol.phases().contains(&phase))
     }
 }
 
-/// State of a negotiation.
-///
-/// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
-/// CONFIRM, and `Performing` when none does and one is committed.
-///
-/// The order is part of the rules: the digest of the state counts with it.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Phase {
-    /// Offers are collected.
-    Collecting,
-    /// `decider: initiator`: closed, and the initiator chooses.
-    Deciding,
-    /// An ACCEPT waits for its CONFIRM.
-    Awarding,
-    /// A contractor is bound and works.
-    Performing,
-    /// The initiator called it off; bound contractors have yet to answer.
-    Cancelling,
-    /// Terminal.
-    Ended,
-    /// A bargain whose parties have yet to join.
-    Joining,
-    /// A bargain in its turns.
-    Bargaining,
-    /// A bargain agreed on, whose parties have yet to confirm.
-    Confirming,
-    /// A panel whose seats answer.
-    Asking,
-    /// A panel whose ranker says who goes on.
-    Ranking,
-    /// A team whose members have yet to join.
-    Forming,
-    /// A team whose members speak in turn.
-    Discussing,
-    /// A team that waits for tasks it has just shared out.
-    Awaiting,
-    /// A team of which a member waits for tasks.
-    Paused,
-    /// A team that takes nothing but a conclusion.
-    Concluding,
-    /// A team that votes on a conclusion.
-    Voting,
-    /// A panel whose reviewers read the answers of a round.
-    Reviewing,
-}
-
-impl Phase {
-    /// The name as it stands in metrics and views.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+schemas::words! {
+    /// State of a negotiation.
+    ///
+    /// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
+    /// CONFIRM, and `Performing` when none does and one is committed.
+    ///
+    /// The order is part of the rules: the digest of the state counts with it.
+    pub enum Phase {
+        /// Offers are collected.
+        Collecting,
+        /// `decider: initiator`: closed, and the initiator chooses.
+        Deciding,
+        /// An ACCEPT waits for its CONFIRM.
+        Awarding,
+        /// A contractor is bound and works.
+        Performing,
+        /// The initiator called it off; bound contractors have yet to answer.
+        Cancelling,
+        /// Terminal.
+        Ended,
+        /// A bargain whose parties have yet to join.
+        Joining,
+        /// A bargain in its turns.
+        Bargaining,
+        /// A bargain agreed on, whose parties have yet to confirm.
+        Confirming,
+        /// A panel whose seats answer.
+        Asking,
+        /// A panel whose ranker says who goes on.
+        Ranking,
+        /// A team whose members have yet to join.
+        Forming,
+        /// A team whose members speak in turn.
+        Discussing,
+        /// A team that waits for tasks it has just shared out.
+        Awaiting,
+        /// A team of which a member waits for tasks.
+        Paused,
+        /// A team that takes nothing but a conclusion.
+        Concluding,
+        /// A team that votes on a conclusion.
+        Voting,
+        /// A panel whose reviewers read the answers of a round.
+        Reviewing,
     }
 }
 

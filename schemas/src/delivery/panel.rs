@@ -79,41 +79,19 @@ pub struct RankAsk {
     pub keep: u32,
 }
 
-/// What ended a panel that came to a result.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Stopped {
-    /// A consensus among the answers of a round.
-    Answers,
-    /// A consensus among those a selection kept.
-    Selection,
-    /// The rounds were over.
-    Rounds,
-    /// The time was over.
-    Timeout,
-    /// Nobody replied in a round.
-    Silence,
-}
-
-impl Stopped {
-    /// As it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+crate::words! {
+    /// What ended a panel that came to a result.
+    pub enum Stopped {
+        /// A consensus among the answers of a round.
+        Answers,
+        /// A consensus among those a selection kept.
+        Selection,
+        /// The rounds were over.
+        Rounds,
+        /// The time was over.
+        Timeout,
+        /// Nobody replied in a round.
+        Silence,
     }
 }
 

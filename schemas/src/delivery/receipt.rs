@@ -5,66 +5,41 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{AwardNo, MsgId, OfferId};
 use crate::panel::SeatChoice;
 
-/// What became of a logged message (docs/spec/messages.md#dispositions).
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    strum::IntoStaticStr,
-    strum::VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum Disposition {
-    /// Applied.
-    Ok,
-    /// Seen before, same body.
-    Duplicate,
-    /// After collection closed.
-    Late,
-    /// After the negotiation's lifetime.
-    Expired,
-    /// Of an earlier round.
-    StaleRound,
-    /// Illegal in this state.
-    OutOfTurn,
-    /// Not readable by the fold.
-    Malformed,
-    /// Seen before, other body; the first stands.
-    Conflict,
-    /// Its `seq` is not higher than the last applied.
-    StaleSeq,
-    /// Not a party, or no such negotiation.
-    Unauthorized,
-    /// The negotiation is over.
-    Closed,
-    /// Fails a gate.
-    PolicyReject,
-    /// A bound of the exchange is reached.
-    RateLimited,
-    /// The award is binding.
-    Committed,
-    /// The award had been taken back.
-    Revoked,
-    /// Outside the sender's own mandate.
-    MandateViolation,
-}
-
-impl Disposition {
-    /// Every disposition.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// As it stands on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
+crate::words! {
+    /// What became of a logged message (docs/spec/messages.md#dispositions).
+    pub enum Disposition {
+        /// Applied.
+        Ok,
+        /// Seen before, same body.
+        Duplicate,
+        /// After collection closed.
+        Late,
+        /// After the negotiation's lifetime.
+        Expired,
+        /// Of an earlier round.
+        StaleRound,
+        /// Illegal in this state.
+        OutOfTurn,
+        /// Not readable by the fold.
+        Malformed,
+        /// Seen before, other body; the first stands.
+        Conflict,
+        /// Its `seq` is not higher than the last applied.
+        StaleSeq,
+        /// Not a party, or no such negotiation.
+        Unauthorized,
+        /// The negotiation is over.
+        Closed,
+        /// Fails a gate.
+        PolicyReject,
+        /// A bound of the exchange is reached.
+        RateLimited,
+        /// The award is binding.
+        Committed,
+        /// The award had been taken back.
+        Revoked,
+        /// Outside the sender's own mandate.
+        MandateViolation,
     }
 }
 
