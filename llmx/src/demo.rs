@@ -1,11 +1,10 @@
 //! `llmx demo`: the whole exchange in one process, under Poisson load, judged from outside.
 
-mod alternating;
+mod loads;
 mod models;
-mod panels;
 mod routines;
-mod team;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,8 +13,6 @@ use std::time::Duration;
 
 use ::gateway::LimitConfig;
 use ::gateway::keys::SigningKey;
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use anyhow::Context;
 use archive::audit;
 use bus::memory::MemoryOptions;
@@ -25,12 +22,14 @@ use schemas::{AgentId, Policy, subject};
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
+use traffic_gen::bargain::load::Bargains;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::{CallSummary, RunTotals};
+use traffic_gen::team::load::Teams;
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, read_text, run_length};
@@ -358,9 +357,9 @@ fn limits(rate: f64, requests_per_call: f64) -> LimitConfig {
 pub async fn run(args: DemoArgs) -> Outcome {
     match args.protocol {
         Protocol::ContractNet => Box::pin(contract_net(args)).await,
-        Protocol::Alternating => Box::pin(alternating::run(args)).await,
-        Protocol::Team => Box::pin(team::run(args)).await,
-        Protocol::Panel => Box::pin(panels::run(args)).await,
+        Protocol::Alternating => Box::pin(loads::run::<Bargains>(args)).await,
+        Protocol::Team => Box::pin(loads::run::<Teams>(args)).await,
+        Protocol::Panel => Box::pin(loads::run::<Panels>(args)).await,
     }
 }
 
@@ -391,9 +390,13 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     };
     let exchange = args.start(&opened, REQUESTS_PER_CALL, options).await?;
     args.show_way_in(&exchange);
-    let driven = drive(&args, &exchange, (&scenario, &models), trace, is_alone).await?;
-    let Driven { recorder, asked, shed, elapsed_s, interrupted } = driven;
-    let (counts, run) = args.finish(&opened.bus, exchange, &recorder, (shed, elapsed_s, interrupted), csv).await?;
+    let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
+    let names: BTreeSet<AgentId> = names.chain([scenario.initiator.clone()]).collect();
+    let recorder = Recorder::start(Instant::now(), true, trace).of_run(&scenario.run);
+    let recorder = Arc::new(if is_alone { recorder } else { recorder.among_others(names.clone()) });
+    let driving = async |access: &Access<'_>| drive(&args, access, (&scenario, &models), &recorder).await;
+    let (driven, asked) = exchange.with_access(names, driving).await?;
+    let (counts, run) = args.finish(&opened.bus, exchange, &recorder, driven, csv).await?;
     let summary = CallSummary::new(&scenario, opened.name, &policy.id, &counts, run)
         .with_models(asked.contractors, asked.initiator);
     args.print(&summary)?;
@@ -403,49 +406,24 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
 }
 
-/// A load that is over.
-struct Driven {
-    recorder: Arc<Recorder>,
-    /// What models were asked.
-    asked: DemoModelSummaries,
-    /// Calls that were not made.
-    shed: u64,
-    elapsed_s: f64,
-    /// Whether it was asked to end before its time.
-    interrupted: bool,
-}
-
+/// Runs the load: the openings it left out, the seconds it took and whether it was interrupted, and what models were asked.
 async fn drive(
     args: &DemoArgs,
-    exchange: &Exchange,
+    access: &Access<'_>,
     (scenario, models): (&CallScenario, &DemoModels),
-    trace: Option<TraceFile>,
-    is_alone: bool,
-) -> Result<Driven, Failure> {
-    let control = ControlClient::try_new(exchange.url())?;
-    let bus = exchange.bus.clone();
-    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let names = (0..scenario.contractors).map(|number| scenario.contractor_name(number));
-    let names = names.chain([scenario.initiator.clone()]);
-    let identities = exchange.identities(names)?;
-    let identity = |name: &AgentId| identities[name].clone();
-    let access = Access { control: &control, transport: &transport, identity: &identity };
-
-    let started = Instant::now();
-    let recorder = Recorder::start(started, true, trace).of_run(&scenario.run);
-    let recorder =
-        Arc::new(if is_alone { recorder } else { recorder.among_others(identities.keys().cloned().collect()) });
-    let population = Population::start(&access, scenario, Some(&recorder)).await?;
+    recorder: &Arc<Recorder>,
+) -> Result<((u64, f64, bool), DemoModelSummaries), Failure> {
+    let population = Population::start(access, scenario, Some(recorder)).await?;
     let cancel = CancellationToken::new();
     let progress = (!args.json)
-        .then(|| tokio::spawn(calls::show_progress(Arc::clone(&recorder), Instant::now(), PROGRESS_PERIOD, line)));
+        .then(|| tokio::spawn(calls::show_progress(Arc::clone(recorder), Instant::now(), PROGRESS_PERIOD, line)));
     let started = Instant::now();
-    let calls = live::call(&access, scenario, &recorder, &cancel);
+    let calls = live::call(access, scenario, recorder, &cancel);
     let shed = attended(&cancel, scenario.drain, progress, calls).await?;
     let elapsed_s = started.elapsed().as_secs_f64();
     let asked = models.summaries(&population).await;
     population.stop().await?;
-    Ok(Driven { recorder, asked, shed, elapsed_s, interrupted: cancel.is_cancelled() })
+    Ok(((shed, elapsed_s, cancel.is_cancelled()), asked))
 }
 
 /// Runs a load until it is over or the user asks to end, and takes its progress away then.

@@ -14,7 +14,7 @@ use agents::model::ModelAgentConfig;
 #[cfg(feature = "llm")]
 use agents::model::party::{AskingBargainer, PartyTable, spawn};
 use agents::{Agent, AgentError, AgentHandle, AgentOptions};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::{Address, AgentId, NegotiationId};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -150,10 +150,7 @@ impl PartyArgs {
         mut events: mpsc::Receiver<BargainEvent>,
     ) -> Outcome {
         let agent = running.agent();
-        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
-        let registration = Registration { consent, ..Registration::default() };
-        let identity = remote.identity(agent);
-        registered.register(&identity, &registration).await?;
+        registered.register(&remote.identity(agent), &Registration::open_to_all()).await?;
         remote.connected(running.connected(remote)).await?;
         let own = if self.call.is_empty() { None } else { Some(self.open(domain, &planner, running).await?) };
         if !self.json && own.is_none() {

@@ -163,6 +163,14 @@ impl Default for Registration {
     }
 }
 
+impl Registration {
+    /// The registration of an agent that consents to everybody.
+    #[must_use]
+    pub fn open_to_all() -> Self {
+        Self { consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() }, ..Self::default() }
+    }
+}
+
 fn lease_ms_default() -> u32 {
     LEASE_MS_DEFAULT
 }

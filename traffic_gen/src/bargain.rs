@@ -28,7 +28,7 @@ pub mod run;
 pub mod session;
 
 use agents::bargain::OfferMade;
-use schemas::delivery::{Closing, Outcome};
+use schemas::delivery::Outcome;
 use serde::Serialize;
 
 /// How a bargain ended.
@@ -57,38 +57,17 @@ pub enum BargainEnd {
 }
 
 impl BargainEnd {
-    /// The end as a party was told it; `index` numbers an outcome, `party` a name.
-    pub fn of(
-        closing: &Closing,
-        index: impl Fn(&schemas::payload::Terms) -> Option<usize>,
-        party: impl Fn(&schemas::AgentId) -> Option<usize>,
-    ) -> Self {
-        let detail = closing.detail.clone().unwrap_or_default();
-        match (closing.outcome, &closing.agreement) {
-            (Outcome::Agreement, Some(agreement)) => match (index(&agreement.terms), party(&agreement.by)) {
-                (Some(outcome), Some(by)) => Self::Agreement { outcome, by },
-                _ => Self::Stopped,
-            },
-            (Outcome::NoAgreement, _) => Self::NoAgreement { detail },
-            (Outcome::Ended, _) => Self::Ended { by: detail },
-            (
-                Outcome::Agreement
-                | Outcome::Completed
-                | Outcome::NoOffers
-                | Outcome::Incomplete
-                | Outcome::NoCandidate
-                | Outcome::Timeout
-                | Outcome::Cancelled
-                | Outcome::Aborted
-                | Outcome::Concluded
-                | Outcome::Unconcluded
-                | Outcome::NotFormed
-                | Outcome::Consensus
-                | Outcome::Plurality
-                | Outcome::NoAnswer,
-                _,
-            ) => Self::Stopped,
+    /// The end that a party was told of, with what was agreed and by whom that was offered, where both are known.
+    pub fn of(told: Outcome, agreed: Option<(usize, usize)>, detail: Option<&str>) -> Self {
+        let detail = detail.unwrap_or_default().to_owned();
+        if told == Outcome::NoAgreement {
+            return Self::NoAgreement { detail };
         }
+        if told == Outcome::Ended {
+            return Self::Ended { by: detail };
+        }
+        let agreed = agreed.filter(|_| told == Outcome::Agreement);
+        agreed.map_or(Self::Stopped, |(outcome, by)| Self::Agreement { outcome, by })
     }
 }
 

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::transport::Transport;
+use agents::transport::bus::BusTransport;
 use agents::{Identity, Token};
 use bus::Bus;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey};
@@ -18,7 +20,9 @@ use prometheus::Registry;
 use schemas::{AgentId, Policy};
 use telemetry::Tracer;
 
+use crate::control::{ControlClient, ControlError};
 use crate::invariants::{Invariant, Verdict};
+use crate::live::Access;
 
 /// Issuer of the tokens of an exchange started here.
 const ISSUER: &str = "llmx-local";
@@ -201,6 +205,23 @@ impl Exchange {
         names: impl IntoIterator<Item = AgentId>,
     ) -> Result<BTreeMap<AgentId, Identity>, ExchangeError> {
         names.into_iter().map(|name| self.identity(&name).map(|identity| (name, identity))).collect()
+    }
+
+    /// Acts with the access that these agents have over the bus.
+    ///
+    /// # Errors
+    /// Those of `act`; [`ExchangeError::Key`] when a token cannot be signed, [`ControlError`] when the HTTP client cannot be
+    /// set up.
+    pub async fn with_access<T, E: From<ExchangeError> + From<ControlError>>(
+        &self,
+        names: impl IntoIterator<Item = AgentId>,
+        act: impl AsyncFnOnce(&Access<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let control = ControlClient::try_new(self.url())?;
+        let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&self.bus)) };
+        let identities = self.identities(names)?;
+        let identity = |name: &AgentId| identities[name].clone();
+        act(&Access { control: &control, transport: &transport, identity: &identity }).await
     }
 
     /// A token that may put policies and groups.

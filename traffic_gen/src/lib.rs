@@ -5,6 +5,7 @@
 //! | [`arrivals`] | when is the next call due, in which shape of load, and who waits until then? |
 //! | [`exchange`] | a whole exchange in this process |
 //! | [`live`] | contractors and calls against an exchange |
+//! | [`load`] | many bargains, teams or panels against an exchange |
 //! | [`recorder`] | what did the agents see, how long did it take? |
 //! | [`deferrals`] | which limits held the agents back? |
 //! | [`invariants`] | did anything happen that must never happen? |
@@ -25,6 +26,7 @@ pub mod exchange;
 pub mod invariants;
 pub mod latency;
 pub mod live;
+pub mod load;
 pub mod metrics;
 pub mod minutes;
 pub mod models;

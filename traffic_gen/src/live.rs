@@ -12,7 +12,7 @@ use std::time::Duration;
 use agents::routine::RoutineRunner;
 use agents::transport::Transport;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, ContractorConfig, Identity, Initiator};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::document::CallDocuments;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
@@ -23,14 +23,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::arrivals::{Load, LoadError, PoissonArrivals, RateError, pace};
+use crate::arrivals::{Load, LoadError, RateError};
 use crate::control::ControlError;
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
 use due::DueCalls;
 
-pub use access::RegisteredAgents;
-pub use access::{Access, AgentShare};
+pub use access::{Access, AgentShare, AgentWay, RegisteredAgents, RunningAgents};
 #[cfg(feature = "llm")]
 use agents::model::ModelDecider;
 #[cfg(feature = "llm")]
@@ -251,9 +250,8 @@ impl Population {
         let registration = Registration {
             capabilities: scenario.capabilities.clone(),
             topics: vec![scenario.topic.clone()],
-            consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             durable: scenario.durable,
-            ..Registration::default()
+            ..Registration::open_to_all()
         };
         let mut contractors = Vec::new();
         let mut registered = RegisteredAgents::new(access.control);
@@ -444,36 +442,6 @@ pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let mut request = CallRequest::new(own_id, to, cfp);
     request.capabilities.clone_from(&scenario.capabilities);
     request
-}
-
-/// Opens one negotiation after another as they fall due until the duration, or `cancel`, ends it; then waits for what is open,
-/// at most `drain`. `open` gets its number and the time it was due. How many were not opened because [`OPEN_MAX`] were open.
-///
-/// # Errors
-/// That of `open`.
-pub(crate) async fn open_as_due(
-    (arrivals, duration): (PoissonArrivals, Duration),
-    (recorder, drain): (&Recorder, Duration),
-    started: Instant,
-    cancel: &CancellationToken,
-    mut open: impl AsyncFnMut(u64, Instant) -> Result<(), LiveError>,
-) -> Result<u64, LiveError> {
-    let mut due = pace(started.into_std(), arrivals, duration);
-    let mut shed = 0;
-    loop {
-        let next = tokio::select! {
-            next = due.recv() => next,
-            () = cancel.cancelled() => None,
-        };
-        let Some((number, intended)) = next else { break };
-        if recorder.open() >= OPEN_MAX {
-            shed += 1;
-        } else {
-            open(number as u64, Instant::from_std(intended)).await?;
-        }
-    }
-    settle(recorder, drain).await;
-    Ok(shed)
 }
 
 /// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`. An agent may be about

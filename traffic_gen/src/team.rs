@@ -19,7 +19,7 @@ use agents::transport::Transport;
 use agents::{AgentError, AgentHandle, AgentOptions, Token};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::ids::IdError;
 use schemas::search::SearchRequest;
 use schemas::{AgentId, NegotiationId};
@@ -95,8 +95,7 @@ pub async fn play(
         let registration = Registration {
             capabilities: agent.capabilities.clone(),
             description: agent.description.clone(),
-            consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-            ..Registration::default()
+            ..Registration::open_to_all()
         };
         registered.register(&identity, &registration).await?;
         let options = observed(&observed(&context.options, Some(&context.recorder)), Some(&keeper));

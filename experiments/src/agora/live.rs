@@ -21,7 +21,7 @@ use agora::DocumentHash;
 use bus::memory::{self, MemoryOptions};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::document::{CallDocuments, RoutineKind, RoutineReport};
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, TopicName};
@@ -156,8 +156,7 @@ impl LiveNetwork {
         let agent = name(&server.name)?;
         let identity = self.exchange.identity(&agent).map_err(live)?;
         let topic = TopicName::try_new("agora").map_err(live)?;
-        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
-        let registration = Registration { topics: vec![topic], consent, ..Registration::default() };
+        let registration = Registration { topics: vec![topic], ..Registration::open_to_all() };
         self.control.register(&agent, &identity.token.current(), &registration).await.map_err(live)?;
         let (answers, mut table) = (AnswerTable::default(), RoutineTable::default());
         let used = records.iter().filter(|record| record.responder == server.name);

@@ -8,7 +8,8 @@ use agents::bargain::StrategyKind;
 use schemas::{Digest, Policy};
 use toml::Spanned;
 use traffic_gen::arrivals::{Load, RATE_MAX};
-use traffic_gen::bargain::load::AGENTS_MIN;
+use traffic_gen::bargain::load::Bargains;
+use traffic_gen::load::ProtocolLoad;
 
 use super::fault::{FaultList, PlanFaults, nearest};
 use super::file::{GridFile, PlanFile, ValueList};
@@ -297,7 +298,7 @@ impl Checker<'_, '_> {
         }
         let is_bargain = self.is_bargain(grid);
         let strategies = self.strategies(grid, is_bargain);
-        let least = if is_bargain { i64::from(AGENTS_MIN) } else { 1 };
+        let least = if is_bargain { i64::from(Bargains::AGENTS_MIN) } else { 1 };
         let contractors = self.each(&grid.contractors, "contractors", |count| match u32::try_from(*count) {
             Ok(number) if (least..=CONTRACTORS_MAX).contains(count) => Ok(number),
             _ => Err(format!("give {least} to {CONTRACTORS_MAX}")),

@@ -14,11 +14,12 @@ use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::Played;
-use traffic_gen::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, trade};
+use traffic_gen::bargain::load::{BargainScenario, Bargains};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};
+use traffic_gen::load::RunningLoad;
 use traffic_gen::models::ModelSummary;
 use traffic_gen::recorder::{Finished, Recorder};
 
@@ -173,11 +174,15 @@ async fn measure_bargains(
     (exchange, observer): (&Exchange, &Arc<RoundObserver>),
     (files, cancel, show): (&mut CellFiles, &CancellationToken, &(dyn Fn(CellStanding) + Sync)),
 ) -> Result<Measured, RunError> {
-    let catalog = Arc::new(Catalog::shipped());
-    let mut scenario = BargainScenario {
-        agents: spec.contractors,
+    let protocol = Bargains {
         policy: Some(spec.policy.name().to_owned()),
         strategies: spec.strategies.iter().filter_map(|name| name.parse().ok()).collect(),
+        ..Bargains::default()
+    };
+    let catalog = Arc::clone(&protocol.catalog);
+    let mut scenario = BargainScenario {
+        protocol,
+        agents: spec.contractors,
         rate: spec.rate * options.time_scale,
         duration: Duration::from_secs_f64(spec.duration_s / options.time_scale),
         seed: spec.seed,
@@ -185,30 +190,22 @@ async fn measure_bargains(
         ..BargainScenario::default()
     };
     scenario.options.observer = Some(Arc::clone(observer) as _);
-    let control = ControlClient::try_new(exchange.url())?;
-    let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&exchange.bus)) };
-    let names = (0..scenario.agents).map(|number| scenario.agent_name(number));
-    let identities = exchange.identities(names)?;
-    let identity = |name: &AgentId| identities[name].clone();
-    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let load = RunningLoad::start_on::<RunError>(exchange, scenario, recorder(observer)).await?;
     let ended = {
-        let (observer, catalog) = (Arc::clone(observer), Arc::clone(&catalog));
-        Box::new(move |negotiation: &NegotiationId, domain: usize, played: &Played| {
+        let observer = Arc::clone(observer);
+        move |negotiation: &NegotiationId, domain: usize, played: &Played| {
             let record = BargainRecord::of(catalog.name(domain), catalog.plane(domain), played);
             observer.bargained(negotiation, record);
-        })
+        }
     };
-    let recorder = Arc::new(recorder(observer));
-    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)).with_ended(ended));
-    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
+    load.ledger.on_end(Arc::new(ended));
     let started = Instant::now();
     let ends = cancel.child_token();
-    let trading = trade(&population, &ledger, started, &ends);
-    let written = attend(trading, observer, files, &ends, show).await;
+    let written = attend(load.drive(started, &ends), observer, files, &ends, show).await;
     let elapsed = started.elapsed();
-    let stopped = population.stop().await;
+    let stopped = load.stop().await;
     written?;
-    stopped?;
+    let (_, ledger) = stopped?;
     let Finished { verdict, .. } = ledger
         .recorder()
         .finish_after(cancel.is_cancelled())

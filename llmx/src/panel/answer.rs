@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::agents::model::ModelAgentConfig;
 use ::agents::model::panelist::{AskingPanelist, ModelPanelist, ModelPanelistCounts, spawn};
 use ::agents::{AgentHandle, AgentOptions};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::{AgentId, TopicName};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -75,8 +75,7 @@ impl ModelPanelists {
         topics: Vec<TopicName>,
         model: OpenedModel,
     ) -> Result<Self, Failure> {
-        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
-        let registration = Registration { consent, topics, ..Registration::default() };
+        let registration = Registration { topics, ..Registration::open_to_all() };
         let (marker_seed, cancel) = (model::unknown_seed(), CancellationToken::new());
         let (mut members, mut registered) = (Vec::new(), RegisteredAgents::new(&remote.control));
         for name in names {

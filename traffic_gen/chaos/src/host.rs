@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use traffic_gen::arrivals::{PoissonArrivals, pace};
 use traffic_gen::live::{Access, LiveError};
+use traffic_gen::load::RunningLoad;
 use traffic_gen::panel::load as panels;
 use traffic_gen::panel::population::PanelMembers;
-use traffic_gen::team::load::{TeamLedger, TeamPopulation};
+use traffic_gen::team::load::Teams;
 
 use super::events::EventWriter;
 use super::journal::RunObserver;
@@ -43,7 +44,7 @@ pub(super) struct Host {
 
 /// Agents that run until the process is asked to end.
 enum HostedPopulation {
-    Teams(Box<TeamPopulation>, Arc<TeamLedger>),
+    Teams(Box<RunningLoad<Teams>>),
     Panels(PanelMembers),
 }
 
@@ -87,7 +88,7 @@ impl Host {
             () = asked_to_end => {}
         }
         match population {
-            HostedPopulation::Teams(population, _) => population.stop().await?,
+            HostedPopulation::Teams(load) => load.stop().await.map(drop)?,
             HostedPopulation::Panels(members) => members.stop().await?,
         }
         Ok(events.failure()?)
@@ -128,22 +129,21 @@ impl Host {
         if self.traffic == Traffic::Panel {
             return Ok(HostedPopulation::Panels(panels::start_members(access, &self.cast.panels(options)).await?));
         }
-        let ledger = Arc::new(TeamLedger::new(Arc::new(due(observer))));
-        let population = TeamPopulation::start(access, &self.cast.teams(options), &ledger).await?;
-        Ok(HostedPopulation::Teams(Box::new(population), ledger))
+        let load = RunningLoad::start(access, self.cast.teams(options), due(observer)).await?;
+        Ok(HostedPopulation::Teams(Box::new(load)))
     }
 
     /// Calls the teams that fall due to agents of this process, for ever. What was due before they were connected is none of theirs: an
     /// earlier process has called it, or nobody.
     async fn call(&self, population: &HostedPopulation, began: Instant) -> Result<(), ChaosError> {
-        let HostedPopulation::Teams(population, ledger) = population else { return std::future::pending().await };
+        let HostedPopulation::Teams(load) = population else { return std::future::pending().await };
         let connected = Instant::now();
         let arrivals = PoissonArrivals::try_new(self.cast.rate, self.cast.seed).map_err(LiveError::from)?;
         let mut due = pace(began.into_std(), arrivals, Duration::MAX);
         while let Some((number, intended)) = due.recv().await {
             let intended = Instant::from_std(intended);
             if intended >= connected && !self.calls_ended.exists() {
-                population.open(number as u64, ledger, intended).await?;
+                load.open(number as u64, intended).await?;
             }
         }
         std::future::pending().await

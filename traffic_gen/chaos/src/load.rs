@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agents::contractor::Distribution;
 use agents::{Agent, AgentHandle, CallEvent, CallRequest, Contractor, ContractorConfig, Initiator};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId, Policy, TopicName};
 use tokio::sync::mpsc;
@@ -221,12 +221,7 @@ fn request(own_id: String, crew: TopicName) -> CallRequest {
 }
 
 fn registration(number: u32) -> Registration {
-    Registration {
-        capabilities: Vec::new(),
-        topics: vec![crew(number)],
-        consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-        ..Registration::default()
-    }
+    Registration { topics: vec![crew(number)], ..Registration::open_to_all() }
 }
 
 fn crew(number: u32) -> TopicName {

@@ -11,11 +11,11 @@ use schemas::{AgentId, NegotiationId};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::live::{AgentShare, LiveError};
-use traffic_gen::panel::load::{self as panels, PanelLedger, PanelScenario};
-use traffic_gen::panel::population::PanelPopulation;
+use traffic_gen::live::AgentShare;
+use traffic_gen::load::{LoadScenario, RunningLoad};
+use traffic_gen::panel::load::{PanelScenario, Panels};
 use traffic_gen::recorder::Recorder;
-use traffic_gen::team::load::{self as teams, TeamLedger, TeamPopulation, TeamScenario};
+use traffic_gen::team::load::{TeamScenario, Teams};
 
 use super::cluster::TestCluster;
 use super::events::EventWriter;
@@ -55,23 +55,25 @@ impl Cast {
     }
 
     pub(super) fn teams(&self, options: AgentOptions) -> TeamScenario {
-        let Self { agents, rate, seed, share } = *self;
-        let (duration, drain) = (FOR_EVER, Duration::ZERO);
-        TeamScenario { agents, rate, duration, seed, drain, options, share, ..TeamScenario::default() }
+        self.scenario(Teams, options)
     }
 
     pub(super) fn panels(&self, options: AgentOptions) -> PanelScenario {
+        self.scenario(Panels { answer_ms: ANSWER_MS }, options)
+    }
+
+    fn scenario<W: Default>(&self, protocol: W, options: AgentOptions) -> LoadScenario<W> {
         let Self { agents, rate, seed, share } = *self;
-        let (answer_ms, duration, drain) = (ANSWER_MS, FOR_EVER, Duration::ZERO);
-        PanelScenario { agents, answer_ms, rate, duration, seed, drain, options, share, ..PanelScenario::default() }
+        let (duration, drain) = (FOR_EVER, Duration::ZERO);
+        LoadScenario { protocol, agents, rate, duration, seed, drain, options, share, ..LoadScenario::default() }
     }
 
     /// The agents of this process.
     pub(super) fn names(&self, traffic: Traffic) -> Vec<AgentId> {
-        let own = (0..self.agents).filter(|number| self.share.has(*number));
-        let (teams, panels) = (self.teams(AgentOptions::default()), self.panels(AgentOptions::default()));
-        own.map(|number| if traffic == Traffic::Team { teams.agent_name(number) } else { panels.agent_name(number) })
-            .collect()
+        match traffic {
+            Traffic::Team => self.teams(AgentOptions::default()).own_names().collect(),
+            Traffic::Panel | Traffic::ContractNet => self.panels(AgentOptions::default()).own_names().collect(),
+        }
     }
 }
 
@@ -84,8 +86,8 @@ pub(super) struct CalledLoad {
 
 /// The agents that this process runs.
 enum CalledPopulation {
-    Teams(TeamPopulation, Arc<TeamLedger>),
-    Panels(PanelPopulation, PanelScenario, Arc<Recorder>),
+    Teams(RunningLoad<Teams>),
+    Panels(RunningLoad<Panels>),
 }
 
 impl CalledLoad {
@@ -106,17 +108,15 @@ impl CalledLoad {
             None => Arc::clone(journal) as _,
         };
         let (ways, cast) = (Ways::to(cluster), Cast::of(plan, share));
-        let (recorder, options) = (Arc::new(due(&observer)), options(observer));
+        let (recorder, options) = (due(&observer), options(observer));
         let population = ways
             .with(0, async |access| {
                 if plan.traffic == Traffic::Panel {
-                    let scenario = cast.panels(options);
-                    let population = panels::start(access, &scenario, &recorder).await?;
-                    return Ok(CalledPopulation::Panels(population, scenario, recorder));
+                    let load = RunningLoad::start(access, cast.panels(options), recorder).await?;
+                    return Ok(CalledPopulation::Panels(load));
                 }
-                let ledger = Arc::new(TeamLedger::new(recorder));
-                let population = TeamPopulation::start(access, &cast.teams(options), &ledger).await?;
-                Ok(CalledPopulation::Teams(population, ledger))
+                let load = RunningLoad::start(access, cast.teams(options), recorder).await?;
+                Ok(CalledPopulation::Teams(load))
             })
             .await?;
         Ok(Self { population, end_calls: CancellationToken::new(), hosted })
@@ -130,11 +130,8 @@ impl Load for CalledLoad {
     async fn call(&self) -> Result<(), ChaosError> {
         let (started, cancel) = (Instant::now(), &self.end_calls);
         match &self.population {
-            CalledPopulation::Teams(population, ledger) => teams::meet(population, ledger, started, cancel).await?,
-            CalledPopulation::Panels(population, scenario, recorder) => {
-                let ledger = PanelLedger::default();
-                panels::run(population, scenario, (recorder, &ledger), started, cancel).await?
-            }
+            CalledPopulation::Teams(load) => load.drive(started, cancel).await?,
+            CalledPopulation::Panels(load) => load.drive(started, cancel).await?,
         };
         Ok(())
     }
@@ -145,11 +142,10 @@ impl Load for CalledLoad {
     }
 
     async fn end(self) -> Result<LoadEnd, ChaosError> {
-        let stopped: Result<(), LiveError> = match self.population {
-            CalledPopulation::Teams(population, _) => population.stop().await,
-            CalledPopulation::Panels(population, ..) => population.stop().await,
-        };
-        stopped?;
+        match self.population {
+            CalledPopulation::Teams(load) => load.stop().await.map(drop)?,
+            CalledPopulation::Panels(load) => load.stop().await.map(drop)?,
+        }
         let torn = match self.hosted {
             Some(hosted) => hosted.end().await?,
             None => 0,

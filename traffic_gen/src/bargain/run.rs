@@ -55,7 +55,8 @@ pub fn run(
     let (turn, is_made) = last.ok_or(BargainSessionError::Silent("whose turn it is"))?;
     let [(_, closing), ..] = session.closings() else { return Err(BargainSessionError::Silent("how it ended")) };
     let party = |name: &_| session.parties().iter().position(|party| party == name);
-    let end = BargainEnd::of(closing, |terms| space.outcome(terms), party);
+    let agreed = closing.agreement.as_ref().and_then(|made| Some((space.outcome(&made.terms)?, party(&made.by)?)));
+    let end = BargainEnd::of(closing.outcome, agreed, closing.detail.as_deref());
     let (round, step) = match &closing.agreement {
         Some(agreement) => (agreement.round, agreement.step),
         None => (turn.round, turn.step + u32::from(is_made)),

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agents::bargain::{BargainRules, Domain, StrategyKind};
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -23,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::rounds::{BenchError, unlimited};
 use crate::bargain::in_memory::{InMemoryExchange, admitted};
-use crate::bargain::load::{BargainPopulation, BargainScenario, Catalog, Ledger, agent_name, trade};
+use crate::bargain::load::{BargainScenario, Bargains, Catalog};
 use crate::bargain::session::{BargainSession, SessionParty};
 use crate::latency::Latency;
-use crate::live::Access;
+use crate::load::RunningLoad;
 use crate::recorder::Recorder;
 
 /// Bytes of each bare message: about those of an offer's envelope.
@@ -106,10 +104,7 @@ fn rules(issue: Issue, rounds: u32) -> BargainSpec {
 /// [`BenchError`].
 pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -> Result<f64, BenchError> {
     let scenario = BargainScenario { run: run.to_owned(), ..BargainScenario::default() };
-    among_bargainers(bus, scenario, ROUNDS, async |population, ledger| {
-        keep_open(population, ledger, open, duration).await
-    })
-    .await
+    among_bargainers(bus, scenario, ROUNDS, async |load| keep_open(load, open, duration).await).await
 }
 
 /// From sending a move until the other party knows of it: `rate` bargains, of some twelve moves each, are opened per second for
@@ -119,9 +114,9 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
 /// [`BenchError`].
 pub async fn move_latency(bus: Bus, rate: f64, duration: Duration) -> Result<Latency, BenchError> {
     let scenario = BargainScenario { rate, duration, ..BargainScenario::default() };
-    among_bargainers(bus, scenario, ROUNDS_FEW, async |population, ledger| {
-        trade(population, ledger, tokio::time::Instant::now(), &CancellationToken::new()).await?;
-        Ok(ledger.traded().step)
+    among_bargainers(bus, scenario, ROUNDS_FEW, async |load| {
+        load.drive(tokio::time::Instant::now(), &CancellationToken::new()).await?;
+        Ok(load.ledger.traded().step)
     })
     .await
 }
@@ -131,36 +126,27 @@ async fn among_bargainers<T>(
     bus: Bus,
     scenario: BargainScenario,
     rounds: u32,
-    load: impl AsyncFnOnce(&BargainPopulation, &Arc<Ledger>) -> Result<T, BenchError>,
+    drive: impl AsyncFnOnce(&RunningLoad<Bargains>) -> Result<T, BenchError>,
 ) -> Result<T, BenchError> {
-    let (exchange, control) = unlimited(bus.clone()).await?;
-    let scenario = BargainScenario { strategies: vec![StrategyKind::Boulware], ..scenario };
-    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let identities = exchange.identities((0..scenario.agents).map(agent_name))?;
-    let identity = |name: &AgentId| identities[name].clone();
-    let access = Access { control: &control, transport: &transport, identity: &identity };
+    let (exchange, _) = unlimited(bus).await?;
     let catalog = Catalog::try_new(vec![domain(rounds)?]).map_err(|error| BenchError::Stuck(error.to_string()))?;
-    let catalog = Arc::new(catalog);
-    let recorder = Arc::new(Recorder::start(tokio::time::Instant::now(), false, None));
-    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
-    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await?;
-    let result = load(&population, &ledger).await;
-    population.stop().await?;
+    let strategies = vec![StrategyKind::Boulware];
+    let protocol = Bargains { catalog: Arc::new(catalog), policy: None, strategies };
+    let scenario = BargainScenario { protocol, ..scenario };
+    let recorder = Recorder::start(tokio::time::Instant::now(), false, None);
+    let load = RunningLoad::start_on::<BenchError>(&exchange, scenario, recorder).await?;
+    let result = drive(&load).await;
+    load.stop().await?;
     exchange.shutdown().await;
     result
 }
 
-async fn keep_open(
-    population: &BargainPopulation,
-    ledger: &Arc<Ledger>,
-    open: usize,
-    duration: Duration,
-) -> Result<f64, BenchError> {
-    let started = tokio::time::Instant::now();
+async fn keep_open(load: &RunningLoad<Bargains>, open: usize, duration: Duration) -> Result<f64, BenchError> {
+    let (ledger, started) = (&load.ledger, tokio::time::Instant::now());
     let mut number = 0;
     while started.elapsed() < duration {
         while ledger.recorder().open() < open {
-            population.open(number, ledger, tokio::time::Instant::now()).await?;
+            load.open(number, tokio::time::Instant::now()).await?;
             number += 1;
         }
         tokio::time::sleep(LOOK).await;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agents::Identity;
 use agents::transport::Transport;
+use agents::{AgentHandle, AgentOptions, Identity, Strategy};
 use futures_util::StreamExt;
 use schemas::control::{LEASE_MS_DEFAULT, Registration, Tag};
 use schemas::{AgentId, Code};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
+use super::LiveError;
 use crate::control::{ControlClient, ControlError};
 
 /// Registrations taken away at a time at the end of a run, and how long that may take.
@@ -112,6 +114,62 @@ impl RegisteredAgents {
                 "not every registration was taken away in time: the others are absent when their lease ends"
             );
         }
+    }
+}
+
+/// What an agent starts with: its transport, identity and options.
+pub type AgentWay = (Arc<dyn Transport>, Identity, AgentOptions);
+
+/// Agents of one strategy, registered and connected.
+pub struct RunningAgents<S> {
+    handles: Vec<AgentHandle<S>>,
+    registered: RegisteredAgents,
+    cancel: CancellationToken,
+}
+
+impl<S: Strategy + 'static> RunningAgents<S> {
+    /// Registers and connects agents, each with what `spawn` starts it from. Where one cannot be registered, none runs.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn start<T>(
+        access: &Access<'_>,
+        (members, registration): (Vec<(AgentId, T)>, &Registration),
+        options: &AgentOptions,
+        spawn: impl Fn(T, AgentWay, CancellationToken) -> AgentHandle<S>,
+    ) -> Result<Self, LiveError> {
+        let (mut registered, cancel) = (RegisteredAgents::new(access.control), CancellationToken::new());
+        for (name, _) in &members {
+            registered.register(&(access.identity)(name), registration).await?;
+        }
+        let start = |(name, own): (AgentId, T)| {
+            let way = ((access.transport)(&name), (access.identity)(&name), options.clone());
+            spawn(own, way, cancel.clone())
+        };
+        let handles: Vec<AgentHandle<S>> = members.into_iter().map(start).collect();
+        for handle in &handles {
+            handle.connected().await?;
+        }
+        Ok(Self { handles, registered, cancel })
+    }
+
+    /// An agent, if it is one of them.
+    #[must_use]
+    pub fn get(&self, agent: &AgentId) -> Option<&AgentHandle<S>> {
+        self.handles.iter().find(|handle| handle.agent() == agent)
+    }
+
+    /// Ends the agents and takes their registrations away.
+    ///
+    /// # Errors
+    /// The first agent's error.
+    pub async fn stop(self) -> Result<(), LiveError> {
+        self.registered.remove().await;
+        self.cancel.cancel();
+        for handle in self.handles {
+            handle.join().await?;
+        }
+        Ok(())
     }
 }
 

@@ -1,38 +1,31 @@
-//! Many panels on a running exchange, open-loop: scripted panelists of different accuracy, questions, rules and seats drawn from
-//! the seed and the panel alone.
+//! Many panels on a running exchange: scripted panelists of different accuracy, with questions, rules and seats that differ.
 
 mod summary;
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
+use agents::CallRequest;
+use agents::observer::{Observed, Observer};
 use agents::panel::stub::{AnswerStyle, Rating};
 use agents::panel::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
-use agents::{AgentOptions, CallRequest};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_chacha::ChaCha12Rng;
 use schemas::ids::DomainName;
 use schemas::panel::{Asking, PanelSpec};
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId};
-use telemetry::Tracer;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::PlayedPanel;
-use super::population::{PanelCast, PanelEnd, PanelError, PanelMembers, PanelPopulation};
+use super::population::{PanelCast, PanelError, PanelMembers, PanelPopulation, start};
 use super::tally::PanelTally;
-use crate::arrivals::{PoissonArrivals, pace};
-use crate::live::{Access, AgentShare, INITIATOR, LiveError, OPEN_MAX, settle};
-use crate::recorder::{Recorder, observed};
+use crate::live::{Access, INITIATOR, LiveError};
+use crate::load::{Ledger, LoadScenario, ProtocolLoad, RunningLoad};
+use crate::recorder::{Counts, observed};
+use crate::summary::RunTotals;
 
 pub use summary::PanelSummary;
 
-/// Fewest panelists: the smallest panel has as many seats.
-pub const AGENTS_MIN: u32 = 4;
 /// Seats of a panel, as far as there are as many agents.
 const SEATS: [usize; 4] = [4, 4, 7, 12];
 /// Different questions.
@@ -41,45 +34,19 @@ const QUESTIONS: u64 = 64;
 /// sent again comes in time, on a machine too that has other work for seconds.
 const ANSWER_MS_DEFAULT: u64 = 5_000;
 
-/// What is to be run.
-#[derive(Debug, Clone)]
-pub struct PanelScenario {
-    /// Panelists, [`AGENTS_MIN`] at least.
-    pub agents: u32,
-    /// Panels called per second.
-    pub rate: f64,
-    /// How long panels are called.
-    pub duration: Duration,
-    /// Seed of arrivals, panelists, questions, rules and answers.
-    pub seed: u64,
+/// What only scenarios of panels say.
+#[derive(Debug, Clone, Copy)]
+pub struct Panels {
     /// Time to answer an ask, in milliseconds.
     pub answer_ms: u64,
-    /// Begins every panel's id.
-    pub run: String,
-    /// How long to wait for open panels after the last was called.
-    pub drain: Duration,
-    /// How agents run; the recorder is added to its observer.
-    pub options: AgentOptions,
-    /// Begins the names of agents, where they share an exchange with others. One that makes no id is left out.
-    pub prefix: String,
-    /// The panelists that this process runs.
-    pub share: AgentShare,
 }
 
-impl Default for PanelScenario {
+/// What is to be run.
+pub type PanelScenario = LoadScenario<Panels>;
+
+impl Default for Panels {
     fn default() -> Self {
-        Self {
-            agents: 12,
-            rate: 10.0,
-            duration: Duration::from_secs(20),
-            seed: 1,
-            answer_ms: ANSWER_MS_DEFAULT,
-            run: "run".to_owned(),
-            drain: Duration::from_secs(60),
-            options: AgentOptions::default(),
-            prefix: String::new(),
-            share: AgentShare::WHOLE,
-        }
+        Self { answer_ms: ANSWER_MS_DEFAULT }
     }
 }
 
@@ -95,30 +62,10 @@ pub struct DrawnPanel {
 }
 
 impl PanelScenario {
-    /// The name of a panelist.
-    #[must_use]
-    pub fn agent_name(&self, number: u32) -> AgentId {
-        self.name(&format!("panelist-{number}"))
-    }
-
-    /// Who calls.
-    #[must_use]
-    pub fn initiator(&self) -> AgentId {
-        self.name(INITIATOR)
-    }
-
-    /// The same, whose agents' spans go to `tracer`.
-    #[must_use]
-    pub fn traced(mut self, tracer: Tracer) -> Self {
-        self.options.tracer = tracer;
-        self
-    }
-
     /// How a panelist behaves: one in eight is a liar, one in eight rates against what it thinks.
     #[must_use]
     pub fn profile(&self, number: u32) -> StubProfile {
-        let mut random = ChaCha12Rng::seed_from_u64(self.seed);
-        random.set_stream(u64::MAX - u64::from(number));
+        let mut random = self.random(u64::MAX - u64::from(number));
         let accuracy = random.random_range(0.5..0.95);
         let discernment = random.random_range(0.6..0.95);
         StubProfile {
@@ -134,19 +81,12 @@ impl PanelScenario {
     /// The `number`-th panel: question, seats and rules.
     #[must_use]
     pub fn panel(&self, number: u64) -> DrawnPanel {
-        let mut random = ChaCha12Rng::seed_from_u64(self.seed);
-        random.set_stream(number);
+        let mut random = self.random(number);
         let question = random.random_range(0..QUESTIONS);
         let asked = SEATS[random.random_range(0..SEATS.len())];
-        let rules = rules(&mut random, self.answer_ms);
-        let mut agents: Vec<u32> = (0..self.agents).collect();
-        let (seats, _) = agents.partial_shuffle(&mut random, asked.min(self.agents as usize));
-        DrawnPanel { question, seats: seats.to_vec(), rules }
-    }
-
-    fn name(&self, name: &str) -> AgentId {
-        let plain = || AgentId::try_new(name).expect("letters, a hyphen and a number make a name");
-        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or_else(|_| plain())
+        let rules = rules(&mut random, self.protocol.answer_ms);
+        let seats = self.draw_agents(&mut random, asked.min(self.agents as usize));
+        DrawnPanel { question, seats, rules }
     }
 }
 
@@ -176,33 +116,81 @@ fn question(number: u64) -> (String, StubQuestion) {
     (format!("What is {one} + {other}?"), StubQuestion { domain: domain(), right: (one + other).to_string(), wrong })
 }
 
-/// What panels have come to so far.
-#[derive(Debug, Default)]
-pub struct PanelLedger(Mutex<PanelTally>);
+/// Watches every agent of a run of panels.
+pub type PanelLedger = Ledger<PanelTally>;
 
-impl PanelLedger {
-    /// A copy of it.
-    #[must_use]
-    pub fn tally(&self) -> PanelTally {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn add(&self, played: &PlayedPanel) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(played);
+impl Observer for PanelLedger {
+    fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
+        self.recorder().handle(agent, at, event);
     }
 }
 
-/// Registers and connects who calls and the process's share of the panelists; what they see goes to the recorder.
-///
-/// # Errors
-/// [`LiveError`].
-pub async fn start(
-    access: &Access<'_>,
-    scenario: &PanelScenario,
-    recorder: &Arc<Recorder>,
-) -> Result<PanelPopulation, LiveError> {
-    let cast = PanelCast { members: members(scenario), initiator: scenario.initiator(), own_ranker: None };
-    PanelPopulation::start(access, cast, &observed(&scenario.options, Some(recorder))).await
+impl ProtocolLoad for Panels {
+    const AGENT: &'static str = "panelist";
+    const INITIATOR: Option<&'static str> = Some(INITIATOR);
+    /// The smallest panel has as many seats.
+    const AGENTS_MIN: u32 = 4;
+    type State = PanelTally;
+    type Agents = PanelPopulation;
+    type Summary = PanelSummary;
+
+    fn state(&self) -> PanelTally {
+        PanelTally::default()
+    }
+
+    async fn start(
+        access: &Access<'_>,
+        scenario: &PanelScenario,
+        ledger: &Arc<PanelLedger>,
+    ) -> Result<PanelPopulation, LiveError> {
+        let cast = PanelCast { members: members(scenario), initiator: scenario.name(INITIATOR), own_ranker: None };
+        PanelPopulation::start(access, cast, &observed(&scenario.options, Some(ledger))).await
+    }
+
+    /// Calls a panel and waits for its end.
+    async fn open(load: &RunningLoad<Self>, number: u64, intended: Instant) -> Result<(), LiveError> {
+        let (scenario, ledger) = (&load.scenario, &load.ledger);
+        let drawn = scenario.panel(number);
+        let (task, question) = question(drawn.question);
+        let own_id = format!("{}-{number}", scenario.run);
+        let to = drawn.seats.iter().map(|&seat| Address::Agent(scenario.agent_name(seat))).collect();
+        let cfp = Cfp { task: Some(task), panel: Some(Box::new(drawn.rules)), ..Cfp::default() };
+        if let Ok(negotiation) = NegotiationId::form(&scenario.name(INITIATOR), &own_id) {
+            ledger.recorder().call_due(negotiation, intended);
+        }
+        match load.agents.ask(CallRequest::new(own_id, to, cfp)).await {
+            Ok(end) => ledger.lock().add(&PlayedPanel::of(Some(&question), end)),
+            Err(PanelError::Live(error)) => return Err(error),
+            // A panel that was not opened is counted by the recorder.
+            Err(error) => tracing::warn!(%error, "a panel has no end"),
+        }
+        Ok(())
+    }
+
+    async fn stop(agents: PanelPopulation) -> Result<(), LiveError> {
+        agents.stop().await
+    }
+
+    fn line(ledger: &PanelLedger) -> String {
+        let (open, tally) = (ledger.recorder().open(), ledger.lock());
+        let (panels, right, asks) = (tally.panels, tally.right, tally.asks_mean());
+        format!("panels {panels:>6}   right {right:>6}   asks a panel {asks:>6.2}   open {open:>4}")
+    }
+
+    fn summary(
+        scenario: &PanelScenario,
+        bus: &str,
+        ledger: &PanelLedger,
+        (counts, run): (&Counts, RunTotals),
+    ) -> PanelSummary {
+        PanelSummary::new(scenario, bus, ledger.lock().clone(), counts, run)
+    }
+
+    fn verdict(summary: &PanelSummary) -> (&RunTotals, Option<String>) {
+        let miscounted = summary.tally.miscounted;
+        let fault = (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"));
+        (&summary.run, fault)
+    }
 }
 
 /// Registers and connects the process's share of the panelists, which another process calls.
@@ -210,7 +198,7 @@ pub async fn start(
 /// # Errors
 /// [`LiveError`].
 pub async fn start_members(access: &Access<'_>, scenario: &PanelScenario) -> Result<PanelMembers, LiveError> {
-    PanelMembers::start(access, members(scenario), &scenario.options).await
+    start(access, members(scenario), &scenario.options).await
 }
 
 fn members(scenario: &PanelScenario) -> Vec<(AgentId, StubPanelist)> {
@@ -220,76 +208,7 @@ fn members(scenario: &PanelScenario) -> Vec<(AgentId, StubPanelist)> {
         let stub = StubPanelist::new(name.clone(), scenario.profile(number), Arc::clone(&questions), scenario.seed);
         (name, stub)
     };
-    (0..scenario.agents).filter(|number| scenario.share.has(*number)).map(member).collect()
-}
-
-/// Calls panels as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. Returns how
-/// many were not called because [`OPEN_MAX`] were open.
-///
-/// # Errors
-/// [`LiveError`].
-pub async fn run(
-    population: &PanelPopulation,
-    scenario: &PanelScenario,
-    (recorder, ledger): (&Recorder, &PanelLedger),
-    started: Instant,
-    cancel: &CancellationToken,
-) -> Result<u64, LiveError> {
-    let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
-    let mut due = pace(started.into_std(), arrivals, scenario.duration);
-    let (mut open, mut shed, mut is_over) = (FuturesUnordered::new(), 0, false);
-    while !is_over {
-        tokio::select! {
-            next = due.recv() => match next {
-                None => is_over = true,
-                Some(_) if open.len() >= OPEN_MAX => shed += 1,
-                Some((number, intended)) => {
-                    let panel = Box::pin(call(population, scenario, recorder, number as u64, Instant::from_std(intended)));
-                    open.push(panel);
-                }
-            },
-            Some(ended) = open.next(), if !open.is_empty() => note(ledger, ended)?,
-            () = cancel.cancelled() => is_over = true,
-        }
-    }
-    let drained = async {
-        while let Some(ended) = open.next().await {
-            note(ledger, ended)?;
-        }
-        Ok::<(), LiveError>(())
-    };
-    // What has not ended by then is judged by who watches.
-    tokio::time::timeout(scenario.drain, drained).await.unwrap_or(Ok(()))?;
-    settle(recorder, scenario.drain).await;
-    Ok(shed)
-}
-
-async fn call(
-    population: &PanelPopulation,
-    scenario: &PanelScenario,
-    recorder: &Recorder,
-    number: u64,
-    intended: Instant,
-) -> Result<(StubQuestion, PanelEnd), PanelError> {
-    let drawn = scenario.panel(number);
-    let (task, question) = question(drawn.question);
-    let own_id = format!("{}-{number}", scenario.run);
-    let to = drawn.seats.iter().map(|&seat| Address::Agent(scenario.agent_name(seat))).collect();
-    let cfp = Cfp { task: Some(task), panel: Some(Box::new(drawn.rules)), ..Cfp::default() };
-    if let Ok(negotiation) = NegotiationId::form(&scenario.initiator(), &own_id) {
-        recorder.call_due(negotiation, intended);
-    }
-    Ok((question, population.ask(CallRequest::new(own_id, to, cfp)).await?))
-}
-
-/// A panel that was not opened is counted by the recorder.
-fn note(ledger: &PanelLedger, ended: Result<(StubQuestion, PanelEnd), PanelError>) -> Result<(), LiveError> {
-    match ended {
-        Ok((question, end)) => ledger.add(&PlayedPanel::of(Some(&question), end)),
-        Err(PanelError::Live(error)) => return Err(error),
-        Err(error) => tracing::warn!(%error, "a panel has no end"),
-    }
-    Ok(())
+    scenario.own_numbers().map(member).collect()
 }
 
 #[cfg(test)]

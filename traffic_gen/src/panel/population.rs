@@ -6,15 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agents::initiator::CallError;
 use agents::observer::{Observed, Observer};
 use agents::panel::{PanelMember, StubPanelist};
-use agents::{Agent, AgentHandle, AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
-use schemas::control::{Consent, ConsentEffect, Registration};
+use agents::{Agent, AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
+use schemas::control::Registration;
 use schemas::delivery::{Closing, Finding, Notification};
 use schemas::{AgentId, NegotiationId, Refusal};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::AsksCounted;
-use crate::live::{Access, LiveError, RegisteredAgents};
+use crate::live::{Access, AgentWay, LiveError, RegisteredAgents, RunningAgents};
 
 /// Agents that are connected and registered, and who calls them.
 pub struct PanelPopulation {
@@ -25,51 +24,21 @@ pub struct PanelPopulation {
 }
 
 /// Who answers, ranks and reviews: connected and registered.
-pub struct PanelMembers {
-    members: Vec<AgentHandle<PanelMember<StubPanelist>>>,
-    registered: RegisteredAgents,
-    cancel: CancellationToken,
-}
+pub type PanelMembers = RunningAgents<PanelMember<StubPanelist>>;
 
-impl PanelMembers {
-    /// Registers and connects agents. Where one cannot be registered, none runs.
-    ///
-    /// # Errors
-    /// [`LiveError`].
-    pub async fn start(
-        access: &Access<'_>,
-        cast: Vec<(AgentId, StubPanelist)>,
-        options: &AgentOptions,
-    ) -> Result<Self, LiveError> {
-        let cancel = CancellationToken::new();
-        let mut registered = RegisteredAgents::new(access.control);
-        for (name, _) in &cast {
-            registered.register(&(access.identity)(name), &registration()).await?;
-        }
-        let mut members = Vec::new();
-        for (name, panelist) in cast {
-            let member = PanelMember::new(panelist);
-            let agent = Agent::new((access.transport)(&name), (access.identity)(&name), member);
-            members.push(agent.with_options(options.clone()).spawn(cancel.clone()));
-        }
-        for member in &members {
-            member.connected().await?;
-        }
-        Ok(Self { members, registered, cancel })
-    }
-
-    /// Ends the agents and takes their registrations away.
-    ///
-    /// # Errors
-    /// The first agent's error.
-    pub async fn stop(self) -> Result<(), LiveError> {
-        self.registered.remove().await;
-        self.cancel.cancel();
-        for member in self.members {
-            member.join().await?;
-        }
-        Ok(())
-    }
+/// Registers and connects panelists.
+///
+/// # Errors
+/// [`LiveError`].
+pub async fn start(
+    access: &Access<'_>,
+    members: Vec<(AgentId, StubPanelist)>,
+    options: &AgentOptions,
+) -> Result<PanelMembers, LiveError> {
+    let spawn = |panelist, (transport, identity, options): AgentWay, cancel| {
+        Agent::new(transport, identity, PanelMember::new(panelist)).with_options(options).spawn(cancel)
+    };
+    RunningAgents::start(access, (members, &registration()), options, spawn).await
 }
 
 /// Who is to take part.
@@ -125,7 +94,7 @@ impl PanelPopulation {
         let mut watched: Vec<Arc<dyn Observer>> = vec![Arc::clone(&asks) as Arc<dyn Observer>];
         watched.extend(options.observer.clone());
         let options = AgentOptions { observer: Some(Arc::new(watched)), ..options.clone() };
-        let members = PanelMembers::start(access, cast.members, &options).await?;
+        let members = start(access, cast.members, &options).await?;
         let mut registered = RegisteredAgents::new(access.control);
         let (identity, transport) = ((access.identity)(&cast.initiator), (access.transport)(&cast.initiator));
         registered.register(&identity, &registration()).await?;
@@ -184,13 +153,7 @@ impl PanelPopulation {
 
 /// Takes part in everybody's panels.
 fn registration() -> Registration {
-    Registration {
-        capabilities: Vec::new(),
-        topics: Vec::new(),
-        consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-        description: Some("scripted panelist".to_owned()),
-        ..Registration::default()
-    }
+    Registration { description: Some("scripted panelist".to_owned()), ..Registration::open_to_all() }
 }
 
 /// Counts asks where agents hear them, each once.

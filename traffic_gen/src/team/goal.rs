@@ -19,7 +19,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 #[cfg(feature = "llm")]
 use schemas::Timestamp;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::delivery::Outcome;
 use schemas::search::SearchRequest;
 use schemas::team::{Seats, TeamRules};
@@ -158,11 +158,7 @@ pub async fn pursue(
 ) -> Result<GoalReport, TeamPlayError> {
     let identity = (access.identity)(&request.lead);
     let mut registered = RegisteredAgents::new(access.control);
-    let registration = Registration {
-        description: request.profile.clone(),
-        consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
-        ..Registration::default()
-    };
+    let registration = Registration { description: request.profile.clone(), ..Registration::open_to_all() };
     registered.register(&identity, &registration).await?;
     let search = GatewaySearch { control: access.control.clone(), token: identity.token.clone() };
     let outcome = pursue_registered(access, request, &mut help, search).await;

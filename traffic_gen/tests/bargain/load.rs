@@ -1,20 +1,15 @@
 //! Many bargains at once through a whole exchange, judged from what the agents sent and received.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use bus::memory::{self, MemoryOptions};
 use gateway::LimitConfig;
-use schemas::AgentId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::load::{self, BargainPopulation, BargainScenario, Catalog, Ledger, Traded};
-use traffic_gen::control::ControlClient;
+use traffic_gen::bargain::load::{BargainScenario, Bargains, Traded};
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, Verdict, recompute};
-use traffic_gen::live::Access;
+use traffic_gen::load::RunningLoad;
 use traffic_gen::recorder::{Counts, Recorder};
 
 /// What agents can see broken in bargains, each to be checked in every run.
@@ -52,22 +47,15 @@ async fn run(policy: Option<&str>) -> (Traded, Counts, Verdict) {
     let exchange = Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap();
     let scenario = BargainScenario {
         agents: 7,
-        policy: policy.map(str::to_owned),
+        protocol: Bargains { policy: policy.map(str::to_owned), ..Bargains::default() },
         rate: 40.0,
         duration: Duration::from_millis(500),
         ..BargainScenario::default()
     };
-    let control = ControlClient::try_new(exchange.url()).unwrap();
-    let bus = exchange.bus.clone();
-    let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-    let identity = |name: &AgentId| exchange.identity(name).unwrap();
-    let access = Access { control: &control, transport: &transport, identity: &identity };
-    let catalog = Arc::new(Catalog::shipped());
-    let recorder = Arc::new(Recorder::start(Instant::now(), true, None));
-    let ledger = Arc::new(Ledger::new(recorder, Arc::clone(&catalog)));
-    let population = BargainPopulation::start(&access, &scenario, &catalog, &ledger).await.unwrap();
-    load::trade(&population, &ledger, Instant::now(), &CancellationToken::new()).await.unwrap();
-    population.stop().await.unwrap();
+    let recorder = Recorder::start(Instant::now(), true, None);
+    let load = RunningLoad::start_on::<Box<dyn std::error::Error>>(&exchange, scenario, recorder).await.unwrap();
+    load.drive(Instant::now(), &CancellationToken::new()).await.unwrap();
+    let (_, ledger) = load.stop().await.unwrap();
     let (counts, mut verdict) = ledger.recorder().finish().unwrap();
     recompute(&exchange.bus, &mut verdict).await.unwrap();
     exchange.check_bounds(&mut verdict);

@@ -1,12 +1,12 @@
 //! What a run came to: everything the recorder of the contract net watches, and what only bargains have.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use agents::bargain::{BargainEvent, BargainOutcome, BargainReport, TurnView};
 use agents::observer::{Observed, Observer};
 use schemas::bargain::BargainSpec;
-use schemas::delivery::{Notification, Outcome};
+use schemas::delivery::Notification;
 use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use super::Catalog;
 use crate::bargain::figures::MatchupCounts;
 use crate::bargain::{BargainEnd, Played};
 use crate::latency::Latency;
-use crate::recorder::Recorder;
+use crate::load::Ledger;
 
 /// What only bargains have.
 #[derive(Debug, Clone, Default)]
@@ -36,42 +36,34 @@ pub struct Traded {
     pub declined: u64,
 }
 
-#[derive(Default)]
-struct LedgerState {
+/// What is known of the bargains of a run.
+pub struct BargainState {
     traded: Traded,
+    catalog: Arc<Catalog>,
+    ended: Option<Arc<EndListener>>,
     domains: BTreeMap<NegotiationId, usize>,
     /// The move under way in a bargain: there is one at a time.
     moves: BTreeMap<NegotiationId, Instant>,
 }
 
 /// Hears of a bargain that has ended: which, over which domain of the catalog, and what came of it.
-pub type EndListener = Box<dyn Fn(&NegotiationId, usize, &Played) + Send + Sync>;
+pub type EndListener = dyn Fn(&NegotiationId, usize, &Played) + Send + Sync;
 
-/// Watches every agent of a run. One lock, held for microseconds per event.
-pub struct Ledger {
-    recorder: Arc<Recorder>,
-    catalog: Arc<Catalog>,
-    ended: Option<EndListener>,
-    inner: Mutex<LedgerState>,
+impl BargainState {
+    /// Nothing yet, of bargains over a catalog.
+    #[must_use]
+    pub fn new(catalog: Arc<Catalog>) -> Self {
+        Self { traded: Traded::default(), catalog, ended: None, domains: BTreeMap::new(), moves: BTreeMap::new() }
+    }
 }
 
-impl Ledger {
-    /// An empty ledger in front of a recorder, which hears everything too.
-    #[must_use]
-    pub fn new(recorder: Arc<Recorder>, catalog: Arc<Catalog>) -> Self {
-        Self { recorder, catalog, ended: None, inner: Mutex::new(LedgerState::default()) }
-    }
+/// Watches every agent of a run of bargains.
+pub type BargainLedger = Ledger<BargainState>;
 
-    /// The same, which passes on every end.
-    #[must_use]
-    pub fn with_ended(self, ended: EndListener) -> Self {
-        Self { ended: Some(ended), ..self }
-    }
-
-    /// The recorder.
-    #[must_use]
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
+impl BargainLedger {
+    /// Passes on every end from now on.
+    pub fn on_end(&self, ended: Arc<EndListener>) {
+        self.lock().ended = Some(ended);
     }
 
     /// What it has come to so far.
@@ -83,29 +75,31 @@ impl Ledger {
     /// A bargain over a domain of the catalog is about to be opened; its latencies count from `intended`.
     pub fn opened(&self, negotiation: NegotiationId, domain: usize, intended: Instant) {
         self.lock().domains.insert(negotiation.clone(), domain);
-        self.recorder.call_due(negotiation, intended);
+        self.recorder().call_due(negotiation, intended);
     }
 
     /// An agent's news.
     pub fn note(&self, event: BargainEvent) {
-        let mut inner = self.lock();
+        let mut state = self.lock();
+        let inner = &mut *state;
         match event.report {
             BargainReport::Ended(outcome) if outcome.party == 0 => {
                 inner.moves.remove(&event.negotiation);
                 let Some(domain) = inner.domains.remove(&event.negotiation) else { return };
-                let (plane, solutions) = self.catalog.plane(domain);
-                let played = played(&outcome, &self.catalog.rules(domain));
+                let (plane, solutions) = inner.catalog.plane(domain);
+                let played = played(&outcome, &inner.catalog.rules(domain));
                 let traded = &mut inner.traded;
                 traded.steps += u64::from(played.steps);
                 traded.tally.add(plane, solutions, &played);
-                let (bargains, agreements) = traded.by_domain.entry(self.catalog.name(domain).to_owned()).or_default();
+                let (bargains, agreements) = traded.by_domain.entry(inner.catalog.name(domain).to_owned()).or_default();
                 *bargains += 1;
                 *agreements += u64::from(played.agreement().is_some());
                 if let Some(why) = why_not(&played.end) {
                     *traded.without.entry(why.to_owned()).or_default() += 1;
                 }
-                drop(inner);
-                self.ended.iter().for_each(|ended| ended(&event.negotiation, domain, &played));
+                let ended = inner.ended.clone();
+                drop(state);
+                ended.iter().for_each(|ended| ended(&event.negotiation, domain, &played));
             }
             BargainReport::Misunderstood(_) => inner.traded.refused += 1,
             BargainReport::Declined { .. } => inner.traded.declined += 1,
@@ -118,80 +112,31 @@ impl Ledger {
             BargainReport::Ended(_) | BargainReport::Joined { .. } | BargainReport::Opened { .. } => {}
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, LedgerState> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Observer for Ledger {
+impl Observer for BargainLedger {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
-        self.recorder.handle(agent, at, event);
-        match event {
-            Observed::Transmitted { negotiation, act: Act::Offer | Act::Accept | Act::End, attempt: 1, .. } => {
-                self.lock().moves.insert(negotiation.clone(), at);
+        self.recorder().handle(agent, at, event);
+        if let Observed::Transmitted { negotiation, act: Act::Offer | Act::Accept | Act::End, attempt: 1, .. } = event {
+            self.lock().moves.insert(negotiation.clone(), at);
+        }
+        let Observed::Delivered { delivery, is_repeat: false } = event else { return };
+        let negotiation = &delivery.envelope.negotiation;
+        let is_turn = matches!(&delivery.payload, Notification::Turn(turn) if turn.party == *agent);
+        let is_end = matches!(delivery.payload, Notification::Closed(_)) && negotiation.initiator() == agent.as_str();
+        if is_turn || is_end {
+            let mut state = self.lock();
+            if let Some(moved) = state.moves.remove(negotiation) {
+                state.traded.step.record(at.saturating_duration_since(moved));
             }
-            Observed::Delivered { delivery, is_repeat: false } => {
-                let is_next = match &delivery.payload {
-                    Notification::Turn(turn) => turn.party == *agent,
-                    Notification::Closed(_) => delivery.envelope.negotiation.initiator() == agent.as_str(),
-                    Notification::Cfp(_)
-                    | Notification::Accept(_)
-                    | Notification::Reject(_)
-                    | Notification::Cancel(_)
-                    | Notification::Inform(_)
-                    | Notification::Failure(_)
-                    | Notification::NotUnderstood(_)
-                    | Notification::Ack(_)
-                    | Notification::Ask(_)
-                    | Notification::Floor(_) => false,
-                };
-                if !is_next {
-                    return;
-                }
-                let mut inner = self.lock();
-                if let Some(moved) = inner.moves.remove(&delivery.envelope.negotiation) {
-                    inner.traded.step.record(at.saturating_duration_since(moved));
-                }
-            }
-            Observed::Transmitted { .. }
-            | Observed::Delivered { .. }
-            | Observed::Connected
-            | Observed::Disconnected
-            | Observed::Deferred { .. }
-            | Observed::Decided { .. }
-            | Observed::Settled { .. } => {}
         }
     }
 }
 
 /// What an outcome says, in the words of the analysis.
 fn played(outcome: &BargainOutcome, rules: &BargainSpec) -> Played {
-    let detail = outcome.detail.clone().unwrap_or_default();
     let by = outcome.offers.last().map_or(0, |offer| offer.party);
-    let end = match (outcome.outcome, outcome.agreed) {
-        (Outcome::Agreement, Some(outcome)) => BargainEnd::Agreement { outcome, by },
-        (Outcome::NoAgreement, _) => BargainEnd::NoAgreement { detail },
-        (Outcome::Ended, _) => BargainEnd::Ended { by: detail },
-        (
-            Outcome::Agreement
-            | Outcome::Completed
-            | Outcome::NoOffers
-            | Outcome::Incomplete
-            | Outcome::NoCandidate
-            | Outcome::Timeout
-            | Outcome::Cancelled
-            | Outcome::Aborted
-            | Outcome::Concluded
-            | Outcome::Unconcluded
-            | Outcome::NotFormed
-            | Outcome::Consensus
-            | Outcome::Plurality
-            | Outcome::NoAnswer,
-            _,
-        ) => BargainEnd::Stopped,
-    };
+    let end = BargainEnd::of(outcome.outcome, outcome.agreed.map(|agreed| (agreed, by)), outcome.detail.as_deref());
     let relative_time = rules.rounds.map_or(0.0, |rounds| TurnView::relative_time(outcome.round, rounds));
     let (rounds, steps, trace) = (outcome.round, outcome.steps, outcome.offers.clone());
     Played { end, rounds, steps, relative_time, trace }

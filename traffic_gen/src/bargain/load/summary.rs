@@ -78,7 +78,7 @@ impl BargainSummary {
             protocol: "alternating",
             seed: scenario.seed,
             bus: bus.to_owned(),
-            policy: scenario.policy.clone(),
+            policy: scenario.protocol.policy.clone(),
             agents: scenario.agents,
             rate: scenario.rate,
             cfps: counts.cfps,

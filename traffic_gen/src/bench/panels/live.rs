@@ -9,8 +9,6 @@ use std::time::Duration;
 use agents::observer::{Observed, Observer};
 use agents::panel::stub::{AnswerScript, AnswerStyle};
 use agents::panel::{StubPanelist, StubProfile, StubQuestions};
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use agents::{AgentOptions, CallRequest};
 use bus::Bus;
 use futures_util::StreamExt;
@@ -75,18 +73,15 @@ struct PanelRig {
 
 impl PanelRig {
     async fn start(bus: Bus, run: &str) -> Result<Self, BenchError> {
-        let (exchange, control) = rounds::unlimited(bus.clone()).await?;
+        let (exchange, _) = rounds::unlimited(bus).await?;
         let names = (0..AGENTS).map(agent).chain([initiator_name()]);
-        let identities = exchange.identities(names)?;
-        let identity = |name: &AgentId| identities[name].clone();
-        let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&bus)) };
-        let access = Access { control: &control, transport: &transport, identity: &identity };
         let watch = Arc::new(RoundWatch::default());
         let options =
             AgentOptions { observer: Some(Arc::clone(&watch) as Arc<dyn Observer>), ..AgentOptions::default() };
         let members = (0..AGENTS).map(|number| (agent(number), panelist(number))).collect();
         let cast = PanelCast { members, initiator: initiator_name(), own_ranker: None };
-        let population = PanelPopulation::start(&access, cast, &options).await?;
+        let starting = async |access: &Access<'_>| Ok(PanelPopulation::start(access, cast, &options).await?);
+        let population = exchange.with_access::<_, BenchError>(names, starting).await?;
         let rules = json!({"domain": "bench", "rounds": ROUNDS, "answer_ms": ANSWER_MS, "asking": "all"});
         let rules = serde_json::from_value(rules).map_err(stuck)?;
         Ok(Self { exchange, population, watch, rules, run: run.to_owned() })

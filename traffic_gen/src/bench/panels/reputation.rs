@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use gateway::{Credentials, Ingress, LimitConfig, Transport};
 use policy_core::panel::reputation::REPUTATION_AVERAGE_PPM;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence};
 use schemas::ids::{AttrName, DomainName};
 use schemas::policy::{Direction, Weight};
@@ -86,7 +86,7 @@ async fn admit(bus: &Bus, exchange: &Exchange, calls: usize) -> Result<([Vec<f64
     let control = ControlClient::try_new(exchange.url())?;
     for contractor in (0..CONTRACTORS).map(contractor_name) {
         let identity = exchange.identity(&contractor)?;
-        control.register(&contractor, &identity.token.current(), &registration()).await?;
+        control.register(&contractor, &identity.token.current(), &Registration::open_to_all()).await?;
     }
     let token = exchange.identity(&initiator_name())?.token.current();
     let admission = exchange.gateway().admission();
@@ -259,12 +259,6 @@ async fn store_evidence(bus: &Bus) -> Result<(), BenchError> {
     let document = Bytes::from(serde_json::to_vec(&evidence).map_err(stuck)?);
     bus.blobs.put(subject::evidence_document(Lane(0)), evidence.position, document).await?;
     Ok(())
-}
-
-/// Takes everybody's calls.
-fn registration() -> Registration {
-    let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
-    Registration { consent, ..Registration::default() }
 }
 
 fn stuck(error: impl std::fmt::Display) -> BenchError {

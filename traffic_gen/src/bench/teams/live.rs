@@ -4,33 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agents::AgentOptions;
 use agents::routine::RoutineFault;
 use agents::team::{
     AdvisedSpeaker, Advisor, PassingSpeaker, Scenario, ScenarioPlanner, TeamAgent, TeamHands, TeamMove, TeamPlanner,
     TeamRequest, TeamView, WillingPlanner, WorkRequest, WorkRunner, Worker,
 };
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
-use agents::{AgentHandle, AgentOptions};
 use bus::Bus;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use schemas::control::{Consent, ConsentEffect, Registration};
+use schemas::control::Registration;
 use schemas::team::{Seats, TeamRules};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{PoissonArrivals, pace};
 use crate::bench::rounds::{self, BenchError};
 use crate::bench::units::UnitCounter;
 use crate::exchange::Exchange;
 use crate::latency::Latency;
-use crate::live::{LiveError, RegisteredAgents};
+use crate::live::{Access, LiveError, RunningAgents};
 use crate::recorder::{Recorder, observed};
-use crate::team::load::TeamLedger;
+use crate::team::load::{TeamLedger, TeamState};
 
 /// Members of the teams of the closed loop, the lead among them: as many agents as a round has, and its initiator.
 const SEATS: u32 = 12;
@@ -190,10 +187,8 @@ impl Advisor for SayWhenDue {
 /// An exchange with members of teams, and what is known of their teams.
 struct TeamRig {
     exchange: Exchange,
-    agents: Vec<AgentHandle<TeamAgent>>,
-    registered: RegisteredAgents,
+    agents: RunningAgents<TeamAgent>,
     ledger: Arc<TeamLedger>,
-    cancel: CancellationToken,
 }
 
 impl TeamRig {
@@ -203,30 +198,23 @@ impl TeamRig {
         counter: Option<&Arc<UnitCounter>>,
         (planner, hands): (impl Fn(&AgentId) -> P, TeamHands),
     ) -> Result<Self, BenchError> {
-        let (exchange, control) = rounds::unlimited(bus.clone()).await?;
-        let transport: Arc<dyn Transport> = Arc::new(BusTransport::new(&bus));
-        let ledger = Arc::new(TeamLedger::new(Arc::new(Recorder::start(Instant::now(), false, None))));
+        let (exchange, _) = rounds::unlimited(bus).await?;
+        let recorder = Recorder::start(Instant::now(), false, None);
+        let ledger = Arc::new(TeamLedger::new(recorder, TeamState::default()));
         let options = observed(&observed(&AgentOptions::default(), counter), Some(&ledger));
-        let consent = Consent { default: ConsentEffect::Allow, rules: Vec::new() };
-        let registration = Registration { consent, ..Registration::default() };
-        let cancel = CancellationToken::new();
-        let (mut registered, mut agents) = (RegisteredAgents::new(&control), Vec::new());
-        for name in names {
-            let identity = exchange.identity(&name)?;
-            registered.register(&identity, &registration).await.map_err(LiveError::from)?;
-            let way = (Arc::clone(&transport), identity, options.clone());
-            agents.push(TeamAgent::spawn(planner(&name), hands.clone(), way, cancel.clone()));
-        }
-        for agent in &agents {
-            agent.connected().await.map_err(LiveError::from)?;
-        }
-        Ok(Self { exchange, agents, registered, ledger, cancel })
+        let members: Vec<_> = names.iter().map(|name| (name.clone(), planner(name))).collect();
+        let starting = async |access: &Access<'_>| -> Result<_, BenchError> {
+            let members = (members, &Registration::open_to_all());
+            let spawn = |planner, way, cancel| TeamAgent::spawn(planner, hands.clone(), way, cancel);
+            Ok(RunningAgents::start(access, members, &options, spawn).await?)
+        };
+        let agents = exchange.with_access(names, starting).await?;
+        Ok(Self { exchange, agents, ledger })
     }
 
     async fn call(&self, lead: &AgentId, own_id: &str, request: TeamRequest) -> Result<(), BenchError> {
         let team = NegotiationId::form(lead, own_id).map_err(stuck)?;
-        let agent =
-            self.agents.iter().find(|agent| agent.agent() == lead).ok_or_else(|| stuck("the lead is nobody"))?;
+        let agent = self.agents.get(lead).ok_or_else(|| stuck("the lead is nobody"))?;
         self.ledger.recorder().call_due(team.clone(), Instant::now());
         let called = agent.command(move |agent, now| agent.call(now, &team, request, None)).await;
         called.map_err(|error| LiveError::from(error).into())
@@ -245,11 +233,7 @@ impl TeamRig {
     }
 
     async fn stop(self) -> Result<(), BenchError> {
-        self.registered.remove().await;
-        self.cancel.cancel();
-        for agent in self.agents {
-            agent.join().await.map_err(LiveError::from)?;
-        }
+        self.agents.stop().await?;
         self.exchange.shutdown().await;
         Ok(())
     }

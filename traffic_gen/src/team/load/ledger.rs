@@ -1,7 +1,6 @@
 //! What a run came to: everything the recorder of the contract net watches, and what only teams have.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agents::observer::{Observed, Observer};
 use schemas::delivery::{Delivery, Disposition, Notification};
@@ -11,7 +10,7 @@ use schemas::{Act, AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use crate::latency::Latency;
-use crate::recorder::Recorder;
+use crate::load::Ledger;
 
 /// What only teams have.
 #[derive(Debug, Clone, Default)]
@@ -30,45 +29,26 @@ pub struct TeamTally {
     pub say: Latency,
 }
 
+/// What is known of the teams of a run.
 #[derive(Default)]
-struct TeamLedgerState {
+pub struct TeamState {
     tally: TeamTally,
     /// The say under way in a team: there is one at a time.
     says: BTreeMap<NegotiationId, Instant>,
 }
 
-/// Watches every agent of a run. One lock, held for microseconds per event.
-pub struct TeamLedger {
-    recorder: Arc<Recorder>,
-    inner: Mutex<TeamLedgerState>,
-}
+/// Watches every agent of a run of teams.
+pub type TeamLedger = Ledger<TeamState>;
 
 impl TeamLedger {
-    /// An empty ledger in front of a recorder, which hears everything too.
-    #[must_use]
-    pub fn new(recorder: Arc<Recorder>) -> Self {
-        Self { recorder, inner: Mutex::default() }
-    }
-
-    /// The recorder.
-    #[must_use]
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
-    }
-
     /// What it has come to so far.
     #[must_use]
     pub fn tally(&self) -> TeamTally {
         self.lock().tally.clone()
     }
-
-    fn lock(&self) -> MutexGuard<'_, TeamLedgerState> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl TeamLedgerState {
+impl TeamState {
     fn told(&mut self, agent: &AgentId, at: Instant, delivery: &Delivery) {
         let team = &delivery.envelope.negotiation;
         if matches!(team.place(), FamilyPlace::Task(_)) {
@@ -117,23 +97,18 @@ impl TeamLedgerState {
 
 impl Observer for TeamLedger {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
-        self.recorder.handle(agent, at, event);
-        match event {
-            Observed::Transmitted { negotiation, act, attempt: 1, .. } if is_of_floor(act) => {
-                let mut inner = self.lock();
-                *inner.tally.turns.entry(act.as_str().to_owned()).or_default() += 1;
-                if act == Act::Say {
-                    inner.says.insert(negotiation.clone(), at);
-                }
+        self.recorder().handle(agent, at, event);
+        if let Observed::Transmitted { negotiation, act, attempt: 1, .. } = event
+            && is_of_floor(act)
+        {
+            let mut inner = self.lock();
+            *inner.tally.turns.entry(act.as_str().to_owned()).or_default() += 1;
+            if act == Act::Say {
+                inner.says.insert(negotiation.clone(), at);
             }
-            Observed::Delivered { delivery, is_repeat: false } => self.lock().told(agent, at, delivery),
-            Observed::Transmitted { .. }
-            | Observed::Delivered { .. }
-            | Observed::Connected
-            | Observed::Disconnected
-            | Observed::Deferred { .. }
-            | Observed::Decided { .. }
-            | Observed::Settled { .. } => {}
+        }
+        if let Observed::Delivered { delivery, is_repeat: false } = event {
+            self.lock().told(agent, at, delivery);
         }
     }
 }

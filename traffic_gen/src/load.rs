@@ -1,0 +1,284 @@
+//! Many negotiations of one protocol on a running exchange, open-loop: scenario, ledger and driver. What [`crate::live`] is for
+//! the contract net.
+//!
+//! Agents, what they do, and who takes part in a negotiation are drawn from the seed and the negotiation alone, as the
+//! [`ProtocolLoad`] of a protocol says.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agents::AgentOptions;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha12Rng;
+use schemas::AgentId;
+use serde::Serialize;
+use telemetry::Tracer;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::arrivals::{PoissonArrivals, pace};
+use crate::control::ControlError;
+use crate::exchange::{Exchange, ExchangeError};
+use crate::live::{Access, AgentShare, LiveError, OPEN_MAX, settle};
+use crate::recorder::{Counts, Recorder};
+use crate::summary::RunTotals;
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct LoadScenario<W> {
+    /// What only this protocol's scenarios say.
+    pub protocol: W,
+    /// Agents that may be called, [`ProtocolLoad::AGENTS_MIN`] at least.
+    pub agents: u32,
+    /// Negotiations opened per second.
+    pub rate: f64,
+    /// How long negotiations are opened.
+    pub duration: Duration,
+    /// Seed of everything drawn.
+    pub seed: u64,
+    /// Begins every negotiation's id.
+    pub run: String,
+    /// How long to wait for open negotiations after the last was opened.
+    pub drain: Duration,
+    /// How agents run; what the run itself watches is added to its observer.
+    pub options: AgentOptions,
+    /// Begins the names of agents, where they share an exchange with others: characters of an id, 40 at most. One that
+    /// makes no id is left out.
+    pub prefix: String,
+    /// The agents that this process runs: those it is to call with, and register.
+    pub share: AgentShare,
+}
+
+impl<W: Default> Default for LoadScenario<W> {
+    fn default() -> Self {
+        Self {
+            protocol: W::default(),
+            agents: 12,
+            rate: 10.0,
+            duration: Duration::from_secs(20),
+            seed: 1,
+            run: "run".to_owned(),
+            drain: Duration::from_secs(60),
+            options: AgentOptions::default(),
+            prefix: String::new(),
+            share: AgentShare::WHOLE,
+        }
+    }
+}
+
+impl<W: ProtocolLoad> LoadScenario<W> {
+    /// The name of an agent that may be called.
+    #[must_use]
+    pub fn agent_name(&self, number: u32) -> AgentId {
+        self.name(&format!("{}-{number}", W::AGENT))
+    }
+
+    /// The numbers of the agents of this process that may be called.
+    pub fn own_numbers(&self) -> impl Iterator<Item = u32> {
+        (0..self.agents).filter(|number| self.share.has(*number))
+    }
+
+    /// The names of the agents of this process that may be called.
+    pub fn own_names(&self) -> impl Iterator<Item = AgentId> {
+        self.own_numbers().map(|number| self.agent_name(number))
+    }
+
+    /// The names of all agents.
+    pub fn names(&self) -> impl Iterator<Item = AgentId> {
+        (0..self.agents).map(|number| self.agent_name(number)).chain(W::INITIATOR.map(|name| self.name(name)))
+    }
+
+    /// A name of this scenario.
+    ///
+    /// # Panics
+    /// When `name` is no name.
+    #[must_use]
+    pub fn name(&self, name: &str) -> AgentId {
+        let plain = || AgentId::try_new(name).expect("letters, a hyphen and a number make a name");
+        AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or_else(|_| plain())
+    }
+
+    /// The same, whose agents' spans go to `tracer`.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.options.tracer = tracer;
+        self
+    }
+
+    /// What the `number`-th negotiation is drawn from.
+    #[must_use]
+    pub fn random(&self, number: u64) -> ChaCha12Rng {
+        let mut random = ChaCha12Rng::seed_from_u64(self.seed);
+        random.set_stream(number);
+        random
+    }
+
+    /// Draws so many different agents.
+    pub fn draw_agents(&self, random: &mut ChaCha12Rng, count: usize) -> Vec<u32> {
+        let mut agents: Vec<u32> = (0..self.agents).collect();
+        agents.partial_shuffle(random, count).0.to_vec()
+    }
+}
+
+/// What the agents of one protocol do under load, and what is told of it.
+pub trait ProtocolLoad: Sized {
+    /// Begins the names of agents that may be called; a hyphen and a number follow.
+    const AGENT: &'static str = "agent";
+    /// Who calls, where that is none of those.
+    const INITIATOR: Option<&'static str> = None;
+    /// Fewest agents.
+    const AGENTS_MIN: u32;
+    /// What is known of a run besides what its recorder knows.
+    type State;
+    /// The agents, registered and connected.
+    type Agents;
+    /// What came of a run.
+    type Summary: Serialize + fmt::Display;
+
+    /// What is known before a run.
+    fn state(&self) -> Self::State;
+
+    /// Registers and connects the process's share of the agents; what they see goes to the ledger. Where one cannot be
+    /// registered, none runs.
+    fn start(
+        access: &Access<'_>,
+        scenario: &LoadScenario<Self>,
+        ledger: &Arc<Ledger<Self::State>>,
+    ) -> impl Future<Output = Result<Self::Agents, LiveError>>;
+
+    /// Opens the `number`-th negotiation, if its initiator is of the process's share; its latencies count from `intended`.
+    fn open(load: &RunningLoad<Self>, number: u64, intended: Instant) -> impl Future<Output = Result<(), LiveError>>;
+
+    /// Ends the agents and takes their registrations away.
+    fn stop(agents: Self::Agents) -> impl Future<Output = Result<(), LiveError>>;
+
+    /// The line of progress.
+    fn line(ledger: &Ledger<Self::State>) -> String;
+
+    /// Puts a run's results together.
+    fn summary(
+        scenario: &LoadScenario<Self>,
+        bus: &str,
+        ledger: &Ledger<Self::State>,
+        totals: (&Counts, RunTotals),
+    ) -> Self::Summary;
+
+    /// What any run comes to, and what is wrong with this one though no invariant is violated.
+    fn verdict(summary: &Self::Summary) -> (&RunTotals, Option<String>);
+}
+
+/// Watches every agent of a run: a recorder, and what only one protocol has. One lock, held for microseconds per event.
+pub struct Ledger<S> {
+    recorder: Recorder,
+    state: Mutex<S>,
+}
+
+impl<S> Ledger<S> {
+    /// A ledger in front of a recorder, which hears everything too.
+    #[must_use]
+    pub fn new(recorder: Recorder, state: S) -> Self {
+        Self { recorder, state: Mutex::new(state) }
+    }
+
+    /// The recorder.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
+        // A panic while counting leaves counts that are still worth reading.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The agents of a scenario, registered and connected, and what is known of their run.
+pub struct RunningLoad<W: ProtocolLoad> {
+    /// What is run.
+    pub scenario: LoadScenario<W>,
+    /// What is known.
+    pub ledger: Arc<Ledger<W::State>>,
+    /// The agents.
+    pub agents: W::Agents,
+}
+
+impl<W: ProtocolLoad> RunningLoad<W> {
+    /// Registers and connects the agents of a scenario; what they see goes to a ledger in front of the recorder.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn start(access: &Access<'_>, scenario: LoadScenario<W>, recorder: Recorder) -> Result<Self, LiveError> {
+        let ledger = Arc::new(Ledger::new(recorder, scenario.protocol.state()));
+        let agents = W::start(access, &scenario, &ledger).await?;
+        Ok(Self { scenario, ledger, agents })
+    }
+
+    /// The same on an exchange of this process, over its bus.
+    ///
+    /// # Errors
+    /// As [`Exchange::with_access`]; [`LiveError`].
+    pub async fn start_on<E: From<ExchangeError> + From<ControlError> + From<LiveError>>(
+        exchange: &Exchange,
+        scenario: LoadScenario<W>,
+        recorder: Recorder,
+    ) -> Result<Self, E> {
+        let names: Vec<AgentId> = scenario.names().collect();
+        exchange.with_access(names, async |access| Ok(Self::start(access, scenario, recorder).await?)).await
+    }
+
+    /// Opens the `number`-th negotiation of the scenario; latencies count from `intended`.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn open(&self, number: u64, intended: Instant) -> Result<(), LiveError> {
+        W::open(self, number, intended).await
+    }
+
+    /// Opens negotiations as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. How many
+    /// were not opened because [`OPEN_MAX`] were open.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn drive(&self, started: Instant, cancel: &CancellationToken) -> Result<u64, LiveError> {
+        let (scenario, recorder) = (&self.scenario, self.ledger.recorder());
+        let arrivals = PoissonArrivals::try_new(scenario.rate, scenario.seed)?;
+        let mut due = pace(started.into_std(), arrivals, scenario.duration);
+        let (mut opening, mut shed, mut is_over) = (FuturesUnordered::new(), 0, false);
+        while !is_over {
+            tokio::select! {
+                next = due.recv() => match next {
+                    None => is_over = true,
+                    Some(_) if recorder.open() >= OPEN_MAX => shed += 1,
+                    Some((number, intended)) => {
+                        opening.push(Box::pin(self.open(number as u64, Instant::from_std(intended))));
+                    }
+                },
+                Some(opened) = opening.next(), if !opening.is_empty() => opened?,
+                () = cancel.cancelled() => is_over = true,
+            }
+        }
+        let drained = async {
+            while let Some(opened) = opening.next().await {
+                opened?;
+            }
+            Ok::<(), LiveError>(())
+        };
+        // What has not ended by then is judged by who watches.
+        tokio::time::timeout(scenario.drain, drained).await.unwrap_or(Ok(()))?;
+        settle(recorder, scenario.drain).await;
+        Ok(shed)
+    }
+
+    /// Ends the agents and takes their registrations away.
+    ///
+    /// # Errors
+    /// The first agent's error.
+    pub async fn stop(self) -> Result<(LoadScenario<W>, Arc<Ledger<W::State>>), LiveError> {
+        W::stop(self.agents).await?;
+        Ok((self.scenario, self.ledger))
+    }
+}
