@@ -20,6 +20,18 @@ use crate::negotiation::view::NegotiationView;
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
+/// Asks the same of a negotiation of whichever protocol.
+macro_rules! each {
+    ($open:expr, $negotiation:ident => $asked:expr) => {
+        match $open {
+            Negotiation::ContractNet($negotiation) => $asked,
+            Negotiation::Bargain($negotiation) => $asked,
+            Negotiation::Panel($negotiation) => $asked,
+            Negotiation::Team($negotiation) => $asked,
+        }
+    };
+}
+
 /// One open negotiation. Whatever differs by protocol is one `match` here.
 #[derive(Debug)]
 pub(crate) enum Negotiation {
@@ -31,21 +43,11 @@ pub(crate) enum Negotiation {
 
 impl Negotiation {
     pub(crate) fn header(&self) -> &Header {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.header(),
-            Self::Bargain(bargain) => bargain.header(),
-            Self::Panel(panel) => panel.header(),
-            Self::Team(team) => team.header(),
-        }
+        each!(self, open => open.header())
     }
 
     fn header_mut(&mut self) -> &mut Header {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.header_mut(),
-            Self::Bargain(bargain) => bargain.header_mut(),
-            Self::Panel(panel) => panel.header_mut(),
-            Self::Team(team) => team.header_mut(),
-        }
+        each!(self, open => open.header_mut())
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
@@ -58,12 +60,7 @@ impl Negotiation {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.phase(),
-            Self::Bargain(bargain) => bargain.phase(),
-            Self::Panel(panel) => panel.phase(),
-            Self::Team(team) => team.phase(),
-        }
+        each!(self, open => open.phase())
     }
 
     /// The policies that are shared with others. A bargain has taken from its policies what it needs; a panel has none.
@@ -76,20 +73,12 @@ impl Negotiation {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timer> {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.next_timer(),
-            Self::Bargain(bargain) => bargain.next_timer(),
-            Self::Panel(panel) => panel.next_timer(),
-            Self::Team(team) => team.next_timer(),
-        }
+        each!(self, open => open.next_timer())
     }
 
     /// Whether it is a team that this agent leads.
     pub(crate) fn is_led_by(&self, agent: &AgentId) -> bool {
-        match self {
-            Self::Team(team) => team.lead() == Some(agent),
-            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
-        }
+        matches!(self, Self::Team(team) if team.lead() == Some(agent))
     }
 
     /// What an agent may call a sub-team with, for an award of this task.
@@ -102,10 +91,7 @@ impl Negotiation {
 
     /// Whether it is a team that this agent has left.
     pub(crate) fn was_left_by(&self, agent: &AgentId) -> bool {
-        match self {
-            Self::Team(team) => team.has_left(agent),
-            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
-        }
+        matches!(self, Self::Team(team) if team.has_left(agent))
     }
 
     /// Does what another of its family orders.
@@ -131,27 +117,21 @@ impl Negotiation {
 
     /// False when the sender takes no part.
     pub(crate) fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
-        self.handle(context, |open, context| match open {
-            Self::ContractNet(negotiation) => {
-                task::admit_lead(negotiation, incoming);
-                negotiation.handle_message(incoming, context)
+        self.handle(context, |open, context| {
+            if let Self::ContractNet(net) = open {
+                task::admit_lead(net, incoming);
             }
-            Self::Bargain(bargain) => bargain.handle_message(incoming, context),
-            Self::Panel(panel) => panel.handle_message(incoming, context),
-            Self::Team(team) => team.handle_message(incoming, context),
+            each!(open, open => open.handle_message(incoming, context))
         })
     }
 
     pub(crate) fn fire(&mut self, kind: TimerKind, context: &mut InputContext<'_>) {
         self.header_mut().link(&kind.tag(), context);
         self.handle(context, |open, context| match (open, kind) {
-            (Self::ContractNet(negotiation), TimerKind::Hard) => negotiation.handle_hard_deadline(context),
+            (open, TimerKind::Hard) => each!(open, open => open.handle_hard_deadline(context)),
             (Self::ContractNet(negotiation), TimerKind::ContractNet(timer)) => negotiation.fire(timer, context),
-            (Self::Bargain(bargain), TimerKind::Hard) => bargain.handle_hard_deadline(context),
             (Self::Bargain(bargain), TimerKind::Bargain(timer)) => bargain.fire(timer, context),
-            (Self::Panel(panel), TimerKind::Hard) => panel.handle_hard_deadline(context),
             (Self::Panel(panel), TimerKind::Panel(timer)) => panel.fire(timer, context),
-            (Self::Team(team), TimerKind::Hard) => team.handle_hard_deadline(context),
             (Self::Team(team), TimerKind::Team(timer)) => team.fire(timer, context),
             (_, _) => debug_assert!(false, "a timer is its own negotiation's"),
         });
@@ -176,12 +156,7 @@ impl Negotiation {
 
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.header_mut().link(format!("abort:{code}").as_bytes(), context);
-        self.handle(context, |open, context| match open {
-            Self::ContractNet(negotiation) => negotiation.handle_abort(code, context),
-            Self::Bargain(bargain) => bargain.handle_abort(code, context),
-            Self::Panel(panel) => panel.handle_abort(code, context),
-            Self::Team(team) => team.handle_abort(code, context),
-        });
+        self.handle(context, |open, context| each!(open, open => open.handle_abort(code, context)));
     }
 
     /// Handles an input; the receipts that wait for whoever it tells something leave with that.
@@ -192,25 +167,15 @@ impl Negotiation {
     ) -> R {
         let first_effect = context.out.len();
         let result = input(self, context);
-        match self {
-            Self::ContractNet(negotiation) => {
-                negotiation.attach_receipts(first_effect, context);
-                task::report_progress(negotiation, context);
-            }
-            Self::Bargain(bargain) => bargain.attach_receipts(first_effect, context),
-            Self::Panel(panel) => panel.attach_receipts(first_effect, context),
-            Self::Team(team) => team.attach_receipts(first_effect, context),
+        each!(self, open => open.attach_receipts(first_effect, context));
+        if let Self::ContractNet(net) = self {
+            task::report_progress(net, context);
         }
         result
     }
 
     pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.tombstone(limits),
-            Self::Bargain(bargain) => bargain.tombstone(limits),
-            Self::Panel(panel) => panel.tombstone(limits),
-            Self::Team(team) => team.tombstone(limits),
-        }
+        each!(self, open => open.tombstone(limits))
     }
 
     pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
@@ -225,12 +190,7 @@ impl Negotiation {
     /// After a restart: shares the names of its parties with other negotiations, and the id of its call, which stands in it
     /// twice. The initiator is the first party, and the call its first message.
     pub(crate) fn share_names(&mut self, mut shared: impl FnMut(&AgentId) -> AgentId) {
-        let (header, mut parties) = match self {
-            Self::ContractNet(negotiation) => negotiation.header_and_parties(),
-            Self::Bargain(bargain) => bargain.header_and_parties(),
-            Self::Panel(panel) => panel.header_and_parties(),
-            Self::Team(team) => team.header_and_parties(),
-        };
+        let (header, mut parties) = each!(self, open => open.header_and_parties());
         let call = parties.first().and_then(|initiator| initiator.seen.first()).map(|seen| &seen.msg_id);
         if let Some(call) = call.filter(|call| **call == header.call_msg_id) {
             header.call_msg_id = call.clone();
@@ -240,11 +200,6 @@ impl Negotiation {
 
     /// What the fold relies on between the fields, and a snapshot might not keep.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        match self {
-            Self::ContractNet(negotiation) => negotiation.check(),
-            Self::Bargain(bargain) => bargain.check(),
-            Self::Panel(panel) => panel.check(),
-            Self::Team(team) => team.check(),
-        }
+        each!(self, open => open.check())
     }
 }
