@@ -341,15 +341,15 @@ impl PanelSpec {
     /// Most seats a panel of these rules has.
     #[must_use]
     pub const fn seats_max(&self) -> usize {
-        match self.answer {
-            AnswerKind::Bleu { .. } => BLEU_SEATS_MAX,
-            AnswerKind::Exact { .. }
-            | AnswerKind::Choice { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Set { .. }
-            | AnswerKind::Json => SEATS_MAX,
-        }
+        if matches!(self.answer, AnswerKind::Bleu { .. }) { BLEU_SEATS_MAX } else { SEATS_MAX }
+    }
+}
+
+impl AnswerKind {
+    /// The answers there are, of a kind that lists them.
+    #[must_use]
+    pub fn options(&self) -> Option<&[String]> {
+        if let Self::Choice { options } = self { Some(options) } else { None }
     }
 }
 

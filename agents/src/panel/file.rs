@@ -133,22 +133,13 @@ fn general() -> DomainName {
 
 impl Written {
     fn question(&self) -> Result<Option<StubQuestion>, DocumentFault> {
-        let of_rules = match &self.panel.answer {
-            AnswerKind::Choice { options } => Some(options),
-            AnswerKind::Exact { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Set { .. }
-            | AnswerKind::Json
-            | AnswerKind::Bleu { .. } => None,
-        };
         let Some(right) = &self.right else {
             return match &self.options {
                 Some(_) => Err(DocumentFault::at("/right", "which of the `options` is right?")),
                 None => Ok(None),
             };
         };
-        let options = self.options.as_ref().or(of_rules);
+        let options = self.options.as_deref().or_else(|| self.panel.answer.options());
         let options =
             options.ok_or_else(|| DocumentFault::at("/options", "which answers are there beside `right`?"))?;
         if !(2..=OPTIONS_MAX).contains(&options.len()) {

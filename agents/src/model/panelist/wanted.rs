@@ -37,18 +37,9 @@ impl WantedAnswer {
     #[must_use]
     pub fn find(&self, text: &str) -> Option<String> {
         let found = answer(ReadingMode::Panel, &self.kind, text)?;
-        match &self.kind {
-            AnswerKind::Choice { options } => {
-                let place = options.iter().position(|label| *label == found)?;
-                self.options.get(place).cloned()
-            }
-            AnswerKind::Exact { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Set { .. }
-            | AnswerKind::Json
-            | AnswerKind::Bleu { .. } => Some(found),
-        }
+        let Some(options) = self.kind.options() else { return Some(found) };
+        let place = options.iter().position(|label| *label == found)?;
+        self.options.get(place).cloned()
     }
 
     /// The answer in a text of many words; none of a kind whose answers are texts themselves.
@@ -63,7 +54,7 @@ impl WantedAnswer {
     /// Whether an answer stands out in a text: an option in parentheses does, a number may be any.
     #[must_use]
     pub fn is_marked(&self) -> bool {
-        matches!(self.kind, AnswerKind::Choice { .. })
+        self.kind.options().is_some()
     }
 
     /// What the model is told of its form.
@@ -107,47 +98,25 @@ impl WantedAnswer {
     /// What stands in the prompt as typed data.
     #[must_use]
     pub fn data(&self) -> Vec<(String, Value)> {
-        match &self.kind {
-            AnswerKind::Choice { options } => vec![("options".to_owned(), json!(options))],
-            AnswerKind::Exact { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Set { .. }
-            | AnswerKind::Json
-            | AnswerKind::Bleu { .. } => Vec::new(),
-        }
+        self.kind.options().map(|options| ("options".to_owned(), json!(options))).into_iter().collect()
     }
 
     /// What is to be quoted, each with its name.
     #[must_use]
     pub fn quotes(&self) -> Vec<(String, &str)> {
-        match &self.kind {
-            AnswerKind::Choice { options } if *options != self.options => {
-                let labelled = options.iter().zip(&self.options);
-                labelled.map(|(label, option)| (format!("option {label}"), option.as_str())).collect()
-            }
-            AnswerKind::Set { separator, .. } => vec![("separator".to_owned(), separator.as_str())],
-            AnswerKind::Choice { .. }
-            | AnswerKind::Exact { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Json
-            | AnswerKind::Bleu { .. } => Vec::new(),
+        if let AnswerKind::Set { separator, .. } = &self.kind {
+            return vec![("separator".to_owned(), separator.as_str())];
         }
+        let labels = self.kind.options().filter(|options| *options != self.options).unwrap_or_default();
+        let labelled = labels.iter().zip(&self.options);
+        labelled.map(|(label, option)| (format!("option {label}"), option.as_str())).collect()
     }
 
     /// The form of the member.
     #[must_use]
     pub fn shape(&self) -> AnswerShape {
-        match &self.kind {
-            AnswerKind::Choice { options } => AnswerShape::OneOf(options.clone()),
-            AnswerKind::Exact { .. }
-            | AnswerKind::Number
-            | AnswerKind::Math
-            | AnswerKind::Set { .. }
-            | AnswerKind::Json
-            | AnswerKind::Bleu { .. } => AnswerShape::Text { len_max: ANSWER_CHARS_MAX },
-        }
+        let text = AnswerShape::Text { len_max: ANSWER_CHARS_MAX };
+        self.kind.options().map_or(text, |options| AnswerShape::OneOf(options.to_vec()))
     }
 }
 

@@ -68,15 +68,10 @@ pub enum BadAnswer {
 /// # Errors
 /// [`BadAnswer`] when the text is no answer of the kind.
 pub fn key(kind: &AnswerKind, text: &str) -> Result<AnswerKey, BadAnswer> {
-    match kind {
-        AnswerKind::Bleu { .. } => Ok(AnswerKey::Tokens(Box::new(Tokens::try_new(text)?))),
-        AnswerKind::Exact { .. }
-        | AnswerKind::Choice { .. }
-        | AnswerKind::Number
-        | AnswerKind::Math
-        | AnswerKind::Set { .. }
-        | AnswerKind::Json => Ok(AnswerKey::Text(Arc::from(key_text(kind, text)?))),
+    if let AnswerKind::Bleu { .. } = kind {
+        return Ok(AnswerKey::Tokens(Box::new(Tokens::try_new(text)?)));
     }
+    Ok(AnswerKey::Text(Arc::from(key_text(kind, text)?)))
 }
 
 /// The key of an answer as a text, as [`AnswerKey::text`] says it; of the kind `bleu` no n-grams are counted for it.
