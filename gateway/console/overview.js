@@ -44,10 +44,11 @@ export function drawState(snapshot) {
   byId("engines-table").hidden = !named;
 }
 
-function alertsOf({ engines, lanes, lanes_owned, named }) {
+function alertsOf({ engines, faults, lanes, lanes_owned, named }) {
   const alerts = [];
   if (!engines) alerts.push("no engine is heard, so nothing negotiates");
   else if (lanes_owned < lanes) alerts.push(`${plural(lanes - lanes_owned, "lane")} without an owner`);
+  alerts.push(...(faults ?? []));
   for (const engine of named?.engines ?? []) {
     if (engine.heard_ms_ago > LATE_MS) alerts.push(`${engine.engine} was last heard ${duration(engine.heard_ms_ago * 1000)} ago`);
     for (const fault of engine.faults ?? []) alerts.push(`${engine.engine}: ${fault}`);

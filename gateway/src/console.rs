@@ -181,7 +181,8 @@ impl Console {
             statistics.forget_silent(now);
             let now_ms = self.registry.now_ms();
             let (about, tables, switches) = (&self.about, &*tables, &*switches);
-            let sources = Sources { about, statistics, tables, switches, gateways: &gateways, now_ms };
+            let faults = self.registry.openings().faults(about.lanes, Instant::now());
+            let sources = Sources { about, statistics, tables, switches, gateways: &gateways, faults: &faults, now_ms };
             snapshot::write(sources, sight, now)
         });
         let text: Arc<str> = text.map_err(|_| Refusal::new(Code::Internal, "the snapshot cannot be written"))?.into();
@@ -236,6 +237,8 @@ struct Sources<'a> {
     tables: &'a Tables,
     switches: &'a DefaultPolicyHistory,
     gateways: &'a Gateways,
+    /// Why openings are refused.
+    faults: &'a [String],
     /// The registry's clock.
     now_ms: u64,
 }

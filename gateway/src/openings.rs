@@ -86,7 +86,8 @@ struct OpeningState {
     opened: f64,
     decayed_at: Instant,
     refused: u64,
-    refused_at: Option<Instant>,
+    /// When something was refused last, and whether because its lane was silent.
+    refused_at: Option<(Instant, bool)>,
     path: PathDelay,
 }
 
@@ -230,7 +231,7 @@ impl Openings {
 
     /// Whether anything was refused in the last moments: then acts are judged before they are read whole.
     pub(crate) fn is_refusing(&self, now: Instant) -> bool {
-        self.state().refused_at.is_some_and(|at| now.saturating_duration_since(at) < REFUSING)
+        self.state().refused_at.is_some_and(|(at, _)| now.saturating_duration_since(at) < REFUSING)
     }
 
     /// Takes an opening act of a caller in, if there is room for it.
@@ -240,9 +241,9 @@ impl Openings {
     pub(crate) fn take(&self, caller: &AgentId, lane: Lane, now: Instant) -> Result<(), Declined> {
         let mut state = self.state();
         let outcome = state.take(caller, lane, now);
-        if outcome.is_err() {
+        if let Err(declined) = outcome {
             state.refused += 1;
-            state.refused_at = Some(now);
+            state.refused_at = Some((now, declined.is_silent));
         }
         outcome
     }
@@ -260,10 +261,17 @@ impl Openings {
         }
     }
 
-    /// Of so many lanes, those of which no owner is heard.
-    pub(crate) fn silent_lanes(&self, lanes: u8, now: Instant) -> Vec<Lane> {
+    /// Why openings of so many lanes are refused, each with its remedy.
+    pub(crate) fn faults(&self, lanes: u8, now: Instant) -> Vec<String> {
         let state = self.state();
-        (0..lanes).map(Lane).filter(|lane| state.is_silent(*lane, now)).collect()
+        let (silent, heard): (Vec<_>, Vec<_>) = (0..lanes).map(Lane).partition(|lane| state.is_silent(*lane, now));
+        let unowned = (!silent.is_empty()).then(|| {
+            let lanes = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            format!("no owner is heard of lanes {lanes}: start an engine, or see why none owns them (its /readyz)")
+        });
+        let is_overloaded =
+            state.refused_at.is_some_and(|(at, is_silent)| !is_silent && now.saturating_duration_since(at) < REFUSING);
+        unowned.into_iter().chain(is_overloaded.then(|| state.overload(&heard))).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, OpeningState> {
@@ -293,6 +301,18 @@ impl OpeningState {
         }
         let queue = budget.word.queue;
         Err(Declined { queue, is_silent: false, retry_after: self.turn_of(caller, now) })
+    }
+
+    /// Says of these lanes which queue is the longest, and how many openings they take.
+    fn overload(&self, lanes: &[Lane]) -> String {
+        let words = || lanes.iter().filter_map(|lane| Some((lane, self.lanes.get(lane)?.word)));
+        let standing = words().filter_map(|(lane, word)| Some((word.wait_ms, lane, word.queue?))).max();
+        let queue = standing.map_or_else(String::new, |(wait_ms, lane, queue)| match queue {
+            LaneQueue::Records => format!("records of lane {lane} wait {wait_ms} ms, "),
+            LaneQueue::Register => format!("the register of lane {lane} waits {wait_ms} ms, "),
+        });
+        let per_s: u64 = words().map(|(_, word)| u64::from(word.rate_per_s)).sum();
+        format!("overloaded: {queue}{per_s} openings/s, the others are refused (docs/operations.md#overload)")
     }
 
     fn is_silent(&self, lane: Lane, now: Instant) -> bool {
@@ -510,12 +530,39 @@ mod tests {
         let about = SILENCE_RETRY.mul_f64(1.0 - SPREAD / 2.0)..=SILENCE_RETRY.mul_f64(1.0 + SPREAD / 2.0);
         assert!(declined.is_silent && about.contains(&declined.retry_after), "{declined:?}");
         assert!(rig.openings.is_refusing(rig.now));
-        assert_eq!(rig.openings.silent_lanes(2, rig.now), [LANE, Lane(1)]);
+        let silent = |lanes: &str| {
+            format!("no owner is heard of lanes {lanes}: start an engine, or see why none owns them (its /readyz)")
+        };
+        assert_eq!(rig.openings.faults(2, rig.now), [silent("0, 1")]);
         rig.speak();
         assert_eq!(take(&rig), Ok(()));
-        assert_eq!(rig.openings.silent_lanes(2, rig.now), [Lane(1)]);
+        assert_eq!(rig.openings.faults(2, rig.now), [silent("1")]);
         let never = Openings::new(0, rig.now);
         assert_eq!(never.take(&agent(0), LANE, rig.now + Duration::from_secs(3600)), Ok(()));
+    }
+
+    #[test]
+    fn calls_beyond_the_rate_are_told_as_overload_with_the_queue_that_stands_until_none_is_refused() {
+        let mut rig = Rig::new(500);
+        rig.pass(1, &[400]);
+        assert_eq!(rig.openings.faults(1, rig.now), [""; 0]);
+        rig.pass(2, &[5_000]);
+        let told = |queue: &str| {
+            format!("overloaded: {queue}500 openings/s, the others are refused (docs/operations.md#overload)")
+        };
+        assert_eq!(rig.openings.faults(1, rig.now), [told("")]);
+        let word = LaneAdmission {
+            rate_per_s: 500,
+            gateways: 1,
+            wait_ms: 31,
+            epoch: 1,
+            sent_us: 3_000_000,
+            queue: Some(LaneQueue::Register),
+        };
+        rig.openings.handle_word(LANE, word, rig.now);
+        assert_eq!(rig.openings.faults(1, rig.now), [told("the register of lane 0 waits 31 ms, ")]);
+        rig.pass(3, &[400]);
+        assert_eq!(rig.openings.faults(1, rig.now), [""; 0]);
     }
 
     #[test]

@@ -40,6 +40,8 @@ struct Snapshot<'a> {
     engines: usize,
     lanes: u8,
     lanes_owned: usize,
+    /// Why calls are refused, each with its remedy.
+    faults: &'a [String],
     agents: usize,
     /// How many of the agents are present.
     present: usize,
@@ -136,6 +138,7 @@ pub(super) fn write(sources: Sources<'_>, sight: Sight, now: Duration) -> Result
         engines: statistics.engines.values().count(),
         lanes: about.lanes,
         lanes_owned: lanes.iter().filter(|lane| !lane.owners.is_empty()).count(),
+        faults: sources.faults,
         agents: tables.agents.len(),
         present: tables.agents.present_len(),
         policies: tables.policies.current().count(),
@@ -362,8 +365,8 @@ mod tests {
         let about = About { gateway: "gateway-1".to_owned(), lanes: 3, access: ConsoleAccess::Token };
         let (tables, switches, gateways) =
             (Tables::new("medium"), DefaultPolicyHistory::default(), Gateways::default());
-        let sources =
-            Sources { about: &about, statistics, tables: &tables, switches: &switches, gateways: &gateways, now_ms: 0 };
+        let (about, tables, switches, gateways) = (&about, &tables, &switches, &gateways);
+        let sources = Sources { about, statistics, tables, switches, gateways, faults: &[], now_ms: 0 };
         let text = write(sources, sight, Duration::ZERO).unwrap();
         serde_json::from_str(&text).unwrap()
     }

@@ -43,15 +43,8 @@ async fn ready(State(site): State<Arc<Site>>) -> HttpResult {
 /// What the exchange does not do at present, each with its remedy.
 fn degraded(site: &Site) -> Vec<String> {
     let now = Instant::now();
-    let silent = site.registry.openings().silent_lanes(site.lanes, now);
-    let unowned = (!silent.is_empty()).then(|| {
-        let lanes: Vec<_> = silent.iter().map(ToString::to_string).collect();
-        format!(
-            "no owner is heard of lanes {}: start an engine, or see why none owns them (its /readyz)",
-            lanes.join(", ")
-        )
-    });
-    unowned.into_iter().chain(site.admission.log_faults(now)).collect()
+    let refused = site.registry.openings().faults(site.lanes, now);
+    refused.into_iter().chain(site.admission.log_faults(now)).collect()
 }
 
 /// Everything the process's registry holds, as of the last second.
