@@ -140,6 +140,7 @@ impl Admission {
     /// As [`Self::admit`].
     pub(crate) async fn admit_known(&self, ingress: Ingress<'_>, known: Known) -> Result<Accepted, Refusal> {
         let mut context = AdmissionContext::begin(ingress.transport, ingress.bytes.len(), self.0.spans.is_on());
+        context.peer = ingress.peer;
         let outcome = self.admit_along(&ingress, known, &mut context).await;
         if outcome.is_ok() {
             context.agent.iter().for_each(|agent| self.0.registry.note_presence(agent, PresenceSignal::Here));
@@ -200,9 +201,15 @@ impl Admission {
     }
 
     /// Counts and records a refusal that came before there was a message to admit: of a frame, of a body.
-    pub(crate) fn refused_before(&self, transport: Transport, agent: Option<&AgentId>, refusal: &Refusal) {
+    pub(crate) fn refused_before(
+        &self,
+        transport: Transport,
+        agent: Option<&AgentId>,
+        peer: Option<IpAddr>,
+        refusal: &Refusal,
+    ) {
         let mut context = AdmissionContext::begin(transport, 0, self.0.spans.is_on());
-        context.agent = agent.cloned();
+        (context.agent, context.peer) = (agent.cloned(), peer);
         self.answered(&context, Some(refusal));
     }
 
@@ -213,7 +220,7 @@ impl Admission {
         let trace = self.0.spans.record(context, code);
         if let Some(refusal) = refused {
             let (agent, negotiation) = (context.agent.as_ref(), context.negotiation());
-            self.0.audit.refused(context.transport, agent, negotiation, trace, refusal);
+            self.0.audit.refused(context.transport, agent, context.peer, negotiation, trace, refusal);
         }
     }
 
@@ -375,6 +382,8 @@ struct AdmissionContext {
     bytes: usize,
     /// The sender, once its token is verified.
     agent: Option<AgentId>,
+    /// The address it came from, where there is one.
+    peer: Option<IpAddr>,
     /// Its act, once it is decoded.
     act: Option<Act>,
     /// What its envelope says, once it is decoded.
@@ -407,6 +416,7 @@ impl AdmissionContext {
             transport,
             bytes,
             agent: None,
+            peer: None,
             act: None,
             named: None,
             judged: None,

@@ -1,7 +1,8 @@
 //! The lines that say what was refused: one for each refusal, up to [`LINES_PER_S`] of one code a second, and of these
-//! [`SOURCE_LINES_PER_S`] of one agent. The rest is counted, and the counts are written when the second is over.
+//! [`SOURCE_LINES_PER_S`] of one agent, or of one address where nobody is named. The rest is counted, and the counts are written when the second is over.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +15,12 @@ use crate::Transport;
 
 /// Lines in a second of one code: what a person can look through.
 const LINES_PER_S: u64 = 50;
-/// Lines in a second of one code and one agent, or of all that name none: five of them leave room for no other.
+/// Lines in a second of one code and one source: five of them leave room for no other.
 const SOURCE_LINES_PER_S: u64 = 10;
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Whose refusal it is: of whoever has named no agent, the address, where there is one.
+type LineSource = (Option<AgentId>, Option<IpAddr>);
 
 /// What was refused in this second, by code.
 pub(crate) struct AuditLog(Mutex<[CodeCount; Code::ALL.len()]>);
@@ -25,8 +29,8 @@ pub(crate) struct AuditLog(Mutex<[CodeCount; Code::ALL.len()]>);
 #[derive(Default)]
 struct CodeCount {
     written: u64,
-    /// By agent; none stands for callers without a token. An entry begins with a line, so there are at most [`LINES_PER_S`].
-    by_source: BTreeMap<Option<AgentId>, SourceCount>,
+    /// An entry begins with a line, so there are at most [`LINES_PER_S`].
+    by_source: BTreeMap<LineSource, SourceCount>,
     /// Unwritten, of sources that have no entry.
     unwritten: u64,
 }
@@ -39,7 +43,7 @@ struct SourceCount {
 
 impl CodeCount {
     /// Whether a refusal of this source has a line.
-    fn count(&mut self, source: Option<AgentId>) -> bool {
+    fn count(&mut self, source: LineSource) -> bool {
         let has_room = self.written < LINES_PER_S;
         let known =
             if has_room { Some(self.by_source.entry(source).or_default()) } else { self.by_source.get_mut(&source) };
@@ -63,23 +67,26 @@ impl AuditLog {
         Self(Mutex::new(nothing_yet()))
     }
 
-    /// Writes the line of a refusal, if it is not one of too many: the code, who, which way, about which negotiation, in which
-    /// trace. Never a token, never a value.
+    /// Writes the line of a refusal, if it is not one of too many: the code, who or else from where, which way, about which
+    /// negotiation, in which trace. Never a token, never a value.
     pub(crate) fn refused(
         &self,
         transport: Transport,
         agent: Option<&AgentId>,
+        peer: Option<IpAddr>,
         negotiation: Option<&NegotiationId>,
         trace: Option<TraceId>,
         refusal: &Refusal,
     ) {
-        if !self.count(refusal.code, agent) {
+        let peer = peer.filter(|_| agent.is_none());
+        if !self.count(refusal.code, (agent.cloned(), peer)) {
             return;
         }
         tracing::info!(
             target: "llmx::audit",
             code = refusal.code.as_str(),
             agent = agent.map(AgentId::as_str),
+            peer = peer.map(tracing::field::display),
             transport = transport.as_str(),
             negotiation = negotiation.map(NegotiationId::as_str),
             trace_id = trace.map(tracing::field::display),
@@ -102,21 +109,21 @@ impl AuditLog {
         self.end_second();
     }
 
-    fn count(&self, code: Code, agent: Option<&AgentId>) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize].count(agent.cloned())
+    fn count(&self, code: Code, source: LineSource) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize].count(source)
     }
 
     fn end_second(&self) {
         let counts = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), nothing_yet());
         for (code, count) in Code::ALL.iter().map(|code| code.as_str()).zip(counts) {
-            for (agent, SourceCount { unwritten, .. }) in count.by_source {
+            for ((agent, peer), SourceCount { unwritten, .. }) in count.by_source {
                 if unwritten > 0 {
-                    let agent = agent.as_ref().map(AgentId::as_str);
-                    tracing::info!(target: "llmx::audit", code, agent, unwritten, "refused as well");
+                    let (agent, peer) = (agent.as_ref().map(AgentId::as_str), peer.map(tracing::field::display));
+                    tracing::info!(target: "llmx::audit", code, agent, peer, unwritten, "refused as well");
                 }
             }
             if count.unwritten > 0 {
-                tracing::info!(target: "llmx::audit", code, unwritten = count.unwritten, "refused as well, of other agents");
+                tracing::info!(target: "llmx::audit", code, unwritten = count.unwritten, "refused as well, of other sources");
             }
         }
     }
@@ -141,24 +148,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_and_agent_has_so_many_lines_a_second_and_a_flood_leaves_room_for_others() {
+    fn each_code_and_source_has_so_many_lines_a_second_and_a_flood_leaves_room_for_others() {
         let log = AuditLog::new();
         let agent = |number: u64| AgentId::try_new(&format!("agent-{number}")).unwrap();
-        let lines = |code, agent: Option<&AgentId>| (0..1000).filter(|_| log.count(code, agent)).count() as u64;
+        let [first, second] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(|address| (None, Some(IpAddr::from(address))));
+        let lines = |code, source: &LineSource| (0..1000).filter(|_| log.count(code, source.clone())).count() as u64;
         for code in [Code::Unauthenticated, Code::RateLimited, Code::Overloaded] {
-            assert_eq!(lines(code, None), SOURCE_LINES_PER_S, "{code:?}: without a token");
-            assert_eq!(lines(code, Some(&agent(0))), SOURCE_LINES_PER_S, "{code:?}");
-            assert!(log.count(code, Some(&agent(1))), "{code:?}: another agent");
+            assert_eq!(lines(code, &first), SOURCE_LINES_PER_S, "{code:?}: without a token");
+            assert!(log.count(code, second.clone()), "{code:?}: without a token, from another address");
+            assert_eq!(lines(code, &(Some(agent(0)), None)), SOURCE_LINES_PER_S, "{code:?}");
+            assert!(log.count(code, (Some(agent(1)), None)), "{code:?}: another agent");
         }
         log.end_second();
-        assert_eq!(lines(Code::RateLimited, Some(&agent(0))), SOURCE_LINES_PER_S, "in the next second");
+        assert_eq!(lines(Code::RateLimited, &(Some(agent(0)), None)), SOURCE_LINES_PER_S, "in the next second");
     }
 
     #[test]
     fn any_number_of_agents_has_so_many_lines_a_second_of_a_code_and_takes_no_more_memory() {
         let log = AuditLog::new();
         let agents = (0..10_000).map(|number| AgentId::try_new(&format!("agent-{number}")).unwrap());
-        let written = agents.filter(|agent| log.count(Code::RateLimited, Some(agent))).count();
+        let written = agents.filter(|agent| log.count(Code::RateLimited, (Some(agent.clone()), None))).count();
         assert_eq!(written as u64, LINES_PER_S);
         let counts = log.0.lock().unwrap();
         let count = &counts[Code::RateLimited as usize];

@@ -75,7 +75,7 @@ async fn answer(admission: Admission, pub_sub: Arc<dyn PubSub>, received: Receiv
     if received.reply.as_deref().is_some_and(is_misled) {
         // Not even answered: the answer would be published with the gateway's rights where the agent may not.
         let refusal = Refusal::new(Code::Unauthorized, "the reply subject is not one of the agent's");
-        return admission.refused_before(Transport::Nats, agent.as_ref(), &refusal);
+        return admission.refused_before(Transport::Nats, agent.as_ref(), None, &refusal);
     }
     let outcome = admit(&admission, &received).await;
     let Some(reply) = received.reply else { return };
@@ -93,7 +93,7 @@ async fn answer(admission: Admission, pub_sub: Arc<dyn PubSub>, received: Receiv
 async fn admit(admission: &Admission, received: &Received) -> Result<Accepted, Refusal> {
     let Some(named) = subject::agent_of(&received.subject) else {
         let refusal = Refusal::new(Code::Unauthorized, "the subject names no agent");
-        admission.refused_before(Transport::Nats, None, &refusal);
+        admission.refused_before(Transport::Nats, None, None, &refusal);
         return Err(refusal);
     };
     let ingress = Ingress {

@@ -1,10 +1,11 @@
 //! The gateway's configuration: parsed before anything is bound.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use agora::fetch::{HOSTS_MAX, is_host};
+use ipnet::IpNet;
 use schemas::{AgentId, GatewayId, Policy};
 use serde::{Deserialize, Serialize, Serializer};
 use telemetry::Tracer;
@@ -54,6 +55,9 @@ pub struct GatewayConfig {
     /// Host names under which requests that enter without a token may come, besides addresses and names without a dot.
     #[serde(default)]
     pub visitor_hosts: Vec<String>,
+    /// Proxies whose connections say by a PROXY header, as they must, whom they are from: addresses, or networks as `10.0.0.0/24`.
+    #[serde(default)]
+    pub trusted_proxies: Vec<String>,
     /// Hosts from which documents are fetched by address; none: no document is.
     #[serde(default)]
     pub document_hosts: Vec<String>,
@@ -197,6 +201,7 @@ impl GatewayConfig {
             console: ConsoleAccess::default(),
             agora_token_file: None,
             visitor_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             document_hosts: Vec::new(),
             tracer: Tracer::off(),
         }
@@ -243,7 +248,19 @@ impl GatewayConfig {
                 format!("must be at most {HOSTS_MAX} names of hosts in small letters, without scheme and port");
             return Some(ConfigFault { member, expected });
         }
+        if self.proxies().is_none() {
+            let expected = format!("must be at most {HOSTS_MAX} addresses, or networks such as 10.0.0.0/24");
+            return Some(ConfigFault { member: "trusted_proxies", expected });
+        }
         self.auth.fault()
+    }
+
+    /// The networks of [`Self::trusted_proxies`]; nothing where one of them is none.
+    #[must_use]
+    pub fn proxies(&self) -> Option<Vec<IpNet>> {
+        let network = |text: &String| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        let networks = self.trusted_proxies.iter().map(network).collect::<Option<Vec<_>>>();
+        networks.filter(|networks| networks.len() <= HOSTS_MAX)
     }
 }
 

@@ -45,7 +45,7 @@ use axum::body::{HttpBody as _, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
@@ -58,12 +58,13 @@ use schemas::validate::BODY_BYTES_MAX;
 use schemas::{AgentId, Code, Refusal};
 use serde::Serialize;
 use telemetry::metrics::ScrapeCache;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use tower_http::catch_panic::CatchPanicLayer;
+
+use self::server::{FairPlace, FairPlaces};
 
 use crate::acknowledgements::Acknowledgements;
 use crate::admission::Admission;
@@ -72,7 +73,7 @@ use crate::config::{ConsoleAccess, GatewayConfig};
 use crate::console::Console;
 use crate::conversations::Conversations;
 use crate::error::GatewayError;
-use crate::metrics::GatewayMetrics;
+use crate::metrics::{GatewayMetrics, Shed};
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
 use crate::streams::AgentStreams;
@@ -91,6 +92,8 @@ struct Site {
     config: Arc<GatewayConfig>,
     metrics: Arc<GatewayMetrics>,
     streams: AgentStreams,
+    /// Connections whose requests are under way, by the agents whose they are.
+    under_way: FairPlaces<AgentId>,
     transactions: Transactions,
     conversations: Conversations,
     fetcher: SourceFetcher,
@@ -116,10 +119,11 @@ impl GatewayHandle {
         let refused = |source| GatewayError::Listen { address, source };
         let listener = server::bind(address).map_err(refused)?;
         self.local_addr = Some(listener.local_addr().map_err(refused)?);
+        let client_timeout = Duration::from_millis(config.limits.client_timeout_ms);
         let options = server::ServerOptions {
-            connections_max: config.limits.connections_max,
-            client_timeout: Duration::from_millis(config.limits.client_timeout_ms),
+            trusted_proxies: config.proxies().unwrap_or_default(),
             on_early_refusal: count_early_refusals(metrics.clone()),
+            ..server::ServerOptions::new(config.limits.connections_max, client_timeout)
         };
         let health = Arc::new(HealthProbe::new());
         self.health = Some(health.clone());
@@ -162,6 +166,7 @@ impl Site {
             pub_sub: bus.pub_sub.clone(),
             health,
             lanes: bus.log.lanes(),
+            under_way: FairPlaces::new(config.limits.connections_max, AGENT_MULTIPLE),
             config: Arc::new(config),
             metrics,
             streams: gateway.streams.clone(),
@@ -182,6 +187,8 @@ impl Site {
     }
 }
 
+/// An agent gets as many connections as are left for requests of the others: half of all alone.
+const AGENT_MULTIPLE: usize = 1;
 /// Where messages are posted; admission records what it refuses itself.
 const MESSAGES: &str = "/v1/messages";
 
@@ -250,6 +257,8 @@ struct Findings(Arc<FoundOut>);
 struct FoundOut {
     /// Whom it comes from: set once its token is verified.
     bearer: OnceLock<AgentId>,
+    /// Its place among those under way.
+    place: OnceLock<FairPlace<AgentId>>,
     /// Its body has been read to its end.
     is_read: AtomicBool,
 }
@@ -266,7 +275,12 @@ fn check_host(request: &Request) -> Result<(), Refusal> {
 
 /// Counts refusals that come before there is a request to route, for whoever serves the router.
 fn count_early_refusals(metrics: Arc<GatewayMetrics>) -> server::OnEarlyRefusal {
-    Arc::new(move |code| metrics.http.refused_early(code.http_status()))
+    Arc::new(move |code| {
+        metrics.http.refused_early(code.http_status());
+        if code == Code::Overloaded {
+            metrics.messages.shed.of(Shed::Connections).inc();
+        }
+    })
 }
 
 /// Counts every request under its route, never under its path, and records every refusal that admission has not.
@@ -274,6 +288,7 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     let began = Instant::now();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map(MatchedPath::as_str);
+    let peer = peer(request.extensions());
     let Findings(found) = Findings::default();
     found.is_read.store(request.body().is_end_stream(), Ordering::Relaxed);
     request.extensions_mut().insert(Findings(found.clone()));
@@ -289,7 +304,7 @@ async fn observe(State(site): State<Arc<Site>>, mut request: Request, next: Next
     if let Some(Refused(refusal)) = response.extensions().get()
         && route != Some(MESSAGES)
     {
-        site.admission.audit().refused(Transport::Http, found.bearer.get(), None, None, refusal);
+        site.admission.audit().refused(Transport::Http, found.bearer.get(), peer, None, None, refusal);
     }
     // What is left of a body would be taken for the next request: the connection ends, and the client is told so
     // (RFC 9112 section 9.6).
@@ -306,7 +321,12 @@ struct PeerConnection {
     /// The peer's address.
     peer: IpAddr,
     /// Its place among the bounded number of connections; a stream keeps it after the upgrade.
-    _place: Arc<OwnedSemaphorePermit>,
+    _place: Arc<FairPlace<IpAddr>>,
+}
+
+/// Where a request comes from.
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<PeerConnection>().map(|connection| connection.peer)
 }
 
 /// The verified and charged bearer of the request's token.
@@ -317,14 +337,22 @@ impl FromRequestParts<Arc<Site>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
         let token = bearer(&parts.headers)?;
-        let peer = parts.extensions.get::<PeerConnection>().map(|connection| connection.peer);
-        let identity = site.admission.identify(token, peer).await?;
+        let identity = site.admission.identify(token, peer(&parts.extensions)).await?;
         if let Some(Findings(found)) = parts.extensions.get() {
             // Only one token is read per request: nobody has set it before.
             let _ = found.bearer.set(identity.agent.clone());
+            let place = site.under_way.take(identity.agent.clone()).ok_or_else(|| too_many_under_way(site))?;
+            let _ = found.place.set(place);
         }
         Ok(Self(identity))
     }
+}
+
+fn too_many_under_way(site: &Site) -> Refusal {
+    site.metrics.messages.shed.of(Shed::Requests).inc();
+    Refusal::new(Code::RateLimited, "this agent has too many requests under way")
+        .expecting("no more than there is room for besides, of `connections_max`; wait for an answer")
+        .retry_after_ms(1000)
 }
 
 impl Caller {

@@ -103,12 +103,7 @@ async fn serve(args: BridgeArgs) -> Outcome {
     let bridge = Arc::new(Bridge::new(names, Arc::new(directory), transport, options));
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let router = ioa_bridge::http::router(Arc::clone(&bridge), stop.clone());
-    let options = ServerOptions {
-        connections_max: CONNECTIONS_MAX,
-        client_timeout: CLIENT_TIMEOUT,
-        // It counts nothing.
-        on_early_refusal: Arc::new(|_| {}),
-    };
+    let options = ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT);
     tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
     print(format_args!("bridge: http://{address} for {}", args.gateway));
     asked_to_end().await;

@@ -89,12 +89,7 @@ pub async fn run(args: ModelStubArgs) -> Outcome {
     let address = listener.local_addr().map_err(unbound)?;
     let stub = Arc::new(Stub { script, seed: args.seed, name: args.name, key });
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let options = ServerOptions {
-        connections_max: CONNECTIONS_MAX,
-        client_timeout: CLIENT_TIMEOUT,
-        // It counts nothing.
-        on_early_refusal: Arc::new(|_| {}),
-    };
+    let options = ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT);
     tasks.spawn(server::drive(listener, router(stub), options, tasks.clone(), stop.clone()));
     print(format_args!("model stub: http://{address}/v1"));
     asked_to_end().await;

@@ -114,12 +114,7 @@ impl HealthPort {
             .route("/status", get(status))
             .route("/metrics", get(metrics))
             .with_state(Arc::clone(&site));
-        let options = ServerOptions {
-            connections_max: CONNECTIONS_MAX,
-            client_timeout: CLIENT_TIMEOUT,
-            // Whoever serves nothing but this port counts no requests of it.
-            on_early_refusal: Arc::new(|_| {}),
-        };
+        let options = ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT);
         tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
         if let Some(bus) = bus {
             let (asking, stopped) = (Arc::clone(&site), stop.clone());

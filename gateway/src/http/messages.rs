@@ -11,7 +11,7 @@ use schemas::validate;
 use schemas::{Code, DeliveryId, Refusal};
 use serde::Deserialize;
 
-use super::{Caller, HttpResult, JsonBody, MESSAGES, PeerConnection, RouteSpec, Site, bearer};
+use super::{Caller, HttpResult, JsonBody, MESSAGES, RouteSpec, Site, bearer, peer};
 use crate::Transport;
 use crate::admission::{Credentials, Ingress};
 use crate::registry::PresenceSignal;
@@ -23,11 +23,11 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 /// Admits one message: 202 once the log has it.
 async fn post_message(State(site): State<Arc<Site>>, request: Request) -> HttpResult {
     let headers = request.headers().clone();
-    let peer = request.extensions().get::<PeerConnection>().map(|connection| connection.peer);
+    let peer = peer(request.extensions());
     let body = JsonBody::from_request(request, &site).await;
     let read = body.and_then(|JsonBody(bytes)| Ok((bytes, bearer(&headers)?)));
     let (bytes, token) =
-        read.inspect_err(|refused| site.admission.refused_before(Transport::Http, None, &refused.0))?;
+        read.inspect_err(|refused| site.admission.refused_before(Transport::Http, None, peer, &refused.0))?;
     let credentials = Credentials::Token(token);
     let ingress = Ingress { transport: Transport::Http, credentials, named_sender: None, peer, bytes };
     let accepted = site.admission.admit(ingress).await?;

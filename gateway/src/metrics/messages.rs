@@ -131,6 +131,10 @@ pub(crate) enum Shed {
     Queue,
     /// No further sender's rate is tracked.
     Senders,
+    /// No place for a further connection, or for one of the address.
+    Connections,
+    /// The agent has too many requests under way.
+    Requests,
     /// The agent has too many streams open.
     Streams,
     /// No further agent is registered.

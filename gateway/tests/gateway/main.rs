@@ -11,6 +11,7 @@ mod consent;
 mod console;
 mod control;
 mod counted;
+mod crowds;
 mod documents;
 mod ended;
 mod evidence;

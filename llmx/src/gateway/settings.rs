@@ -37,6 +37,9 @@ pub struct Settings {
     /// Host names under which requests without a token may come, besides addresses and names without a dot, separated by commas
     #[arg(long, env = "LLMX_VISITOR_HOSTS", value_name = "HOSTS", value_delimiter = ',')]
     visitor_hosts: Option<Vec<String>>,
+    /// Addresses or networks of proxies whose connections begin with a PROXY header, separated by commas
+    #[arg(long, env = "LLMX_TRUSTED_PROXIES", value_name = "NETWORKS", value_delimiter = ',')]
+    trusted_proxies: Option<Vec<String>>,
     /// Hosts from which protocol documents may be fetched by address, separated by commas (off unless given)
     #[arg(long, env = "LLMX_DOCUMENT_HOSTS", value_name = "HOSTS", value_delimiter = ',')]
     document_hosts: Option<Vec<String>>,

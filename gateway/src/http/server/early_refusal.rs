@@ -111,7 +111,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EarlyRefusals<S> {
 /// The answer with a problem document, when these bytes are a whole early refusal.
 fn answer_in_place_of(bytes: &[u8]) -> Option<(Code, Bytes)> {
     let refusal = match bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)? {
-        b"400" => Refusal::new(Code::MalformedRequest, "the request line or a header is malformed (RFC 9112)"),
+        b"400" => Refusal::new(Code::MalformedRequest, "the request line or a header is malformed (RFC 9112)")
+            .expecting("HTTP/1.1; a PROXY header before it from `trusted_proxies` only"),
         b"414" | b"431" => Refusal::new(Code::HeaderTooLarge, "the request's header is larger than this server reads")
             .expecting(format!("at most {HEADER_BYTES_MAX} bytes, 64 members")),
         _ => return None,

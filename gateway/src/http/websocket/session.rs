@@ -354,7 +354,7 @@ impl WebSocketSession {
         if let Err((asked, refusal)) = handled.map_err(|refused| *refused) {
             // A frame that is none costs like a message: otherwise garbage would be free.
             let refusal = self.charge_opener().err().unwrap_or(refusal);
-            self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), &refusal);
+            self.site.admission.refused_before(Transport::WebSocket, Some(&self.identity.agent), None, &refusal);
             self.outgoing.push(refused(&asked, &refusal), true);
         }
         Ok(())
@@ -388,7 +388,7 @@ impl WebSocketSession {
             Ok(agent) => ServerFrame::Joined { id: asked.id.as_deref(), agent: &agent }.to_text(),
             Err(refusal) => {
                 let refusal = self.charge_opener().err().unwrap_or(refusal);
-                self.site.admission.refused_before(Transport::WebSocket, None, &refusal);
+                self.site.admission.refused_before(Transport::WebSocket, None, None, &refusal);
                 refused(&asked, &refusal)
             }
         };
