@@ -32,7 +32,16 @@ function request(path, options = {}) {
   return fetch(path, { ...options, headers, cache: "no-store" });
 }
 
-const timeline = new Timeline(request);
+/** Whose token it is, as the token says; of none, nobody's. */
+function bearer() {
+  try {
+    return JSON.parse(atob(token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/"))).sub;
+  } catch {
+    return null;
+  }
+}
+
+const timeline = new Timeline(request, bearer);
 const agentPage = new AgentPage(request);
 let page = { name: "", id: "" };
 

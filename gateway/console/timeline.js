@@ -33,15 +33,19 @@ export class Timeline {
   #seen = "";
   #timer = 0;
   #request;
+  #viewer;
+  #scoring = new Map();
+  #terms = new Map();
   #charts = [];
   #plane = new Plane();
   #team = new TeamPanel();
   #rounds = new PanelRounds();
   #family = new FamilyTree();
 
-  /** `request(path)` fetches with the token. */
-  constructor(request) {
+  /** `request(path)` fetches with the token, `viewer()` says whose it is. */
+  constructor(request, viewer) {
     this.#request = request;
+    this.#viewer = viewer;
   }
 
   /** Opens a page; `assumed` is what its address says of the utility plane. */
@@ -59,6 +63,7 @@ export class Timeline {
     clearTimeout(this.#timer);
     this.#shown = null;
     this.#seen = "";
+    this.#terms = new Map();
     this.#body.replaceChildren();
     facts(byId("timeline-facts"), []);
     for (const chart of this.#charts) chart.destroy();
@@ -73,9 +78,10 @@ export class Timeline {
     byId("ranking-panel").hidden = true;
   }
 
-  /** Takes what is open and what ended lately, for the family of the page. */
+  /** Takes what is open and what ended lately, for the family of the page, and what each policy scores. */
   see(snapshot) {
     this.#family.see(snapshot);
+    this.#scoring = new Map((snapshot.named?.policies ?? []).map(({ id, about }) => [id, about.match(/Scores offers by [^.]*\./)?.[0] ?? ""]));
   }
 
   /** Asks again: the token has changed. */
@@ -93,6 +99,7 @@ export class Timeline {
     try {
       const response = await this.#request(`/v1/console/negotiations/${encodeURIComponent(id)}`);
       const journal = response.ok ? await response.json() : null;
+      if (journal && JSON.stringify(journal.entries) !== this.#seen) await this.#learnTerms(journal);
       if (this.#shown !== id) return;
       if (journal) again = this.#show(journal);
       else again = await this.#refuse(response);
@@ -101,6 +108,15 @@ export class Timeline {
       this.#note("The gateway does not answer; asking again.");
     }
     if (again && this.#shown === id) this.#timer = setTimeout(() => this.#refresh(id), REFRESH_MS);
+  }
+
+  /** Asks for the terms of offers that the viewer is told until the end: the initiator all of them, a contractor its own. */
+  async #learnTerms({ negotiation, entries }) {
+    const viewer = this.#viewer();
+    const ranked = decisionOf(entries)?.ranked ?? [];
+    if (!ranked.length || ![initiatorOf(negotiation), ...ranked.map(({ contractor }) => contractor)].includes(viewer)) return;
+    const response = await this.#request(`/v1/negotiations/${encodeURIComponent(negotiation)}`);
+    for (const { contractor, terms } of response.ok ? (await response.json()).offers : []) this.#terms.set(contractor, terms);
   }
 
   /** Says why there is no journal; true when it is worth asking again. */
@@ -152,11 +168,15 @@ export class Timeline {
     }
   }
 
-  /** The offers of the last decision, best first. */
+  /** The offers of the last decision, best first, and why that is the order. */
   #drawRanking({ entries }) {
-    const decided = entries.findLast((entry) => entry.what === "decided" && entry.ranked.length > 0);
+    const decided = decisionOf(entries);
     byId("ranking-panel").hidden = !decided;
-    if (decided) byId("timeline-ranking").replaceChildren(ranking(decided));
+    if (!decided) return;
+    const called = entries.find((entry) => entry.what === "called");
+    const sealed = called?.protocol === "contract_net" && this.#terms.size === 0 ? " Until the end the initiator is told all terms, a contractor its own." : "";
+    const why = el("p", { class: "quiet" }, `${this.#scoring.get(called?.policy) ?? ""}${sealed}`);
+    byId("timeline-ranking").replaceChildren(why, ranking(decided, this.#terms));
   }
 
   /** What was proposed, issue by issue, over the turns. */
@@ -185,6 +205,9 @@ export class Timeline {
 
   #issues = [];
 }
+
+const initiatorOf = (negotiation) => negotiation.split("~")[0];
+const decisionOf = (entries) => entries.findLast((entry) => entry.what === "decided" && entry.ranked.length > 0);
 
 /** The issues of the offers: those with numbers first; of texts, the values in the order in which they came. */
 function issuesOf(offers) {
@@ -225,7 +248,7 @@ function factsOf(journal, about) {
   const reported = entries.findLast((entry) => entry.what === "reported");
   const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
   const hasOffers = !["team", "panel"].includes(called?.protocol);
-  const initiator = journal.negotiation.split("~")[0];
+  const initiator = initiatorOf(journal.negotiation);
   const parent = parentOf(journal.negotiation);
   return [
     ["State", ended ? words(ended.outcome) : "open"], ["Initiator", link(initiator, "agents", initiator)],
@@ -403,13 +426,16 @@ function drawEntry(entry) {
   }
 }
 
-/** The valid offers in rank order, best first. */
-function ranking({ ranked, winners }) {
+/** The valid offers in rank order, best first, each with its terms where they are known. */
+export function ranking({ cause, ranked, winners }, terms) {
+  const next = ranked.find(({ contractor }) => !winners.includes(contractor));
   const rows = ranked.map(({ contractor, score: ppm }, index) => {
     const wins = winners.includes(contractor);
+    const ahead = next && ppm > next.score ? `, ${score(ppm - next.score)} ahead` : "";
+    const told = terms.size ? [el("td", {}, terms.has(contractor) ? termsText(terms.get(contractor)) : "not told")] : [];
     return el("tr", { class: wins ? "winner" : undefined },
-      el("td", {}, String(index + 1)), el("th", { scope: "row" }, link(contractor, "agents", contractor)), el("td", { class: "wide" }, fill(bar(), ppm / 1e6)),
-      el("td", { class: "figure" }, score(ppm)), el("td", {}, wins ? "wins" : ""));
+      el("td", {}, String(index + 1)), el("th", { scope: "row" }, link(contractor, "agents", contractor)), ...told, el("td", { class: "wide" }, fill(bar(), ppm / 1e6)),
+      el("td", { class: "figure" }, score(ppm)), el("td", {}, wins ? `wins${ahead}` : ""));
   });
-  return el("table", { class: "ranking" }, el("caption", { class: "quiet" }, "rank, contractor, score of 100"), el("tbody", {}, ...rows));
+  return el("table", { class: "ranking" }, el("caption", { class: "quiet" }, `rank, contractor, ${terms.size ? "terms, " : ""}score of 100; chosen ${CAUSES[cause] ?? words(cause)}`), el("tbody", {}, ...rows));
 }

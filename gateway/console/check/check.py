@@ -161,6 +161,7 @@ def timeline_by_keyboard(check, where):
     browser.press("Enter")
     check.holds("Enter folds and unfolds them", browser.run("return document.activeElement.parentElement.open") != before)
     check.holds("the ranking shows who won", browser.run("return document.querySelectorAll('#timeline-ranking .winner').length") == 1)
+    check.until("and what was scored", "return document.getElementById('timeline-ranking').textContent.includes('Scores offers by')")
     check.fits(f"{where}, one negotiation")
     check.accessible(f"{where}, one negotiation")
     for scheme in ("light", "dark"):
@@ -463,6 +464,18 @@ def families_are_trees(check):
     check.holds("a family is a tree", told == [[["team ann~job", "", tasks]], "sub-team", False, True, True], told)
 
 
+def rankings_say_why(check):
+    """The terms of the offers that the viewer is told, beside their scores, and how far the winner is ahead."""
+    told = check.browser.wait_for("""
+      const { ranking } = await import('/console/timeline.js');
+      const decided = { cause: 'score', winners: ['bob'], ranked: [{ contractor: 'bob', score: 912000 }, { contractor: 'carol', score: 880000 }] };
+      const texts = (terms) => [...ranking(decided, terms).querySelectorAll('tr')].map((row) => [...row.children].map((cell) => cell.textContent));
+      return [texts(new Map()), texts(new Map([['bob', { price: 7500000, delivery_ms: 900 }]]))]""")
+    sealed = [["1", "bob", "", "91.20", "wins, 3.20 ahead"], ["2", "carol", "", "88.00", ""]]
+    terms = [["1", "bob", "price 7.5, delivery ms 900", "", "91.20", "wins, 3.20 ahead"], ["2", "carol", "not told", "", "88.00", ""]]
+    check.holds("a ranking says why the winner won", told == [sealed, terms], told)
+
+
 def run(check, llmx):
     browser = check.browser
     port = free_port()
@@ -526,6 +539,7 @@ def run(check, llmx):
         refused_where_open(check, opened)
         hostile_names_stay_text(check)
         families_are_trees(check)
+        rankings_say_why(check)
     finally:
         opened.kill()
 
