@@ -6,6 +6,7 @@
 //! | [`shape`] | what must an answer look like? (as JSON Schema, and as the check of it) |
 //! | [`answer`] | what did the model say? (lenient about the envelope, strict about the JSON) |
 //! | [`accounts`] | what was spent, and may more be? |
+//! | [`asking`] | how do the questions of a strategy reach the model? |
 //! | [`consultation`] | what to ask next: first question, repair, retry, step-down, end (pure) |
 //! | [`http`], [`scripted`], [`stub`] | the forms of a [`Model`] |
 //! | [`consultant`] | who runs consultations: one model, its accounts, metrics and spans |
@@ -27,6 +28,7 @@
 
 pub mod accounts;
 pub mod answer;
+pub mod asking;
 pub mod blocking;
 pub mod config;
 pub mod consultant;

@@ -1,28 +1,26 @@
 //! A contractor whose terms a model chooses. Everything else it does is the scripted contractor's, so what it sends for the
 //! same terms is the same, byte for byte.
 //!
-//! A call becomes a [`CallQuestion`], which leaves by [`ModelContractor::poll_question`]; the answer comes back by
-//! [`ModelContractor::handle_answer`]. Where none comes in time, the contractor refuses and says why by a code of
+//! A call becomes a [`CallQuestion`], which leaves by [`ModelStrategy::poll_question`]; the answer comes back by
+//! [`ModelStrategy::handle_answer`]. Where none comes in time, the contractor refuses and says why by a code of
 //! [`GaveUp`], or does what the scripted one does ([`ModelFallback`]); at and past the deadline it says nothing.
 
-mod asking;
 mod question;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 use schemas::delivery::{Call, Delivery, Notification};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::{SpanId, TraceContext};
 
+use super::asking::{ModelCounts, ModelStrategy};
 use super::config::{ModelAgentConfig, ModelFallback};
-use super::consultant::Subject;
+use super::consultant::{Consultant, Subject};
 use super::consultation::GaveUp;
 use crate::contractor::{ConfigError, Contractor, ContractorConfig, NOT_INTERESTED, other_protocol};
 use crate::strategy::{Action, Strategy};
 
-pub use asking::{AskingContractor, spawn};
 pub use question::{CallAnswer, CallQuestion};
 
 /// How long before the end of collection a model's answer is of use at the latest: the offer has to be admitted as well.
@@ -41,20 +39,7 @@ pub struct ModelContractor {
     by_deadline: BTreeSet<(Timestamp, NegotiationId)>,
     questions: VecDeque<CallQuestion>,
     last_number: u64,
-    counts: ModelContractorCounts,
-}
-
-/// What a model contractor's calls came to, counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ModelContractorCounts {
-    /// Questions asked.
-    pub questions: u64,
-    /// Answers that were used.
-    pub answers: u64,
-    /// Calls that were answered without the model.
-    pub fallbacks: u64,
-    /// Answers that came after their call was over.
-    pub stale: u64,
+    counts: ModelCounts,
 }
 
 #[derive(Debug)]
@@ -62,15 +47,6 @@ struct WaitingCall {
     number: u64,
     delivery: Delivery,
     deadline: Timestamp,
-}
-
-impl AddAssign for ModelContractorCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.questions += other.questions;
-        self.answers += other.answers;
-        self.fallbacks += other.fallbacks;
-        self.stale += other.stale;
-    }
 }
 
 impl ModelContractor {
@@ -94,48 +70,8 @@ impl ModelContractor {
             by_deadline: BTreeSet::new(),
             questions: VecDeque::new(),
             last_number: 0,
-            counts: ModelContractorCounts::default(),
+            counts: ModelCounts::default(),
         })
-    }
-
-    /// What its calls came to.
-    #[must_use]
-    pub fn counts(&self) -> ModelContractorCounts {
-        self.counts
-    }
-
-    /// The next question for the model.
-    pub fn poll_question(&mut self) -> Option<CallQuestion> {
-        self.questions.pop_front()
-    }
-
-    /// Takes the answer to a question, by its number.
-    pub fn handle_answer(
-        &mut self,
-        now: Timestamp,
-        negotiation: &NegotiationId,
-        number: u64,
-        answer: Result<CallAnswer, GaveUp>,
-    ) -> Vec<Action> {
-        let is_current = self.waiting.get(negotiation).is_some_and(|waiting| waiting.number == number);
-        let waiting = if is_current { self.forget(negotiation) } else { None };
-        let Some(waiting) = waiting else {
-            self.counts.stale += 1;
-            return Vec::new();
-        };
-        let Some(call) = call_of(&waiting.delivery) else { return Vec::new() };
-        match answer {
-            _ if now >= call.reply_by.0 => Vec::new(),
-            Err(reason) => self.fall_back(now, &waiting.delivery, call, reason),
-            Ok(CallAnswer::Offer(terms)) => {
-                self.counts.answers += 1;
-                self.scripted.offer(&waiting.delivery, call, terms)
-            }
-            Ok(CallAnswer::Refuse) => {
-                self.counts.answers += 1;
-                self.scripted.refuse(&waiting.delivery, call.round, NOT_INTERESTED)
-            }
-        }
     }
 
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
@@ -185,6 +121,59 @@ impl ModelContractor {
         let waiting = self.waiting.remove(negotiation)?;
         self.by_deadline.remove(&(waiting.deadline, negotiation.clone()));
         Some(waiting)
+    }
+}
+
+impl ModelStrategy for ModelContractor {
+    type Question = CallQuestion;
+    type Answer = Result<CallAnswer, GaveUp>;
+
+    fn poll_question(&mut self) -> Option<CallQuestion> {
+        self.questions.pop_front()
+    }
+
+    fn asked(question: &CallQuestion) -> (u64, &NegotiationId) {
+        (question.number, &question.subject.negotiation)
+    }
+
+    fn unasked() -> Self::Answer {
+        Err(GaveUp::Budget)
+    }
+
+    async fn consult(consultant: &Consultant, question: &CallQuestion) -> Self::Answer {
+        consultant.consult(&question.subject, question.clone()).await
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        negotiation: &NegotiationId,
+        number: u64,
+        answer: Self::Answer,
+    ) -> Vec<Action> {
+        let is_current = self.waiting.get(negotiation).is_some_and(|waiting| waiting.number == number);
+        let waiting = if is_current { self.forget(negotiation) } else { None };
+        let Some(waiting) = waiting else {
+            self.counts.stale += 1;
+            return Vec::new();
+        };
+        let Some(call) = call_of(&waiting.delivery) else { return Vec::new() };
+        match answer {
+            _ if now >= call.reply_by.0 => Vec::new(),
+            Err(reason) => self.fall_back(now, &waiting.delivery, call, reason),
+            Ok(CallAnswer::Offer(terms)) => {
+                self.counts.answers += 1;
+                self.scripted.offer(&waiting.delivery, call, terms)
+            }
+            Ok(CallAnswer::Refuse) => {
+                self.counts.answers += 1;
+                self.scripted.refuse(&waiting.delivery, call.round, NOT_INTERESTED)
+            }
+        }
+    }
+
+    fn counts(&self) -> ModelCounts {
+        self.counts
     }
 }
 

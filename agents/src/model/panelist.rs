@@ -1,16 +1,14 @@
 //! A panelist, ranker and reviewer whose answers a model gives (docs/panels.md#models).
 //!
-//! An ask becomes a [`PanelQuestion`], which leaves by [`ModelPanelist::poll_question`]; the answer comes back by
-//! [`ModelPanelist::handle_answer`]. What the model says is an answer that the exchange takes, or none. Without a usable answer
+//! An ask becomes a [`PanelQuestion`], which leaves by [`ModelStrategy::poll_question`]; the answer comes back by
+//! [`ModelStrategy::handle_answer`]. What the model says is an answer that the exchange takes, or none. Without a usable answer
 //! a seat has no opinion, and is asked again in the next round; without a budget for more calls it leaves. A ranker or reviewer
 //! leaves, and the panel goes on without it.
 
-mod asking;
 mod question;
 mod wanted;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 use schemas::delivery::{Ask, Delivery, Notification};
@@ -19,14 +17,14 @@ use schemas::panel::PanelAnswer;
 use schemas::{AgentId, NegotiationId, Payload, Timestamp};
 use telemetry::{SpanId, TraceContext};
 
+use super::asking::{ModelCounts, ModelStrategy};
 use super::config::ModelAgentConfig;
-use super::consultant::{ConsultationCost, Subject};
+use super::consultant::{Consultant, ConsultationCost, Subject};
 use super::consultation::GaveUp;
 use crate::open::OpenNegotiations;
 use crate::panel::{AskReply, PanelMember, Panelist};
 use crate::strategy::{ActRefusal, Action, Outgoing, Sent, Strategy};
 
-pub use asking::{AskingPanelist, spawn};
 pub use question::PanelQuestion;
 pub use wanted::WantedAnswer;
 
@@ -48,29 +46,7 @@ pub struct ModelPanelist {
     waiting: BTreeMap<NegotiationId, WaitingAsk>,
     questions: VecDeque<AskedQuestion>,
     last_number: u64,
-    counts: ModelPanelistCounts,
-}
-
-/// What the asks of a model panelist came to, counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ModelPanelistCounts {
-    /// Questions put to the model.
-    pub questions: u64,
-    /// Answers that were used.
-    pub answers: u64,
-    /// Asks that were answered without the model.
-    pub fallbacks: u64,
-    /// Answers that came after their ask was over.
-    pub stale: u64,
-}
-
-impl AddAssign for ModelPanelistCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.questions += other.questions;
-        self.answers += other.answers;
-        self.fallbacks += other.fallbacks;
-        self.stale += other.stale;
-    }
+    counts: ModelCounts,
 }
 
 /// A question on its way to the model.
@@ -105,56 +81,7 @@ impl ModelPanelist {
             waiting: BTreeMap::new(),
             questions: VecDeque::new(),
             last_number: 0,
-            counts: ModelPanelistCounts::default(),
-        }
-    }
-
-    /// What its asks came to.
-    #[must_use]
-    pub fn counts(&self) -> ModelPanelistCounts {
-        self.counts
-    }
-
-    /// The next question for the model.
-    pub fn poll_question(&mut self) -> Option<AskedQuestion> {
-        self.questions.pop_front()
-    }
-
-    /// Takes the answer to a question, by its number, and what it cost.
-    pub fn handle_answer(
-        &mut self,
-        now: Timestamp,
-        panel: &NegotiationId,
-        number: u64,
-        (answer, cost): (Result<PanelAnswer, GaveUp>, ConsultationCost),
-    ) -> Vec<Action> {
-        if self.waiting.get(panel).is_none_or(|waiting| waiting.number != number) {
-            self.counts.stale += 1;
-            return Vec::new();
-        }
-        let Some(WaitingAsk { ask, delivery, .. }) = self.waiting.remove(panel) else { return Vec::new() };
-        let usage = (cost.calls > 0).then_some(Usage {
-            calls: cost.calls,
-            prompt_tokens: cost.usage.input,
-            completion_tokens: cost.usage.output,
-        });
-        match (answer, delivery) {
-            _ if now > ask.answer_by.0 => {
-                self.counts.stale += 1;
-                Vec::new()
-            }
-            (Ok(answer), delivery) => {
-                self.counts.answers += 1;
-                let answer = PanelAnswer { usage, ..answer };
-                self.member.panelist_mut().advise(now, panel, &ask, AskReply::Answer(Box::new(answer.clone())));
-                match delivery {
-                    Some(delivery) => self.member.handle(now, &delivery),
-                    None => vec![Outgoing::new(panel.clone(), Payload::Answer(Box::new(answer))).into()],
-                }
-            }
-            (Err(reason), Some(delivery)) => self.fall_back(now, &delivery, &ask, (reason, usage)),
-            // What was refused stays refused.
-            (Err(_), None) => Vec::new(),
+            counts: ModelCounts::default(),
         }
     }
 
@@ -239,6 +166,68 @@ impl ModelPanelist {
                 tracing::debug!(agent = %self.agent, %panel, reason = reason.as_str(), "a refused answer is not corrected");
             }
         }
+    }
+}
+
+impl ModelStrategy for ModelPanelist {
+    type Question = AskedQuestion;
+    type Answer = (Result<PanelAnswer, GaveUp>, ConsultationCost);
+
+    fn poll_question(&mut self) -> Option<AskedQuestion> {
+        self.questions.pop_front()
+    }
+
+    fn asked(question: &AskedQuestion) -> (u64, &NegotiationId) {
+        (question.number, &question.subject.negotiation)
+    }
+
+    fn unasked() -> Self::Answer {
+        (Err(GaveUp::Budget), ConsultationCost::default())
+    }
+
+    async fn consult(consultant: &Consultant, asked: &AskedQuestion) -> Self::Answer {
+        consultant.consult_counted(&asked.subject, asked.question.clone()).await
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        panel: &NegotiationId,
+        number: u64,
+        (answer, cost): Self::Answer,
+    ) -> Vec<Action> {
+        if self.waiting.get(panel).is_none_or(|waiting| waiting.number != number) {
+            self.counts.stale += 1;
+            return Vec::new();
+        }
+        let Some(WaitingAsk { ask, delivery, .. }) = self.waiting.remove(panel) else { return Vec::new() };
+        let usage = (cost.calls > 0).then_some(Usage {
+            calls: cost.calls,
+            prompt_tokens: cost.usage.input,
+            completion_tokens: cost.usage.output,
+        });
+        match (answer, delivery) {
+            _ if now > ask.answer_by.0 => {
+                self.counts.stale += 1;
+                Vec::new()
+            }
+            (Ok(answer), delivery) => {
+                self.counts.answers += 1;
+                let answer = PanelAnswer { usage, ..answer };
+                self.member.panelist_mut().advise(now, panel, &ask, AskReply::Answer(Box::new(answer.clone())));
+                match delivery {
+                    Some(delivery) => self.member.handle(now, &delivery),
+                    None => vec![Outgoing::new(panel.clone(), Payload::Answer(Box::new(answer))).into()],
+                }
+            }
+            (Err(reason), Some(delivery)) => self.fall_back(now, &delivery, &ask, (reason, usage)),
+            // What was refused stays refused.
+            (Err(_), None) => Vec::new(),
+        }
+    }
+
+    fn counts(&self) -> ModelCounts {
+        self.counts
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::agents::model::ModelAgentConfig;
-use ::agents::model::panelist::{AskingPanelist, ModelPanelist, ModelPanelistCounts, spawn};
+use ::agents::model::asking::{Asking, ModelCounts, counts, spawn};
+use ::agents::model::panelist::ModelPanelist;
 use ::agents::{AgentHandle, AgentOptions};
 use schemas::control::Registration;
 use schemas::{AgentId, TopicName};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::live::{LiveError, RegisteredAgents};
 
@@ -62,7 +62,7 @@ pub async fn run(args: &PanelAnswerArgs) -> Outcome {
 
 /// Panelists of this process that share one model.
 pub struct ModelPanelists {
-    members: Vec<AgentHandle<AskingPanelist>>,
+    members: Vec<AgentHandle<Asking<ModelPanelist>>>,
     registered: RegisteredAgents,
     model: OpenedModel,
 }
@@ -101,33 +101,19 @@ impl ModelPanelists {
     /// Takes the registrations away, ends the agents, and says what the model was asked.
     pub async fn stop(self) -> Outcome {
         self.registered.remove().await;
-        let mut counts = ModelPanelistCounts::default();
+        let mut all = ModelCounts::default();
         for member in &self.members {
-            counts += counted(member).await;
+            all += counts(member).await;
         }
         // The first that ends takes the others along.
         for member in self.members {
             member.shutdown().await?;
         }
-        let ModelPanelistCounts { questions, answers, fallbacks, .. } = counts;
+        let ModelCounts { questions, answers, fallbacks, .. } = all;
         let (name, spent) = (&self.model.config.model.name, model::spent(&self.model.consultant));
         note(format_args!(
             "model {name}: {questions} questions, {answers} answers, {fallbacks} without the model; {spent}"
         ));
         Ok(())
-    }
-}
-
-/// What a member's asks came to; nothing of one that has ended.
-async fn counted(member: &AgentHandle<AskingPanelist>) -> ModelPanelistCounts {
-    let (sender, counts) = oneshot::channel();
-    let tell = move |asking: &mut AskingPanelist, _| {
-        // Who asked may have gone.
-        let _ = sender.send(asking.counts());
-        Vec::new()
-    };
-    match member.command(tell).await {
-        Ok(()) => counts.await.unwrap_or_default(),
-        Err(_) => ModelPanelistCounts::default(),
     }
 }

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use agents::contractor::PerformingContractor;
 #[cfg(feature = "llm")]
-use agents::model::contractor::{AskingContractor, ModelContractorCounts, spawn};
+use agents::model::asking::{self, Asking, ModelCounts, spawn};
 #[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelAgentConfig, ModelContractor};
 use agents::routine::RoutineRunner;
 use agents::transport::Transport;
 use agents::{Agent, AgentError, AgentHandle, AgentOptions, Contractor, ContractorConfig, Identity};
 use schemas::AgentId;
-#[cfg(feature = "llm")]
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "llm")]
@@ -58,7 +56,7 @@ impl ModelPopulation {
 impl SharedModel {
     /// What some contractors of a population asked it in a run, and what that cost. Ask before the population is stopped.
     pub async fn summary(&self, population: &Population, asks: impl Fn(&AgentId) -> bool) -> ModelSummary {
-        let mut counts = ModelContractorCounts::default();
+        let mut counts = ModelCounts::default();
         let mut agents = 0;
         for contractor in population.contractors.iter().filter(|contractor| asks(contractor.agent())) {
             if let Some(own) = contractor.model_counts().await {
@@ -139,7 +137,7 @@ pub enum RunningContractor {
     Performing(AgentHandle<PerformingContractor>),
     /// One that asks a model.
     #[cfg(feature = "llm")]
-    Asking(AgentHandle<AskingContractor>),
+    Asking(AgentHandle<Asking<ModelContractor>>),
 }
 
 impl RunningContractor {
@@ -179,19 +177,9 @@ impl RunningContractor {
 
     /// What its calls came to, where it asks a model.
     #[cfg(feature = "llm")]
-    async fn model_counts(&self) -> Option<ModelContractorCounts> {
+    async fn model_counts(&self) -> Option<ModelCounts> {
         let Self::Asking(handle) = self else { return None };
-        let (sender, counts) = oneshot::channel();
-        let asked = handle.command(move |asking, _| {
-            // Whoever asked may have gone.
-            let _ = sender.send(asking.counts());
-            Vec::new()
-        });
-        // One that has ended tells nothing any more.
-        if asked.await.is_err() {
-            return Some(ModelContractorCounts::default());
-        }
-        Some(counts.await.unwrap_or_default())
+        Some(asking::counts(handle).await)
     }
 
     /// The agent.

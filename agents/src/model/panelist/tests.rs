@@ -183,7 +183,7 @@ fn a_question_leaves_once_and_its_answer_goes_out_with_what_it_cost() {
     // And after it has answered.
     assert_eq!(said(&panelist.handle(T0, &asked)), said(&sent));
     assert!(panelist.handle_answer(T0, &panel, question.number, (answer, cost)).is_empty());
-    let counts = ModelPanelistCounts { questions: 1, answers: 1, fallbacks: 0, stale: 1 };
+    let counts = ModelCounts { questions: 1, answers: 1, fallbacks: 0, stale: 1 };
     assert_eq!((panelist.counts(), panelist.poll_question().is_none()), (counts, true));
 }
 
