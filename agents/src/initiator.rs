@@ -147,19 +147,7 @@ impl CallReport {
     /// Whether nothing comes after it.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        match self {
-            Self::Refused(_) | Self::TurnedDown(_) | Self::Unanswered | Self::Closed(_) => true,
-            Self::Accepted { .. }
-            | Self::Opened { .. }
-            | Self::Misunderstood(_)
-            | Self::Offers(_)
-            | Self::Awarded(_)
-            | Self::Committed(_)
-            | Self::Done(_)
-            | Self::Stopped(_)
-            | Self::Failed(_)
-            | Self::Found(_) => false,
-        }
+        matches!(self, Self::Refused(_) | Self::TurnedDown(_) | Self::Unanswered | Self::Closed(_))
     }
 }
 

@@ -64,20 +64,11 @@ impl Spans {
                 .with("messaging.message.conversation_id", envelope.negotiation.to_string())
                 .with("llmx.agent", self.agent.to_string())
                 .with("llmx.act", delivery.payload.act().as_str());
-            match &delivery.payload {
-                Notification::Ack(receipt) => span.with("llmx.disposition", receipt.disposition.as_str()),
-                Notification::Closed(closing) => span.with("llmx.outcome", closing.outcome.as_str()),
-                Notification::Cfp(_)
-                | Notification::Accept(_)
-                | Notification::Reject(_)
-                | Notification::Cancel(_)
-                | Notification::Inform(_)
-                | Notification::Failure(_)
-                | Notification::NotUnderstood(_)
-                | Notification::Turn(_)
-                | Notification::Ask(_)
-                | Notification::Floor(_) => span,
+            if let Notification::Ack(receipt) = &delivery.payload {
+                return span.with("llmx.disposition", receipt.disposition.as_str());
             }
+            let Notification::Closed(closing) = &delivery.payload else { return span };
+            span.with("llmx.outcome", closing.outcome.as_str())
         });
     }
 

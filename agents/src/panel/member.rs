@@ -23,6 +23,18 @@ const CORRECTIONS_MAX: u32 = 2;
 /// Reasons of NOT_UNDERSTOOD that another answer to the same ask can do away with.
 const CORRECTABLE: [&str; 4] = ["bad_answer", "bad_ratings", "bad_order", "bad_reviews"];
 
+/// What is said of an answer that does not count, and that no NOT_UNDERSTOOD explains.
+const UNEXPLAINED: [Disposition; 8] = [
+    Disposition::Late,
+    Disposition::Expired,
+    Disposition::StaleRound,
+    Disposition::StaleSeq,
+    Disposition::Closed,
+    Disposition::Conflict,
+    Disposition::Unauthorized,
+    Disposition::RateLimited,
+];
+
 /// See the module.
 #[derive(Debug)]
 pub struct PanelMember<P> {
@@ -64,30 +76,11 @@ impl<P: Panelist> PanelMember<P> {
 
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) {
         let panel = &delivery.envelope.negotiation;
-        match receipt.disposition {
-            Disposition::Ok if self.is_of_open_ask(delivery) => {
-                self.asks.remove(panel);
-            }
-            Disposition::Late
-            | Disposition::Expired
-            | Disposition::StaleRound
-            | Disposition::StaleSeq
-            | Disposition::Closed
-            | Disposition::Conflict
-            | Disposition::Unauthorized
-            | Disposition::RateLimited => {
-                let refusal = ActRefusal::new(receipt.disposition.as_str());
-                self.handle_refusal(now, panel, &refusal, false);
-            }
-            // NOT_UNDERSTOOD follows, or nothing is to be said.
-            Disposition::Ok
-            | Disposition::Duplicate
-            | Disposition::OutOfTurn
-            | Disposition::Malformed
-            | Disposition::PolicyReject
-            | Disposition::MandateViolation
-            | Disposition::Committed
-            | Disposition::Revoked => {}
+        if receipt.disposition == Disposition::Ok && self.is_of_open_ask(delivery) {
+            self.asks.remove(panel);
+        } else if UNEXPLAINED.contains(&receipt.disposition) {
+            let refusal = ActRefusal::new(receipt.disposition.as_str());
+            self.handle_refusal(now, panel, &refusal, false);
         }
     }
 

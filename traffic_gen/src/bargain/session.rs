@@ -223,22 +223,12 @@ impl<'t> BargainSession<'t> {
         let own = heard.iter().filter(|heard| heard.to == *from);
         let (mut receipt, mut reason) = (None, None);
         for heard in own {
-            match &*heard.told {
-                Notification::Ack(told) => receipt = Some(told.clone()),
-                Notification::NotUnderstood(told) => {
-                    let at = told.pointer.as_ref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
-                    reason = Some(format!("{}{at}", told.reason));
-                }
-                Notification::Cfp(_)
-                | Notification::Accept(_)
-                | Notification::Reject(_)
-                | Notification::Cancel(_)
-                | Notification::Inform(_)
-                | Notification::Failure(_)
-                | Notification::Turn(_)
-                | Notification::Ask(_)
-                | Notification::Floor(_)
-                | Notification::Closed(_) => {}
+            if let Notification::Ack(told) = &*heard.told {
+                receipt = Some(told.clone());
+            }
+            if let Notification::NotUnderstood(told) = &*heard.told {
+                let at = told.pointer.as_ref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
+                reason = Some(format!("{}{at}", told.reason));
             }
         }
         self.hear(heard);
@@ -248,19 +238,14 @@ impl<'t> BargainSession<'t> {
 
     fn hear(&mut self, heard: Vec<HeardDelivery>) {
         for heard in heard.into_iter().filter(|heard| heard.negotiation == self.negotiation) {
-            match &*heard.told {
-                Notification::Turn(turn) => self.turn = Some(turn.clone()),
-                Notification::Accept(award) => self.award = Some(award.clone()),
-                Notification::Closed(closing) => self.closings.push((heard.to, closing.clone())),
-                Notification::Cfp(_)
-                | Notification::Reject(_)
-                | Notification::Cancel(_)
-                | Notification::Inform(_)
-                | Notification::Failure(_)
-                | Notification::NotUnderstood(_)
-                | Notification::Ack(_)
-                | Notification::Ask(_)
-                | Notification::Floor(_) => {}
+            if let Notification::Turn(turn) = &*heard.told {
+                self.turn = Some(turn.clone());
+            }
+            if let Notification::Accept(award) = &*heard.told {
+                self.award = Some(award.clone());
+            }
+            if let Notification::Closed(closing) = &*heard.told {
+                self.closings.push((heard.to, closing.clone()));
             }
         }
     }

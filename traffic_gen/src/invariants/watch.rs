@@ -65,22 +65,9 @@ impl Watch {
         // A panic while judging leaves what is known as it was.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = first(&mut known.contents, id, content) == content;
-        let is_same_end = match &delivery.payload {
-            Notification::Closed(closing) => {
-                first(&mut known.outcomes, negotiation.clone(), closing.outcome) == closing.outcome
-            }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => true,
-        };
+        let outcome = if let Notification::Closed(closing) = &delivery.payload { Some(closing.outcome) } else { None };
+        let is_same_end =
+            outcome.is_none_or(|outcome| first(&mut known.outcomes, negotiation.clone(), outcome) == outcome);
         drop(known);
         let is_others_offer =
             matches!(delivery.payload, Notification::Inform(ProgressReport::Offers(_) | ProgressReport::Awarded(_)));

@@ -61,15 +61,7 @@ impl BargainReport {
     /// Whether the bargain is over for the agent.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        match self {
-            Self::Declined { .. }
-            | Self::Refused(_)
-            | Self::TurnedDown(_)
-            | Self::Unanswered
-            | Self::Ended(_)
-            | Self::Lost => true,
-            Self::Joined { .. } | Self::Opened { .. } | Self::Misunderstood(_) => false,
-        }
+        !matches!(self, Self::Joined { .. } | Self::Opened { .. } | Self::Misunderstood(_))
     }
 }
 

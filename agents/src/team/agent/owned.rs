@@ -77,16 +77,9 @@ impl OwnedTask {
             }
             Err(fault) => fault,
         };
-        let code = match &fault {
-            RoutineFault::Failed(code) if !code.is_empty() => code.chars().take(FAILURE_CODE_LEN_MAX).collect(),
-            RoutineFault::Failed(_)
-            | RoutineFault::TimedOut
-            | RoutineFault::Exhausted(_)
-            | RoutineFault::TooLong
-            | RoutineFault::Unreadable
-            | RoutineFault::Unavailable(_)
-            | RoutineFault::Busy => <&str>::from(&fault).to_owned(),
-        };
+        let own = if let RoutineFault::Failed(code) = &fault { code.as_str() } else { "" };
+        let code = if own.is_empty() { <&str>::from(&fault) } else { own };
+        let code = code.chars().take(FAILURE_CODE_LEN_MAX).collect();
         let retryable = matches!(fault, RoutineFault::Busy | RoutineFault::Unavailable(_) | RoutineFault::TimedOut);
         Payload::Failure(Failure { phase: FailurePhase::Perform, code, retryable, penalty: None })
     }

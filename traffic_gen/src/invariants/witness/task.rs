@@ -47,27 +47,16 @@ impl TaskSeen {
 
     pub(super) fn told(&mut self, agent: &AgentId, told: &Notification, at: Timestamp) {
         self.note_award(told, at);
-        let what = match told {
-            Notification::Cfp(call) if call.brief.is_some() => "what is to be done",
-            Notification::Accept(award) if award.brief.is_some() => "what is to be done",
-            Notification::Inform(ProgressReport::Committed(news)) => {
-                self.bound.insert(news.contractor.clone());
-                return;
-            }
-            Notification::Inform(ProgressReport::Done(_) | ProgressReport::Result(_)) => "a result",
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Inform(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Closed(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => return,
-        };
+        if let Notification::Inform(ProgressReport::Committed(news)) = told {
+            self.bound.insert(news.contractor.clone());
+        }
+        let is_called = matches!(told, Notification::Cfp(call) if call.brief.is_some());
+        let is_awarded = matches!(told, Notification::Accept(award) if award.brief.is_some());
+        let is_result = matches!(told, Notification::Inform(ProgressReport::Done(_) | ProgressReport::Result(_)));
+        if !(is_called || is_awarded || is_result) {
+            return;
+        }
+        let what = if is_result { "a result" } else { "what is to be done" };
         let told = self.told.entry(agent.clone()).or_insert((what, at));
         if told.1 < at {
             *told = (what, at);
