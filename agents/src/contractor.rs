@@ -309,18 +309,12 @@ impl Strategy for Contractor {
         match &delivery.payload {
             Notification::Cfp(call) => self.handle_call(now, delivery, call),
             Notification::Accept(award) => self.handle_award(delivery, award),
-            Notification::Reject(rejection) => match rejection.reason {
-                // The negotiation goes on: another offer of ours stands, or another round comes.
-                RejectReason::Replaced | RejectReason::Policy | RejectReason::Round => Vec::new(),
+            Notification::Reject(rejection) => {
+                let id = &delivery.envelope.negotiation;
                 // The revision came too late; the offer before it may stand, or be awarded already.
-                RejectReason::Late if self.has_revised(&delivery.envelope.negotiation) => Vec::new(),
-                RejectReason::Outscored
-                | RejectReason::Late
-                | RejectReason::Expired
-                | RejectReason::Cancelled
-                | RejectReason::Awarded
-                | RejectReason::Withdrawn => self.release(&delivery.envelope.negotiation),
-            },
+                let is_late_revision = rejection.reason == RejectReason::Late && self.has_revised(id);
+                if rejection.reason.goes_on() || is_late_revision { Vec::new() } else { self.release(id) }
+            }
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
             Notification::Closed(_) if self.config.offers_after_close => {

@@ -273,16 +273,8 @@ async fn all_stopped(engine: &EngineHandle) -> (Lane, StopReason) {
     loop {
         watch.tick().await;
         let lanes = engine.status().lanes.into_iter();
-        let stopped: Option<Vec<_>> = lanes
-            .map(|status| match status.phase {
-                LanePhase::Stopped(reason) => Some((status.lane, reason)),
-                LanePhase::Elsewhere
-                | LanePhase::CatchingUp
-                | LanePhase::Standby
-                | LanePhase::Claiming
-                | LanePhase::Owner => None,
-            })
-            .collect();
+        let stopped: Option<Vec<_>> =
+            lanes.map(|status| Some((status.lane, status.phase.stopped()?.clone()))).collect();
         if let Some(last) = stopped.and_then(|mut stopped| stopped.pop()) {
             return last;
         }

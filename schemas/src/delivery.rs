@@ -226,6 +226,14 @@ pub enum RejectReason {
     Withdrawn,
 }
 
+impl RejectReason {
+    /// Whether the negotiation goes on for who offered: another offer of theirs stands, or another round comes.
+    #[must_use]
+    pub const fn goes_on(self) -> bool {
+        matches!(self, Self::Replaced | Self::Policy | Self::Round)
+    }
+}
+
 /// A rejection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rejection {

@@ -18,9 +18,7 @@
 mod jobs;
 mod owned;
 
-use schemas::delivery::{
-    Award, Call, Cancellation, Delivery, Disposition, Notification, Outcome, Receipt, RejectReason,
-};
+use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Outcome, Receipt};
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::payload::{Confirm, Inform, InformKind, Offer, Reasoned};
 use schemas::team::{Brief, TaskAward, TeamCall};
@@ -320,19 +318,12 @@ impl Strategy for TeamAgent {
             }
             Notification::Accept(award) => self.handle_award(now, delivery, award),
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
-            Notification::Reject(rejection) => match rejection.reason {
-                RejectReason::Replaced | RejectReason::Policy | RejectReason::Round => Vec::new(),
-                RejectReason::Outscored
-                | RejectReason::Late
-                | RejectReason::Expired
-                | RejectReason::Cancelled
-                | RejectReason::Awarded
-                | RejectReason::Withdrawn => {
-                    self.tasks.remove(id);
-                    self.memberships.remove(id);
-                    vec![Action::Release(id.clone())]
-                }
-            },
+            Notification::Reject(rejection) if rejection.reason.goes_on() => Vec::new(),
+            Notification::Reject(_) => {
+                self.tasks.remove(id);
+                self.memberships.remove(id);
+                vec![Action::Release(id.clone())]
+            }
             Notification::Closed(closing) => self.handle_closed(id, closing.outcome),
             // How its own task goes tells an assigner by notices of the team.
             Notification::Inform(_) | Notification::Failure(_) | Notification::Turn(_) => Vec::new(),

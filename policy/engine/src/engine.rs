@@ -209,19 +209,12 @@ impl EngineHandle {
         let (mut stopped, mut served) = (None, 0);
         for watched in &mut self.lanes {
             let lane = watched.borrow().lane;
-            let is_settled = |status: &LaneStatus| match status.phase {
-                LanePhase::Elsewhere | LanePhase::Standby | LanePhase::Owner | LanePhase::Stopped(_) => true,
-                LanePhase::CatchingUp | LanePhase::Claiming => false,
-            };
+            let is_settled = |status: &LaneStatus| !matches!(status.phase, LanePhase::CatchingUp | LanePhase::Claiming);
             // An error means that the lane's task has ended, which its status tells.
             let _ = watched.wait_for(is_settled).await;
-            match lane_status(watched).phase {
-                LanePhase::Stopped(reason) => stopped = Some(EngineError::LaneStopped { lane, reason }),
-                LanePhase::Elsewhere
-                | LanePhase::CatchingUp
-                | LanePhase::Standby
-                | LanePhase::Claiming
-                | LanePhase::Owner => served += 1,
+            match lane_status(watched).phase.stopped() {
+                Some(reason) => stopped = Some(EngineError::LaneStopped { lane, reason: reason.clone() }),
+                None => served += 1,
             }
         }
         stopped.filter(|_| served == 0).map_or(Ok(()), Err)

@@ -118,6 +118,12 @@ impl LanePhase {
     pub fn as_str(&self) -> &'static str {
         self.into()
     }
+
+    /// Why it has stopped, if it has.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&StopReason> {
+        if let Self::Stopped(reason) = self { Some(reason) } else { None }
+    }
 }
 
 /// Why a lane stopped.
@@ -214,13 +220,9 @@ impl StatusReader {
         let duplicate = self.has_duplicate_id.borrow().then(|| {
             "another engine runs under the same id; give each its own (`llmx engine --id`), or end the other".to_owned()
         });
-        let stopped = lanes.iter().filter_map(|lane| match &lane.phase {
-            LanePhase::Stopped(reason) => Some(format!("lane {} stopped: {reason}", lane.lane)),
-            LanePhase::Elsewhere
-            | LanePhase::CatchingUp
-            | LanePhase::Standby
-            | LanePhase::Claiming
-            | LanePhase::Owner => None,
+        let stopped = lanes.iter().filter_map(|lane| {
+            let reason = lane.phase.stopped()?;
+            Some(format!("lane {} stopped: {reason}", lane.lane))
         });
         let faults = stopped.chain(lanes.iter().flat_map(|lane| lane.faults.clone())).chain(duplicate).collect();
         Status { lanes, faults }
@@ -230,7 +232,7 @@ impl StatusReader {
 /// The state of a lane. One that stops says so before its task ends; one that does not has panicked.
 pub(crate) fn lane_status(watched: &watch::Receiver<LaneStatus>) -> LaneStatus {
     let mut status = watched.borrow().clone();
-    if watched.has_changed().is_err() && !matches!(status.phase, LanePhase::Stopped(_)) {
+    if watched.has_changed().is_err() && status.phase.stopped().is_none() {
         status.phase = LanePhase::Stopped(StopReason::TaskEnded);
         status.is_fit = false;
     }
