@@ -1,5 +1,6 @@
 //! What people give to commands: lengths of time in seconds, amounts of money, addresses, names of files.
 
+use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::net::{AddrParseError, SocketAddr};
 use std::path::Path;
@@ -93,6 +94,21 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {bytes_max} bytes")));
     }
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
+}
+
+/// What is wrong with a file that a person names.
+pub fn file_fault(path: &Path, what: impl Display) -> Failure {
+    Failure::configuration(format_args!("{}: {what}", path.display()))
+}
+
+/// Reads a file that a person names, of at most so many bytes, and makes of it what it says.
+pub fn read_file<T, E: Display>(
+    path: &Path,
+    bytes_max: u64,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Failure> {
+    let text = read_text(path, bytes_max).map_err(|error| file_fault(path, error))?;
+    parse(&text).map_err(|error| file_fault(path, error))
 }
 
 #[cfg(test)]

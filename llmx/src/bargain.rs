@@ -16,7 +16,7 @@ use traffic_gen::bargain::plot::{self, Picture};
 use traffic_gen::bargain::report::BargainReport;
 use traffic_gen::bargain::session::BargainSessionError;
 
-use crate::arguments::read_text;
+use crate::arguments::{file_fault, read_file};
 use crate::output::{Failure, Outcome, Progress, create, print, print_json};
 use crate::signals::{self, Attending};
 
@@ -106,25 +106,22 @@ fn draw(matchup: &Matchup, played: &Played, file: &Path) -> Outcome {
 
 /// Reads a domain file.
 pub fn read_domain(path: &Path) -> Result<Domain, Failure> {
-    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
-    let text = read_text(path, DOMAIN_BYTES_MAX).map_err(|error| fault(&error))?;
-    Domain::parse(&text).map_err(|error| fault(&error))
+    read_file(path, DOMAIN_BYTES_MAX, Domain::parse)
 }
 
 fn matchup(path: &Path, args: &BargainArgs) -> Result<Matchup, Failure> {
-    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
     let mut domain = read_domain(path)?;
     if let Some(rounds) = args.rounds {
         domain.rules.rounds = Some(rounds);
     }
     let mut kinds = vec![args.a, args.b];
     match (domain.parties.len(), args.c) {
-        (2, Some(_)) => return Err(fault(&format_args!("{} has two parties: leave --c out", domain.name))),
+        (2, Some(_)) => return Err(file_fault(path, format_args!("{} has two parties: leave --c out", domain.name))),
         (2, None) => {}
         // Every party has a strategy, whether it is named or not.
         (_, c) => kinds.push(c.unwrap_or(StrategyKind::Linear)),
     }
-    Matchup::try_new(domain, &kinds).map_err(|error| fault(&error))
+    Matchup::try_new(domain, &kinds).map_err(|error| file_fault(path, error))
 }
 
 fn repeat(matchup: &Matchup, bargains: u64, args: &BargainArgs) -> Outcome {

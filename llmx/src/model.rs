@@ -1,7 +1,6 @@
 //! The language models of a command: the file that names one, its key, and what is kept of what it is asked.
 
 use std::collections::hash_map::RandomState;
-use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use ::agents::model::metrics::ModelMetrics;
 use ::agents::model::{Consultant, HttpModel, KeptPrompts, ModelAgentConfig, ModelDecider, ModelTotals};
 use traffic_gen::live::{ModelPopulation, SharedModel};
 
-use crate::arguments::read_text;
+use crate::arguments::{file_fault, read_file};
 use crate::output::{Failure, note, tracer};
 
 /// Most bytes of a model's file: instructions have some thousands.
@@ -41,12 +40,10 @@ pub fn open(
     check: impl FnOnce(&ModelAgentConfig) -> Result<(), ModelConfigError>,
     ModelUse { metrics, kept }: ModelUse,
 ) -> Result<OpenedModel, Failure> {
-    let fault = |what: &dyn Display| Failure::configuration(format_args!("{}: {what}", path.display()));
-    let text = read_text(path, FILE_BYTES_MAX).map_err(|error| fault(&error))?;
-    let config: ModelAgentConfig = toml::from_str(&text).map_err(|error| fault(&error))?;
-    check(&config).map_err(|error| fault(&error))?;
+    let config: ModelAgentConfig = read_file(path, FILE_BYTES_MAX, |text| toml::from_str(text))?;
+    check(&config).map_err(|error| file_fault(path, error))?;
     let key = config.model.key().map_err(Failure::configuration)?;
-    let model = HttpModel::try_new(&config.model, key.as_deref()).map_err(|error| fault(&error))?;
+    let model = HttpModel::try_new(&config.model, key.as_deref()).map_err(|error| file_fault(path, error))?;
     let mut consultant = Consultant::new(model, config.model.clone()).traced(tracer());
     if let Some(metrics) = metrics {
         consultant = consultant.counted(metrics);

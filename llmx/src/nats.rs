@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bus::Bus;
+use bus::memory::MemoryOptions;
 use bus::nats::{Credentials, NatsOptions, SyncMode};
 #[cfg(feature = "nats-local")]
 use nats_server::{LocalServer, LocalServerOptions};
@@ -199,6 +200,15 @@ pub type Server = LocalServer;
 /// There is none in this build.
 #[cfg(not(feature = "nats-local"))]
 pub type Server = std::convert::Infallible;
+
+/// The bus of an exchange of the run's own, and what it is: over a nats-server, which has to outlive it, or in memory.
+pub async fn open_own(nats_local: bool, name: &str) -> Result<(Option<Server>, Bus, &'static str), Failure> {
+    if !nats_local {
+        return Ok((None, bus::memory::open(MemoryOptions::default()), "memory"));
+    }
+    let (server, url) = start_server().await?;
+    Ok((Some(server), open_at(&url, None, name).await?, "nats"))
+}
 
 /// A nats-server of the run's own, and its URL.
 #[cfg(feature = "nats-local")]

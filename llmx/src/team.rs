@@ -2,7 +2,7 @@
 
 mod goal;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,6 @@ use ::agents::transport::Transport;
 use ::agents::transport::bus::BusTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use anyhow::Context;
-use bus::memory::MemoryOptions;
 use schemas::AgentId;
 use schemas::delivery::Outcome as TeamOutcome;
 use serde::Serialize;
@@ -26,8 +25,8 @@ use traffic_gen::summary::Violations;
 use traffic_gen::team::{PlayContext, TeamPlayError, Transcript, play};
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::read_text;
-use crate::nats::{self, start_server};
+use crate::arguments::read_file;
+use crate::nats::open_own;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::remote::RemoteArgs;
 
@@ -128,7 +127,7 @@ pub async fn run(args: TeamArgs) -> Outcome {
 }
 
 async fn play_file(args: TeamPlayArgs) -> Outcome {
-    let scenario = Arc::new(read_scenario(&args.scenario)?);
+    let scenario = Arc::new(read_file(&args.scenario, SCENARIO_BYTES_MAX, Scenario::parse)?);
     let trace = args.trace.as_deref().map(TraceFile::create).transpose().map_err(Failure::configuration)?;
     let Played { transcript, verdict, elapsed_s, on } = if args.running {
         play_there(&args, &scenario, trace).await?
@@ -154,12 +153,7 @@ async fn play_file(args: TeamPlayArgs) -> Outcome {
 
 /// On an exchange of its own.
 async fn play_here(args: &TeamPlayArgs, scenario: &Arc<Scenario>, trace: Option<TraceFile>) -> Result<Played, Failure> {
-    // Declared before the bus, which ends before its server does.
-    let server = if args.nats_local { Some(start_server().await?) } else { None };
-    let (bus, on) = match &server {
-        Some((_, url)) => (nats::open_at(url, None, "llmx-team").await?, "nats"),
-        None => (bus::memory::open(MemoryOptions::default()), "memory"),
-    };
+    let (_server, bus, on) = open_own(args.nats_local, "llmx-team").await?;
     let options = ExchangeOptions { tracer: crate::output::tracer(), ..ExchangeOptions::default() };
     let exchange = Exchange::start(bus.clone(), options).await.context("the exchange does not start")?;
     if !args.json {
@@ -230,13 +224,6 @@ async fn play_on(
     let elapsed_s = started.elapsed().as_secs_f64();
     let (_counts, verdict) = recorder.finish().context("cannot write the trace")?;
     Ok(Played { transcript: played.map_err(failure)?, verdict, elapsed_s, on: "elsewhere" })
-}
-
-/// Reads a scenario file.
-fn read_scenario(path: &Path) -> Result<Scenario, Failure> {
-    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
-    let text = read_text(path, SCENARIO_BYTES_MAX).map_err(|error| fault(&error))?;
-    Scenario::parse(&text).map_err(|error| fault(&error))
 }
 
 /// What the exchange refuses lies in the file.

@@ -21,7 +21,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::control::Registration;
 use schemas::ids::IdError;
-use schemas::search::SearchRequest;
+use schemas::search::{SearchHit, SearchRequest};
 use schemas::{AgentId, NegotiationId};
 use tokio_util::sync::CancellationToken;
 
@@ -101,7 +101,7 @@ pub async fn play(
         let options = observed(&observed(&context.options, Some(&context.recorder)), Some(&keeper));
         let way: (Arc<dyn Transport>, _, _) = ((context.access.transport)(&agent.name), identity, options);
         let worker = WorkRunner::new(ScenarioWorker::new(Arc::clone(scenario)));
-        let finder = SearchFinder { control: context.access.control.clone(), token: way.1.token.clone() };
+        let finder = GatewaySearch { control: context.access.control.clone(), token: way.1.token.clone() };
         let hands = TeamHands { worker, finder: Some(Arc::new(finder)), advisor: None };
         let planner = ScenarioPlanner::new(Arc::clone(scenario), agent.name.clone());
         running.push(TeamAgent::spawn(planner, hands, way, cancel.clone()));
@@ -139,24 +139,29 @@ async fn lead(
 }
 
 /// Searches at a gateway, in an agent's name.
-struct SearchFinder {
+#[derive(Clone)]
+struct GatewaySearch {
     control: ControlClient,
     token: Token,
 }
 
-impl Finder for SearchFinder {
-    fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>> {
-        let (control, token) = (self.control.clone(), self.token.current());
-        let wanted = SearchRequest { limit: 1, present: true, reachable: true, ..SearchRequest::of_texts(queries) };
-        async move {
-            match control.search(&token, &wanted).await {
-                Ok(found) => found.hits.into_iter().map(|hit| hit.agent).collect(),
-                Err(error) => {
-                    tracing::warn!(%error, "a search for members fails");
-                    Vec::new()
-                }
+impl GatewaySearch {
+    /// Who is found, of those that can be reached now; nobody where the search fails.
+    async fn hits(self, wanted: SearchRequest) -> Vec<SearchHit> {
+        let wanted = SearchRequest { present: true, reachable: true, ..wanted };
+        match self.control.search(&self.token.current(), &wanted).await {
+            Ok(found) => found.hits,
+            Err(error) => {
+                tracing::warn!(%error, "a search for members fails");
+                Vec::new()
             }
         }
-        .boxed()
+    }
+}
+
+impl Finder for GatewaySearch {
+    fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>> {
+        let hits = self.clone().hits(SearchRequest { limit: 1, ..SearchRequest::of_texts(queries) });
+        hits.map(|hits| hits.into_iter().map(|hit| hit.agent).collect()).boxed()
     }
 }

@@ -1,5 +1,6 @@
 //! `llmx agora call`: one transaction or conversation with a responder that speaks Agora.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use ::gateway::TOKEN_BYTES_MAX;
 use serde_json::json;
 use traffic_gen::control::in_full;
 
-use crate::arguments::{http_url, read_text, seconds};
+use crate::arguments::{http_url, read_file, seconds};
 use crate::output::{Failure, Outcome, note, print, print_json};
 
 /// What helps where a responder does not take a document.
@@ -136,15 +137,12 @@ fn unanswered(error: ClientError, args: &AgoraCallArgs) -> Failure {
 }
 
 fn document(file: &Path) -> Result<ProtocolDocument, Failure> {
-    let fault = |text: String| Failure::configuration(format_args!("{}: {text}", file.display()));
-    let text = read_text(file, DOCUMENT_BYTES_MAX as u64).map_err(|error| fault(error.to_string()))?;
-    ProtocolDocument::try_new(&text, Origin::Foreign).map_err(|refusal| fault(in_full(&refusal)))
+    let parse = |text: &str| ProtocolDocument::try_new(text, Origin::Foreign).map_err(|refusal| in_full(&refusal));
+    read_file(file, DOCUMENT_BYTES_MAX as u64, parse)
 }
 
 fn token(file: &Path) -> Result<String, Failure> {
-    let text = read_text(file, TOKEN_BYTES_MAX as u64);
-    let text = text.map_err(|error| Failure::configuration(format_args!("{}: {error}", file.display())))?;
-    Ok(text.trim().to_owned())
+    read_file(file, TOKEN_BYTES_MAX as u64, |text| Ok::<_, Infallible>(text.trim().to_owned()))
 }
 
 fn told(args: &AgoraCallArgs, replies: &[TransactionReply], conversation: Option<&str>) -> Outcome {

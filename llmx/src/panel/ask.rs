@@ -25,7 +25,7 @@ use traffic_gen::live::LiveError;
 use super::answer::ModelPanelists;
 use super::evidence::millionths;
 use crate::access::refused;
-use crate::arguments::{read_text, seconds};
+use crate::arguments::{read_file, seconds};
 use crate::call::address;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
@@ -180,12 +180,7 @@ impl PanelAskArgs {
     fn panel_rules(&self) -> Result<PanelSpec, Failure> {
         let mut rules: PanelSpec = match &self.rules {
             None => serde_json::from_value(json!({}))?,
-            Some(path) => {
-                let fault =
-                    |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", path.display()));
-                let text = read_text(path, RULES_BYTES_MAX).map_err(|error| fault(&error))?;
-                ::agents::fault::read_json(&text).map_err(|error| fault(&error))?
-            }
+            Some(path) => read_file(path, RULES_BYTES_MAX, ::agents::fault::read_json)?,
         };
         if !self.options.is_empty() {
             rules.answer = AnswerKind::Choice { options: self.options.clone() };

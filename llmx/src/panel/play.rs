@@ -1,17 +1,10 @@
 //! `llmx panel play`: the panel of a file, played by scripted agents on an exchange of its own.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use ::agents::panel::PanelFile;
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use anyhow::Context;
-use bus::memory::MemoryOptions;
-use bus::nats::NatsOptions;
-use schemas::AgentId;
 use serde_json::json;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
 use traffic_gen::panel::PlayedPanel;
@@ -19,8 +12,8 @@ use traffic_gen::panel::play;
 use traffic_gen::panel::population::PanelError;
 use traffic_gen::panel::tally::PanelTally;
 
-use crate::arguments::read_text;
-use crate::nats::start_server;
+use crate::arguments::read_file;
+use crate::nats::open_own;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
 /// Largest file read, in bytes.
@@ -52,15 +45,8 @@ pub struct PanelPlayArgs {
 
 /// Plays, and prints what came of it.
 pub async fn run(args: &PanelPlayArgs) -> Outcome {
-    let file = read(&args.file)?;
-    let (bus, _server, name) = if args.nats_local {
-        let (server, url) = start_server().await?;
-        let options = NatsOptions { name: "llmx-panel".to_owned(), ..NatsOptions::new(url) };
-        let nats = bus::nats::open(options).await?;
-        (nats, Some(server), "nats")
-    } else {
-        (bus::memory::open(MemoryOptions::default()), None, "memory")
-    };
+    let file = read_file(&args.file, FILE_BYTES_MAX, PanelFile::parse)?;
+    let (_server, bus, name) = open_own(args.nats_local, "llmx-panel").await?;
     let exchange = Exchange::start(bus, ExchangeOptions::default()).await.context("the exchange does not start")?;
     let (mut tally, mut last) = (PanelTally::default(), None);
     let progress = (args.repeat.is_some() && !args.json).then(Progress::new);
@@ -86,28 +72,20 @@ pub async fn run(args: &PanelPlayArgs) -> Outcome {
     }
 }
 
-fn read(path: &Path) -> Result<PanelFile, Failure> {
-    let fault = |error: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {error}", path.display()));
-    let text = read_text(path, FILE_BYTES_MAX).map_err(|error| fault(&error))?;
-    PanelFile::parse(&text).map_err(|error| fault(&error))
-}
-
 async fn play_on(
     exchange: &Exchange,
     file: &PanelFile,
     run: (u64, u64),
     each: impl FnMut(PlayedPanel),
 ) -> Result<(), Failure> {
-    let control = ControlClient::try_new(exchange.url())?;
-    let identities = exchange.identities(play::names(file).cloned())?;
-    let transport = |_: &AgentId| -> Arc<dyn Transport> { Arc::new(BusTransport::new(&exchange.bus)) };
-    let identity = |name: &AgentId| identities[name].clone();
-    let access = Access { control: &control, transport: &transport, identity: &identity };
-    play::on_exchange(&access, file, run, each).await.map_err(|error| match error {
-        // What the exchange refuses lies in the file.
-        PanelError::Refused(_) | PanelError::TurnedDown(_) => Failure::configuration(error),
-        PanelError::Live(_) | PanelError::Call(_) | PanelError::Unanswered => Failure::failed(error),
-    })
+    let playing = async |access: &Access<'_>| {
+        play::on_exchange(access, file, run, each).await.map_err(|error| match error {
+            // What the exchange refuses lies in the file.
+            PanelError::Refused(_) | PanelError::TurnedDown(_) => Failure::configuration(error),
+            PanelError::Live(_) | PanelError::Call(_) | PanelError::Unanswered => Failure::failed(error),
+        })
+    };
+    exchange.with_access(play::names(file).cloned(), playing).await
 }
 
 fn tell(args: &PanelPlayArgs, file: &PanelFile, on: &str, tally: &PanelTally, last: Option<&PlayedPanel>) -> Outcome {

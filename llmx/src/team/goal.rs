@@ -19,7 +19,7 @@ use traffic_gen::team::goal::GoalModel;
 use traffic_gen::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
 
 use super::failure;
-use crate::arguments::read_text;
+use crate::arguments::read_file;
 #[cfg(feature = "llm")]
 use crate::model::{self, ModelUse, OpenedModel};
 use crate::output::{Failure, Outcome, note, print, print_json, tracer};
@@ -185,11 +185,9 @@ fn show(args: &TeamGoalArgs, report: &GoalReport) -> Outcome {
 }
 
 fn read_book(path: &Path, now_ms: u64) -> Result<ContactBookWithClock, Failure> {
-    let fault = |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", path.display()));
     let mut book = ContactBook::default();
     if path.exists() {
-        let text = read_text(path, BOOK_BYTES_MAX).map_err(|error| fault(&error))?;
-        book = serde_json::from_str(&text).map_err(|error| fault(&error))?;
+        book = read_file(path, BOOK_BYTES_MAX, |text| serde_json::from_str(text))?;
         book.forget();
     }
     Ok(ContactBookWithClock { book, now_ms })

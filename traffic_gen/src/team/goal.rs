@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::AgentOptions;
 use agents::forming::Formation;
 #[cfg(feature = "llm")]
 use agents::goal::ContactBook;
@@ -14,7 +15,6 @@ use agents::team::{
     AdvisedSpeaker, Advisor, Speaker, TeamAgent, TeamHands, TeamRequest, WillingPlanner, WorkRequest, WorkRunner,
     Worker,
 };
-use agents::{AgentOptions, Token};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 #[cfg(feature = "llm")]
@@ -29,8 +29,7 @@ use serde::Serialize;
 use telemetry::TraceContext;
 use tokio_util::sync::CancellationToken;
 
-use super::{OVERTIME, TeamPlayError};
-use crate::control::ControlClient;
+use super::{GatewaySearch, OVERTIME, TeamPlayError};
 use crate::live::{Access, RegisteredAgents};
 use crate::recorder::observed;
 use crate::team::transcript::TranscriptKeeper;
@@ -349,26 +348,10 @@ fn advisor(_help: &GoalHelp<'_>) -> Option<Arc<dyn Advisor>> {
     None
 }
 
-/// Searches at a gateway, in the lead's name.
-struct GatewaySearch {
-    control: ControlClient,
-    token: Token,
-}
-
 impl CandidateSearch for GatewaySearch {
     fn search(&self, text: String) -> BoxFuture<'static, Vec<Candidate>> {
-        let (control, token) = (self.control.clone(), self.token.current());
-        let wanted = SearchRequest { present: true, reachable: true, ..SearchRequest::of_texts(vec![text]) };
-        async move {
-            match control.search(&token, &wanted).await {
-                Ok(found) => found.hits.into_iter().map(candidate).collect(),
-                Err(error) => {
-                    tracing::warn!(%error, "a search for members fails");
-                    Vec::new()
-                }
-            }
-        }
-        .boxed()
+        let hits = self.clone().hits(SearchRequest::of_texts(vec![text]));
+        hits.map(|hits| hits.into_iter().map(candidate).collect()).boxed()
     }
 }
 
