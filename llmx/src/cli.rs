@@ -161,6 +161,7 @@ enum Command {
 
 impl Cli {
     /// Begins to export spans, if this command has any and the environment says where to.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other commands export no spans")]
     pub fn start_tracing(&self) -> Outcome {
         let (service, instance) = match &self.command {
             Command::Demo(_) => ("llmx-demo", None),
@@ -170,40 +171,13 @@ impl Cli {
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Call(_) => ("llmx-call", None),
             Command::Party(_) => ("llmx-party", None),
-            Command::Agent(_)
-            | Command::Search(_)
-            | Command::ModelStub(_)
-            | Command::Top(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Listen(_)
-            | Command::Replay(_)
-            | Command::Archive(_)
-            | Command::Audit(_)
-            | Command::Bargain(_)
-            | Command::Panel(_)
-            | Command::Team(_)
-            | Command::Ioa(_)
-            | Command::Policy(_)
-            | Command::Document(_)
-            | Command::Agora(_)
-            | Command::Token(_)
-            | Command::Keys(_)
-            | Command::Schema(_)
-            | Command::Bench(_)
-            | Command::Chaos(_)
-            | Command::Experiment(_)
-            | Command::Simulate(_)
-            | Command::Report(_)
-            | Command::Soak(_)
-            | Command::Metrics(_)
-            | Command::Config(_)
-            | Command::Healthcheck(_) => return Ok(()),
+            _ => return Ok(()),
         };
         traces::start(&Traced { service, instance })
     }
 
     /// The threads it needs.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other commands compute")]
     pub fn threads(&self) -> Threads {
         match &self.command {
             Command::Gateway(args) => args.args.threads(),
@@ -226,22 +200,7 @@ impl Cli {
             | Command::Metrics(_)
             | Command::Config(_)
             | Command::Healthcheck(_) => Threads::One,
-            Command::Demo(_)
-            | Command::ModelStub(_)
-            | Command::Replay(_)
-            | Command::Archive(_)
-            | Command::Audit(_)
-            | Command::Agora(_)
-            | Command::Bargain(_)
-            | Command::Panel(_)
-            | Command::Team(_)
-            | Command::Ioa(_)
-            | Command::Bench(_)
-            | Command::Chaos(_)
-            | Command::Experiment(_)
-            | Command::Simulate(_)
-            | Command::Report(_)
-            | Command::Soak(_) => Threads::Cores,
+            _ => Threads::Cores,
         }
     }
 

@@ -304,23 +304,15 @@ impl fmt::Display for SeenAgents {
         writeln!(f, "{policies}, {} calls/s, seed {}: {:.1} s", self.rate, self.seed, self.elapsed_s)?;
         writeln!(f, "  rounds {}   calls {}   awards {}", self.rounds, self.cfps, self.awards)?;
         writeln!(f, "  award rate {:.1} %", self.award_rate * 100.0)?;
-        for (name, latency) in [("call to decision", self.latency_ms.decision), ("call to end", self.latency_ms.round)]
-        {
-            let Quantiles { p50, p95, p99, max, .. } = latency;
-            writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")?;
-        }
-        writeln!(f, "  outcomes {}", counted(&self.outcomes))?;
-        write!(f, "  rejected at the gateway {}", counted(&self.rejected))?;
+        summary::line(f, "call to decision", &self.latency_ms.decision)?;
+        summary::line(f, "call to end", &self.latency_ms.round)?;
+        writeln!(f, "  outcomes {}", summary::counts(&self.outcomes))?;
+        write!(f, "  rejected at the gateway {}", summary::counts(&self.rejected))?;
         if self.deferred.is_empty() {
             return Ok(());
         }
         write!(f, "\n  held back or not answered {}", self.deferred)
     }
-}
-
-fn counted(by_name: &BTreeMap<String, u64>) -> String {
-    let counted: Vec<String> = by_name.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    if counted.is_empty() { "none".to_owned() } else { counted.join(", ") }
 }
 
 #[cfg(test)]

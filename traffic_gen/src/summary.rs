@@ -106,7 +106,10 @@ impl RunTotals {
     }
 
     /// The line before a summary, where it needs one.
-    pub(crate) fn begin(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    ///
+    /// # Errors
+    /// The formatter's.
+    pub fn begin(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.interrupted { writeln!(f, "{INTERRUPTED}") } else { Ok(()) }
     }
 }
@@ -120,7 +123,10 @@ impl fmt::Display for RunTotals {
 }
 
 /// A line of latencies in milliseconds.
-pub(crate) fn line(f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles) -> fmt::Result {
+///
+/// # Errors
+/// The formatter's.
+pub fn line(f: &mut fmt::Formatter<'_>, name: &str, quantiles: &Quantiles) -> fmt::Result {
     let Quantiles { p50, p95, p99, max, .. } = quantiles;
     writeln!(f, "  {name:<22} p50 {p50:>8.2}   p95 {p95:>8.2}   p99 {p99:>8.2}   max {max:>8.2}  ms")
 }
@@ -235,7 +241,8 @@ const fn is_zero(count: &u64) -> bool {
 }
 
 /// Counts on one line.
-pub(crate) fn counts(map: &BTreeMap<String, u64>) -> String {
+#[must_use]
+pub fn counts(map: &BTreeMap<String, u64>) -> String {
     if map.is_empty() {
         return "none".to_owned();
     }

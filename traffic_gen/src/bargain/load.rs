@@ -4,7 +4,7 @@ mod catalog;
 mod ledger;
 mod summary;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use agents::Agent;
 use agents::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, Planner, StrategyKind};
@@ -43,7 +43,9 @@ pub type BargainScenario = LoadScenario<Bargains>;
 
 impl Default for Bargains {
     fn default() -> Self {
-        Self { catalog: Arc::new(Catalog::shipped()), policy: None, strategies: StrategyKind::ALL.to_vec() }
+        // Every outcome of every domain is computed: once a process.
+        static SHIPPED: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(Catalog::shipped()));
+        Self { catalog: Arc::clone(&SHIPPED), policy: None, strategies: StrategyKind::ALL.to_vec() }
     }
 }
 
