@@ -347,8 +347,9 @@ impl TeamSeen {
 
     /// Who took a seat, as the first notice says.
     fn members(&self) -> Option<Vec<AgentId>> {
-        let told = self.floors.values().flat_map(BTreeMap::values);
-        told.map(|floor| &floor.members).find(|members| !members.is_empty()).cloned()
+        // Later steps name those that are left.
+        let mut told = self.floors.get(&1)?.values().map(|floor| &floor.members);
+        told.find(|members| !members.is_empty()).cloned()
     }
 
     /// How the team stood after a step, as any member was told.
