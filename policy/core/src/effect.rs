@@ -56,6 +56,8 @@ pub struct Deliver {
     pub attempts_max: Option<u32>,
     /// Hold it back until this key is registered.
     pub after: Option<RegisterKey>,
+    /// Not to be sent: its recipient was answered so after the end, on another message (docs/spec/deliveries.md#dl-44).
+    pub told_before: bool,
     /// W3C trace context of the negotiation's call.
     pub traceparent: Option<Arc<str>>,
 }

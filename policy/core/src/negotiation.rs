@@ -493,6 +493,7 @@ impl InputContext<'_> {
             qos: Qos::AtLeastOnce,
             attempts_max: None,
             after: None,
+            told_before: false,
             traceparent: None,
         }
     }

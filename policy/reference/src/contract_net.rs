@@ -82,6 +82,16 @@ pub(crate) struct Party {
     pub(crate) said: Vec<Said>,
 }
 
+impl Party {
+    /// A reply after the end: sent for the first of a party's messages with that disposition (docs/spec/deliveries.md#dl-44).
+    pub(crate) fn reply_after_end(&self, to: (&MsgId, Disposition), is_full: bool, reply: String) -> String {
+        let (msg_id, disposition) = to;
+        let first = self.said.iter().find(|said| said.disposition == disposition);
+        let is_sent = first.map_or(!is_full, |first| first.msg_id == *msg_id);
+        if is_sent { reply } else { fact::told_before(&reply) }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) msg_id: MsgId,

@@ -34,6 +34,7 @@ fn along(effect: &Effect) -> impl Iterator<Item = String> {
 
 fn of(effect: &Effect) -> Option<String> {
     match effect {
+        Effect::Deliver(deliver) if deliver.told_before => Some(told_before(&told(deliver))),
         Effect::Deliver(deliver) => Some(told(deliver)),
         Effect::Register(write) => Some(match &write.value {
             RegisterValue::Award { offer_id, .. } => award_entry(&write.key.to_string(), *offer_id),
@@ -137,6 +138,11 @@ fn happened(event: &Event) -> Option<String> {
         | Event::Claimed { .. } => None,
         Event::InvariantViolated { invariant, .. } => Some(format!("violated {invariant:?}")),
     }
+}
+
+/// What is not sent, because its recipient was answered so before.
+pub(crate) fn told_before(told: &str) -> String {
+    format!("{told} told before")
 }
 
 /// A receipt. What a repeat is told beside its disposition depends on how much is remembered, and is left out.

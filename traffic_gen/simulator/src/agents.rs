@@ -472,6 +472,7 @@ impl SimulatedAgent {
             }
             Notification::Reject(rejection) => {
                 member::note_rejected(self.members.get(negotiation), context, rejection.reason);
+                contractor::answer_rejection(context, delivery, rejection.reason);
                 contractor::say_unasked(context, delivery);
             }
             Notification::Failure(_) => contractor::say_unasked(context, delivery),

@@ -13,7 +13,7 @@
 //! | idempotent | a delivery id has one content; a message is applied at most once |
 //! | no_late_winner | an accepted offer is the contractor's own, in time, within the gates, unexpired, not withdrawn or replaced |
 //! | final_notice | at most one per accepted offer at any time, exactly one at rest and in every ended negotiation of the log |
-//! | absorbing | after the end only answers; everybody is told the same outcome |
+//! | absorbing | after the end only answers, and each party is told so once; everybody is told the same outcome |
 //! | terminates | no negotiation is open after its hard deadline in log time; at rest nothing is open and its initiator was told |
 //! | sealed | before the close nobody receives what another's terms change; nobody reads another contractor's name, in views neither; nothing of a mandate is told, published or registered |
 //! | turn_order | every standing that is told follows from strict rotation; nobody accepts its own offer; the agreement is the offer that stood last, the same for everybody, registered before it is told, within every mandate |

@@ -139,6 +139,8 @@ pub enum Point {
     CallHeldBack,
     /// An offer came too late.
     OfferLate,
+    /// The REJECT of a late offer was answered by another offer.
+    RejectionAnswered,
     /// A lot was awarded again.
     ReAwarded,
     /// A confirmation came after its award was taken back.

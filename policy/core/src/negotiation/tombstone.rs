@@ -6,7 +6,7 @@ use schemas::delivery::{
 };
 use schemas::digest::{FNV_START, fnv};
 use schemas::team::{Conclusion, TeamTask};
-use schemas::{Act, AgentId, AwardNo, Digest, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
+use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::effect::{Deliver, Event};
@@ -269,7 +269,7 @@ impl Tombstone {
         let digest = SeenDigest {
             party,
             disposition: Disposition::Closed,
-            msg_id: fnv(FNV_START, incoming.msg_id.as_str().as_bytes()),
+            msg_id: hash(&incoming.msg_id),
             digest: prefix(incoming.digest.short()),
         };
         let earlier = self.seen.iter().find(|seen| seen.party == party && seen.msg_id == digest.msg_id).copied();
@@ -336,7 +336,7 @@ impl Tombstone {
             award_no: award_no.filter(|_| matches!(told_for, Disposition::Committed | Disposition::Revoked)),
             ..Receipt::new(incoming.msg_id.clone(), disposition)
         };
-        self.send(incoming, Notification::Ack(receipt), context);
+        self.send(incoming, Notification::Ack(receipt), false, context);
         let reply = match (told_for, award_no) {
             (Disposition::Late, _) if is_late => {
                 let offer_id = first.is_none().then_some(OfferId(context.position));
@@ -349,7 +349,7 @@ impl Tombstone {
             _ => None,
         };
         if let Some(told) = reply {
-            self.send(incoming, told, context);
+            self.send(incoming, told, !self.is_first(incoming, told_for), context);
         }
         context.event(Event::Disposed {
             negotiation: self.id.clone(),
@@ -377,10 +377,17 @@ impl Tombstone {
         }
     }
 
-    fn send(&self, incoming: &Incoming, told: Notification, context: &mut InputContext<'_>) {
+    /// Whether it is the first message of its sender with this disposition. Of those that are not remembered, none is.
+    fn is_first(&self, incoming: &Incoming, disposition: Disposition) -> bool {
+        let (party, msg_id) = (self.party_of(&incoming.from), hash(&incoming.msg_id));
+        let mut alike = self.seen.iter().filter(|seen| Some(seen.party) == party && seen.disposition == disposition);
+        alike.next().is_some_and(|first| first.msg_id == msg_id)
+    }
+
+    fn send(&self, incoming: &Incoming, told: Notification, told_before: bool, context: &mut InputContext<'_>) {
         let after = self.awaited_key(&told);
         let delivery = context.delivery(&self.id, &incoming.from, told, self.expires_at);
-        context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, ..delivery });
+        context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, told_before, ..delivery });
     }
 
     /// What a bargain, a panel or a team came to binds, so nobody is told of it before it is registered, late askers no more
@@ -401,13 +408,12 @@ impl PastParty {
 
 impl SeenDigest {
     fn of(party: u16, seen: &SeenMessage) -> Self {
-        Self {
-            party,
-            disposition: seen.disposition,
-            msg_id: fnv(FNV_START, seen.msg_id.as_str().as_bytes()),
-            digest: prefix(seen.digest),
-        }
+        Self { party, disposition: seen.disposition, msg_id: hash(&seen.msg_id), digest: prefix(seen.digest) }
     }
+}
+
+fn hash(msg_id: &MsgId) -> u64 {
+    fnv(FNV_START, msg_id.as_str().as_bytes())
 }
 
 fn prefix(digest: [u8; 16]) -> u64 {

@@ -110,6 +110,7 @@ fn an_agreement_is_told_again_to_whoever_asks_later() {
     haggle.offer(30, "alice", 7);
     let Notification::Closed(closing) = &*haggle.script.last("alice", Act::Closed).told else { panic!() };
     assert_eq!(closing.agreement.as_ref().map(|agreed| agreed.terms_digest), Some(offer.digest));
+    assert_eq!(haggle.offer(31, "alice", 7), ["alice<ack:closed", "alice<closed:agreement@closed(told)"]);
 }
 
 #[test]

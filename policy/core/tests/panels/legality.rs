@@ -14,7 +14,7 @@ pub(crate) struct Row {
 }
 
 /// Of four seats that choose among A to D, all asked at once, in two rounds.
-pub(crate) const ROWS: [Row; 27] = [
+pub(crate) const ROWS: [Row; 28] = [
     Row { case: "an answer of the round", play: |b| b.answer(10, "ann", 1, "A"), effects: &["ann<ack:ok"] },
     Row { case: "no opinion", play: |b| said(b, "ann", json!({"round": 1, "answer": null})), effects: &["ann<ack:ok"] },
     Row { case: "an answer of a stranger", play: |b| b.answer(10, "zoe", 1, "A"), effects: &["zoe<ack:unauthorized"] },
@@ -157,6 +157,15 @@ pub(crate) const ROWS: [Row; 27] = [
             b.say(20, "ann", Act::Refuse, json!({}))
         },
         effects: &["ann<ack:closed", "ann<closed:cancelled@closed"],
+    },
+    Row {
+        case: "a second one",
+        play: |b| {
+            b.say(10, "alice", Act::Cancel, json!({}));
+            b.say(20, "ann", Act::Refuse, json!({}));
+            b.answer(30, "ann", 1, "A")
+        },
+        effects: &["ann<ack:closed", "ann<closed:cancelled@closed(told)"],
     },
     Row {
         case: "the initiator calls it off",

@@ -6,7 +6,8 @@
 //! | `award.0.1`, `award.0.1.end=committed`, `closed=completed` | write to the register |
 //! | `notice:called`, `notice:closed` | public notice |
 //!
-//! `+m2` behind a text: the receipt of m2 comes along; `@award.0.1`: it waits for that register key. Events have no text.
+//! `+m2` behind a text: the receipt of m2 comes along; `@award.0.1`: it waits for that register key; `(told)`: it was told
+//! before, and is not sent. Events have no text.
 
 use policy_core::Effect;
 use schemas::delivery::{Notice, Notification, ProgressReport};
@@ -18,7 +19,8 @@ pub fn text(effect: &Effect) -> Option<String> {
     Some(match effect {
         Effect::Deliver(deliver) => {
             let along: String = deliver.receipts.iter().map(|receipt| format!("+{}", receipt.ack_of)).collect();
-            format!("{}<{}{along}{}", deliver.to, told(&deliver.told), waits_for(deliver.after.as_ref()))
+            let before = if deliver.told_before { "(told)" } else { "" };
+            format!("{}<{}{along}{}{before}", deliver.to, told(&deliver.told), waits_for(deliver.after.as_ref()))
         }
         Effect::Register(write) => {
             let value = match &write.value {

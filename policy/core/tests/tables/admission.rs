@@ -110,18 +110,41 @@ fn everything_said_after_the_end_is_closed_but_offers_are_late() {
     script.offer(1, "a", 10);
     script.cancel(2);
     let closed = |name: &str| vec![format!("{name}<ack:closed"), format!("{name}<closed:cancelled")];
-    for act in [Act::Refuse, Act::NotUnderstood, Act::Withdraw] {
-        assert_eq!(script.say(3, "a", act, json!({})), closed("a"));
+    let again = |name: &str| vec![format!("{name}<ack:closed"), format!("{name}<closed:cancelled(told)")];
+    assert_eq!(script.say(3, "a", Act::Refuse, json!({})), closed("a"));
+    for act in [Act::NotUnderstood, Act::Withdraw] {
+        assert_eq!(script.say(3, "a", act, json!({})), again("a"));
     }
-    assert_eq!(script.confirm(3, "a", 1), closed("a"));
-    assert_eq!(script.done(3, "a"), closed("a"));
-    assert_eq!(script.fail(3, "a", "perform"), closed("a"));
+    assert_eq!(script.confirm(3, "a", 1), again("a"));
+    assert_eq!(script.done(3, "a"), again("a"));
+    assert_eq!(script.fail(3, "a", "perform"), again("a"));
     assert_eq!(script.cancel(3), closed("alice"));
     let late = offer(&mut script, "b", 1);
     assert_eq!(send(&mut script, 4, &late), ["b<ack:late", "b<reject:late"]);
     assert_eq!(send(&mut script, 4, &late), ["b<ack:duplicate:late", "b<reject:late"]);
     let effects = script.call(5, policy(|_| {}), &["a"], json!({}), json!({}));
-    assert_eq!(effects, closed("alice"), "nor can it be opened again");
+    assert_eq!(effects, again("alice"), "nor can it be opened again");
+}
+
+#[test]
+fn whoever_answers_each_answer_after_the_end_is_told_once_and_then_gets_receipts() {
+    let mut script = Script::open(policy(|_| {}), &["a", "b", "c"]);
+    script.offer(1, "a", 10);
+    script.cancel(2);
+    for name in ["a", "b"] {
+        let first = offer(&mut script, name, 1);
+        assert_eq!(send(&mut script, 3, &first), [format!("{name}<ack:late"), format!("{name}<reject:late")]);
+        // More than is remembered of a party.
+        for price in 2..100 {
+            let answer = [format!("{name}<ack:late"), format!("{name}<reject:late(told)")];
+            assert_eq!(script.offer(4, name, price), answer, "{price}");
+        }
+        let again = [format!("{name}<ack:duplicate:late"), format!("{name}<reject:late")];
+        assert_eq!(send(&mut script, 5, &first), again, "its own answer is told again");
+        let closed = [format!("{name}<ack:closed"), format!("{name}<closed:cancelled(told)")];
+        assert_eq!(script.say(6, name, Act::Refuse, json!({})), closed, "what is not remembered has only its receipt");
+    }
+    assert_eq!(script.say(6, "c", Act::Refuse, json!({})), ["c<ack:closed", "c<closed:cancelled"]);
 }
 
 #[test]

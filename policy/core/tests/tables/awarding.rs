@@ -171,7 +171,8 @@ fn a_confirmation_of_a_revoked_award_is_revoked_in_every_state() {
     script.confirm(106, "c", 2);
     assert_eq!(script.confirm(107, "b", 1), revoked, "performing");
     script.done(108, "c");
-    assert_eq!(script.confirm(109, "b", 1), revoked, "completed");
+    let told = ["b<ack:revoked", "b<cancel:1:revoked(told)"];
+    assert_eq!(script.confirm(109, "b", 1), told, "completed");
     assert_eq!(script.confirm(110, "c", 2), ["c<ack:closed", "c<closed:completed"]);
     let mut script = awarded(|_| {});
     script.cancel(4);

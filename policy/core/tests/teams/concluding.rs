@@ -116,6 +116,7 @@ fn what_was_concluded_is_told_again_to_members_and_to_nobody_else() {
     let bob = gathering.speak(3, "bob");
     assert_eq!(bob, ["bob<ack:closed", "bob<closed:concluded@closed"]);
     assert!(gathering.closing("bob").conclusion.is_some());
+    assert_eq!(gathering.speak(3, "bob"), ["bob<ack:closed", "bob<closed:concluded@closed(told)"]);
     gathering.speak(4, "carol");
     assert_eq!(gathering.closing("carol").conclusion, None, "carol had no seat");
     assert_eq!(gathering.speak(5, "mallory"), ["mallory<ack:unauthorized"]);

@@ -260,6 +260,7 @@ impl StoredDelivery {
             qos,
             attempts_max,
             after,
+            told_before: _,
             traceparent,
         } = deliver;
         Self { id, to, negotiation, from, in_reply_to, receipts, at, expires, qos, attempts_max, after, traceparent }
@@ -293,6 +294,7 @@ impl StoredDelivery {
             qos,
             attempts_max,
             after,
+            told_before: false,
             traceparent,
         }
     }

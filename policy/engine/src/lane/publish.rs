@@ -291,7 +291,7 @@ impl Publisher {
         now: Instant,
     ) {
         // Best effort is sent once. An earlier owner may have done so before this engine takes the lane.
-        if deliver.qos == Qos::BestEffort && !is_owner && state.epoch() > 0 {
+        if deliver.told_before || (deliver.qos == Qos::BestEffort && !is_owner && state.epoch() > 0) {
             return;
         }
         let id = deliver.id;

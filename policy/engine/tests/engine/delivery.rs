@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use schemas::delivery::{Notification, Outcome};
+use schemas::payload::Reasoned;
 use schemas::record::{EngineEvent, Qos};
-use schemas::{Act, AwardNo, subject};
+use schemas::{Act, AwardNo, Payload, subject};
 use tokio::time::Instant;
 
 use crate::exchange::{
@@ -152,6 +153,30 @@ async fn a_hello_brings_what_is_unacknowledged_at_once() {
     bob.ack(missed[0].envelope.msg_id).await;
     bob.hello().await;
     assert_eq!(bob.next_message().await, missed[1..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_answers_each_rejection_after_the_end_by_an_offer_is_rejected_once() {
+    let bus = open_bus();
+    let first = start(&bus, "engine-1").await;
+    let mut bob = Probe::connect(&bus, "bob").await;
+    append(&bus, vec![call("job", policy("high"), &["bob"], Qos::AtLeastOnce)]).await;
+    append(&bus, vec![message("alice", "job", "a1", Payload::Cancel(Reasoned::default()))]).await;
+    bob.drain(Duration::from_secs(2)).await;
+    append(&bus, vec![message("bob", "job", "b0", offer(1))]).await;
+    let mut acts = Vec::new();
+    for number in 1..10 {
+        let heard = bob.drain(Duration::from_secs(2)).await;
+        acts.extend(heard.iter().map(|delivery| delivery.payload.act()));
+        for _ in heard.iter().filter(|delivery| delivery.payload.act() == Act::Reject) {
+            append(&bus, vec![message("bob", "job", &format!("b{number}"), offer(number))]).await;
+        }
+    }
+    assert_eq!(acts, [Act::Ack, Act::Reject, Act::Ack]);
+    first.abort();
+    let second = start(&bus, "engine-2").await;
+    assert!(bob.is_quiet(Duration::from_secs(10)).await, "nor does the next owner send what was not");
+    assert_eq!(second.status().lanes[0].outbox, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,7 +41,8 @@ impl Bargain {
         } else if is_stale(party.last_seq, seq) {
             BargainVerdict::of(Disposition::StaleSeq)
         } else if self.outcome.is_some() {
-            BargainVerdict { reply: Some(self.closed(seat)), ..BargainVerdict::of(Disposition::Closed) }
+            let reply = party.reply_after_end((&msg_id, Disposition::Closed), is_full, self.closed(seat));
+            BargainVerdict { reply: Some(reply), ..BargainVerdict::of(Disposition::Closed) }
         } else {
             self.judge(seat, &payload, pinned, moment)
         };

@@ -54,7 +54,7 @@ impl ContractNet {
             return self.answer_again(from, &earlier.clone(), digest, &payload);
         }
         let is_full = party.said.len() >= limits.messages_per_party_max;
-        let verdict = if is_full && self.outcome.is_none() {
+        let mut verdict = if is_full && self.outcome.is_none() {
             NetVerdict::of(Disposition::RateLimited)
         } else if is_stale(party.last_seq, seq) {
             NetVerdict::of(Disposition::StaleSeq)
@@ -63,6 +63,10 @@ impl ContractNet {
         } else {
             self.judge(from, &payload, moment)
         };
+        if self.outcome.is_some() {
+            let to = (&msg_id, verdict.disposition);
+            verdict.reply = verdict.reply.map(|reply| party.reply_after_end(to, is_full, reply));
+        }
         if let (Payload::Failure(failure), NetAction::Lose(..)) = (&payload, &verdict.then) {
             self.note_loss_code(Some(failure.code.clone()));
         }
@@ -108,7 +112,8 @@ impl ContractNet {
             (Disposition::Revoked, Payload::Confirm(confirm)) => Some(self.revoked(from, confirm.award_no)),
             _ => None,
         };
-        self.facts.extend(again);
+        let (party, to) = (&self.parties[from], (&earlier.msg_id, earlier.disposition));
+        self.facts.extend(again.map(|reply| party.reply_after_end(to, false, reply)));
     }
 
     /// After the end (docs/spec/contract-net.md#cn-63).

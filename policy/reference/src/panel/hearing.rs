@@ -47,7 +47,8 @@ impl Panel {
         } else if is_stale {
             PanelVerdict::of(Disposition::StaleSeq)
         } else if self.outcome.is_some() {
-            PanelVerdict { reply: Some(self.closed(from)), ..PanelVerdict::of(Disposition::Closed) }
+            let reply = party.reply_after_end((&msg_id, Disposition::Closed), is_full, self.closed(from));
+            PanelVerdict { reply: Some(reply), ..PanelVerdict::of(Disposition::Closed) }
         } else {
             self.judge(from, &payload, moment)
         };

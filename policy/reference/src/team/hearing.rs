@@ -69,7 +69,8 @@ impl Team {
         } else if is_stale(party.last_seq, seq) {
             TeamVerdict::of(Disposition::StaleSeq)
         } else if self.outcome.is_some() {
-            TeamVerdict { reply: Some(self.closed(who)), ..TeamVerdict::of(Disposition::Closed) }
+            let reply = party.reply_after_end((&msg_id, Disposition::Closed), is_full, self.closed(who));
+            TeamVerdict { reply: Some(reply), ..TeamVerdict::of(Disposition::Closed) }
         } else {
             self.judge(who, &payload, admitted.pinned.as_deref(), moment)
         };
@@ -112,7 +113,8 @@ impl Team {
         if is_same && self.outcome.is_none() {
             self.facts.extend(earlier.reply.clone());
         } else if is_same && earlier.disposition == Disposition::Closed {
-            self.facts.push(self.closed(who));
+            let (party, to) = (&self.people[who].party, (&earlier.msg_id, earlier.disposition));
+            self.facts.push(party.reply_after_end(to, false, self.closed(who)));
         }
     }
 

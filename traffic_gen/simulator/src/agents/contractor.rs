@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt};
+use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt, RejectReason};
 use schemas::document::{RoutineKind, RoutineReport};
 use schemas::ids::FamilyPlace;
 use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
@@ -223,6 +223,15 @@ pub(super) fn say_unasked(context: &mut AgentContext, delivery: &Delivery) {
         _ => Payload::Cancel(Reasoned::default()),
     };
     context.reply(after_ms, delivery, payload);
+}
+
+/// Takes the REJECT of a late offer for a question, and answers it by another.
+pub(super) fn answer_rejection(context: &mut AgentContext, delivery: &Delivery, reason: RejectReason) {
+    if reason == RejectReason::Late && context.errs(AgentFault::OfferLate) {
+        context.reached(Point::RejectionAnswered);
+        let (after_ms, terms) = (context.draw(0..100), terms(context));
+        context.reply(after_ms, delivery, Payload::Offer(Offer { terms, ..Offer::default() }));
+    }
 }
 
 fn offer(context: &mut AgentContext, call: &Call) -> Payload {

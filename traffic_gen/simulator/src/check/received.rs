@@ -7,7 +7,9 @@ use schemas::delivery::{Closing, Delivery, Disposition, Notification, Receipt};
 use schemas::ids::FamilyPlace;
 use schemas::record::Qos;
 use schemas::register::AwardEnd;
-use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp};
+use schemas::{
+    Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, RegisterKey, RegisterValue, Timestamp,
+};
 
 use super::{Caused, FoldedLog};
 use crate::trace::{Noted, Trace};
@@ -24,6 +26,7 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
                     if seen.note(agent, *id, *digest, verdict) {
                         let caused = folded.deliveries.get(id);
                         check_content(agent, caused, delivery, verdict);
+                        seen.check_answered_once(agent, caused, folded, verdict);
                         let is_bargain = folded.is_bargain(&delivery.envelope.negotiation);
                         if let Notification::Closed(closing) = &delivery.payload {
                             registered.check_agreement(agent, delivery, closing, entry.at, verdict);
@@ -60,6 +63,8 @@ struct Seen {
     acknowledged: BTreeSet<(AgentId, DeliveryId)>,
     /// Messages of which an agent was told that they were applied.
     applied: BTreeMap<(AgentId, NegotiationId, MsgId), DeliveryId>,
+    /// The message by which an agent was first answered so after the end.
+    answered: BTreeMap<(AgentId, NegotiationId, Act), Option<MsgId>>,
 }
 
 impl Seen {
@@ -86,6 +91,20 @@ impl Seen {
         }
     }
 
+    /// After the end REJECT, CLOSED and CANCEL answer one message of each party, however often it is said.
+    fn check_answered_once(&mut self, to: &AgentId, caused: Option<&Caused>, log: &FoldedLog, verdict: &mut Verdict) {
+        let Some(Caused { seq, deliver }) = caused else { return };
+        let (negotiation, act) = (&deliver.negotiation, deliver.told.act());
+        let ended_by = log.history(negotiation).and_then(|history| history.ended_by);
+        if matches!(act, Act::Reject | Act::Closed | Act::Cancel) && ended_by.is_some_and(|end| end < *seq) {
+            let key = (to.clone(), negotiation.clone(), act);
+            let first = self.answered.entry(key).or_insert_with(|| deliver.in_reply_to.clone());
+            verdict.check(Invariant::Absorbing, *first == deliver.in_reply_to, || {
+                format!("after the end of {negotiation} {to} heard {act}, and again by record {seq}")
+            });
+        }
+    }
+
     /// What the log calls acknowledged was acknowledged by its recipient.
     fn check_acknowledged(&self, folded: &FoldedLog, verdict: &mut Verdict) {
         for id in &folded.acknowledged {
@@ -104,7 +123,7 @@ impl Seen {
     fn check_complete(&self, folded: &FoldedLog, verdict: &mut Verdict) {
         for (id, Caused { seq, deliver }) in &folded.deliveries {
             let is_refused = deliver.after.as_ref().is_some_and(|key| folded.refused.contains(key));
-            if deliver.qos == Qos::BestEffort || is_refused {
+            if deliver.qos == Qos::BestEffort || is_refused || deliver.told_before {
                 continue;
             }
             let is_settled = folded.given_up.contains(id) || self.received.contains(&(deliver.to.clone(), *id));

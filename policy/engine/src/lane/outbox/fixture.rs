@@ -29,6 +29,7 @@ pub(crate) fn deliver(number: u128, to: &str) -> Deliver {
         qos: Qos::AtLeastOnce,
         attempts_max: None,
         after: None,
+        told_before: false,
         traceparent: None,
     }
 }
