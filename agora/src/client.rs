@@ -1,11 +1,11 @@
 //! A client of Agora: asks any responder, of this exchange or a foreign one, and reads what it answers in any dialect.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use reqwest::{Client, Method, Url, redirect};
 use schemas::Refusal;
+use schemas::text::is_loopback;
 use serde_json::{Value, json};
 
 use crate::Selection;
@@ -65,10 +65,7 @@ impl AgoraClient {
             return Err(refuse());
         }
         let http = Client::builder().timeout(timeout).redirect(redirect::Policy::none());
-        let host = parsed.host_str().unwrap_or_default();
-        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        let is_own = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-        // No proxy that the environment names stands before this machine.
+        let is_own = parsed.host_str().is_some_and(is_loopback);
         let http = if is_own { http.no_proxy() } else { http }.build()?;
         Ok(Self { http, target: parsed, token })
     }

@@ -72,6 +72,21 @@ async fn no_proxy_of_the_environment_stands_before_this_machine_and_another_is_n
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_proxy_of_the_environment_stands_before_a_key_set_of_this_machine() {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let issuer = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let keys = format!("http://{}/jwks.json", issuer.local_addr().unwrap());
+    let mut gateway = Command::new(LLMX);
+    gateway.args(["gateway", "--nats", &server.url(), "--listen", "127.0.0.1:0", "--jwks", &keys]);
+    gateway.env("http_proxy", "http://127.0.0.1:9").env_remove("NO_PROXY").env_remove("no_proxy");
+    let gateway = gateway.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    tokio::select! {
+        asked = issuer.accept() => drop(asked.unwrap()),
+        ended = gateway.wait_with_output() => panic!("{ended:?}"),
+    }
+}
+
 /// `llmx engine` with a health port.
 struct Engine {
     child: Child,

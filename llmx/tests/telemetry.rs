@@ -60,6 +60,16 @@ async fn a_collector_that_is_away_costs_neither_the_run_nor_its_end() {
     assert_eq!(stderr.matches("OTEL_EXPORTER_OTLP_ENDPOINT").count(), 1, "it is said once: {stderr}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_proxy_of_the_environment_stands_before_a_collector_of_this_machine() {
+    let collector = Collector::start().await;
+    let proxy = [("http_proxy", "http://127.0.0.1:9"), ("NO_PROXY", ""), ("no_proxy", "")];
+    let traced = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*collector.url), ("OTEL_TRACES_SAMPLER_ARG", "1.0")];
+    let output = demo(&[&proxy[..], &traced].concat()).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!collector.traces().is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[tokio::test]
 async fn a_collector_that_is_no_url_ends_the_program_and_a_share_that_is_none_is_passed_over_each_with_its_name() {
     for (variable, value, code) in

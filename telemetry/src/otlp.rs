@@ -15,6 +15,9 @@ use std::time::Duration;
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanProcessor};
+use reqwest::Url;
+use reqwest::blocking::Client;
+use schemas::text::is_loopback;
 
 pub use config::OtlpConfig;
 use export::Counting;
@@ -72,6 +75,7 @@ impl Otlp {
     pub fn start(config: &OtlpConfig, counts: SpanCounts) -> Result<Self, OtlpError> {
         let exporter = SpanExporter::builder()
             .with_http()
+            .with_http_client(client_for(&config.endpoint)?)
             .with_endpoint(config.endpoint.as_str())
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(EXPORT_TIMEOUT)
@@ -103,6 +107,16 @@ impl Otlp {
         let left = self.queue.waiting.load(Ordering::Relaxed);
         self.queue.counts.dropped.inc_by(left as u64);
     }
+}
+
+/// A client of the collector, made outside of the threads that run tasks: it blocks.
+fn client_for(endpoint: &str) -> Result<Client, OtlpError> {
+    let is_own = Url::parse(endpoint).is_ok_and(|url| url.host_str().is_some_and(is_loopback));
+    let builder = Client::builder().timeout(EXPORT_TIMEOUT);
+    let builder = if is_own { builder.no_proxy() } else { builder };
+    let made = std::thread::spawn(|| builder.build()).join();
+    made.map_err(|_| OtlpError::Exporter("making its HTTP client panicked".to_owned()))?
+        .map_err(|error| OtlpError::Exporter(error.to_string()))
 }
 
 impl Spans for Otlp {

@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::StreamExt as _;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use schemas::text::is_loopback;
 use schemas::{Digest, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -372,15 +373,13 @@ impl LiveKeys {
 fn client_for(url: &str) -> Result<reqwest::Client, KeyError> {
     let unreadable = |text: String| KeyError::Unreadable(text);
     let parsed = reqwest::Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
-    let is_loopback = matches!(parsed.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
-    if parsed.scheme() != "https" && !(parsed.scheme() == "http" && is_loopback) {
+    let is_own = parsed.host_str().is_some_and(is_loopback);
+    if parsed.scheme() != "https" && !(parsed.scheme() == "http" && is_own) {
         return Err(unreadable("a key set is fetched over https (http on loopback only)".to_owned()));
     }
-    reqwest::Client::builder()
-        .timeout(FETCH_TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .map_err(|error| unreadable(error.to_string()))
+    let builder = reqwest::Client::builder().timeout(FETCH_TIMEOUT).redirect(reqwest::redirect::Policy::none());
+    let builder = if is_own { builder.no_proxy() } else { builder };
+    builder.build().map_err(|error| unreadable(error.to_string()))
 }
 
 async fn fetch(source: &KeySource, client: Option<&reqwest::Client>) -> Result<String, KeyError> {

@@ -1,12 +1,12 @@
 //! Answers of a gateway, or of whatever else stands at its address: bounded, and from there only.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::LOCATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use schemas::Refusal;
+use schemas::text::is_loopback;
 use serde::de::DeserializeOwned;
 
 use super::ControlError;
@@ -25,15 +25,12 @@ const BODY_CHARS_MAX: usize = 500;
 /// The library's, for want of what TLS needs.
 pub fn client<'a>(timeout: Duration, urls: impl IntoIterator<Item = &'a str>) -> reqwest::Result<Client> {
     let builder = Client::builder().timeout(timeout).redirect(Policy::none());
-    let builder = if urls.into_iter().all(is_loopback) { builder.no_proxy() } else { builder };
+    let builder = if urls.into_iter().all(is_own) { builder.no_proxy() } else { builder };
     builder.build()
 }
 
-fn is_loopback(url: &str) -> bool {
-    let url = Url::parse(url).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+fn is_own(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(is_loopback))
 }
 
 /// The variable of the environment that names a proxy for this address, unless `NO_PROXY` excepts it.
@@ -44,7 +41,7 @@ pub fn proxy_variable(url: &str, variable: impl Fn(&str) -> Option<String>) -> O
         Some(_) | None => return None,
     };
     let mut names = of_scheme.into_iter().chain(["all_proxy", "ALL_PROXY"]);
-    names.find(|name| !is_loopback(url) && variable(name).is_some_and(|proxy| !proxy.is_empty()))
+    names.find(|name| !is_own(url) && variable(name).is_some_and(|proxy| !proxy.is_empty()))
 }
 
 /// An answer that grants what was asked.
