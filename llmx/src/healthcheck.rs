@@ -95,14 +95,17 @@ fn readiness(url: &str) -> String {
     }
 }
 
-/// What a gateway that answers says is wrong; nothing where all is well, or nobody answers.
-pub async fn unready(client: &reqwest::Client, gateway: &str) -> Option<String> {
+/// Whether a gateway is ready, and what it says is wrong; nothing where nobody answers.
+pub async fn readiness_of(client: &reqwest::Client, gateway: &str) -> Option<(bool, Vec<String>)> {
     let response = client.get(readiness(gateway)).send().await.ok()?;
-    if response.status().is_success() {
-        return None;
-    }
-    let faults = faults_of(&beginning(response).await).join("; ");
-    (!faults.is_empty()).then(|| format!("{gateway} answers, but is not ready: {faults}"))
+    Some((response.status().is_success(), faults_of(&beginning(response).await)))
+}
+
+/// What a gateway that answers says refuses its readiness; nothing where it is ready, or nobody answers.
+pub async fn unready(client: &reqwest::Client, gateway: &str) -> Option<String> {
+    let (is_ready, faults) = readiness_of(client, gateway).await?;
+    let is_told = !is_ready && !faults.is_empty();
+    is_told.then(|| format!("{gateway} answers, but is not ready: {}", faults.join("; ")))
 }
 
 /// The faults of a problem document: those it lists, or the one it is about.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::{AccessArgs, Bearer, refused};
+use crate::healthcheck::readiness_of;
 use crate::output::{Failure, one_line};
 use crate::remote;
 
@@ -32,8 +33,11 @@ pub struct Sight {
 pub struct GatewayState {
     /// Its address.
     pub url: String,
-    /// `ready`, `not ready` or `unreachable`.
+    /// `ready`, `degraded`, `not ready` or `unreachable`.
     pub state: &'static str,
+    /// The first that it says is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
     /// How long the answer took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_ms: Option<f64>,
@@ -127,6 +131,13 @@ pub struct AgentRow {
     pub present: Option<bool>,
 }
 
+impl GatewayState {
+    /// What it says is wrong, for a line of its own.
+    fn told(&self) -> Option<String> {
+        self.fault.as_ref().map(|fault| format!("{} is {}: {fault}", self.url, self.state))
+    }
+}
+
 impl Sight {
     /// Keeps what was seen last, and says what is missing now.
     pub fn fail(&mut self, gateways: Vec<GatewayState>, failure: &Failure) {
@@ -165,7 +176,8 @@ impl<'a> ExchangeWatcher<'a> {
             Err(failure) => return Err((gateways, failure)),
         };
         let snapshot = serde_json::from_value(shown(raw.clone())).ok();
-        let fault = snapshot.is_none().then(|| "the gateway's answer cannot be read by this build".to_owned());
+        let unreadable = snapshot.is_none().then(|| "the gateway's answer cannot be read by this build".to_owned());
+        let fault = unreadable.or_else(|| gateways.iter().find_map(GatewayState::told));
         Ok(Sight { gateways, raw, snapshot, fault })
     }
 
@@ -180,16 +192,16 @@ impl<'a> ExchangeWatcher<'a> {
     async fn reach(&self, url: &str) -> GatewayState {
         let began = Instant::now();
         let answer = match &self.client {
-            Some(client) => client.get(format!("{url}/readyz")).send().await.ok(),
+            Some(client) => readiness_of(client, url).await,
             None => None,
         };
         let answer_ms = answer.is_some().then(|| began.elapsed().as_secs_f64() * 1000.0);
-        let state = match answer.map(|answer| answer.status().is_success()) {
-            Some(true) => "ready",
-            Some(false) => "not ready",
-            None => "unreachable",
+        let (state, faults) = match answer {
+            Some((true, faults)) => (if faults.is_empty() { "ready" } else { "degraded" }, faults),
+            Some((false, faults)) => ("not ready", faults),
+            None => ("unreachable", Vec::new()),
         };
-        GatewayState { url: url.to_owned(), state, answer_ms }
+        GatewayState { url: url.to_owned(), state, fault: faults.into_iter().next(), answer_ms }
     }
 
     async fn snapshot(&mut self) -> Result<Value, Failure> {

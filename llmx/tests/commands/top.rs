@@ -1,7 +1,10 @@
 //! `llmx top`, where there is no terminal. What it draws is tested beside the page.
 
 use agents::ContractorConfig;
+use axum::routing::get;
+use axum::{Json, Router};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::rig::Rig;
 
@@ -47,4 +50,21 @@ async fn a_key_of_another_exchange_shows_counts_and_a_token_of_another_is_refuse
     let refused = rig.run(&["top", "--once", "--token", &other.token("operator")]).await;
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
     assert!(refused.stderr.contains("unauthenticated: "), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_is_degraded_is_shown_as_such_with_the_first_fault() {
+    let faults = ["overloaded: the register of lane 0 waits 31 ms, 640 openings/s", "the store is full"];
+    let router = Router::new()
+        .route("/readyz", get(async move || Json(json!({"status": "degraded", "faults": faults}))))
+        .route("/v1/console", get(async || Json(json!({"sight": "totals"}))));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let rig = Rig::start().await;
+    let document = rig.run(&["top", "--json", "--gateway", &url]).await.document();
+    let gateway = &document["gateways"][0];
+    assert_eq!((&gateway["state"], &gateway["fault"]), (&json!("degraded"), &json!(faults[0])));
+    let page = rig.run(&["top", "--once", "--gateway", &url]).await;
+    assert!(page.code == Some(0) && page.stdout.contains(&format!("{url} is degraded: {}", faults[0])), "{page:?}");
 }
