@@ -14,7 +14,7 @@ use traffic_gen::control::{ControlClient, ControlError, in_full};
 
 use crate::arguments::http_url;
 use crate::keys::read_key;
-use crate::output::Failure;
+use crate::output::{Failure, innermost};
 use crate::remote::renewed;
 
 /// Where the exchange is, and how its users prove who they are.
@@ -208,15 +208,6 @@ fn remedy(refusal: &Refusal) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// The first cause, which names the fault; the outer ones only say that a request was sent.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

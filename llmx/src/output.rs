@@ -105,6 +105,15 @@ pub fn proxy_note(url: &str) -> String {
         .map_or_else(String::new, |name| format!(" (through the proxy of {name}, unless NO_PROXY excepts the address)"))
 }
 
+/// The first cause, which names the fault; the outer ones only say that a request was sent.
+pub fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
 /// What a command returns.
 pub type Outcome = Result<(), Failure>;
 
@@ -235,25 +244,35 @@ impl Progress {
     }
 }
 
-/// Waits, and logs a warning at once and every 5 seconds as long as `what` names something that is missing. `limit` is
-/// how long the caller waits; it is only shown.
+/// Waits, and logs a warning at once, every 5 seconds and whenever it changes, as long as `what` names something that is
+/// missing. `limit` is how long the caller waits; it is only shown.
 pub async fn announced<T>(what: impl Fn() -> Option<String>, limit: Duration, wait: impl Future<Output = T>) -> T {
     // Boxed: waits are rare, and what awaits them should stay small.
     let mut wait = Box::pin(wait);
     let began = Instant::now();
-    let mut next = ANNOUNCED_AFTER;
+    let (mut next, mut told) = (ANNOUNCED_AFTER, None);
     loop {
         tokio::select! {
             biased;
             outcome = &mut wait => return outcome,
             () = sleep_until(began + next) => {}
         }
-        if let Some(what) = what() {
+        if let Some(what) = what().filter(|what| is_due(&mut told, what, next)) {
             let (waited_s, limit_s) = (began.elapsed().as_secs(), limit.as_secs());
             tracing::warn!("waiting for {what} since {waited_s} s, at most {limit_s} s");
         }
-        next += ANNOUNCED_EVERY;
+        next += ANNOUNCED_AFTER;
     }
+}
+
+/// Whether to announce what is missing after so long, by what was announced last and when; if so, that is noted.
+fn is_due(told: &mut Option<(String, Duration)>, what: &str, waited: Duration) -> bool {
+    let is_new = |(last, at): &(String, Duration)| last != what || waited >= *at + ANNOUNCED_EVERY;
+    let is_due = told.as_ref().is_none_or(is_new);
+    if is_due {
+        *told = Some((what.to_owned(), waited));
+    }
+    is_due
 }
 
 #[cfg(test)]
@@ -277,18 +296,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_is_announced_at_once_and_every_five_seconds() {
-        let announced_times = Cell::new(0);
+    async fn what_comes_at_once_is_not_looked_for() {
+        let looks = Cell::new(0);
         let what = || {
-            announced_times.set(announced_times.get() + 1);
-            Some("a friend".to_owned())
+            looks.set(looks.get() + 1);
+            None
         };
         let limit = Duration::from_secs(20);
         announced(what, limit, tokio::time::sleep(Duration::from_millis(400))).await;
-        assert_eq!(announced_times.get(), 0, "it came at once");
+        assert_eq!(looks.get(), 0, "it came at once");
         announced(what, limit, tokio::time::sleep(Duration::from_millis(600))).await;
-        assert_eq!(announced_times.get(), 1);
-        announced(what, limit, tokio::time::sleep(Duration::from_secs(11))).await;
-        assert_eq!(announced_times.get(), 4, "after 0.5, 5.5 and 10.5 seconds");
+        assert_eq!(looks.get(), 1);
+    }
+
+    #[test]
+    fn a_wait_is_announced_at_once_every_five_seconds_and_when_its_cause_changes() {
+        let mut told = None;
+        for (ms, what, expected) in [
+            (500, "a friend (away)", true),
+            (1_000, "a friend (away)", false),
+            (1_500, "a friend (asleep)", true),
+            (6_000, "a friend (asleep)", false),
+            (6_500, "a friend (asleep)", true),
+        ] {
+            assert_eq!(is_due(&mut told, what, Duration::from_millis(ms)), expected, "{ms}");
+        }
     }
 }

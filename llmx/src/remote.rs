@@ -25,7 +25,7 @@ use crate::arguments::http_url;
 use crate::healthcheck;
 use crate::keys::read_key;
 use crate::nats::NatsSource;
-use crate::output::{Failure, announced, proxy_note};
+use crate::output::{Failure, announced, innermost, proxy_note};
 
 /// Lifetime of the tokens signed here, in seconds; renewed long before.
 const TOKEN_LIFETIME_S: u64 = 3600;
@@ -177,7 +177,8 @@ impl RemoteArgs {
                 tokio::time::sleep(ATTEMPT_PAUSE).await;
             }
         };
-        let what = || Some(format!("a gateway at {gateways}"));
+        let why = || silence.borrow().as_ref().map(|error| format!(" ({})", innermost(error))).unwrap_or_default();
+        let what = || Some(format!("a gateway at {gateways}{}", why()));
         let answer = announced(what, limit, tokio::time::timeout(limit, asking)).await;
         answer.map_err(|_| {
             let remedy = "start one (`llmx gateway`), name another with --gateway, or wait longer with --wait";

@@ -47,7 +47,7 @@ async fn who_waits_for_a_gateway_says_so_and_ends_on_a_signal() {
         ("contractors", "HUP"),
     ] {
         let mut process = Process::start(&[command, "--gateway", DEAD, "--key", keys.key()]);
-        process.complains("waiting for a gateway at http://127.0.0.1:1 ").await;
+        process.complains("waiting for a gateway at http://127.0.0.1:1 (Connection refused").await;
         let (code, complained) = process.ended_by(signal).await;
         assert_eq!(code, Some(1), "{command} {signal}: {complained}");
         assert!(complained.contains(&format!("ended by SIG{signal} before it was done")), "{complained}");
