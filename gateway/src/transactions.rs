@@ -331,39 +331,19 @@ impl WatchedTransaction {
     }
 
     fn hear(&mut self, told: Notification) {
-        match told {
-            Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report))
-                if report.contractor == self.call.agent =>
-            {
-                self.tell(TransactionEnd::Answered(report.result.unwrap_or_default(), report.routine));
+        if let Notification::Failure(told) = told {
+            self.failure = Some(told.failure.code);
+        } else if let Notification::Closed(closing) = told {
+            self.is_closed = true;
+            // Deliveries may come in another order than they were sent: the report of what is complete is on its way.
+            if closing.outcome != Outcome::Completed {
+                let failure = self.failure.take().map(TransactionEnd::Failed);
+                self.tell(failure.unwrap_or(TransactionEnd::Ended(closing.outcome)));
             }
-            Notification::Failure(told) => self.failure = Some(told.failure.code),
-            Notification::Closed(closing) => {
-                self.is_closed = true;
-                // Deliveries may come in another order than they were sent: the report of what is complete is on its way.
-                if closing.outcome != Outcome::Completed {
-                    let failure = self.failure.take().map(TransactionEnd::Failed);
-                    self.tell(failure.unwrap_or(TransactionEnd::Ended(closing.outcome)));
-                }
-            }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(
-                ProgressReport::Result(_)
-                | ProgressReport::Done(_)
-                | ProgressReport::Awarded(_)
-                | ProgressReport::Offers(_)
-                | ProgressReport::Committed(_)
-                | ProgressReport::Cancelled(_)
-                | ProgressReport::Finding(_),
-            )
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {}
+        } else if let Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) = told
+            && report.contractor == self.call.agent
+        {
+            self.tell(TransactionEnd::Answered(report.result.unwrap_or_default(), report.routine));
         }
     }
 

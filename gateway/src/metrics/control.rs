@@ -219,42 +219,23 @@ enum Keyword {
     Enum,
 }
 
+/// The codes that speak of a document's form.
+const FAMILIES: [(Code, Keyword); 9] = [
+    (Code::MalformedJson, Keyword::Syntax),
+    (Code::DuplicateKey, Keyword::Syntax),
+    (Code::TooDeep, Keyword::Syntax),
+    (Code::MissingField, Keyword::Required),
+    (Code::UnknownField, Keyword::AdditionalProperties),
+    (Code::WrongType, Keyword::Type),
+    (Code::OutOfRange, Keyword::Range),
+    (Code::BadFormat, Keyword::Format),
+    (Code::NotAllowed, Keyword::Enum),
+];
+
 impl Keyword {
     /// The family a code speaks of; none for codes that speak of no document's form.
-    const fn of(code: Code) -> Option<Self> {
-        match code {
-            Code::MalformedJson | Code::DuplicateKey | Code::TooDeep => Some(Self::Syntax),
-            Code::MissingField => Some(Self::Required),
-            Code::UnknownField => Some(Self::AdditionalProperties),
-            Code::WrongType => Some(Self::Type),
-            Code::OutOfRange => Some(Self::Range),
-            Code::BadFormat => Some(Self::Format),
-            Code::NotAllowed => Some(Self::Enum),
-            Code::TooLarge
-            | Code::UnsupportedMediaType
-            | Code::RequestTimeout
-            | Code::MalformedRequest
-            | Code::HeaderTooLarge
-            | Code::UpgradeRequired
-            | Code::Unauthenticated
-            | Code::TokenExpired
-            | Code::TokenNotYetValid
-            | Code::Unauthorized
-            | Code::RateLimited
-            | Code::NoConsent
-            | Code::NoRecipient
-            | Code::Unresponsive
-            | Code::BadDeadline
-            | Code::UnknownPolicy
-            | Code::InvalidPolicy
-            | Code::NotFound
-            | Code::MethodNotAllowed
-            | Code::Conflict
-            | Code::LogUnavailable
-            | Code::Unavailable
-            | Code::Overloaded
-            | Code::Internal => None,
-        }
+    fn of(code: Code) -> Option<Self> {
+        FAMILIES.iter().find(|(of, _)| *of == code).map(|(_, family)| *family)
     }
 }
 

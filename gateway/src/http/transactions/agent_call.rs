@@ -175,29 +175,16 @@ impl AgentCall {
             }
             TransactionEnd::Ended(outcome) => outcome,
         };
-        match outcome {
-            // Before the time was up it was the agent's own word that ended the call.
-            Outcome::NoOffers | Outcome::NoCandidate if after < Duration::from_millis(REPLY_WITHIN_MS) => {
-                self.rejected()
-            }
-            Outcome::NoOffers | Outcome::NoCandidate | Outcome::Timeout => late(),
-            Outcome::Completed
-            | Outcome::Incomplete
-            | Outcome::Cancelled
-            | Outcome::Aborted
-            | Outcome::Agreement
-            | Outcome::NoAgreement
-            | Outcome::Ended
-            | Outcome::Concluded
-            | Outcome::Unconcluded
-            | Outcome::NotFormed
-            | Outcome::Consensus
-            | Outcome::Plurality
-            | Outcome::NoAnswer => {
-                let message = format!("the call ended without an answer: {}", outcome.as_str());
-                TransactionReply::unanswered(TransactionStatus::Error, message)
-            }
+        let has_no_taker = matches!(outcome, Outcome::NoOffers | Outcome::NoCandidate);
+        // Before the time was up it was the agent's own word that ended the call.
+        if has_no_taker && after < Duration::from_millis(REPLY_WITHIN_MS) {
+            return self.rejected();
         }
+        if has_no_taker || outcome == Outcome::Timeout {
+            return late();
+        }
+        let message = format!("the call ended without an answer: {}", outcome.as_str());
+        TransactionReply::unanswered(TransactionStatus::Error, message)
     }
 
     fn is_under_document(&self) -> bool {

@@ -51,27 +51,15 @@ impl AwardMetrics {
 
     /// Takes note of a fact that was folded at `at`.
     pub(super) fn handle(&self, event: &Event, at: Timestamp) {
-        match event {
-            Event::Committed { contractor, .. } => self.window().add(contractor, 1, at),
-            // The seats of a team are no awards.
-            Event::Decided(decision) if decision.seats.is_some() => {}
-            Event::Decided(decision) => {
-                let mut window = self.window();
-                decision.offers.iter().for_each(|offer| window.add(&offer.contractor, 0, at));
-            }
-            Event::Started { .. }
-            | Event::Disposed { .. }
-            | Event::Transition { .. }
-            | Event::Closed { .. }
-            | Event::Asked { .. }
-            | Event::TurnTaken { .. }
-            | Event::TaskEnded { .. }
-            | Event::Found(_)
-            | Event::Excluded { .. }
-            | Event::AwardLost { .. }
-            | Event::Ended { .. }
-            | Event::Claimed { .. }
-            | Event::InvariantViolated { .. } => {}
+        if let Event::Committed { contractor, .. } = event {
+            self.window().add(contractor, 1, at);
+        }
+        // The seats of a team are no awards.
+        if let Event::Decided(decision) = event
+            && decision.seats.is_none()
+        {
+            let mut window = self.window();
+            decision.offers.iter().for_each(|offer| window.add(&offer.contractor, 0, at));
         }
     }
 

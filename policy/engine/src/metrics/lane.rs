@@ -68,29 +68,17 @@ impl LaneGauges {
         if counts {
             self.metrics.awards.handle(event, at);
         }
-        match event {
-            Event::Started { phase, .. } => self.add(*phase, 1),
-            Event::Transition { from, to, .. } => {
-                self.add(*from, -1);
-                self.add(*to, 1);
-            }
-            Event::Closed { negotiation, expected, offers, elapsed_us, .. } => {
-                if counts {
-                    self.metrics.rounds.count(self.turns.policy(negotiation), *expected, *offers, *elapsed_us);
-                }
-            }
-            Event::Disposed { .. }
-            | Event::Decided(_)
-            | Event::Asked { .. }
-            | Event::TurnTaken { .. }
-            | Event::TaskEnded { .. }
-            | Event::Found(_)
-            | Event::Excluded { .. }
-            | Event::Committed { .. }
-            | Event::AwardLost { .. }
-            | Event::Ended { .. }
-            | Event::Claimed { .. }
-            | Event::InvariantViolated { .. } => {}
+        if let Event::Started { phase, .. } = event {
+            self.add(*phase, 1);
+        }
+        if let Event::Transition { from, to, .. } = event {
+            self.add(*from, -1);
+            self.add(*to, 1);
+        }
+        if let Event::Closed { negotiation, expected, offers, elapsed_us, .. } = event
+            && counts
+        {
+            self.metrics.rounds.count(self.turns.policy(negotiation), *expected, *offers, *elapsed_us);
         }
     }
 

@@ -251,51 +251,18 @@ impl Fact {
 
     /// Whether it may be left out of a long journal in favour of what matters more.
     const fn is_routine(&self) -> bool {
-        match self {
-            Self::Message { .. }
-            | Self::Proposed(_)
-            | Self::Floor(_)
-            | Self::Sent { .. }
-            | Self::Acknowledged { .. } => true,
-            Self::Registered { result, .. } => !matches!(result, WriteResult::Different),
-            Self::Called { .. }
-            | Self::Rules(_)
-            | Self::Agreed(_)
-            | Self::Concluded(_)
-            | Self::Asked { .. }
-            | Self::Found(_)
-            | Self::Moved { .. }
-            | Self::Closed { .. }
-            | Self::Decided(_)
-            | Self::GivenUp { .. }
-            | Self::Committed { .. }
-            | Self::Reported(_)
-            | Self::AwardLost { .. }
-            | Self::Ended { .. } => false,
+        if let Self::Registered { result, .. } = self {
+            return !matches!(result, WriteResult::Different);
         }
+        let is_step = matches!(self, Self::Message { .. } | Self::Proposed(_) | Self::Floor(_));
+        is_step || matches!(self, Self::Sent { .. } | Self::Acknowledged { .. })
     }
 
     /// Whether only a negotiation that was open can have led to it.
     const fn is_of_an_open_one(&self) -> bool {
-        match self {
-            Self::Message { disposition, .. } => matches!(disposition, Disposition::Ok),
-            Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. } => true,
-            Self::Called { .. }
-            | Self::Rules(_)
-            | Self::Proposed(_)
-            | Self::Agreed(_)
-            | Self::Floor(_)
-            | Self::Concluded(_)
-            | Self::Asked { .. }
-            | Self::Found(_)
-            | Self::Registered { .. }
-            | Self::Sent { .. }
-            | Self::Acknowledged { .. }
-            | Self::GivenUp { .. }
-            | Self::Committed { .. }
-            | Self::Reported(_)
-            | Self::Ended { .. } => false,
-        }
+        let is_followed = matches!(self, Self::Message { disposition: Disposition::Ok, .. });
+        is_followed
+            || matches!(self, Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. })
     }
 
     /// Whether it is an offer that counts.

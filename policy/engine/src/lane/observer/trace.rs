@@ -250,49 +250,20 @@ struct FinishedNegotiation {
 impl FoldedMessage {
     /// What the core reports of a message, at the log time of its record.
     fn of(event: &Event, at: Timestamp) -> Option<Self> {
-        match event {
-            Event::Disposed { from, act, disposition, .. } => {
-                Some(Self { from: from.clone(), act: *act, disposition: *disposition, at })
-            }
-            // A call that opens a negotiation has no other disposition.
-            Event::Started { negotiation, .. } => {
-                let from = AgentId::try_new(negotiation.initiator()).ok()?;
-                Some(Self { from, act: Act::Cfp, disposition: Disposition::Ok, at })
-            }
-            Event::Transition { .. }
-            | Event::Closed { .. }
-            | Event::Decided(_)
-            | Event::Asked { .. }
-            | Event::TurnTaken { .. }
-            | Event::TaskEnded { .. }
-            | Event::Found(_)
-            | Event::Excluded { .. }
-            | Event::Committed { .. }
-            | Event::AwardLost { .. }
-            | Event::Ended { .. }
-            | Event::Claimed { .. }
-            | Event::InvariantViolated { .. } => None,
+        if let Event::Disposed { from, act, disposition, .. } = event {
+            return Some(Self { from: from.clone(), act: *act, disposition: *disposition, at });
         }
+        // A call that opens a negotiation has no other disposition.
+        let Event::Started { negotiation, .. } = event else { return None };
+        let from = AgentId::try_new(negotiation.initiator()).ok()?;
+        Some(Self { from, act: Act::Cfp, disposition: Disposition::Ok, at })
     }
 
     /// Why it was not followed.
     fn error(&self) -> Option<&'static str> {
-        match self.disposition {
-            // What was done already, or came after the end, is no failure of anybody.
-            Disposition::Ok | Disposition::Duplicate | Disposition::Committed | Disposition::Closed => None,
-            Disposition::Late
-            | Disposition::Expired
-            | Disposition::StaleRound
-            | Disposition::OutOfTurn
-            | Disposition::Malformed
-            | Disposition::Conflict
-            | Disposition::StaleSeq
-            | Disposition::Unauthorized
-            | Disposition::PolicyReject
-            | Disposition::RateLimited
-            | Disposition::Revoked
-            | Disposition::MandateViolation => Some(self.disposition.as_str()),
-        }
+        // What was done already, or came after the end, is no failure of anybody.
+        let fails_nobody = [Disposition::Ok, Disposition::Duplicate, Disposition::Committed, Disposition::Closed];
+        (!fails_nobody.contains(&self.disposition)).then(|| self.disposition.as_str())
     }
 }
 
