@@ -286,8 +286,18 @@ mod tests {
             });
         }
         let gateways = vec![
-            GatewayState { url: "http://127.0.0.1:8080".to_owned(), state: "ready", fault: None, answer_ms: Some(1.25) },
-            GatewayState { url: "http://127.0.0.1:8081".to_owned(), state: "unreachable", fault: None, answer_ms: None },
+            GatewayState {
+                url: "http://127.0.0.1:8080".to_owned(),
+                state: "ready",
+                fault: None,
+                answer_ms: Some(1.25),
+            },
+            GatewayState {
+                url: "http://127.0.0.1:8081".to_owned(),
+                state: "unreachable",
+                fault: None,
+                answer_ms: None,
+            },
         ];
         let snapshot = serde_json::from_value(raw.clone()).unwrap();
         Sight { gateways, raw, snapshot: Some(snapshot), fault: None }
