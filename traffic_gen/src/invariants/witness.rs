@@ -232,7 +232,7 @@ impl NegotiationSeen {
         let negotiation = &delivery.envelope.negotiation;
         let at = delivery.envelope.ts.0;
         delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt, at));
-        self.task.told(agent, &delivery.payload, at);
+        self.task.told(agent, delivery);
         match &delivery.payload {
             Notification::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
             Notification::Accept(award) => {

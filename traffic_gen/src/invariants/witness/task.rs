@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Disposition, Notification, Outcome, ProgressReport, Receipt};
+use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{Act, AgentId, AwardNo, Timestamp};
 use serde::Deserialize;
 
@@ -29,8 +29,8 @@ pub(super) struct TaskSeen {
     committed: BTreeMap<AwardNo, Timestamp>,
     /// When each award was lost or called off, as anybody was told.
     lost: BTreeMap<AwardNo, Timestamp>,
-    /// When it ended, and how. Who asks later is told the end again.
-    ended: Option<(Timestamp, Outcome)>,
+    /// When it ended, how, and whether only those were told who asked, which may have been later.
+    ended: Option<(Timestamp, Outcome, bool)>,
     /// Who sent a report, and its result.
     reports: BTreeSet<(AgentId, Option<String>)>,
 }
@@ -45,8 +45,9 @@ impl TaskSeen {
         }
     }
 
-    pub(super) fn told(&mut self, agent: &AgentId, told: &Notification, at: Timestamp) {
-        self.note_award(told, at);
+    pub(super) fn told(&mut self, agent: &AgentId, delivery: &Delivery) {
+        let (told, at) = (&delivery.payload, delivery.envelope.ts.0);
+        self.note_award(delivery, at);
         if let Notification::Inform(ProgressReport::Committed(news)) = told {
             self.bound.insert(news.contractor.clone());
         }
@@ -64,8 +65,8 @@ impl TaskSeen {
     }
 
     /// What is said of an award, or of all of them.
-    fn note_award(&mut self, told: &Notification, at: Timestamp) {
-        let (times, award_no) = match told {
+    fn note_award(&mut self, delivery: &Delivery, at: Timestamp) {
+        let (times, award_no) = match &delivery.payload {
             Notification::Inform(ProgressReport::Committed(news)) => (&mut self.committed, Some(news.award_no)),
             Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
                 (&mut self.committed, receipt.award_no)
@@ -73,8 +74,9 @@ impl TaskSeen {
             Notification::Cancel(cancellation) => (&mut self.lost, Some(cancellation.award_no)),
             Notification::Failure(failure) => (&mut self.lost, Some(failure.award_no)),
             Notification::Closed(closing) => {
-                let ended = self.ended.get_or_insert((at, closing.outcome));
-                ended.0 = ended.0.min(at);
+                let is_answer = delivery.envelope.in_reply_to.is_some();
+                let ended = self.ended.get_or_insert((at, closing.outcome, is_answer));
+                (ended.0, ended.2) = (ended.0.min(at), ended.2 && is_answer);
                 return;
             }
             Notification::Cfp(_)
@@ -115,11 +117,11 @@ impl TaskSeen {
 
     /// From when on an award was committed no longer, as anybody was told: it was lost or called off, or the task had ended.
     pub(super) fn lost_at(&self, award_no: AwardNo) -> Option<Timestamp> {
-        self.lost.get(&award_no).copied().into_iter().chain(self.ended().map(|(at, _)| at)).min()
+        self.lost.get(&award_no).copied().into_iter().chain(self.ended.map(|(at, ..)| at)).min()
     }
 
-    /// When it ended, and how.
-    pub(super) fn ended(&self) -> Option<(Timestamp, Outcome)> {
+    /// When it ended, how, and whether only those were told who asked, which may have been later.
+    pub(super) fn ended(&self) -> Option<(Timestamp, Outcome, bool)> {
         self.ended
     }
 

@@ -72,7 +72,9 @@ impl SubTeamOfTask<'_> {
                 (task.status, task.result.as_ref(), at) == (TaskStatus::Done, Some(conclusion), ended_at)
             }
             // Its team has ended before, or was not told.
-            (None, Some((at, outcome))) => (at, outcome) == (ended_at, Outcome::Completed),
+            (None, Some((at, outcome, is_answer))) => {
+                outcome == Outcome::Completed && (at == ended_at || is_answer && at > ended_at)
+            }
             (None, None) if when == When::Early || !self.task.unreached.is_empty() => return,
             (None, None) => false,
         };

@@ -178,7 +178,10 @@ fn a_sub_team_may_come_to_nothing_and_its_owner_report_by_itself() {
     // Of a task that goes on without its team, no step tells the end.
     let mut outlived = story_of_a_sub_team();
     outlived.drain(TASK_ENDED.start..);
-    for story in [orphaned, told_again, outlived] {
+    // Nobody but who asked for it later is told the end of the task.
+    let mut asked_for = outlived.clone();
+    (asked_for[TASK_CLOSED].second, asked_for[TASK_CLOSED].reply_to) = (Some(ENDS_AT + 3), Some("b9"));
+    for story in [orphaned, told_again, outlived, asked_for] {
         let verdict = judged(&story);
         for invariant in [Invariant::FlowsUp, Invariant::NoOrphan] {
             let tally = verdict.by_name.get(&invariant).copied().unwrap_or_default();
@@ -220,6 +223,8 @@ fn each_fault_of_a_sub_team_trips_its_invariant() {
     // The task has failed, and its team is told nothing of it.
     let mut unheard = without(TASK_ENDED.start..story_of_a_sub_team().len());
     unheard[TASK_CLOSED].payload["outcome"] = json!("timeout");
+    let mut not_asked_for = without(TASK_ENDED.start..story_of_a_sub_team().len());
+    not_asked_for[TASK_CLOSED].second = Some(ENDS_AT + 3);
     let mut early = story_of_a_sub_team();
     early[SUB_TEAM_CALLED].second = Some(0);
     let cancelled = in_task(told("bob", json!({"act": "cancel", "award_no": 1, "reason": "perform_timeout"})));
@@ -232,6 +237,7 @@ fn each_fault_of_a_sub_team_trips_its_invariant() {
         ("a result in a later record", late, Invariant::FlowsUp),
         ("a task without an end", without(TASK_CLOSED..story_of_a_sub_team().len()), Invariant::FlowsUp),
         ("a task that timed out unheard", unheard, Invariant::FlowsUp),
+        ("a task that ends later", not_asked_for, Invariant::FlowsUp),
         ("words it has not concluded as result", proposed_only, Invariant::FlowsUp),
         ("a call before its award is committed", early, Invariant::NoOrphan),
         ("an award cancelled before", plus(Event { second: Some(ENDS_AT - 1), ..cancelled }), Invariant::NoOrphan),
