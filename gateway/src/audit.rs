@@ -1,5 +1,6 @@
 //! The lines that say what was refused: one for each refusal, up to [`LINES_PER_S`] of one code a second, and of these
-//! [`SOURCE_LINES_PER_S`] of one agent, or of one address where nobody is named. The rest is counted, and the counts are written when the second is over.
+//! [`SOURCE_LINES_PER_S`] of one agent, or of one address where nobody is named. The rest is counted, and the counts are
+//! written when the second is over.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

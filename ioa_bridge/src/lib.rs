@@ -31,7 +31,7 @@ use std::time::Duration;
 use agents::team::{AdvisedSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
 use agents::{AgentHandle, AgentOptions, Transport};
 use futures_util::future::BoxFuture;
-use schemas::control::{AgentKind, Consent, ConsentEffect, Registration, Tag};
+use schemas::control::{AgentKind, Registration, Tag};
 use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{AtConclusion, INVITED_MAX, MEMBERS_MAX, Seats, TeamRules};
 use schemas::{AgentId, Code, NegotiationId, Refusal};
@@ -182,9 +182,8 @@ impl Bridge {
         let registration = Registration {
             kind: info.kind,
             description: Some(info.desc.clone()).filter(|text| !text.is_empty()),
-            consent: Consent { default: ConsentEffect::Allow, rules: Vec::new() },
             instance: Tag::try_new(&format!("bridge-{:x}", self.options.run)).ok(),
-            ..Registration::default()
+            ..Registration::open_to_all()
         };
         self.directory.register(agent.clone(), registration).await?;
         self.hub.note_info(&agent, info);

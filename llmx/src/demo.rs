@@ -28,7 +28,7 @@ use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::{Counts, Recorder};
-use traffic_gen::summary::{CallSummary, RunTotals};
+use traffic_gen::summary::{CallSummary, Driven, RunTotals};
 use traffic_gen::team::load::Teams;
 use traffic_gen::trace::TraceFile;
 
@@ -285,17 +285,16 @@ impl DemoArgs {
         Ok((csv, trace))
     }
 
-    /// Judges what was recorded, writes the files that were asked for, and ends the exchange. Takes what was left out, the seconds
-    /// it took, and whether it was interrupted.
+    /// Judges what was recorded, writes the files that were asked for, and ends the exchange.
     async fn finish(
         &self,
         bus: &Bus,
         exchange: Exchange,
         recorder: &Recorder,
-        driven: (u64, f64, bool),
+        driven: Driven,
         csv: Option<File>,
     ) -> Result<(Counts, RunTotals), Failure> {
-        let mut finished = recorder.finish_after(driven.2).context("cannot write the trace")?;
+        let mut finished = recorder.finish_after(driven.interrupted).context("cannot write the trace")?;
         let report = recompute(bus, &mut finished.verdict).await?;
         exchange.check_bounds(&mut finished.verdict);
         if let Some(mut file) = csv {
@@ -406,13 +405,13 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
 }
 
-/// Runs the load: the openings it left out, the seconds it took and whether it was interrupted, and what models were asked.
+/// Runs the load. Gives what models were asked, too.
 async fn drive(
     args: &DemoArgs,
     access: &Access<'_>,
     (scenario, models): (&CallScenario, &DemoModels),
     recorder: &Arc<Recorder>,
-) -> Result<((u64, f64, bool), DemoModelSummaries), Failure> {
+) -> Result<(Driven, DemoModelSummaries), Failure> {
     let population = Population::start(access, scenario, Some(recorder)).await?;
     let cancel = CancellationToken::new();
     let progress = (!args.json)
@@ -423,7 +422,7 @@ async fn drive(
     let elapsed_s = started.elapsed().as_secs_f64();
     let asked = models.summaries(&population).await;
     population.stop().await?;
-    Ok(((shed, elapsed_s, cancel.is_cancelled()), asked))
+    Ok((Driven { shed, elapsed_s, interrupted: cancel.is_cancelled() }, asked))
 }
 
 /// Runs a load until it is over or the user asks to end, and takes its progress away then.

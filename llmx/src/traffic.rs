@@ -23,7 +23,7 @@ use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, CallScenario};
 use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
 use traffic_gen::recorder::{Counts, Recorder};
-use traffic_gen::summary;
+use traffic_gen::summary::{self, Driven};
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, run_length};
@@ -130,9 +130,8 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     }
     let admitted = calls::judge(&counts);
     let unended = recorder.open() as u64 + counts.lost;
-    let elapsed_s = started.elapsed().as_secs_f64();
-    let seen =
-        SeenAgents { deferred: deferrals.total(), interrupted, ..SeenAgents::new(&args, counts, shed, elapsed_s) };
+    let driven = Driven { shed, elapsed_s: started.elapsed().as_secs_f64(), interrupted };
+    let seen = SeenAgents { deferred: deferrals.total(), ..SeenAgents::new(&args, counts, driven) };
     if args.json {
         print_json(&seen)?;
     } else {
@@ -253,10 +252,9 @@ struct SeenAgents {
     deferred: Deferrals,
     dispositions: BTreeMap<String, u64>,
     outcomes: BTreeMap<String, u64>,
-    shed: u64,
     lost: u64,
-    elapsed_s: f64,
-    interrupted: bool,
+    #[serde(flatten)]
+    driven: Driven,
 }
 
 #[derive(Serialize)]
@@ -267,7 +265,7 @@ struct SeenLatencies {
 }
 
 impl SeenAgents {
-    fn new(args: &TrafficArgs, counts: Counts, shed: u64, elapsed_s: f64) -> Self {
+    fn new(args: &TrafficArgs, counts: Counts, driven: Driven) -> Self {
         Self {
             initiator: args.initiator.clone(),
             seed: args.seed,
@@ -287,21 +285,17 @@ impl SeenAgents {
             deferred: Deferrals::default(),
             dispositions: counts.dispositions,
             outcomes: counts.outcomes,
-            shed,
             lost: counts.lost,
-            elapsed_s,
-            interrupted: false,
+            driven,
         }
     }
 }
 
 impl fmt::Display for SeenAgents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.interrupted {
-            writeln!(f, "{}", summary::INTERRUPTED)?;
-        }
+        self.driven.begin(f)?;
         let policies = summary::policies(self.policy.as_deref().unwrap_or("unknown"), &self.policies);
-        writeln!(f, "{policies}, {} calls/s, seed {}: {:.1} s", self.rate, self.seed, self.elapsed_s)?;
+        writeln!(f, "{policies}, {} calls/s, seed {}: {:.1} s", self.rate, self.seed, self.driven.elapsed_s)?;
         writeln!(f, "  rounds {}   calls {}   awards {}", self.rounds, self.cfps, self.awards)?;
         writeln!(f, "  award rate {:.1} %", self.award_rate * 100.0)?;
         summary::line(f, "call to decision", &self.latency_ms.decision)?;

@@ -230,14 +230,6 @@ impl<W: ProtocolLoad> RunningLoad<W> {
         exchange.with_access(names, async |access| Ok(Self::start(access, scenario, recorder).await?)).await
     }
 
-    /// Opens the `number`-th negotiation of the scenario; latencies count from `intended`.
-    ///
-    /// # Errors
-    /// [`LiveError`].
-    pub async fn open(&self, number: u64, intended: Instant) -> Result<(), LiveError> {
-        W::open(self, number, intended).await
-    }
-
     /// Opens negotiations as they fall due until the scenario's duration, or `cancel`, ends it; then waits for what is open. How many
     /// were not opened because [`OPEN_MAX`] were open.
     ///
@@ -254,7 +246,7 @@ impl<W: ProtocolLoad> RunningLoad<W> {
                     None => is_over = true,
                     Some(_) if recorder.open() >= OPEN_MAX => shed += 1,
                     Some((number, intended)) => {
-                        opening.push(Box::pin(self.open(number as u64, Instant::from_std(intended))));
+                        opening.push(Box::pin(W::open(self, number as u64, Instant::from_std(intended))));
                     }
                 },
                 Some(opened) = opening.next(), if !opening.is_empty() => opened?,

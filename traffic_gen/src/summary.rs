@@ -76,41 +76,49 @@ pub struct RunTotals {
     pub dispositions: BTreeMap<String, u64>,
     /// How negotiations ended.
     pub outcomes: BTreeMap<String, u64>,
-    /// Calls that could not be started in time because too many were open.
-    pub shed: u64,
-    /// Seconds from the first intended call to the last end.
-    pub elapsed_s: f64,
-    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
-    pub interrupted: bool,
-    /// Whether that cut something off that was still owed: what it would have led to is not judged.
+    /// How it was driven.
+    #[serde(flatten)]
+    pub driven: Driven,
+    /// Whether its end cut something off that was still owed: what it would have led to is not judged.
     #[serde(rename = "cut_off")]
     pub is_cut_off: bool,
 }
 
-impl RunTotals {
-    /// Of a run that is over: the openings it left out, the seconds it took, and whether it was interrupted.
-    #[must_use]
-    pub fn new(finished: Finished, (shed, elapsed_s, interrupted): (u64, f64, bool)) -> (Counts, Self) {
-        let Finished { mut counts, verdict, is_cut_off } = finished;
-        let run = Self {
-            invariant_violations: verdict.into(),
-            rejected: std::mem::take(&mut counts.rejected),
-            dispositions: std::mem::take(&mut counts.dispositions),
-            outcomes: std::mem::take(&mut counts.outcomes),
-            shed,
-            elapsed_s,
-            interrupted,
-            is_cut_off,
-        };
-        (counts, run)
-    }
+/// How a run was driven.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Driven {
+    /// Openings left out because too many negotiations were open.
+    pub shed: u64,
+    /// Seconds from the first intended opening until everything had settled.
+    pub elapsed_s: f64,
+    /// Whether the run was asked to end before its time: what is said is of what had begun by then.
+    pub interrupted: bool,
+}
 
+impl Driven {
     /// The line before a summary, where it needs one.
     ///
     /// # Errors
     /// The formatter's.
     pub fn begin(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.interrupted { writeln!(f, "{INTERRUPTED}") } else { Ok(()) }
+    }
+}
+
+impl RunTotals {
+    /// Of a run that is over.
+    #[must_use]
+    pub fn new(finished: Finished, driven: Driven) -> (Counts, Self) {
+        let Finished { mut counts, verdict, is_cut_off } = finished;
+        let run = Self {
+            invariant_violations: verdict.into(),
+            rejected: std::mem::take(&mut counts.rejected),
+            dispositions: std::mem::take(&mut counts.dispositions),
+            outcomes: std::mem::take(&mut counts.outcomes),
+            driven,
+            is_cut_off,
+        };
+        (counts, run)
     }
 }
 
@@ -158,7 +166,7 @@ pub struct Violations {
 
 impl fmt::Display for CallSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.begin(f)?;
+        self.run.driven.begin(f)?;
         writeln!(
             f,
             "{} on {}, {} contractors, {} calls/s, seed {}: {:.1} s",
@@ -167,7 +175,7 @@ impl fmt::Display for CallSummary {
             self.agents,
             self.rate,
             self.seed,
-            self.run.elapsed_s
+            self.run.driven.elapsed_s
         )?;
         writeln!(
             f,
@@ -204,7 +212,7 @@ impl fmt::Display for CallSummary {
 }
 
 /// Begins the summary of a run that was asked to end before its time.
-pub const INTERRUPTED: &str = "INTERRUPTED: what follows is of what had begun by then";
+const INTERRUPTED: &str = "INTERRUPTED: what follows is of what had begun by then";
 /// Ends the summary of one whose end cut something off.
 pub const CUT_OFF: &str = "\n  not judged: what was still owed when the run was cut off";
 

@@ -11,6 +11,7 @@ use traffic_gen::exchange::ExchangeOptions;
 use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
 use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::Recorder;
+use traffic_gen::summary::Driven;
 use traffic_gen::team::load::Teams;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
@@ -20,8 +21,8 @@ use crate::output::{Failure, Outcome};
 pub trait DemoLoad: ProtocolLoad<State: Send + 'static> + Default {
     /// Requests of one agent per negotiation, at most.
     const REQUESTS: f64;
-    /// Why it takes at least so many agents.
-    const FEWEST: &'static str;
+    /// What has as many members as there must be agents, and what those are.
+    const LARGEST: [&'static str; 2];
 
     /// What is said of an option that is none of the protocol's.
     fn refused(option: &str) -> Option<&'static str>;
@@ -35,7 +36,7 @@ pub trait DemoLoad: ProtocolLoad<State: Send + 'static> + Default {
 impl DemoLoad for Bargains {
     /// A move for each round of the longest shipped domain, and repeats.
     const REQUESTS: f64 = 200.0;
-    const FEWEST: &'static str = "some bargains have 3 parties";
+    const LARGEST: [&'static str; 2] = ["some bargains have", "parties"];
 
     fn refused(option: &str) -> Option<&'static str> {
         match option {
@@ -64,7 +65,7 @@ impl DemoLoad for Bargains {
 impl DemoLoad for Teams {
     /// A turn for each of a short discussion, tasks, votes, and repeats.
     const REQUESTS: f64 = 60.0;
-    const FEWEST: &'static str = "some teams have 5 members";
+    const LARGEST: [&'static str; 2] = ["some teams have", "members"];
 
     fn refused(option: &str) -> Option<&'static str> {
         match option {
@@ -78,7 +79,7 @@ impl DemoLoad for Teams {
 impl DemoLoad for Panels {
     /// An answer in each round, and repeats.
     const REQUESTS: f64 = 20.0;
-    const FEWEST: &'static str = "a panel has 4 seats or more";
+    const LARGEST: [&'static str; 2] = ["a panel has", "seats or more"];
 
     fn refused(_option: &str) -> Option<&'static str> {
         Some("is not for panels")
@@ -111,7 +112,7 @@ pub async fn run<W: DemoLoad>(args: DemoArgs) -> Outcome {
     let progress = spawn_progress(&args, move || W::line(&shown));
     let started = Instant::now();
     let shed = attended(&cancel, load.scenario.drain, progress, load.drive(started, &cancel)).await?;
-    let driven = (shed, started.elapsed().as_secs_f64(), cancel.is_cancelled());
+    let driven = Driven { shed, elapsed_s: started.elapsed().as_secs_f64(), interrupted: cancel.is_cancelled() };
     let (scenario, ledger) = load.stop().await?;
     let (counts, run) = args.finish(&opened.bus, exchange, ledger.recorder(), driven, csv).await?;
     let summary = W::summary(&scenario, opened.name, &ledger, (&counts, run));
@@ -136,14 +137,15 @@ fn check<W: DemoLoad>(args: &DemoArgs) -> Outcome {
         ("--policy", args.policy.is_some()),
     ];
     let given =
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).chain(args.models.given());
+        given.into_iter().filter_map(|(option, is_given)| is_given.then_some(option)).chain(args.models.given());
     for option in given {
         if let Some(why) = W::refused(option) {
             return Err(Failure::configuration(format_args!("{option} {why}")));
         }
     }
     if args.agents < W::AGENTS_MIN {
-        return Err(Failure::configuration(format_args!("--agents {}: {}", args.agents, W::FEWEST)));
+        let ([have, members], least) = (W::LARGEST, W::AGENTS_MIN);
+        return Err(Failure::configuration(format_args!("--agents {}: {have} {least} {members}", args.agents)));
     }
     Ok(())
 }

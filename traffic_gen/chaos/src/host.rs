@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use traffic_gen::arrivals::{PoissonArrivals, pace};
 use traffic_gen::live::{Access, LiveError};
-use traffic_gen::load::RunningLoad;
+use traffic_gen::load::{ProtocolLoad as _, RunningLoad};
 use traffic_gen::panel::load as panels;
 use traffic_gen::panel::population::PanelMembers;
 use traffic_gen::team::load::Teams;
@@ -143,7 +143,7 @@ impl Host {
         while let Some((number, intended)) = due.recv().await {
             let intended = Instant::from_std(intended);
             if intended >= connected && !self.calls_ended.exists() {
-                load.open(number as u64, intended).await?;
+                Teams::open(load, number as u64, intended).await?;
             }
         }
         std::future::pending().await

@@ -24,7 +24,7 @@ use crate::bargain::in_memory::{InMemoryExchange, admitted};
 use crate::bargain::load::{BargainScenario, Bargains, Catalog};
 use crate::bargain::session::{BargainSession, SessionParty};
 use crate::latency::Latency;
-use crate::load::RunningLoad;
+use crate::load::{ProtocolLoad as _, RunningLoad};
 use crate::recorder::Recorder;
 
 /// Bytes of each bare message: about those of an offer's envelope.
@@ -146,7 +146,7 @@ async fn keep_open(load: &RunningLoad<Bargains>, open: usize, duration: Duration
     let mut number = 0;
     while started.elapsed() < duration {
         while ledger.recorder().open() < open {
-            load.open(number, tokio::time::Instant::now()).await?;
+            Bargains::open(load, number, tokio::time::Instant::now()).await?;
             number += 1;
         }
         tokio::time::sleep(LOOK).await;

@@ -506,7 +506,7 @@ fn refused(AnsweredFrame { agent, id }: &AnsweredFrame, refusal: &Refusal) -> St
     ServerFrame::Refused { id: id.as_deref(), agent: agent.as_ref(), problem: Problem::from(refusal) }.to_text()
 }
 
-/// A refusal, and what it answers.
+/// A refusal, with what it answers.
 fn of_frame(asked: AnsweredFrame, refusal: Refusal) -> Box<(AnsweredFrame, Refusal)> {
     Box::new((asked, refusal))
 }

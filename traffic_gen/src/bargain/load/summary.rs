@@ -83,7 +83,7 @@ impl BargainSummary {
             rate: scenario.rate,
             cfps: counts.cfps,
             steps: traded.steps,
-            steps_per_s: traded.steps as f64 / run.elapsed_s.max(f64::EPSILON),
+            steps_per_s: traded.steps as f64 / run.driven.elapsed_s.max(f64::EPSILON),
             figures: traded.tally.figures(None),
             by_domain: traded.by_domain.iter().map(domain).collect(),
             without_agreement: traded.without.clone(),
@@ -97,12 +97,12 @@ impl BargainSummary {
 
 impl fmt::Display for BargainSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.begin(f)?;
+        self.run.driven.begin(f)?;
         let policy = self.policy.as_deref().unwrap_or("agents accept themselves");
         writeln!(
             f,
             "alternating offers on {}, {} agents, {} bargains/s, {policy}, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.run.elapsed_s
+            self.bus, self.agents, self.rate, self.seed, self.run.driven.elapsed_s
         )?;
         writeln!(f, "  bargains {}   steps {} ({:.0}/s)", self.figures.bargains, self.steps, self.steps_per_s)?;
         for (name, DomainCounts { bargains, agreements }) in &self.by_domain {

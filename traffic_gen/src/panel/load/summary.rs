@@ -57,11 +57,11 @@ impl PanelSummary {
 
 impl fmt::Display for PanelSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.begin(f)?;
+        self.run.driven.begin(f)?;
         writeln!(
             f,
             "panels on {}, {} agents, {} panels/s, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.run.elapsed_s
+            self.bus, self.agents, self.rate, self.seed, self.run.driven.elapsed_s
         )?;
         writeln!(f, "{}", self.tally)?;
         line(f, "call to end", &self.panel_ms)?;

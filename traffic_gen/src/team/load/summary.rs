@@ -68,7 +68,7 @@ impl TeamSummary {
             formed: tally.formed,
             members_mean: tally.members as f64 / (tally.formed.max(1)) as f64,
             turns: tally.turns,
-            turns_per_s: turns as f64 / run.elapsed_s.max(f64::EPSILON),
+            turns_per_s: turns as f64 / run.driven.elapsed_s.max(f64::EPSILON),
             tasks: tally.tasks,
             acts_refused: tally.refused,
             latency_ms: TeamLatencies { say: tally.say.quantiles(), team: counts.round.quantiles() },
@@ -79,11 +79,11 @@ impl TeamSummary {
 
 impl fmt::Display for TeamSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.begin(f)?;
+        self.run.driven.begin(f)?;
         writeln!(
             f,
             "teams on {}, {} agents, {} teams/s, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.run.elapsed_s
+            self.bus, self.agents, self.rate, self.seed, self.run.driven.elapsed_s
         )?;
         writeln!(f, "  teams {}   formed {}   members {:.2} each", self.cfps, self.formed, self.members_mean)?;
         writeln!(f, "  turns {} ({:.0}/s)", told(&self.turns), self.turns_per_s)?;
