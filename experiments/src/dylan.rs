@@ -19,7 +19,6 @@ pub mod choose;
 pub mod crowd;
 pub mod folded;
 pub mod gaming;
-#[cfg(feature = "llm")]
 pub mod live;
 pub mod planted;
 pub mod play;

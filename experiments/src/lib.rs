@@ -8,7 +8,6 @@ pub mod agora;
 pub mod dylan;
 pub mod figures;
 pub mod ioa;
-#[cfg(feature = "llm")]
 pub mod model;
 pub mod plan;
 pub mod record;

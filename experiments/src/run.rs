@@ -84,7 +84,4 @@ pub enum RunError {
         /// Why it cannot be asked.
         fault: String,
     },
-    /// This build starts no nats-server.
-    #[error("this build starts no nats-server; run it from a full build: cargo build --release")]
-    NoNats,
 }

@@ -202,7 +202,6 @@ pub enum SoakError {
     #[error(transparent)]
     Archive(#[from] archive::ArchiveError),
     /// Processes of the run's own.
-    #[cfg(feature = "kills")]
     #[error(transparent)]
     Processes(#[from] chaos::ChaosError),
     /// The client of scrapes.

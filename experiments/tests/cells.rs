@@ -338,7 +338,6 @@ async fn a_full_disk_ends_the_cell_and_names_the_file() {
     assert!(!folder.path().join("cell.json").exists(), "and the cell is not complete");
 }
 
-#[cfg(feature = "nats-local")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cell_runs_on_a_nats_server_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

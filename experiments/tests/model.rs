@@ -1,6 +1,4 @@
 //! `llmx experiment model`, and what a gullible party may agree to.
-#![cfg(feature = "llm")]
-
 use std::path::Path;
 
 use experiments::model::gullible::{self, GullibleTally};

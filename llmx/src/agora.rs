@@ -1,14 +1,10 @@
 //! `llmx agora`: responders that speak Agora, and what protocol documents save.
 
 mod call;
-#[cfg(feature = "experiments")]
 mod demo;
 
-#[cfg(feature = "experiments")]
 pub use demo::{AgoraRunArgs, experiment};
 
-#[cfg(not(feature = "experiments"))]
-use crate::missing::{self, MissingArgs as AgoraRunArgs};
 use crate::output::Outcome;
 
 /// Arguments of `llmx agora`.
@@ -35,11 +31,7 @@ enum AgoraCommand {
     )]
     Call(call::AgoraCallArgs),
     /// What documents save: two agents, and a network of 100 agents with a thousand queries
-    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
-    #[cfg_attr(
-        feature = "experiments",
-        command(mut_arg("seeds", |arg| arg.help("How many networks are played, each with a seed of its own (default: 1)")))
-    )]
+    #[command(mut_arg("seeds", |arg| arg.help("How many networks are played, each with a seed of its own (default: 1)")))]
     #[command(after_help = "Examples:\n  llmx agora demo\n  llmx agora demo --seed 7 --out run/agora\n  \
         llmx agora demo --thresholds pypi --json\n  llmx agora demo --live\n  llmx agora demo --thresholds 0,0,0,1,never\n\n\
         No model is asked: who talks, negotiates, checks and programs follows from the thresholds, what that costs from the\n\
@@ -54,9 +46,6 @@ enum AgoraCommand {
 pub async fn run(args: AgoraArgs) -> Outcome {
     match args.command {
         AgoraCommand::Call(args) => call::run(args).await,
-        #[cfg(feature = "experiments")]
         AgoraCommand::Demo(args) => experiment(args, 1).await,
-        #[cfg(not(feature = "experiments"))]
-        AgoraCommand::Demo(args) => missing::run(args).await,
     }
 }

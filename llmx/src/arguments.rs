@@ -28,11 +28,9 @@ pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
 }
 
 /// Where experiments go, each in a folder of its own.
-#[cfg(feature = "experiments")]
 pub const EXPERIMENTS_FOLDER: &str = "run/experiments";
 
 /// The folder of what is played with so many seeds from the first on: another for whatever cannot share it.
-#[cfg(feature = "experiments")]
 pub fn default_folder(name: &str, source: &str, (first, count): (u64, u64)) -> std::path::PathBuf {
     let last = first.saturating_add(count.saturating_sub(1));
     Path::new(EXPERIMENTS_FOLDER).join(format!("{name}-{source}-seeds-{first}-to-{last}"))

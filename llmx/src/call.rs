@@ -22,7 +22,6 @@ use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, seconds};
 use crate::calls::CallDocumentsArgs;
 use crate::healthcheck;
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::remote::{ANSWER_MAX, client};
@@ -93,11 +92,11 @@ pub struct CallArgs {
     caller: AgentId,
     /// Let a language model choose among the offers, as this TOML file says (docs/models.md); its limits are gates of the
     /// call. Needs a policy with `decider: initiator`
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     initiator_model: Option<PathBuf>,
     /// With --initiator-model: keep what it is asked and answers in this folder, which only its owner may read
     /// (docs/models.md)
-    #[arg(long, value_name = "DIR", requires = "initiator_model", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "DIR", requires = "initiator_model")]
     keep_prompts: Option<PathBuf>,
     /// Print one JSON document at the end, and nothing before
     #[arg(long)]
@@ -107,10 +106,7 @@ pub struct CallArgs {
 }
 
 /// Who chooses among the offers, where that is left to the initiator.
-#[cfg(feature = "llm")]
 type Decider = std::sync::Arc<agents::model::ModelDecider>;
-#[cfg(not(feature = "llm"))]
-type Decider = std::convert::Infallible;
 
 /// How following a call ended.
 enum CallEnd {
@@ -134,15 +130,9 @@ pub async fn run(args: CallArgs) -> Outcome {
     }
     let documents = args.documents.named()?;
     let started = Instant::now();
-    #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    #[cfg(feature = "llm")]
     let with = ModelUse { metrics: None, kept: kept.clone() };
-    #[cfg(feature = "llm")]
     let decider = args.initiator_model.as_deref().map(|path| model::open_decider(path, None, with)).transpose()?;
-    #[cfg(not(feature = "llm"))]
-    let decider =
-        args.initiator_model.is_some().then(|| crate::missing::failure("--initiator-model")).map_or(Ok(None), Err)?;
     let (bearer, request) = (args.access.bearer(&args.caller)?, args.request(documents, decider.as_ref()));
     args.check_id(&request.own_id, bearer.is_signed_here)?;
     let asking = tokio::time::timeout_at(started + args.wait, args.access.identity(bearer));
@@ -152,9 +142,7 @@ pub async fn run(args: CallArgs) -> Outcome {
     let mut course = Course::new(negotiation, &request);
     let end = args.follow((&identity, decider.as_ref()), request, &mut course, started + args.wait).await?;
     course.finish(started.elapsed());
-    #[cfg(feature = "llm")]
     decider.iter().for_each(|decider| model::note_decisions(decider));
-    #[cfg(feature = "llm")]
     kept.iter().for_each(note);
     if args.json {
         print_json(&course)?;
@@ -185,10 +173,7 @@ impl CallArgs {
         }
         let price =
             |max| AttrName::try_new("price").map(|attr| Gate { attr, min: None, max, one_of: None, required: true });
-        #[cfg(feature = "llm")]
         let limits = decider.map_or_else(Vec::new, |decider| decider.config().initiator.gates());
-        #[cfg(not(feature = "llm"))]
-        let limits = decider.map_or_else(Vec::new, |decider| match *decider {});
         let cfp = Cfp {
             task: Some(self.task.clone()),
             policy: self.policy.clone(),
@@ -237,10 +222,7 @@ impl CallArgs {
             AgentOptions { connect_attempts_max: CONNECT_ATTEMPTS_MAX, tracer: tracer(), ..AgentOptions::default() };
         let way = (self.access.transport()?, identity.clone(), options);
         let initiator = match decider {
-            #[cfg(feature = "llm")]
             Some(decider) => Initiator::spawn_choosing(way.0, way.1, way.2, decider.clone()),
-            #[cfg(not(feature = "llm"))]
-            Some(decider) => match *decider {},
             None => Initiator::spawn(way.0, way.1, way.2),
         };
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);

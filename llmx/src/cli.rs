@@ -2,37 +2,16 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-#[cfg(feature = "bench")]
 use crate::bench;
-#[cfg(feature = "chaos")]
 use crate::chaos;
-#[cfg(feature = "experiments")]
 use crate::experiment;
-#[cfg(not(feature = "bench"))]
-use crate::missing as bench;
-#[cfg(not(feature = "chaos"))]
-use crate::missing as chaos;
-#[cfg(not(feature = "experiments"))]
-use crate::missing as experiment;
-#[cfg(not(feature = "llm"))]
-use crate::missing as model_stub;
-#[cfg(not(feature = "simulate"))]
-use crate::missing as simulate;
-#[cfg(not(feature = "experiments"))]
-use crate::missing as report;
-#[cfg(not(feature = "experiments"))]
-use crate::missing as soak;
-#[cfg(feature = "llm")]
 use crate::model_stub;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
-#[cfg(feature = "experiments")]
 use crate::report;
 use crate::runtime::Threads;
 use crate::settings::Given;
-#[cfg(feature = "simulate")]
 use crate::simulate;
-#[cfg(feature = "experiments")]
 use crate::soak;
 use crate::{
     agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
@@ -42,7 +21,7 @@ use crate::{
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version, propagate_version = true, after_help = examples())]
+#[command(name = "llmx", version, propagate_version = true, after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,16 +44,6 @@ Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more, LLMX_LOG_FO
 Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says, such as http://127.0.0.1:4318 (OTLP over HTTP); unset: nowhere.
 OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless set.";
 
-/// The examples of what this build has.
-fn examples() -> String {
-    let is_missing = |line: &&str| {
-        (cfg!(not(feature = "bench")) && line.contains("llmx bench "))
-            || (cfg!(not(feature = "experiments")) && line.contains("llmx experiment "))
-            || (cfg!(not(feature = "simulate")) && line.contains("llmx simulate "))
-    };
-    EXAMPLES.lines().filter(|line| !is_missing(line)).collect::<Vec<_>>().join("\n")
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The whole exchange in one process under Poisson load, with a summary
@@ -89,7 +58,6 @@ enum Command {
     /// One party of bargains on a running exchange, by a strategy or with a language model
     Party(party::PartyArgs),
     /// An OpenAI-compatible endpoint without a model: every answer from a seed, faults included
-    #[cfg_attr(not(feature = "llm"), command(hide = true))]
     ModelStub(model_stub::ModelStubArgs),
     /// Who is registered at a running exchange: list, show, remove
     Agent(agent::AgentArgs),
@@ -130,22 +98,16 @@ enum Command {
     /// JSON Schemas: list, show, check a document
     Schema(schema::SchemaArgs),
     /// The project's benchmarks, each beside its ceiling
-    #[cfg_attr(not(feature = "bench"), command(hide = true))]
     Bench(bench::BenchArgs),
     /// Plans of cells, each run once into a folder: list, show, run, the paper's
-    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     Experiment(experiment::ExperimentArgs),
     /// Real processes, killed under load; whether anything was lost or doubled
-    #[cfg_attr(not(feature = "chaos"), command(hide = true))]
     Chaos(chaos::ChaosArgs),
     /// The whole exchange under faults on a virtual clock, judged by every invariant
-    #[cfg_attr(not(feature = "simulate"), command(hide = true))]
     Simulate(simulate::SimulateArgs),
     /// Every figure of an experiment, recomputed from its rounds: tables, pictures, hypotheses, what differs from another
-    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     Report(report::ReportArgs),
     /// Load for hours, and a verdict on everything that could drift: latency, memory, handles, streams
-    #[cfg_attr(not(feature = "experiments"), command(hide = true))]
     Soak(Box<soak::SoakArgs>),
     /// Every metric of every process
     Metrics(metrics::MetricsArgs),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use agents::AgentOptions;
 use agents::metrics::{AgentMetrics, AgentRole};
-#[cfg(feature = "llm")]
 use agents::model::metrics::ModelMetrics;
 use agents::observer::Observer;
 use agents::routine::RoutineRunner;
@@ -24,7 +23,6 @@ use traffic_gen::routines::RoutineSummary;
 
 use crate::arguments::{listen_address, share};
 use crate::connections::Connections;
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print, tracer};
@@ -99,10 +97,6 @@ impl ContractorsArgs {
                  awards out is named in the file of --routines: `model = FILE` before the first [[routine]] (docs/agora.md)",
             ));
         }
-        #[cfg(not(feature = "llm"))]
-        if self.model.is_some() {
-            return Err(crate::missing::failure("--model"));
-        }
         Ok(())
     }
 }
@@ -118,9 +112,7 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         let (metrics, wanted) = (metrics.clone(), args.count);
         health.report(move || report(metrics.connected(), wanted));
     }
-    #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    #[cfg(feature = "llm")]
     let asked = match &args.model {
         Some(path) => {
             let with = ModelUse { metrics: Some(ModelMetrics::try_new(&registry)?), kept: kept.clone() };
@@ -145,7 +137,6 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         routines: routines.runners.clone(),
         connect_within: remote.connect_within,
         options,
-        #[cfg(feature = "llm")]
         model: asked.clone(),
         ..CallScenario::default()
     };
@@ -158,14 +149,12 @@ pub async fn run(args: ContractorsArgs) -> Outcome {
         () = asked_to_end() => {}
         ((), (), ()) = async { tokio::join!(putting, connections.watch(), population.keep_registered()) } => {}
     }
-    #[cfg(feature = "llm")]
     let summary = match &asked {
         Some(asked) => Some(asked.model.summary(&population, |_| true).await),
         None => None,
     };
     population.stop().await?;
     print_course(&deferrals, &routines.runners);
-    #[cfg(feature = "llm")]
     if let Some(summary) = summary {
         print(summary);
         kept.iter().for_each(print);

@@ -84,7 +84,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     nats: NatsSource,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long, hide = cfg!(not(feature = "nats-local")))]
+    #[arg(long)]
     nats_local: bool,
     /// How contractors behave: a JSON file with distributions of cost, delay, refusal, failure …
     #[arg(long, value_name = "FILE")]

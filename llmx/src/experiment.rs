@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-#[cfg(feature = "llm")]
 use experiments::model::gullible::GullibleTally;
 use experiments::plan::{Asked, PRESETS, Plan, preset, read};
 use experiments::run::{CellBus, ExperimentError, ExperimentSummary, RunningCell, Standing, run_experiment};
@@ -17,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agora::{self, AgoraRunArgs};
 use crate::arguments::{EXPERIMENTS_FOLDER, read_text};
-#[cfg(feature = "llm")]
 use crate::arguments::{default_folder, listen_address};
 use crate::calls::end_when_asked;
 use crate::ops::{self, HealthReport};
@@ -101,7 +99,6 @@ enum ExperimentCommand {
     )]
     Dylan(dylan::DylanRunArgs),
     /// What a deciding model does: list position, instructions in offers, bargains beside the script, tokens and cost
-    #[cfg(feature = "llm")]
     #[command(
         after_help = "Examples:\n  llmx experiment model --seeds 20\n  llmx experiment model --model examples/model.toml --seeds 3 --out run/live\n  \
         llmx experiment model --gullible 10000\n\n\
@@ -114,7 +111,6 @@ enum ExperimentCommand {
 }
 
 /// Arguments of `llmx experiment model`.
-#[cfg(feature = "llm")]
 #[derive(Debug, clap::Args)]
 struct ModelRunArgs {
     /// Ask the endpoint of this TOML file (docs/models.md) instead of the stub; runs are labelled live
@@ -194,7 +190,6 @@ pub async fn run(args: ExperimentArgs) -> Outcome {
         ExperimentCommand::Ioa(args) => formation::run(args).await,
         ExperimentCommand::Agora(args) => agora::experiment(args, AGORA_SEEDS).await,
         ExperimentCommand::Dylan(args) => dylan::run(args).await,
-        #[cfg(feature = "llm")]
         ExperimentCommand::Model(args) => match args.gullible {
             Some(bargains) => gullible(bargains, &args).await,
             None => model(args).await,
@@ -298,7 +293,6 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
     }
 }
 
-#[cfg(feature = "llm")]
 fn model_failure(error: experiments::model::ModelRunError) -> Failure {
     use experiments::model::ModelRunError;
 
@@ -309,7 +303,6 @@ fn model_failure(error: experiments::model::ModelRunError) -> Failure {
 }
 
 /// Bargains of a party that obeys every instruction; an agreement outside of its mandate fails.
-#[cfg(feature = "llm")]
 async fn gullible(bargains: u64, args: &ModelRunArgs) -> Outcome {
     let (seed, progress) = (args.seed, ShownProgress::new(!args.json));
     let played = tokio::task::spawn_blocking(move || {
@@ -330,7 +323,6 @@ async fn gullible(bargains: u64, args: &ModelRunArgs) -> Outcome {
     }
 }
 
-#[cfg(feature = "llm")]
 async fn model(args: ModelRunArgs) -> Outcome {
     use experiments::model::{Deciding, ModelRunSize, run};
 
@@ -429,12 +421,10 @@ impl ShownProgress {
             .show(format_args!("cells {done}/{total}   {} left   {cell}: rounds {begun}, ended {ended}", time(left)));
     }
 
-    #[cfg(feature = "llm")]
     fn show_bargains(&self, played: u64, all: u64) {
         self.progress.iter().for_each(|progress| progress.show(format_args!("bargains {played}/{all}")));
     }
 
-    #[cfg(feature = "llm")]
     fn show_cell(&self, cell: &str) {
         self.progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
     }

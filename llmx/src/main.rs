@@ -9,11 +9,9 @@ mod archive;
 mod arguments;
 mod audit;
 mod bargain;
-#[cfg(feature = "bench")]
 mod bench;
 mod call;
 mod calls;
-#[cfg(feature = "chaos")]
 mod chaos;
 mod cli;
 mod completions;
@@ -23,7 +21,6 @@ mod contractors;
 mod demo;
 mod document;
 mod engine;
-#[cfg(feature = "experiments")]
 mod experiment;
 mod gateway;
 mod healthcheck;
@@ -32,18 +29,7 @@ mod keys;
 mod listen;
 mod man;
 mod metrics;
-#[cfg(not(all(
-    feature = "bench",
-    feature = "chaos",
-    feature = "experiments",
-    feature = "llm",
-    feature = "nats-local",
-    feature = "simulate"
-)))]
-mod missing;
-#[cfg(feature = "llm")]
 mod model;
-#[cfg(feature = "llm")]
 mod model_stub;
 mod nats;
 mod ops;
@@ -53,16 +39,13 @@ mod party;
 mod policy;
 mod remote;
 mod replay;
-#[cfg(feature = "experiments")]
 mod report;
 mod runtime;
 mod schema;
 mod search;
 mod settings;
 mod signals;
-#[cfg(feature = "simulate")]
 mod simulate;
-#[cfg(feature = "experiments")]
 mod soak;
 mod team;
 mod token;

@@ -55,19 +55,11 @@ enum Process {
     /// `llmx traffic`
     Traffic,
     /// `llmx experiment`
-    #[cfg(feature = "experiments")]
     Experiment,
 }
 
 impl Process {
-    const ALL: &[Self] = &[
-        Self::Gateway,
-        Self::Engine,
-        Self::Contractors,
-        Self::Traffic,
-        #[cfg(feature = "experiments")]
-        Self::Experiment,
-    ];
+    const ALL: &[Self] = &[Self::Gateway, Self::Engine, Self::Contractors, Self::Traffic, Self::Experiment];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +67,6 @@ impl Process {
             Self::Engine => "engine",
             Self::Contractors => "contractors",
             Self::Traffic => "traffic",
-            #[cfg(feature = "experiments")]
             Self::Experiment => "experiment",
         }
     }
@@ -95,7 +86,6 @@ impl Process {
             Self::Contractors => {
                 of_agents(&registry)?;
                 ::agents::routine::metrics::RoutineMetrics::try_new(&registry)?;
-                #[cfg(feature = "llm")]
                 ::agents::model::metrics::ModelMetrics::try_new(&registry)?;
             }
             Self::Traffic => {
@@ -103,7 +93,6 @@ impl Process {
                 let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };
                 TrafficMetrics::try_new(&registry, &run)?;
             }
-            #[cfg(feature = "experiments")]
             Self::Experiment => {
                 experiments::run::RunningCell::try_new(&registry)?;
             }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bus::nats::{Credentials, NatsOptions, SyncMode};
-#[cfg(feature = "nats-local")]
 use nats_server::{LocalServer, LocalServerOptions};
 use prometheus::Registry;
 use serde::{Deserialize, Serialize};
@@ -195,11 +194,7 @@ impl NatsArgs {
 }
 
 /// A nats-server of the run's own; it ends when this is dropped.
-#[cfg(feature = "nats-local")]
 pub type Server = LocalServer;
-/// There is none in this build.
-#[cfg(not(feature = "nats-local"))]
-pub type Server = std::convert::Infallible;
 
 /// The bus of an exchange of the run's own, and what it is: over a nats-server, which has to outlive it, or in memory.
 pub async fn open_own(nats_local: bool, name: &str) -> Result<(Option<Server>, Bus, &'static str), Failure> {
@@ -211,15 +206,8 @@ pub async fn open_own(nats_local: bool, name: &str) -> Result<(Option<Server>, B
 }
 
 /// A nats-server of the run's own, and its URL.
-#[cfg(feature = "nats-local")]
 pub async fn start_server() -> Result<(Server, String), Failure> {
     let server = LocalServer::start(LocalServerOptions::default()).await?;
     let url = server.url();
     Ok((server, url))
-}
-
-/// This build has none.
-#[cfg(not(feature = "nats-local"))]
-pub async fn start_server() -> Result<(Server, String), Failure> {
-    Err(crate::missing::failure("--nats-local"))
 }

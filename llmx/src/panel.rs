@@ -1,6 +1,5 @@
 //! `llmx panel`: questions asked of panels and answered with a model, panels of files played, what panels compute on streams of lines, and what they have shown about agents.
 
-#[cfg(feature = "llm")]
 mod answer;
 mod ask;
 mod choose;
@@ -37,7 +36,6 @@ enum PanelCommand {
     /// Ask a panel on a running exchange: its result goes to stdout
     Ask(Box<ask::PanelAskArgs>),
     /// Answer, rank and review on panels with a language model, until asked to end
-    #[cfg(feature = "llm")]
     Answer(answer::PanelAnswerArgs),
     /// A panel of a file, played by scripted agents: who was asked how often, the result, importance
     Play(play::PanelPlayArgs),
@@ -55,7 +53,6 @@ enum PanelCommand {
 pub async fn run(args: &PanelArgs) -> Outcome {
     match &args.command {
         PanelCommand::Ask(args) => ask::run(args).await,
-        #[cfg(feature = "llm")]
         PanelCommand::Answer(args) => answer::run(args).await,
         PanelCommand::Play(args) => play::run(args).await,
         PanelCommand::Score(args) => score::run(args),

@@ -1,7 +1,6 @@
 //! `llmx party`: one party of bargains on an exchange that runs elsewhere, by a strategy or with a language model.
 
 use std::path::PathBuf;
-#[cfg(feature = "llm")]
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,9 +8,7 @@ use agents::bargain::{
     BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind,
 };
 use agents::initiator::CallError;
-#[cfg(feature = "llm")]
 use agents::model::ModelAgentConfig;
-#[cfg(feature = "llm")]
 use agents::model::party::{AskingBargainer, PartyTable, spawn};
 use agents::{Agent, AgentError, AgentHandle, AgentOptions};
 use schemas::control::Registration;
@@ -21,9 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::live::{LiveError, RegisteredAgents};
 
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse, OpenedModel};
-#[cfg(feature = "llm")]
 use crate::output::note;
 use crate::output::{Failure, Outcome, one_line, print, print_json_line, tracer};
 use crate::remote::{Remote, RemoteArgs};
@@ -56,10 +51,10 @@ pub struct PartyArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Let a language model choose its moves, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
-    #[arg(long, value_name = "DIR", requires = "model", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "DIR", requires = "model")]
     keep_prompts: Option<PathBuf>,
     /// Call these agents to one bargain, in the order of the file's parties; separated by commas, or repeated
     #[arg(long, value_name = "AGENTS", value_parser = AgentId::try_new, value_delimiter = ',')]
@@ -81,34 +76,24 @@ pub async fn run(args: PartyArgs) -> Outcome {
         |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", args.domain.display()));
     let party = args.place_in(&domain).map_err(|what| fault(&what))?;
     let planner = DomainPlanner::try_new(&domain, party, args.strategy, args.seed).map_err(|what| fault(&what))?;
-    #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    #[cfg(feature = "llm")]
     let asked = {
         let with = ModelUse { metrics: None, kept: kept.clone() };
         let open = |path: &PathBuf| model::open(path, ModelAgentConfig::check_party, with);
         args.model.as_ref().map(open).transpose()?
     };
-    #[cfg(not(feature = "llm"))]
-    if args.model.is_some() {
-        return Err(crate::missing::failure("--model"));
-    }
     let remote = args.remote.open("llmx-party").await?;
     let agent = args.agent.clone().unwrap_or_else(|| domain.parties[party].name.clone());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
     let way = PartyWay { remote: &remote, agent: &agent, events: sender };
-    #[cfg(feature = "llm")]
     let running = match &asked {
         Some(model) => way.asking(&domain, party, planner.clone(), model)?,
         None => way.scripted(planner.clone()),
     };
-    #[cfg(not(feature = "llm"))]
-    let running = way.scripted(planner.clone());
     let mut registered = RegisteredAgents::new(&remote.control);
     let outcome = args.bargain((&domain, planner), (&remote, &mut registered), &running, events).await;
     registered.remove().await;
     running.shutdown().await?;
-    #[cfg(feature = "llm")]
     {
         let told =
             |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
@@ -273,7 +258,6 @@ impl PartyWay<'_> {
         RunningParty::Scripted(agent.with_options(options()).spawn(CancellationToken::new()))
     }
 
-    #[cfg(feature = "llm")]
     fn asking(
         self,
         domain: &Domain,
@@ -303,7 +287,6 @@ enum RunningParty {
     /// By a strategy.
     Scripted(AgentHandle<Bargainer>),
     /// With a model.
-    #[cfg(feature = "llm")]
     Asking(AgentHandle<AskingBargainer>),
 }
 
@@ -311,7 +294,6 @@ impl RunningParty {
     fn agent(&self) -> &AgentId {
         match self {
             Self::Scripted(handle) => handle.agent(),
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.agent(),
         }
     }
@@ -322,7 +304,6 @@ impl RunningParty {
         let connecting = async {
             match self {
                 Self::Scripted(handle) => handle.connected().await,
-                #[cfg(feature = "llm")]
                 Self::Asking(handle) => handle.connected().await,
             }
         };
@@ -333,7 +314,6 @@ impl RunningParty {
     async fn bargain(&self, request: BargainRequest) -> Result<NegotiationId, CallError> {
         match self {
             Self::Scripted(handle) => handle.bargain(request).await,
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.bargain(request).await,
         }
     }
@@ -341,7 +321,6 @@ impl RunningParty {
     async fn shutdown(self) -> Result<(), AgentError> {
         let summary = match self {
             Self::Scripted(handle) => handle.shutdown().await,
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.shutdown().await,
         };
         summary.map(|_| ())

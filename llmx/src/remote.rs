@@ -122,7 +122,6 @@ pub fn client(timeout: Duration, gateways: &[String]) -> reqwest::Result<reqwest
 
 impl RemoteArgs {
     /// Which NATS, where agents or an exchange go over one.
-    #[cfg(feature = "experiments")]
     pub fn nats(&self) -> &NatsSource {
         &self.nats
     }

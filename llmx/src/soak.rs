@@ -69,7 +69,7 @@ pub struct SoakArgs {
     #[arg(long, value_parser = http_url, value_delimiter = ',', value_name = "URLS")]
     metrics: Vec<String>,
     /// Run the exchange on a nats-server started for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long, conflicts_with = "metrics", hide = cfg!(not(feature = "nats-local")))]
+    #[arg(long, conflicts_with = "metrics")]
     nats_local: bool,
     #[command(flatten)]
     remote: RemoteArgs,
@@ -204,17 +204,11 @@ async fn soak(
             let bus = args.remote.nats().typed().in_force()?.open("llmx-soak").await?;
             soak.in_process(bus, Vec::new()).await
         }
-        #[cfg(feature = "nats-local")]
         Place::NatsLocal => soak.on_local_server().await,
-        #[cfg(not(feature = "nats-local"))]
-        Place::NatsLocal => return Err(crate::missing::failure("--nats-local")),
-        #[cfg(feature = "chaos")]
         Place::Processes => {
             let binary = std::env::current_exe().context("this program's own file cannot be found")?;
             Box::pin(soak.on_processes(binary)).await
         }
-        #[cfg(not(feature = "chaos"))]
-        Place::Processes => return Err(crate::missing::failure("--faults kills")),
         Place::Running => {
             let remote = args.remote.open("llmx-soak").await?;
             let (transport, identity) = (|_: &AgentId| remote.transport(), |name: &AgentId| remote.identity(name));

@@ -78,7 +78,7 @@ struct TeamPlayArgs {
     #[arg(value_name = "SCENARIO.json")]
     scenario: PathBuf,
     /// Start a nats-server for this run (`scripts/nats-server` fetches the binary)
-    #[arg(long, hide = cfg!(not(feature = "nats-local")))]
+    #[arg(long)]
     nats_local: bool,
     /// Agents speak with the gateway over WebSockets instead of the bus
     #[arg(long)]

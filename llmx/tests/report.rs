@@ -1,6 +1,5 @@
 //! `llmx report` as scripts rely on it: exit codes, one document on stdout, nothing half written.
 
-#![cfg(feature = "experiments")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;

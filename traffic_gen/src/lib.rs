@@ -18,7 +18,6 @@
 
 pub mod arrivals;
 pub mod bargain;
-#[cfg(feature = "bench")]
 pub mod bench;
 pub mod control;
 pub mod deferrals;

@@ -30,9 +30,7 @@ use crate::recorder::{Recorder, observed};
 use due::DueCalls;
 
 pub use access::{Access, AgentShare, AgentWay, RegisteredAgents, RunningAgents};
-#[cfg(feature = "llm")]
 use agents::model::ModelDecider;
-#[cfg(feature = "llm")]
 pub use contractors::{ModelPopulation, SharedModel};
 pub use contractors::{RunningContractor, contractor_name};
 
@@ -95,13 +93,10 @@ pub struct CallScenario {
     /// How some of them behave instead.
     pub by_contractor: BTreeMap<AgentId, ContractorConfig>,
     /// A share of the contractors asks this model instead.
-    #[cfg(feature = "llm")]
     pub model: Option<ModelPopulation>,
     /// Some of the others ask a model of their own, by their names.
-    #[cfg(feature = "llm")]
     pub models: BTreeMap<AgentId, SharedModel>,
     /// Chooses among the offers, under a policy that leaves that to the initiator; its owner's limits are gates of each call.
-    #[cfg(feature = "llm")]
     pub decider: Option<Arc<ModelDecider>>,
     /// Collection deadline of each call, in milliseconds.
     pub reply_within_ms: u64,
@@ -137,11 +132,8 @@ impl Default for CallScenario {
             run: "run".to_owned(),
             contractor: ContractorConfig::default(),
             by_contractor: BTreeMap::new(),
-            #[cfg(feature = "llm")]
             model: None,
-            #[cfg(feature = "llm")]
             models: BTreeMap::new(),
-            #[cfg(feature = "llm")]
             decider: None,
             reply_within_ms: 2_000,
             drain: Duration::from_secs(30),
@@ -161,7 +153,6 @@ impl CallScenario {
         self
     }
 
-    #[cfg(feature = "llm")]
     fn initiator(&self, transport: Arc<dyn Transport>, identity: Identity, options: AgentOptions) -> Initiator {
         match &self.decider {
             Some(decider) => Initiator::spawn_choosing(transport, identity, options, Arc::clone(decider) as _),
@@ -169,22 +160,9 @@ impl CallScenario {
         }
     }
 
-    #[cfg(not(feature = "llm"))]
-    #[allow(clippy::unused_self, reason = "stands in for the one with a decider")]
-    fn initiator(&self, transport: Arc<dyn Transport>, identity: Identity, options: AgentOptions) -> Initiator {
-        Initiator::spawn(transport, identity, options)
-    }
-
     /// The limits of whoever chooses among the offers.
-    #[cfg(feature = "llm")]
     fn gates(&self) -> Vec<Gate> {
         self.decider.as_ref().map_or_else(Vec::new, |decider| decider.config().initiator.gates())
-    }
-
-    #[cfg(not(feature = "llm"))]
-    #[allow(clippy::unused_self, reason = "stands in for the one with a decider")]
-    const fn gates(&self) -> Vec<Gate> {
-        Vec::new()
     }
 }
 

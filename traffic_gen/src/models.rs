@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-#[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelDecider, decider::ModelDeciderCounts};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +47,6 @@ pub struct ModelSummary {
     pub cost_micro_units: u64,
 }
 
-#[cfg(feature = "llm")]
 impl ModelSummary {
     /// What so many agents asked it.
     pub(crate) fn of(consultant: &Consultant, (name, agents): (&str, u32), (questions, fallbacks): (u64, u64)) -> Self {

@@ -1,8 +1,6 @@
 //! Goals on an exchange in memory, with members that ask a model, as the lead does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-#![cfg(feature = "llm")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

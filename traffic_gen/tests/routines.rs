@@ -167,7 +167,6 @@ async fn an_award_without_a_common_document_is_carried_out_in_natural_language()
     assert_eq!(*seen.reported.lock().unwrap(), vec![(Some(SENTENCE.to_owned()), Some(report)); 3]);
 }
 
-#[cfg(feature = "llm")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_routine_that_fails_is_replaced_by_the_model_under_the_same_document() {
     use agents::model::stub::{StubScript, StubValue};

@@ -5,27 +5,18 @@ use toml::Spanned;
 use super::fault::FaultList;
 
 /// What the file of a model says, without its key.
-#[cfg(feature = "llm")]
 pub type PopulationModel = agents::model::ModelAgentConfig;
 
-/// This build asks no model.
-#[cfg(not(feature = "llm"))]
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-pub enum PopulationModel {}
-
 /// Most bytes of a model's file: instructions have some thousands.
-#[cfg(feature = "llm")]
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the file of a model, which is asked nothing yet. Every fault of it, and a key that is not set, is noted.
-#[cfg(feature = "llm")]
 pub fn read(file: &Spanned<String>, faults: &mut FaultList<'_>) -> Option<PopulationModel> {
     read_file(file.get_ref())
         .map_err(|fault| faults.add(&file.span(), format!("model {}: {fault}", file.get_ref()), "see docs/models.md"))
         .ok()
 }
 
-#[cfg(feature = "llm")]
 fn read_file(path: &str) -> Result<PopulationModel, String> {
     use std::io::Read;
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
@@ -38,12 +29,4 @@ fn read_file(path: &str) -> Result<PopulationModel, String> {
     model.check().map_err(|error| error.to_string())?;
     model.model.key().map_err(|error| error.to_string())?;
     Ok(model)
-}
-
-/// Notes that this build asks no model.
-#[cfg(not(feature = "llm"))]
-pub fn read(file: &Spanned<String>, faults: &mut FaultList<'_>) -> Option<PopulationModel> {
-    let remedy = "take it out, or use a full build: cargo build --release";
-    faults.add(&file.span(), format!("model {}: this build asks no model", file.get_ref()), remedy);
-    None
 }

@@ -401,12 +401,10 @@ fn violations(verdict: &Verdict) -> BTreeMap<String, u64> {
 /// A bus, and the server that ends with it.
 struct OpenedBus {
     bus: Bus,
-    #[cfg(feature = "nats-local")]
     _server: Option<nats_server::LocalServer>,
 }
 
 impl OpenedBus {
-    #[cfg(feature = "nats-local")]
     async fn open(bus: CellBus) -> Result<Self, RunError> {
         match bus {
             CellBus::Memory => Ok(Self { bus: in_memory(), _server: None }),
@@ -415,15 +413,6 @@ impl OpenedBus {
                 let bus = bus::nats::open(bus::nats::NatsOptions::new(server.url())).await?;
                 Ok(Self { bus, _server: Some(server) })
             }
-        }
-    }
-
-    #[cfg(not(feature = "nats-local"))]
-    #[allow(clippy::unused_async, reason = "stands in for what starts a server")]
-    async fn open(bus: CellBus) -> Result<Self, RunError> {
-        match bus {
-            CellBus::Memory => Ok(Self { bus: in_memory() }),
-            CellBus::Nats => Err(RunError::NoNats),
         }
     }
 }

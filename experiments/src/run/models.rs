@@ -11,17 +11,14 @@ use crate::plan::CellSpec;
 /// The models of a cell, by the population that asks.
 #[derive(Default)]
 pub struct CellModels {
-    #[cfg(feature = "llm")]
     by_population: BTreeMap<String, AskedModel>,
 }
 
-#[cfg(feature = "llm")]
 struct AskedModel {
     shared: traffic_gen::live::SharedModel,
     members: std::collections::BTreeSet<schemas::AgentId>,
 }
 
-#[cfg(feature = "llm")]
 impl CellModels {
     /// Opens what the cell's populations name. Nothing is asked yet.
     ///
@@ -63,27 +60,5 @@ impl CellModels {
             summaries.insert(name.clone(), summary);
         }
         summaries
-    }
-}
-
-#[cfg(not(feature = "llm"))]
-impl CellModels {
-    /// None.
-    ///
-    /// # Errors
-    /// None: a plan that names a model is refused.
-    #[allow(clippy::unnecessary_wraps, reason = "stands in for what opens models")]
-    pub fn open(_: &CellSpec) -> Result<Self, RunError> {
-        Ok(Self {})
-    }
-
-    /// Nothing.
-    #[allow(clippy::unused_self, reason = "stands in for models")]
-    pub fn join(&self, _: &mut CallScenario) {}
-
-    /// Nothing.
-    #[allow(clippy::unused_self, clippy::unused_async, reason = "stands in for models")]
-    pub async fn summaries(&self, _: &Population) -> BTreeMap<String, ModelSummary> {
-        BTreeMap::new()
     }
 }

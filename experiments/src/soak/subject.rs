@@ -1,6 +1,5 @@
 //! What is soaked: an exchange in this process, processes of the run's own, or processes that run elsewhere.
 
-#[cfg(feature = "kills")]
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,7 +52,6 @@ const DELIVERIES_PER_CALL: usize = 8;
 /// The exchange's own process, in series.
 const OWN: &str = "llmx";
 /// A nats-server of the run's own, in series.
-#[cfg(any(feature = "kills", feature = "nats-local"))]
 const SERVER: &str = "nats-server";
 
 /// A soak that is to be run.
@@ -122,7 +120,6 @@ impl Soak<'_> {
     ///
     /// # Errors
     /// As [`Soak::in_process`].
-    #[cfg(feature = "nats-local")]
     pub async fn on_local_server(self) -> Result<SoakReport, SoakError> {
         let server = nats_server::LocalServer::start(nats_server::LocalServerOptions::default()).await?;
         let mut options = bus::nats::NatsOptions::new(server.url());
@@ -155,7 +152,6 @@ impl Soak<'_> {
     ///
     /// # Errors
     /// As [`Soak::in_process`].
-    #[cfg(feature = "kills")]
     pub async fn on_processes(mut self, binary: PathBuf) -> Result<SoakReport, SoakError> {
         use agents::transport::failover::FailoverTransport;
         use agents::transport::websocket::WebSocketTransport;

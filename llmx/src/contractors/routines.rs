@@ -237,7 +237,6 @@ fn module(place: &EntryLine<'_>, _file: &Path) -> Result<Arc<dyn Routine>, Failu
 }
 
 /// The model behind all routines, which has read those documents whose text the file names.
-#[cfg(feature = "llm")]
 fn open_model(path: Option<&Path>, documents: &[RoutineDocument]) -> Result<Option<Arc<dyn Routine>>, Failure> {
     use ::agents::model::{ModelAgentConfig, ModelRoutine};
 
@@ -252,14 +251,6 @@ fn open_model(path: Option<&Path>, documents: &[RoutineDocument]) -> Result<Opti
         }
     }
     Ok(Some(Arc::new(routine)))
-}
-
-#[cfg(not(feature = "llm"))]
-fn open_model(path: Option<&Path>, _documents: &[RoutineDocument]) -> Result<Option<Arc<dyn Routine>>, Failure> {
-    match path {
-        None => Ok(None),
-        Some(_) => Err(crate::missing::failure("`model` in a file of routines")),
-    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,16 @@
 //! The language models of a demo's agents: `--contractor-model FILE`, `--initiator-model FILE`.
 
 use std::path::PathBuf;
-#[cfg(feature = "llm")]
 use std::sync::Arc;
 
-#[cfg(feature = "llm")]
 use ::agents::model::{KeptPrompts, ModelDecider};
 use schemas::Policy;
 use schemas::policy::Decider;
 use traffic_gen::live::{CallScenario, Population};
-#[cfg(feature = "llm")]
 use traffic_gen::live::{ModelPopulation, SharedModel};
 use traffic_gen::models::ModelSummary;
 
 use crate::arguments::share;
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::Failure;
 
@@ -22,28 +18,25 @@ use crate::output::Failure;
 #[derive(Debug, clap::Args)]
 pub struct DemoModelArgs {
     /// Let a language model choose the terms of contractors, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     contractor_model: Option<PathBuf>,
     /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
-    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     model_share: f64,
     /// Let a language model choose among the offers, as this TOML file says; its limits are gates of every call. Needs a
     /// policy with `decider: initiator`
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     initiator_model: Option<PathBuf>,
     /// Keep what models are asked and answer in this folder, which only its owner may read (docs/models.md)
-    #[arg(long, value_name = "DIR", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "DIR")]
     keep_prompts: Option<PathBuf>,
 }
 
 /// What agents of a run ask, where they ask a model.
 #[derive(Default)]
 pub struct DemoModels {
-    #[cfg(feature = "llm")]
     contractors: Option<ModelPopulation>,
-    #[cfg(feature = "llm")]
     initiator: Option<Arc<ModelDecider>>,
-    #[cfg(feature = "llm")]
     kept: Option<Arc<KeptPrompts>>,
 }
 
@@ -80,7 +73,6 @@ impl DemoModelArgs {
         self.read(seed)
     }
 
-    #[cfg(feature = "llm")]
     fn read(&self, seed: Option<u64>) -> Result<DemoModels, Failure> {
         let kept = model::keep(self.keep_prompts.as_deref())?;
         let with = || ModelUse { metrics: None, kept: kept.clone() };
@@ -95,14 +87,8 @@ impl DemoModelArgs {
         });
         Ok(DemoModels { contractors, initiator, kept })
     }
-
-    #[cfg(not(feature = "llm"))]
-    fn read(&self, _: Option<u64>) -> Result<DemoModels, Failure> {
-        self.given().map_or_else(|| Ok(DemoModels::default()), |option| Err(crate::missing::failure(option)))
-    }
 }
 
-#[cfg(feature = "llm")]
 impl DemoModels {
     /// The scenario, whose agents ask these models.
     pub fn join(&self, scenario: CallScenario) -> CallScenario {
@@ -119,20 +105,5 @@ impl DemoModels {
             },
             initiator: self.initiator.as_deref().map(ModelSummary::of_decider),
         }
-    }
-}
-
-#[cfg(not(feature = "llm"))]
-impl DemoModels {
-    /// The scenario as it is.
-    #[allow(clippy::unused_self, reason = "stands in for models")]
-    pub fn join(&self, scenario: CallScenario) -> CallScenario {
-        scenario
-    }
-
-    /// Nothing.
-    #[allow(clippy::unused_self, clippy::unused_async, reason = "stands in for models")]
-    pub async fn summaries(&self, _: &Population) -> DemoModelSummaries {
-        DemoModelSummaries::default()
     }
 }

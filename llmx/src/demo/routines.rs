@@ -92,7 +92,6 @@ fn runner(routine: Option<Arc<dyn Routine>>, model: Option<Arc<dyn Routine>>) ->
 }
 
 /// A stub in this process that knows the price of the one parcel.
-#[cfg(feature = "llm")]
 fn model() -> Option<Arc<dyn Routine>> {
     use agents::model::stub::{StubScript, StubValue};
     use agents::model::{Consultant, ModelConfig, ModelRoutine, StubModel};
@@ -102,9 +101,4 @@ fn model() -> Option<Arc<dyn Routine>> {
     let consultant = Arc::new(Consultant::new(StubModel::new(script, 1), ModelConfig::default()));
     let hash = DocumentHash::of_bytes(PARCEL_PRICE.as_bytes());
     Some(Arc::new(ModelRoutine::new(consultant, "", 1).reading(hash, PARCEL_PRICE)))
-}
-
-#[cfg(not(feature = "llm"))]
-fn model() -> Option<Arc<dyn Routine>> {
-    None
 }

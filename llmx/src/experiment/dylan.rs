@@ -10,7 +10,6 @@ use experiments::dylan::{DylanPart, DylanPlan, theory};
 use serde::Serialize;
 use strum::VariantArray;
 
-#[cfg(feature = "llm")]
 use crate::output::Progress;
 use crate::output::{Failure, Outcome, create, print, print_json};
 
@@ -33,13 +32,13 @@ pub struct DylanRunArgs {
     #[arg(long, default_value_t = theory::PANELS, value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
     panels: u64,
     /// Instead of scripted agents, panels of this language model, as the TOML file says (docs/models.md): needs --questions
-    #[arg(long, value_name = "FILE", requires = "questions", conflicts_with_all = ["only", "seeds", "quick", "panels"], hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE", requires = "questions", conflicts_with_all = ["only", "seeds", "quick", "panels"])]
     model: Option<PathBuf>,
     /// With --model: questions, a JSON document on each line: {"task": "...", "options": ["A", "B"], "right": "A"}
-    #[arg(long, value_name = "FILE", requires = "model", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE", requires = "model")]
     questions: Option<PathBuf>,
     /// With --model: seats of each panel
-    #[arg(long, default_value_t = 4, value_name = "COUNT", requires = "model", hide = cfg!(not(feature = "llm")), value_parser = clap::value_parser!(u32).range(1..=32))]
+    #[arg(long, default_value_t = 4, value_name = "COUNT", requires = "model", value_parser = clap::value_parser!(u32).range(1..=32))]
     panelists: u32,
     /// Keep what came out in this folder: dylan.json, dylan.txt and verdicts.csv
     #[arg(long, value_name = "DIR")]
@@ -50,7 +49,6 @@ pub struct DylanRunArgs {
 }
 
 /// Largest file of questions, in bytes: some ten thousand.
-#[cfg(feature = "llm")]
 const QUESTIONS_BYTES_MAX: u64 = 16 << 20;
 /// Seeds of a quick run, and by what its panels are divided.
 const QUICK_SEEDS: u64 = 6;
@@ -92,7 +90,6 @@ fn write(folder: &Path, report: &(impl Serialize + Display)) -> Outcome {
     Ok(())
 }
 
-#[cfg(feature = "llm")]
 async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
     use std::sync::Arc;
 
@@ -131,12 +128,6 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
     }
     print(&report);
     Ok(())
-}
-
-#[cfg(not(feature = "llm"))]
-#[allow(clippy::unused_async, reason = "stands in for panels of a model")]
-async fn live(_: &DylanRunArgs, _: &Path, _: &Path) -> Outcome {
-    Err(crate::missing::failure("--model"))
 }
 
 fn part(name: &str) -> Result<DylanPart, String> {

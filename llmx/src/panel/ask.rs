@@ -1,11 +1,9 @@
 //! `llmx panel ask`: a question put to a panel on an exchange that runs elsewhere, and its result.
 
-#[cfg(feature = "llm")]
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-#[cfg(feature = "llm")]
 use ::agents::model::{KeptPrompts, ModelAgentConfig};
 use ::agents::{AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
 use schemas::delivery::{Closing, Finding, Misunderstanding};
@@ -21,13 +19,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use traffic_gen::live::LiveError;
 
-#[cfg(feature = "llm")]
 use super::answer::ModelPanelists;
 use super::evidence::millionths;
 use crate::access::refused;
 use crate::arguments::{read_file, seconds};
 use crate::call::address;
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, table, tracer};
 use crate::remote::{Remote, RemoteArgs};
@@ -96,13 +92,13 @@ pub struct PanelAskArgs {
     #[arg(long = "as", value_name = "AGENT", default_value = "operator", value_parser = AgentId::try_new)]
     caller: AgentId,
     /// Seat panelists of this command as well, which ask a language model, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// With --model: how many
-    #[arg(long, default_value_t = 4, value_name = "COUNT", requires = "model", hide = cfg!(not(feature = "llm")), value_parser = clap::value_parser!(u32).range(1..=SEATS))]
+    #[arg(long, default_value_t = 4, value_name = "COUNT", requires = "model", value_parser = clap::value_parser!(u32).range(1..=SEATS))]
     panelists: u32,
     /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
-    #[arg(long, value_name = "DIR", requires = "model", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "DIR", requires = "model")]
     keep_prompts: Option<PathBuf>,
     /// Print what came of it as JSON
     #[arg(long)]
@@ -136,17 +132,11 @@ struct AskedPanel {
 /// Asks, and prints the result.
 pub async fn run(args: &PanelAskArgs) -> Outcome {
     let rules = args.panel_rules()?;
-    #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    #[cfg(feature = "llm")]
     let opened = {
         let with = ModelUse { metrics: None, kept: kept.clone() };
         args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_panel, with)).transpose()?
     };
-    #[cfg(not(feature = "llm"))]
-    if args.model.is_some() {
-        return Err(crate::missing::failure("--model"));
-    }
     let mut to = args.to.clone();
     to.extend(args.topic.iter().cloned().map(Address::Topic));
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -157,7 +147,6 @@ pub async fn run(args: &PanelAskArgs) -> Outcome {
         return Err(Failure::configuration("nobody is asked: give --to, --topic or --model"));
     }
     let remote = args.remote.open("llmx-panel").await?;
-    #[cfg(feature = "llm")]
     let seated = match opened {
         Some(opened) => {
             Some(ModelPanelists::start(&remote, &names.into_iter().collect::<BTreeSet<_>>(), Vec::new(), opened).await?)
@@ -165,7 +154,6 @@ pub async fn run(args: &PanelAskArgs) -> Outcome {
         None => None,
     };
     let asked = args.ask(&remote, rules, CallRequest::new(own_id, to, Cfp::default())).await;
-    #[cfg(feature = "llm")]
     {
         if let Some(seated) = seated {
             seated.stop().await?;

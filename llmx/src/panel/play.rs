@@ -36,7 +36,7 @@ pub struct PanelPlayArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Over a nats-server started for this run, instead of this process's memory
-    #[arg(long, hide = cfg!(not(feature = "nats-local")))]
+    #[arg(long)]
     nats_local: bool,
     /// Print the result as JSON
     #[arg(long)]

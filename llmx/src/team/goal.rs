@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::agents::AgentOptions;
 use ::agents::goal::ContactBook;
-#[cfg(feature = "llm")]
 use ::agents::model::ModelAgentConfig;
 use ::agents::team::WorkRunner;
 use ::agents::team::worker::ProgramWorker;
@@ -14,13 +13,11 @@ use ::agents::transport::Transport;
 use schemas::AgentId;
 use schemas::team::{MEMBERS_MAX, SPEAK_MS_MAX, SPEAK_MS_MIN, SPEAK_TIMES_MIN, Seats, TURNS_MAX, TeamRules};
 use traffic_gen::live::Access;
-#[cfg(feature = "llm")]
 use traffic_gen::team::goal::GoalModel;
 use traffic_gen::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
 
 use super::failure;
 use crate::arguments::read_file;
-#[cfg(feature = "llm")]
 use crate::model::{self, ModelUse, OpenedModel};
 use crate::output::{Failure, Outcome, note, print, print_json, tracer};
 use crate::remote::RemoteArgs;
@@ -59,10 +56,10 @@ pub struct TeamGoalArgs {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=i64::from(TURNS_MAX)))]
     turns: u32,
     /// Let a language model choose whom to call, and speak for the lead, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// With --model: keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
-    #[arg(long, value_name = "DIR", requires = "model", hide = cfg!(not(feature = "llm")))]
+    #[arg(long, value_name = "DIR", requires = "model")]
     keep_prompts: Option<PathBuf>,
     /// Program that carries the goal out where nobody is called: the goal on stdin, the result on stdout
     #[arg(long, value_name = "PROGRAM")]
@@ -82,25 +79,18 @@ pub async fn run(args: TeamGoalArgs) -> Outcome {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(since.as_millis()).unwrap_or_default();
     let mut kept_book = args.contacts.as_deref().map(|path| read_book(path, now_ms)).transpose()?;
-    #[cfg(feature = "llm")]
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    #[cfg(feature = "llm")]
     let opened = {
         let with = ModelUse { metrics: None, kept: kept.clone() };
         let open = |path: &PathBuf| model::open(path, ModelAgentConfig::check_team, with);
         args.model.as_ref().map(open).transpose()?
     };
-    #[cfg(not(feature = "llm"))]
-    if args.model.is_some() {
-        return Err(crate::missing::failure("--model"));
-    }
     let remote = args.remote.open("llmx-team").await?;
     let transport = |_: &AgentId| -> Arc<dyn Transport> { remote.transport() };
     let identity = |agent: &AgentId| remote.identity(agent);
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     let help = GoalHelp {
         book: kept_book.as_mut(),
-        #[cfg(feature = "llm")]
         model: opened.as_ref().map(|OpenedModel { config, consultant }| GoalModel {
             config: Arc::clone(config),
             consultant: Arc::clone(consultant),
@@ -108,7 +98,6 @@ pub async fn run(args: TeamGoalArgs) -> Outcome {
         }),
     };
     let pursued = Box::pin(pursue(&access, args.request(now_ms), help)).await;
-    #[cfg(feature = "llm")]
     {
         let told =
             |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));

@@ -8,7 +8,6 @@ mod backlog;
 mod examples;
 mod frozen;
 mod kinds;
-#[cfg(feature = "llm")]
 mod models;
 mod presence;
 mod process;

@@ -102,7 +102,6 @@ fn module() -> Result<routine_wasm::WasmRoutine, BenchError> {
 }
 
 /// A stub in place of a model: it answers at once, so that what is left is the adapter's own.
-#[cfg(feature = "llm")]
 fn model_routine(document: &ProtocolDocument) -> Option<Arc<dyn Routine>> {
     use agents::model::stub::{StubScript, StubValue};
     use agents::model::{Consultant, ModelConfig, ModelRoutine, StubModel};
@@ -111,11 +110,6 @@ fn model_routine(document: &ProtocolDocument) -> Option<Arc<dyn Routine>> {
     let stub = StubModel::new(StubScript { answer, ..StubScript::default() }, 1);
     let consultant = Arc::new(Consultant::new(stub, ModelConfig::default()));
     Some(Arc::new(ModelRoutine::new(consultant, "", 1).reading(document.hash(), document.text())))
-}
-
-#[cfg(not(feature = "llm"))]
-fn model_routine(_: &ProtocolDocument) -> Option<Arc<dyn Routine>> {
-    None
 }
 
 /// Transactions per second with one contractor that has this routine for the document; without one, in natural language.
@@ -312,8 +306,8 @@ mod tests {
             }
         }
         let built = |kind: &'static str, is_built: bool| is_built.then_some(kind);
-        let (wasm, llm) = (cfg!(feature = "wasm"), cfg!(feature = "llm"));
-        let expected = [Some("native"), Some("http"), built("wasm", wasm), built("model", llm), Some("language")];
+        let wasm = cfg!(feature = "wasm");
+        let expected = [Some("native"), Some("http"), built("wasm", wasm), Some("model"), Some("language")];
         assert_eq!(transactions, expected.into_iter().flatten().collect::<Vec<_>>());
         let expected = [Some("native"), Some("http"), built("wasm", wasm), built("wasm.module", wasm)];
         assert_eq!(runs, expected.into_iter().flatten().collect::<Vec<_>>());

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use agents::contractor::PerformingContractor;
-#[cfg(feature = "llm")]
 use agents::model::asking::{self, Asking, ModelCounts, spawn};
-#[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelAgentConfig, ModelContractor};
 use agents::routine::RoutineRunner;
 use agents::transport::Transport;
@@ -13,14 +11,11 @@ use agents::{Agent, AgentError, AgentHandle, AgentOptions, Contractor, Contracto
 use schemas::AgentId;
 use tokio_util::sync::CancellationToken;
 
-#[cfg(feature = "llm")]
 use super::Population;
 use super::{CallScenario, LiveError};
-#[cfg(feature = "llm")]
 use crate::models::ModelSummary;
 
 /// Contractors that ask a model.
-#[cfg(feature = "llm")]
 #[derive(Debug, Clone)]
 pub struct ModelPopulation {
     /// How many of the contractors of a scenario ask it, from 0 to 1; the others are scripted.
@@ -30,7 +25,6 @@ pub struct ModelPopulation {
 }
 
 /// A model that several contractors ask.
-#[cfg(feature = "llm")]
 #[derive(Debug, Clone)]
 pub struct SharedModel {
     /// What they are told, and may offer.
@@ -41,7 +35,6 @@ pub struct SharedModel {
     pub marker_seed: u64,
 }
 
-#[cfg(feature = "llm")]
 impl ModelPopulation {
     /// How many of so many contractors ask the model.
     #[must_use]
@@ -52,7 +45,6 @@ impl ModelPopulation {
     }
 }
 
-#[cfg(feature = "llm")]
 impl SharedModel {
     /// What some contractors of a population asked it in a run, and what that cost. Ask before the population is stopped.
     pub async fn summary(&self, population: &Population, asks: impl Fn(&AgentId) -> bool) -> ModelSummary {
@@ -69,7 +61,6 @@ impl SharedModel {
     }
 }
 
-#[cfg(feature = "llm")]
 impl CallScenario {
     /// Whether a contractor asks the model. Those that do are spread evenly over the numbers.
     fn asks_model(&self, number: u32) -> bool {
@@ -87,17 +78,6 @@ impl CallScenario {
     fn model_of(&self, number: u32) -> Option<&SharedModel> {
         let shared = self.model.as_ref().filter(|_| self.asks_model(number));
         shared.map(|population| &population.model).or_else(|| self.models.get(&self.contractor_name(number)))
-    }
-}
-
-#[cfg(not(feature = "llm"))]
-impl CallScenario {
-    const fn asks_model(&self, _: u32) -> bool {
-        false
-    }
-
-    const fn has_model(&self, _: u32) -> bool {
-        false
     }
 }
 
@@ -136,7 +116,6 @@ pub enum RunningContractor {
     /// A scripted one whose awards are carried out by routines.
     Performing(AgentHandle<PerformingContractor>),
     /// One that asks a model.
-    #[cfg(feature = "llm")]
     Asking(AgentHandle<Asking<ModelContractor>>),
 }
 
@@ -152,7 +131,6 @@ impl RunningContractor {
         cancel: &CancellationToken,
     ) -> Result<Self, LiveError> {
         let name = identity.agent.clone();
-        #[cfg(feature = "llm")]
         if let Some(SharedModel { config, consultant, marker_seed }) = scenario.model_of(number).cloned() {
             let contractor = ModelContractor::try_new(&name, config, scenario.seed, marker_seed)?;
             let way = (transport, identity, options);
@@ -176,7 +154,6 @@ impl RunningContractor {
     }
 
     /// What its calls came to, where it asks a model.
-    #[cfg(feature = "llm")]
     async fn model_counts(&self) -> Option<ModelCounts> {
         let Self::Asking(handle) = self else { return None };
         Some(asking::counts(handle).await)
@@ -188,7 +165,6 @@ impl RunningContractor {
         match self {
             Self::Scripted(handle) => handle.agent(),
             Self::Performing(handle) => handle.agent(),
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.agent(),
         }
     }
@@ -201,7 +177,6 @@ impl RunningContractor {
         match self {
             Self::Scripted(handle) => handle.connected().await,
             Self::Performing(handle) => handle.connected().await,
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.connected().await,
         }
     }
@@ -214,14 +189,13 @@ impl RunningContractor {
         let summary = match self {
             Self::Scripted(handle) => handle.join().await,
             Self::Performing(handle) => handle.join().await,
-            #[cfg(feature = "llm")]
             Self::Asking(handle) => handle.join().await,
         };
         summary.map(|_| ())
     }
 }
 
-#[cfg(all(test, feature = "llm"))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use agents::AgentOptions;
 use agents::forming::Formation;
-#[cfg(feature = "llm")]
 use agents::goal::ContactBook;
 use agents::goal::{Candidate, CandidateSearch, Candidates, GoalSpeaker};
-#[cfg(feature = "llm")]
 use agents::model::{Consultant, ModelAdvisor, ModelAgentConfig, ModelForming, ModelWorker, Subject};
 use agents::routine::RoutineFault;
 use agents::team::{
@@ -17,7 +15,6 @@ use agents::team::{
 };
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-#[cfg(feature = "llm")]
 use schemas::Timestamp;
 use schemas::control::Registration;
 use schemas::delivery::Outcome;
@@ -25,7 +22,6 @@ use schemas::search::SearchRequest;
 use schemas::team::{Seats, TeamRules};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
-#[cfg(feature = "llm")]
 use telemetry::TraceContext;
 use tokio_util::sync::CancellationToken;
 
@@ -35,10 +31,8 @@ use crate::recorder::observed;
 use crate::team::transcript::TranscriptKeeper;
 
 /// Longest that forming with a model may take, in milliseconds.
-#[cfg(feature = "llm")]
 const FORMING_MS: u64 = 120_000;
 /// How often a model is asked to carry out a goal for which nobody is called, each time with its repairs.
-#[cfg(feature = "llm")]
 const ALONE_TRIES: u64 = 3;
 
 /// Somebody's goal.
@@ -62,7 +56,6 @@ pub struct GoalRequest {
 }
 
 /// A model that forms the team and leads it.
-#[cfg(feature = "llm")]
 #[derive(Clone)]
 pub struct GoalModel {
     /// Its file.
@@ -134,7 +127,6 @@ pub struct GoalHelp<'a> {
     /// Whom the lead has met; those found and called are noted in it.
     pub book: Option<&'a mut ContactBookWithClock>,
     /// A model.
-    #[cfg(feature = "llm")]
     pub model: Option<GoalModel>,
 }
 
@@ -212,7 +204,6 @@ async fn form(
 ) -> (Formation, u32) {
     let recruits_max = request.rules.members.max.saturating_sub(1) as usize;
     let book = help.book.as_ref().map(|kept| &kept.book);
-    #[cfg(feature = "llm")]
     if let Some(model) = &help.model {
         let asked_at = Timestamp::from_ms(book_time(help));
         let subject = Subject {
@@ -237,7 +228,6 @@ async fn form(
 }
 
 /// The time that the book is kept at; without one the beginning of 1970, which decides nothing.
-#[cfg(feature = "llm")]
 fn book_time(help: &GoalHelp<'_>) -> u64 {
     help.book.as_ref().map_or(0, |kept| kept.now_ms)
 }
@@ -262,18 +252,10 @@ async fn alone(request: &GoalRequest, help: &GoalHelp<'_>, team: &NegotiationId)
     end
 }
 
-#[cfg(feature = "llm")]
 fn tries_of_model(help: &GoalHelp<'_>) -> Vec<WorkRunner> {
     help.model.iter().flat_map(|model| (0..ALONE_TRIES).map(|number| model.worker(number))).collect()
 }
 
-/// There is no model.
-#[cfg(not(feature = "llm"))]
-fn tries_of_model(_: &GoalHelp<'_>) -> Vec<WorkRunner> {
-    Vec::new()
-}
-
-#[cfg(feature = "llm")]
 impl GoalModel {
     /// Each try marks the goal differently, so that it is another question.
     fn worker(&self, number: u64) -> WorkRunner {
@@ -337,15 +319,9 @@ async fn lead(
     Ok((story.members, end))
 }
 
-#[cfg(feature = "llm")]
 fn advisor(help: &GoalHelp<'_>) -> Option<Arc<dyn Advisor>> {
     let GoalModel { config, consultant, marker_seed } = help.model.clone()?;
     Some(Arc::new(ModelAdvisor::new(config, consultant, marker_seed)))
-}
-
-#[cfg(not(feature = "llm"))]
-fn advisor(_help: &GoalHelp<'_>) -> Option<Arc<dyn Advisor>> {
-    None
 }
 
 impl CandidateSearch for GatewaySearch {
