@@ -1,5 +1,5 @@
-# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways, `soak` llmx
-# with its soaks.
+# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways, `soak` the
+# laboratory beside it.
 # Builder and base are of one Debian release, because llmx links its C library. To pin them for a release, add the digests
 # of the day: docker buildx imagetools inspect rust:1.95-slim-bookworm
 
@@ -8,11 +8,10 @@ WORKDIR /src
 COPY . .
 # The commit this is, for the metric exchange_build_info.
 ARG LLMX_GIT_SHA=
-# Without simulator, chaos, benchmarks and test servers: nothing of the stack runs them.
 # The caches keep crates and their builds between images; what is to stay has to leave them in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --profile dist --no-default-features --locked --package llmx \
+    cargo build --profile dist --locked --package llmx \
     && install -D target/dist/llmx /out/llmx
 
 FROM debian:bookworm-slim AS exchange
@@ -39,15 +38,16 @@ CMD ["-f", "/etc/haproxy/haproxy.cfg"]
 FROM build AS build-soak
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --profile dist --no-default-features --features experiments --locked --package llmx \
-    && install -D target/dist/llmx /out/llmx-soak
+    cargo build --profile dist --locked --package llmx_lab \
+    && install -D target/dist/llmx-lab /out/llmx-lab
 
 FROM exchange AS soak
-COPY --from=build-soak /out/llmx-soak /usr/local/bin/llmx
+COPY --from=build-soak /out/llmx-lab /usr/local/bin/llmx-lab
 USER 0
 RUN install -d -o 10001 -g 10001 -m 0750 /soak
 USER 10001:10001
 WORKDIR /soak
+ENTRYPOINT ["llmx-lab"]
 
 # What is built when no target is named.
 FROM exchange

@@ -110,7 +110,7 @@ def start_exchange(stack, rate):
     # Every other contractor asks a model, whose answers are often faulty.
     examples = HERE.parent / "examples"
     [stub] = free_ports(1)
-    stack.start("model-stub", stack.llmx, "model-stub", "--listen", f"127.0.0.1:{stub}", "--script", examples / "model-stub-faulty.toml")
+    stack.start("model-stub", f"{stack.llmx}-lab", "model-stub", "--listen", f"127.0.0.1:{stub}", "--script", examples / "model-stub-faulty.toml")
     model = (examples / "model.toml").read_text().replace("127.0.0.1:9090", f"127.0.0.1:{stub}")
     (stack.folder / "model.toml").write_text(model)
     asking = ("--model", "model.toml", "--model-share", "0.5")

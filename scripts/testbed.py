@@ -22,6 +22,8 @@ from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LLMX = os.environ.get("LLMX_BIN", str(ROOT / "target/release/llmx"))
+# The laboratory beside it.
+LLMX_LAB = f"{LLMX}-lab"
 START_S = 30  # for a process to be ready
 TAKEN_S = 60  # for a lane to have an owner again
 ANSWER_S = 120  # for what an agent sends to be answered, repeated meanwhile

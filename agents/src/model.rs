@@ -170,7 +170,7 @@ pub struct Completion {
     pub is_truncated: bool,
     /// Tokens as the endpoint counted them.
     pub usage: Option<TokenUsage>,
-    /// Whether the endpoint says that it is `llmx model-stub`.
+    /// Whether the endpoint says that it is `llmx-lab model-stub`.
     pub is_stub: bool,
 }
 

@@ -30,6 +30,7 @@ pub struct AccessArgs {
         value_parser = http_url
     )]
     pub gateway: Vec<String>,
+    /// Whose tokens it signs itself.
     #[command(flatten)]
     pub signer: SignerArgs,
 }

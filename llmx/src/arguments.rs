@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use schemas::payload::INTEGER_MAX;
 
+use ::agents::bargain::Domain;
+
 use crate::output::Failure;
 
 /// Shortest length of time that can be asked for, in seconds.
@@ -27,14 +29,8 @@ pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
         .ok_or_else(|| Failure::configuration(format_args!("--duration: at most {SECONDS_MAX} seconds, not {seconds}")))
 }
 
-/// Where experiments go, each in a folder of its own.
-pub const EXPERIMENTS_FOLDER: &str = "run/experiments";
-
-/// The folder of what is played with so many seeds from the first on: another for whatever cannot share it.
-pub fn default_folder(name: &str, source: &str, (first, count): (u64, u64)) -> std::path::PathBuf {
-    let last = first.saturating_add(count.saturating_sub(1));
-    Path::new(EXPERIMENTS_FOLDER).join(format!("{name}-{source}-seeds-{first}-to-{last}"))
-}
+/// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
+const DOMAIN_BYTES_MAX: u64 = 64 << 20;
 
 /// A length of time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {
@@ -107,6 +103,11 @@ pub fn read_file<T, E: Display>(
 ) -> Result<T, Failure> {
     let text = read_text(path, bytes_max).map_err(|error| file_fault(path, error))?;
     parse(&text).map_err(|error| file_fault(path, error))
+}
+
+/// Reads a domain file.
+pub fn read_domain(path: &Path) -> Result<Domain, Failure> {
+    read_file(path, DOMAIN_BYTES_MAX, Domain::parse)
 }
 
 #[cfg(test)]

@@ -2,26 +2,18 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::bench;
-use crate::chaos;
-use crate::experiment;
-use crate::model_stub;
 use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
-use crate::report;
 use crate::runtime::Threads;
 use crate::settings::Given;
-use crate::simulate;
-use crate::soak;
 use crate::{
-    agent, agora, archive, audit, bargain, call, completions, config, contractors, demo, document, engine, gateway,
-    healthcheck, ioa, keys, listen, man, metrics, panel, party, policy, replay, schema, search, team, token, top,
-    traffic,
+    Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway, healthcheck,
+    ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, shell, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "llmx", version, propagate_version = true, help_template = help(), after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -33,16 +25,34 @@ Examples:
   llmx demo --policy high --agents 50 --json     another population, the summary as JSON
   llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
   llmx demo --export run.jsonl && llmx replay run.jsonl
-  llmx bargain domains/car_purchase.json --a boulware --b conceder --plot car.svg
-  llmx team play domains/teams/evening.json      three agents talk, vote and conclude
-  llmx bench --json
-  llmx experiment paper --time-scale 60          the paper's runs, as many rounds in less time
-  llmx simulate --seeds 1000                     faults from a seed, every invariant checked
 
+Experiments, benchmarks, simulated and real faults, scripted bargains and teams: llmx-lab --help.
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration.
 Logs go to stderr; LLMX_LOG=info (or debug, or a filter) shows more, LLMX_LOG_FORMAT=text or json chooses how.
 Traces go where OTEL_EXPORTER_OTLP_ENDPOINT says, such as http://127.0.0.1:4318 (OTLP over HTTP); unset: nowhere.
 OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless set.";
+
+/// Commands by what they are for.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Run an exchange", &["demo", "gateway", "engine", "ioa", "archive", "healthcheck"]),
+    ("Take part", &["call", "listen", "contractors", "party", "panel", "agora", "traffic", "search"]),
+    ("Look", &["top", "agent", "replay", "audit", "metrics", "schema"]),
+    ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
+];
+
+/// The template of `llmx --help`: commands in groups, which the library has no means for.
+fn help() -> String {
+    let commands = Command::augment_subcommands(clap::Command::new("llmx"));
+    let line = |name: &&str| {
+        let about = commands.find_subcommand(name).and_then(|command| command.get_about()).map(ToString::to_string);
+        format!("  {name:<12} {}\n", about.unwrap_or_default())
+    };
+    let groups: String = GROUPS
+        .iter()
+        .map(|(heading, names)| format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>()))
+        .collect();
+    format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}")
+}
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -57,8 +67,6 @@ enum Command {
     Contractors(contractors::ContractorsArgs),
     /// One party of bargains on a running exchange, by a strategy or with a language model
     Party(party::PartyArgs),
-    /// An OpenAI-compatible endpoint without a model: every answer from a seed, faults included
-    ModelStub(model_stub::ModelStubArgs),
     /// Who is registered at a running exchange: list, show, remove
     Agent(agent::AgentArgs),
     /// Agents by what they say of themselves, best first
@@ -77,19 +85,15 @@ enum Command {
     Archive(archive::ArchiveArgs),
     /// Check an archive or an export, offline
     Audit(audit::AuditArgs),
-    /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
-    Bargain(bargain::BargainArgs),
-    /// Panels: play one of a file, score recorded ones, parse what models said
+    /// Questions asked of panels, and answered with a language model
     Panel(panel::PanelArgs),
-    /// Teams of agents: a scenario file, played to its conclusion
-    Team(team::TeamArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
     Ioa(ioa::IoaArgs),
     /// Acceptance policies: list, show, put, check, switch the default
     Policy(policy::PolicyArgs),
     /// Protocol documents of Agora: put, show, list, hash
     Document(document::DocumentArgs),
-    /// Agora: ask responders, and see what protocol documents save
+    /// Agora: ask responders by protocol documents
     Agora(agora::AgoraArgs),
     /// A signed token for one agent
     Token(token::TokenArgs),
@@ -97,34 +101,21 @@ enum Command {
     Keys(keys::KeysArgs),
     /// JSON Schemas: list, show, check a document
     Schema(schema::SchemaArgs),
-    /// The project's benchmarks, each beside its ceiling
-    Bench(bench::BenchArgs),
-    /// Plans of cells, each run once into a folder: list, show, run, the paper's
-    Experiment(experiment::ExperimentArgs),
-    /// Real processes, killed under load; whether anything was lost or doubled
-    Chaos(chaos::ChaosArgs),
-    /// The whole exchange under faults on a virtual clock, judged by every invariant
-    Simulate(simulate::SimulateArgs),
-    /// Every figure of an experiment, recomputed from its rounds: tables, pictures, hypotheses, what differs from another
-    Report(report::ReportArgs),
-    /// Load for hours, and a verdict on everything that could drift: latency, memory, handles, streams
-    Soak(Box<soak::SoakArgs>),
     /// Every metric of every process
     Metrics(metrics::MetricsArgs),
     /// What is configured, and where each value comes from
     Config(config::ConfigArgs),
     /// A script that completes commands and flags, for a shell
-    Completions(completions::CompletionsArgs),
+    Completions(shell::CompletionsArgs),
     /// Manual pages of every command
-    Man(man::ManArgs),
+    Man(shell::ManArgs),
     /// Ask a health endpoint; for containers without a shell
     Healthcheck(healthcheck::HealthcheckArgs),
 }
 
-impl Cli {
-    /// Begins to export spans, if this command has any and the environment says where to.
+impl Program for Cli {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other commands export no spans")]
-    pub fn start_tracing(&self) -> Outcome {
+    fn start_tracing(&self) -> Outcome {
         let (service, instance) = match &self.command {
             Command::Demo(_) => ("llmx-demo", None),
             Command::Gateway(args) => ("llmx-gateway", args.args.id()),
@@ -138,9 +129,8 @@ impl Cli {
         traces::start(&Traced { service, instance })
     }
 
-    /// The threads it needs.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the other commands compute")]
-    pub fn threads(&self) -> Threads {
+    fn threads(&self) -> Threads {
         match &self.command {
             Command::Gateway(args) => args.args.threads(),
             Command::Engine(args) => args.args.threads(),
@@ -166,29 +156,25 @@ impl Cli {
         }
     }
 
-    /// Runs the command.
-    pub async fn run(self) -> Outcome {
+    async fn run(self) -> Outcome {
         match self.command {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Engine(args) => Box::pin(engine::run(*args)).await,
             Command::Contractors(args) => Box::pin(contractors::run(args)).await,
             Command::Party(args) => Box::pin(party::run(args)).await,
-            Command::ModelStub(args) => model_stub::run(args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Search(args) => search::run(args).await,
             Command::Listen(args) => listen::run(args).await,
             Command::Traffic(args) => Box::pin(traffic::run(args)).await,
             Command::Call(args) => Box::pin(call::run(args)).await,
             Command::Top(args) => top::run(args).await,
-            Command::Completions(args) => completions::run(&args, &mut Self::command()),
-            Command::Man(args) => man::run(&args, Self::command()),
+            Command::Completions(args) => shell::print_completions(&args, &mut Self::command()),
+            Command::Man(args) => shell::write_pages(&args, Self::command()),
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
-            Command::Bargain(args) => bargain::run(&args),
             Command::Panel(args) => Box::pin(panel::run(&args)).await,
-            Command::Team(args) => Box::pin(team::run(args)).await,
             Command::Ioa(args) => Box::pin(ioa::run(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
@@ -196,12 +182,6 @@ impl Cli {
             Command::Token(args) => token::run(&args),
             Command::Keys(args) => keys::run(&args),
             Command::Schema(args) => schema::run(args),
-            Command::Bench(args) => bench::run(args).await,
-            Command::Experiment(args) => Box::pin(experiment::run(args)).await,
-            Command::Chaos(args) => chaos::run(args).await,
-            Command::Simulate(args) => simulate::run(args).await,
-            Command::Report(args) => report::run(args).await,
-            Command::Soak(args) => Box::pin(soak::run(*args)).await,
             Command::Metrics(args) => metrics::run(&args),
             Command::Config(args) => config::run(args),
             Command::Healthcheck(args) => healthcheck::run(args).await,
@@ -225,6 +205,17 @@ mod tests {
             seen += 1;
         });
         assert!(seen > 35, "{seen} commands");
+    }
+
+    #[test]
+    fn every_command_stands_in_one_group_of_the_help() {
+        let command = Cli::command();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
+        assert!(all.len() <= 27, "{} commands", all.len());
     }
 
     fn walk(command: &mut clap::Command, look: &mut impl FnMut(String, String)) {

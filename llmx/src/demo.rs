@@ -29,7 +29,7 @@ use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::{CallSummary, Driven, RunTotals};
-use traffic_gen::team::load::Teams;
+use traffic_gen::team::Teams;
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, read_text, run_length};

@@ -54,7 +54,7 @@ enum Process {
     Contractors,
     /// `llmx traffic`
     Traffic,
-    /// `llmx experiment`
+    /// `llmx-lab experiment`
     Experiment,
 }
 
@@ -94,7 +94,7 @@ impl Process {
                 TrafficMetrics::try_new(&registry, &run)?;
             }
             Self::Experiment => {
-                experiments::run::RunningCell::try_new(&registry)?;
+                traffic_gen::metrics::running::RunningCell::try_new(&registry)?;
             }
         }
         Ok(registry)

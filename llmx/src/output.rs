@@ -30,6 +30,15 @@ const ANNOUNCED_EVERY: Duration = Duration::from_secs(5);
 /// How long stderr may take for what was logged, at the end and before results.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
+/// The name of the program that runs.
+static PROGRAM: OnceLock<String> = OnceLock::new();
+
+/// What this program is called.
+pub fn begin(program: &str) {
+    // A process runs one program.
+    let _ = PROGRAM.set(program.to_owned());
+}
+
 /// Why a command did not succeed, and the exit code that says so.
 #[derive(Debug)]
 pub struct Failure {
@@ -57,7 +66,8 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         // Behind what the log still holds: a reader may be slow.
         flush_logs();
-        note(format_args!("llmx: {self}").to_string().replace('\n', "\n  "));
+        let program = PROGRAM.get().map_or("llmx", String::as_str);
+        note(format_args!("{program}: {self}").to_string().replace('\n', "\n  "));
         ExitCode::from(self.code)
     }
 }
@@ -198,6 +208,12 @@ pub fn print_json_line(document: &impl Serialize) -> Outcome {
 #[must_use]
 pub fn agents(count: usize) -> String {
     if count == 1 { "1 agent".to_owned() } else { format!("{count} agents") }
+}
+
+/// A share in parts per million, as a decimal.
+#[must_use]
+pub fn millionths(ppm: u128) -> String {
+    format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000)
 }
 
 /// Rows in columns, two spaces apart; every column but the last is as wide as its widest cell. A cell stays on its line.

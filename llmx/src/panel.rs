@@ -1,30 +1,31 @@
-//! `llmx panel`: questions asked of panels and answered with a model, panels of files played, what panels compute on streams of lines, and what they have shown about agents.
+//! `llmx panel`: questions asked of panels; agents that answer, rank and review on panels with a language model.
 
-mod answer;
 mod ask;
-mod choose;
-mod evidence;
-mod parse;
-mod play;
-mod score;
 
-use std::io::{BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use ::agents::fault::{DocumentFault, read_json};
-use serde::de::DeserializeOwned;
+use ::agents::model::ModelAgentConfig;
+use ::agents::model::asking::{Asking, ModelCounts, counts, spawn};
+use ::agents::model::panelist::ModelPanelist;
+use ::agents::{AgentHandle, AgentOptions};
+use schemas::control::Registration;
+use schemas::{AgentId, TopicName};
+use tokio_util::sync::CancellationToken;
+use traffic_gen::live::{LiveError, RegisteredAgents};
 
-use crate::output::{Failure, Outcome, note, printed};
-
-/// Longest line read, in bytes.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+use crate::model::{self, ModelUse, OpenedModel};
+use crate::output::{Failure, Outcome, agents, note, print, tracer};
+use crate::remote::{Remote, RemoteArgs};
+use crate::signals::asked_to_end;
 
 /// Arguments of `llmx panel`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  llmx panel ask \"Which is prime? (A) 21 (B) 23\" --options A,B --to ann,bob,cyd\n  llmx panel play domains/panels/debate.json\n  llmx panel score runs.jsonl --mode reference --check\n  llmx panel parse replies.jsonl\n  \
-    llmx panel evidence --domain algebra\n  llmx panel choose --domain algebra --keep 4 --initiator alice\n\n\
-    docs/panels.md"
+    after_help = "Examples:\n  llmx panel ask \"Which is prime? (A) 21 (B) 23\" --options A,B --to ann,bob,cyd\n  \
+    llmx panel answer --as ann,bob --model examples/panel-model.toml\n\n\
+    Panels of files, recorded panels, evidence: llmx-lab panel. docs/panels.md"
 )]
 pub struct PanelArgs {
     #[command(subcommand)]
@@ -36,104 +37,113 @@ enum PanelCommand {
     /// Ask a panel on a running exchange: its result goes to stdout
     Ask(Box<ask::PanelAskArgs>),
     /// Answer, rank and review on panels with a language model, until asked to end
-    Answer(answer::PanelAnswerArgs),
-    /// A panel of a file, played by scripted agents: who was asked how often, the result, importance
-    Play(play::PanelPlayArgs),
-    /// What came of recorded panels: result, calls, why they stopped, importance
-    Score(score::PanelScoreArgs),
-    /// What a model's texts say: ratings, orders, answers
-    Parse(parse::PanelParseArgs),
-    /// What panels of a domain have shown about agents, as a gateway knows it or an export leads to
-    Evidence(evidence::PanelEvidenceArgs),
-    /// Whom that evidence recommends, printed or stored as a group
-    Choose(choose::PanelChooseArgs),
+    Answer(Box<PanelAnswerArgs>),
 }
 
 /// Runs a command.
 pub async fn run(args: &PanelArgs) -> Outcome {
     match &args.command {
         PanelCommand::Ask(args) => ask::run(args).await,
-        PanelCommand::Answer(args) => answer::run(args).await,
-        PanelCommand::Play(args) => play::run(args).await,
-        PanelCommand::Score(args) => score::run(args),
-        PanelCommand::Parse(args) => parse::run(args),
-        PanelCommand::Evidence(args) => evidence::run(args).await,
-        PanelCommand::Choose(args) => choose::run(args).await,
+        PanelCommand::Answer(args) => answer(args).await,
     }
 }
 
-/// Reads a file, or stdin for `-`, line by line, and gives each that is not blank to `each` with its number. Faults are told on
-/// stderr as FILE:LINE; gives how many lines had one, and how many were read.
-fn each_line(
-    file: &Path,
-    mut each: impl FnMut(u64, &[u8]) -> Result<(), Vec<DocumentFault>>,
-) -> Result<(u64, u64), Failure> {
-    let unreadable = |error| Failure::configuration(format_args!("cannot read {}: {error}", file.display()));
-    let mut source: Box<dyn BufRead> = if file == Path::new("-") {
-        Box::new(std::io::stdin().lock())
-    } else {
-        Box::new(BufReader::new(std::fs::File::open(file).map_err(unreadable)?))
-    };
-    let (mut number, mut lines, mut faulty, mut line) = (0, 0, 0, Vec::new());
-    loop {
-        line.clear();
-        if source.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(unreadable)? == 0 {
-            return Ok((faulty, lines));
-        }
-        number += 1;
-        let is_cut = line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n");
-        if !is_cut && line.trim_ascii().is_empty() {
-            continue;
-        }
-        lines += 1;
-        let faults = if is_cut {
-            skip_line(&mut source).map_err(unreadable)?;
-            vec![DocumentFault::at("", format!("it is longer than {LINE_BYTES_MAX} bytes"))]
-        } else {
-            each(number, line.trim_ascii()).err().unwrap_or_default()
-        };
-        for fault in &faults {
-            let at = if fault.pointer.is_empty() { String::new() } else { format!("{}: ", fault.pointer) };
-            note(format_args!("{}:{number}: {at}{}", file.display(), fault.detail));
-        }
-        faulty += u64::from(!faults.is_empty());
-        // Who reads may have gone.
-        printed()?;
-    }
-}
-
-fn skip_line(source: &mut impl BufRead) -> std::io::Result<()> {
-    loop {
-        let held = source.fill_buf()?;
-        let (skipped, is_end) = match held.iter().position(|byte| *byte == b'\n') {
-            Some(end) => (end + 1, true),
-            None => (held.len(), held.is_empty()),
-        };
-        source.consume(skipped);
-        if is_end {
-            return Ok(());
-        }
-    }
-}
-
-/// Reads one document.
-fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, DocumentFault> {
-    let text = std::str::from_utf8(line).map_err(|error| DocumentFault::at("", error.to_string()))?;
-    read_json(text)
-}
-
-/// Fails when a line had a fault.
-fn all_right((faulty, lines): (u64, u64)) -> Outcome {
-    if faulty == 0 { Ok(()) } else { Err(Failure::failed(anyhow::anyhow!("{faulty} of {lines} lines are at fault"))) }
-}
-
-/// Where lines come from.
+/// Arguments of `llmx panel answer`.
 #[derive(Debug, clap::Args)]
-struct LinesArgs {
-    /// JSON documents, one a line; - reads stdin
-    #[arg(value_name = "FILE|-")]
-    file: PathBuf,
-    /// Read as panels do, or as the DyLAN paper's code does
-    #[arg(long, default_value = "panel", value_name = "panel|reference")]
-    mode: ::agents::panel::parse::ReadingMode,
+#[command(after_help = "Examples:\n  llmx panel answer --as ann,bob,cyd --model examples/panel-model.toml\n  \
+    llmx panel answer --as ann --topic mathematics --model examples/panel-model.toml --gateway http://127.0.0.1:8080\n\n\
+    The agents consent to every call, answer the asks of panels, and refuse everything else. Without a usable answer of the model\n\
+    a seat has no opinion in that round; a ranker or reviewer leaves. docs/panels.md\n\
+    Exit codes: 1 when no gateway answers; 2 usage or configuration.")]
+struct PanelAnswerArgs {
+    /// Names of the agents, separated by commas
+    #[arg(long = "as", value_name = "AGENTS", required = true, value_delimiter = ',', value_parser = AgentId::try_new)]
+    names: Vec<AgentId>,
+    /// Topics they subscribe to, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = TopicName::try_new)]
+    topic: Vec<TopicName>,
+    /// The language model, as this TOML file says (docs/models.md)
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+    /// Keep what it is asked and answers in this folder, which only its owner may read (docs/models.md)
+    #[arg(long, value_name = "DIR")]
+    keep_prompts: Option<PathBuf>,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// Takes part until asked to end.
+async fn answer(args: &PanelAnswerArgs) -> Outcome {
+    let kept = model::keep(args.keep_prompts.as_deref())?;
+    let with = ModelUse { metrics: None, kept: kept.clone() };
+    let opened = model::open(&args.model, ModelAgentConfig::check_panel, with)?;
+    let remote = args.remote.open("llmx-panel").await?;
+    let names: BTreeSet<AgentId> = args.names.iter().cloned().collect();
+    let seated = ModelPanelists::start(&remote, &names, args.topic.clone(), opened).await?;
+    print(format_args!("panel: {} connected", agents(names.len())));
+    tokio::select! {
+        () = asked_to_end() => {}
+        () = seated.registered.keep() => {}
+    }
+    let stopped = seated.stop().await;
+    kept.iter().for_each(note);
+    stopped
+}
+
+/// Panelists of this process that share one model.
+pub struct ModelPanelists {
+    members: Vec<AgentHandle<Asking<ModelPanelist>>>,
+    registered: RegisteredAgents,
+    model: OpenedModel,
+}
+
+impl ModelPanelists {
+    /// Registers and connects them.
+    pub async fn start(
+        remote: &Remote,
+        names: &BTreeSet<AgentId>,
+        topics: Vec<TopicName>,
+        model: OpenedModel,
+    ) -> Result<Self, Failure> {
+        let registration = Registration { topics, ..Registration::open_to_all() };
+        let (marker_seed, cancel) = (model::unknown_seed(), CancellationToken::new());
+        let (mut members, mut registered) = (Vec::new(), RegisteredAgents::new(&remote.control));
+        for name in names {
+            let identity = remote.identity(name);
+            registered.register(&identity, &registration).await?;
+            let panelist = ModelPanelist::new(name.clone(), Arc::clone(&model.config), marker_seed);
+            let options = AgentOptions { tracer: tracer(), ..AgentOptions::default() };
+            let way = (remote.transport(), identity, options);
+            members.push(spawn(panelist, Arc::clone(&model.consultant), way, cancel.clone()));
+        }
+        let waited = remote.connect_within;
+        let connecting = async {
+            for member in &members {
+                let late = |_| LiveError::NotConnected { agent: member.agent().clone(), waited };
+                tokio::time::timeout(waited, member.connected()).await.map_err(late)??;
+            }
+            Ok(())
+        };
+        remote.connected(connecting).await?;
+        Ok(Self { members, registered, model })
+    }
+
+    /// Takes the registrations away, ends the agents, and says what the model was asked.
+    pub async fn stop(self) -> Outcome {
+        self.registered.remove().await;
+        let mut all = ModelCounts::default();
+        for member in &self.members {
+            all += counts(member).await;
+        }
+        // The first that ends takes the others along.
+        for member in self.members {
+            member.shutdown().await?;
+        }
+        let ModelCounts { questions, answers, fallbacks, .. } = all;
+        let (name, spent) = (&self.model.config.model.name, model::spent(&self.model.consultant));
+        note(format_args!(
+            "model {name}: {questions} questions, {answers} answers, {fallbacks} without the model; {spent}"
+        ));
+        Ok(())
+    }
 }

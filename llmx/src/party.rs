@@ -71,7 +71,7 @@ pub struct PartyArgs {
 
 /// Takes part until asked to end, or until the bargains it was started for have ended.
 pub async fn run(args: PartyArgs) -> Outcome {
-    let domain = crate::bargain::read_domain(&args.domain)?;
+    let domain = crate::arguments::read_domain(&args.domain)?;
     let fault =
         |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", args.domain.display()));
     let party = args.place_in(&domain).map_err(|what| fault(&what))?;

@@ -21,7 +21,7 @@ const SOURCES: [&str; 7] = [
     "policy/engine/src",
     "agents/src",
     "traffic_gen/src",
-    "experiments/src",
+    "traffic_gen/studies/src",
     "telemetry/src/metrics",
     "llmx/src/ops",
 ];

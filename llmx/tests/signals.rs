@@ -3,6 +3,11 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "common/program.rs"]
+mod program;
+#[path = "common/signalled.rs"]
+mod signalled;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,14 +15,11 @@ use std::time::{Duration, Instant};
 use nats_server::{LocalServer, LocalServerOptions};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::Command;
+
+use signalled::{PATIENCE, PROMPT, Process, heeding_every_signal};
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
-/// Longest a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest a process may take to end after a signal, on a machine that is busy with other tests.
-const PROMPT: Duration = Duration::from_secs(10);
 /// Where nothing listens.
 const DEAD: &str = "http://127.0.0.1:1";
 
@@ -280,101 +282,6 @@ async fn who_loses_its_gateway_says_so_at_once_and_when_it_is_back_and_names_it_
     assert!(end.contains(&format!("calls did not end: no connection to {url} since ")), "{complained}");
 }
 
-#[tokio::test]
-async fn an_interrupted_simulation_says_what_its_runs_showed_and_that_they_are_not_all() {
-    for signal in ["INT", "TERM"] {
-        let mut process = Process::start(&["simulate", "--seeds", "1000000", "--threads", "1", "--json"]);
-        process.complains(" of 1000000 runs").await;
-        process.signal(signal).await;
-        let (code, said, complained) = process.end_by_itself().await;
-        assert_eq!(code, Some(1), "{complained}");
-        assert!(complained.contains("before it was done"), "{complained}");
-        let report: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((&report["interrupted"], &report["asked"]), (&true.into(), &1_000_000.into()), "{report}");
-        let made = report["safety"].as_u64().unwrap();
-        assert!((1..1_000_000).contains(&made), "{report}");
-    }
-    let mut process = Process::start(&["simulate", "--seeds", "1000000", "--threads", "1"]);
-    process.complains(" of 1000000 runs").await;
-    process.signal("INT").await;
-    let (code, said, _) = process.end_by_itself().await;
-    assert!(code == Some(1) && said.starts_with("INTERRUPTED after "), "{said}");
-}
-
-#[tokio::test]
-async fn an_interrupted_check_of_mandates_says_what_its_runs_showed_and_that_they_are_not_all() {
-    let domain = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/car_purchase.json");
-    for (args, unit) in
-        [(&["--check", "--runs", "100000000"][..], " runs"), (&[domain, "--repeat", "1000000"], " bargains")]
-    {
-        for signal in ["INT", "TERM"] {
-            let mut process = Process::start(&[&["bargain"], args].concat());
-            // The first line of progress is from before the first one.
-            process.complains(unit).await;
-            process.complains(unit).await;
-            process.signal(signal).await;
-            let (code, said, complained) = process.end_by_itself().await;
-            assert_eq!(code, Some(1), "{complained}");
-            assert!(said.starts_with("INTERRUPTED after ") && said.contains(unit), "{said}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_benchmark_that_only_computes_ends_on_a_signal() {
-    for signal in ["INT", "TERM"] {
-        let mut process = Process::start(&["bench", "--only", "core"]);
-        process.says("core.message.open_100").await;
-        let (code, complained) = process.ended_by(signal).await;
-        assert_eq!(code, Some(1), "{complained}");
-        assert!(complained.contains("before it was done"), "{complained}");
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_benchmark_of_processes_that_is_ended_leaves_none_of_them() {
-    for (signal, is_told) in [("INT", true), ("KILL", false)] {
-        let folder = tempfile::tempdir().unwrap();
-        let arguments = ["bench", "--processes", "--quick", "--paced-only", "--rate", "20", "--transport", "http"];
-        let mut command = heeding_every_signal(LLMX);
-        // Its children work in folders below this one.
-        command.args(arguments).env("TMPDIR", folder.path());
-        let mut process = Process::run(command);
-        until(|| commands_below(folder.path()).iter().any(|command| command.contains("gateway"))).await;
-        if is_told {
-            let (code, complained) = process.ended_by(signal).await;
-            assert_eq!(code, Some(1), "{complained}");
-            assert!(complained.contains("before it was done"), "{complained}");
-        } else {
-            process.signal(signal).await;
-        }
-        until(|| commands_below(folder.path()).is_empty()).await;
-        until(|| std::fs::read_dir(folder.path()).unwrap().next().is_none()).await;
-    }
-}
-
-/// Command lines of the processes whose working folder, or whose configuration, is below this one.
-#[cfg(target_os = "linux")]
-fn commands_below(folder: &Path) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let commands = processes.filter_map(|process| {
-        let command = std::fs::read_to_string(process.join("cmdline")).ok()?;
-        let is_below = std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
-        (is_below || command.contains(text(folder))).then_some(command)
-    });
-    commands.collect()
-}
-
-#[cfg(target_os = "linux")]
-async fn until(holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "it did not come to that");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_whose_stderr_nobody_reads_answers_and_says_later_what_it_dropped() {
     let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
@@ -461,92 +368,6 @@ impl Keys {
 
     fn folder(&self) -> &str {
         text(self.folder.path())
-    }
-}
-
-struct Process {
-    child: Child,
-    said: BufReader<ChildStdout>,
-    complained: BufReader<ChildStderr>,
-}
-
-impl Process {
-    fn start(args: &[&str]) -> Self {
-        Self::of(LLMX, args)
-    }
-
-    fn of(program: &str, args: &[&str]) -> Self {
-        let mut command = heeding_every_signal(program);
-        command.args(args);
-        Self::run(command)
-    }
-
-    fn run(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("LLMX_")) {
-            command.env_remove(name);
-        }
-        let mut child = command.spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        let complained = BufReader::new(child.stderr.take().unwrap());
-        Self { child, said, complained }
-    }
-
-    /// The rest of the next line on stdout that has this in it.
-    async fn says(&mut self, part: &str) -> String {
-        line_with(&mut self.said, part).await
-    }
-
-    /// The same on stderr.
-    async fn complains(&mut self, part: &str) -> String {
-        line_with(&mut self.complained, part).await
-    }
-
-    async fn signal(&mut self, name: &str) {
-        let pid = self.child.id().unwrap().to_string();
-        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().await.unwrap().success());
-    }
-
-    /// Its exit code after a signal, which must come soon, and what else it says on stderr.
-    async fn ended_by(mut self, signal: &str) -> (Option<i32>, String) {
-        self.signal(signal).await;
-        let ended = tokio::time::timeout(PROMPT, self.child.wait()).await;
-        let code = ended.unwrap_or_else(|_| panic!("it ignores SIG{signal}")).unwrap().code();
-        let mut complained = String::new();
-        self.complained.read_to_string(&mut complained).await.unwrap();
-        (code, complained)
-    }
-
-    /// Its exit code and all it says until then, on stdout and on stderr.
-    async fn end_by_itself(mut self) -> (Option<i32>, String, String) {
-        let (mut said, mut complained) = (String::new(), String::new());
-        let reading = async {
-            tokio::join!(self.said.read_to_string(&mut said), self.complained.read_to_string(&mut complained))
-        };
-        let (read, also) = tokio::time::timeout(PATIENCE, reading).await.expect("it ends by itself");
-        read.unwrap();
-        also.unwrap();
-        (tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap().code(), said, complained)
-    }
-}
-
-/// A program that SIGHUP ends although these tests may run under `nohup`: what is ignored stays so in a new program, and llmx
-/// heeds that.
-fn heeding_every_signal(program: &str) -> Command {
-    let mut command = Command::new("env");
-    command.arg("--default-signal=HUP").arg(program);
-    command
-}
-
-async fn line_with(from: &mut BufReader<impl AsyncRead + Unpin>, part: &str) -> String {
-    loop {
-        let mut line = String::new();
-        let read = tokio::time::timeout(PATIENCE, from.read_line(&mut line)).await;
-        let read = read.unwrap_or_else(|_| panic!("it does not say `{part}`")).unwrap();
-        assert!(read > 0, "it ended without `{part}`");
-        if let Some((_, rest)) = line.split_once(part) {
-            return rest.trim().to_owned();
-        }
     }
 }
 

@@ -123,7 +123,7 @@ async def play_one(exchange: Exchange, case: Case) -> str | None:
 def core(file: Path, strategies: list[str]) -> Any:
     """The same bargain in the exchange's core alone."""
     named = [part for flag, strategy in zip("abc", strategies, strict=False) for part in (f"--{flag}", strategy)]
-    command = [str(BINARY), "bargain", str(file), *named, "--json"]
+    command = [f"{BINARY}-lab", "bargain", str(file), *named, "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

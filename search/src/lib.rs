@@ -15,12 +15,9 @@
 //! | [`ranking`] | what does a document score? |
 //! | [`scan`] | the order, by looking at every document: what other indexes are compared with |
 //! | [`postings`] | the same order, by looking at few documents |
-//! | `corpus` (feature) | generated profiles of agents, and clauses that ask for them |
 //!
 //! Reading order: `ranking`, [`ProfileIndex`], `scan`, `postings`.
 
-#[cfg(feature = "corpus")]
-pub mod corpus;
 pub mod document;
 mod leaders;
 pub mod postings;

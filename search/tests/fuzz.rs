@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "../../traffic_gen/scripted/src/corpus.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the laboratory uses the rest")]
+mod corpus;
+
+use corpus::Corpus;
 use fuzzing::{Mixture, feed};
 use schemas::AgentId;
-use search::corpus::Corpus;
 use search::{PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
 
 /// Queries where no time is asked for.

@@ -1,9 +1,13 @@
 //! Two indexes that hold the same profiles give the same hits, whatever happened to them before.
 
+#[path = "../../traffic_gen/scripted/src/corpus.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the laboratory uses the rest")]
+mod corpus;
+
+use corpus::Corpus;
 use proptest::prelude::*;
 use proptest::sample::SizeRange;
 use schemas::AgentId;
-use search::corpus::Corpus;
 use search::tokens::{TOKEN_CHARS_MAX, tokens};
 use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
 

@@ -13,7 +13,7 @@ use bus::Bus;
 use serde::Serialize;
 
 pub use watch::Watch;
-pub use witness::Witness;
+pub use witness::{IsInside, Witness, judge_mandates_by};
 
 /// The names of the invariants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr, strum::VariantArray)]

@@ -11,14 +11,12 @@
 //! | [`invariants`] | did anything happen that must never happen? |
 //! | [`metrics`] | what does Prometheus learn of it? |
 //! | [`summary`] | what came of the run? |
-//! | [`bargain`] | what comes of a bargain, and how good is it? |
-//! | [`panel`] | what comes of a panel of scripted agents? |
-//! | [`team`] | what do the teams of a scenario say and do? |
-//! | `bench` (feature) | how fast is it, beside its ceiling? |
+//! | [`bargain`] | what comes of many bargains, and how good is each? |
+//! | [`panel`] | what comes of many panels of scripted agents? |
+//! | [`team`] | what comes of many teams? |
 
 pub mod arrivals;
 pub mod bargain;
-pub mod bench;
 pub mod control;
 pub mod deferrals;
 pub mod exchange;

@@ -424,7 +424,7 @@ pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
 
 /// Waits until every negotiation has ended and every agent has been told all it is owed, at most `patience`. An agent may be about
 /// to answer what it was just told: it has to be so at two looks in a row.
-pub(crate) async fn settle(recorder: &Recorder, patience: Duration) {
+pub async fn settle(recorder: &Recorder, patience: Duration) {
     let deadline = Instant::now() + patience;
     let mut looks = 0;
     while Instant::now() < deadline && looks < SETTLED_LOOKS {

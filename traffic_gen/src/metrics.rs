@@ -7,6 +7,7 @@ use prometheus::{Error, Registry};
 use schemas::delivery::Outcome;
 use strum::VariantArray;
 
+pub mod running;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ pub enum ModelSource {
     /// Scripts alone, or beside them a model that never answered.
     #[default]
     Scripted,
-    /// For some of them `llmx model-stub`, by its own account.
+    /// For some of them `llmx-lab model-stub`, by its own account.
     Stub,
     /// For some of them any other endpoint.
     Live,

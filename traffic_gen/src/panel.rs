@@ -1,18 +1,14 @@
-//! Panels: played by scripted agents, and computed anew from what somebody recorded.
+//! Panels of scripted agents on a running exchange.
 //!
 //! | module | question it answers |
 //! |---|---|
 //! | [`PlayedPanel`] | what came of one? |
-//! | [`play`] | how is the panel of a file played? |
 //! | [`load`] | what comes of many on a running exchange? |
 //! | [`population`] | who answers, and who calls, on a running exchange? |
 //! | [`tally`] | what came of many? |
-//! | [`score`] | what came of a panel that somebody recorded? |
 
 pub mod load;
-pub mod play;
 pub mod population;
-pub mod score;
 pub mod tally;
 
 use std::collections::BTreeMap;

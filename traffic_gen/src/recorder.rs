@@ -455,7 +455,7 @@ impl RecorderState {
 }
 
 /// The options of a run's agents, which the recorder observes too.
-pub(crate) fn observed<O: Observer + 'static>(options: &AgentOptions, recorder: Option<&Arc<O>>) -> AgentOptions {
+pub fn observed<O: Observer + 'static>(options: &AgentOptions, recorder: Option<&Arc<O>>) -> AgentOptions {
     let recorder = recorder.map(|recorder| Arc::clone(recorder) as Arc<dyn Observer>);
     let observer = match (options.observer.clone(), recorder) {
         (Some(first), Some(second)) => Some(Arc::new(vec![first, second]) as Arc<dyn Observer>),

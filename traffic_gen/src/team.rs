@@ -1,167 +1,207 @@
-//! Teams on a running exchange: a scenario played, what was said and done in it, and many of them under load.
-//!
-//! | module | question it answers |
-//! |---|---|
-//! | [`transcript`] | what was said and done, as the members were told? |
-//! | here, [`play`] | how does a scenario run on an exchange? |
-//! | [`goal`] | how does a goal come to a conclusion on an exchange? |
-//! | [`load`] | what comes of many teams on a running exchange? |
+//! Many teams on a running exchange: agents that are called to, and call others to, teams. No team assigns a task.
 
-pub mod goal;
-pub mod load;
-pub mod transcript;
+mod ledger;
+mod summary;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use agents::team::{Finder, Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, WorkRunner};
-use agents::transport::Transport;
-use agents::{AgentError, AgentHandle, AgentOptions, Token};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use agents::team::{
+    FunctionWorker, MemberPlan, ScriptedSpeaker, TaskPlan, TeamAgent, TeamHands, TeamMove, TeamPlanner, TeamRequest,
+    Vote, WorkRunner,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
 use schemas::control::Registration;
-use schemas::ids::IdError;
-use schemas::search::{SearchHit, SearchRequest};
+use schemas::ids::AttrName;
+use schemas::payload::{AttrValue, Terms};
+use schemas::team::{Brief, Seats, TeamCall, TeamRules, VoteOf, VoteRules};
 use schemas::{AgentId, NegotiationId};
-use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
-use crate::control::{ControlClient, ControlError};
-use crate::exchange::ExchangeError;
-use crate::live::{Access, RegisteredAgents, settle};
-use crate::recorder::{Recorder, observed};
+use crate::live::{Access, LiveError, RunningAgents};
+use crate::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use crate::recorder::{Counts, observed};
+use crate::summary::RunTotals;
 
-pub use transcript::{Transcript, TranscriptKeeper};
+pub use ledger::{TeamLedger, TeamState, TeamTally};
+pub use summary::TeamSummary;
 
-/// How long behind its hard end a team's end is waited for.
-const OVERTIME: Duration = Duration::from_secs(10);
-/// How long is waited for what is still under way when the root has ended.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+/// Members of the largest team.
+const MEMBERS_MAX: u32 = 5;
+/// Words of what is said.
+const WORDS: [&str; 16] = [
+    "agenda", "budget", "chair", "draft", "evening", "figure", "guest", "harbour", "index", "journey", "kitchen",
+    "ledger", "museum", "number", "outline", "paper",
+];
+/// Words in one say.
+const SAY_WORDS: usize = 12;
+/// How long the invited have to join, in milliseconds; they answer at once.
+const REPLY_MS: u64 = 5_000;
+/// The hard end of a team, in milliseconds.
+const ENDS_MS: u64 = 60_000;
 
-/// Why a scenario could not be played.
-#[derive(Debug, thiserror::Error)]
-pub enum TeamPlayError {
-    /// The id of the run is none.
-    #[error(transparent)]
-    Id(#[from] IdError),
-    /// The exchange cannot give an agent a token.
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    /// An agent could not be registered.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// An agent ended.
-    #[error(transparent)]
-    Agent(#[from] AgentError),
-    /// The exchange did not open the team.
-    #[error("the exchange refuses the call: {0}")]
-    Refused(String),
-    /// The end was not heard of.
-    #[error("team {team} did not end within {} s", waited.as_secs())]
-    Endless {
-        /// The team.
-        team: NegotiationId,
-        /// How long was waited.
-        waited: Duration,
-    },
+/// Teams: no scenario says more of them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Teams;
+
+/// What is to be run.
+pub type TeamScenario = LoadScenario<Teams>;
+
+/// What one team is to do.
+struct TeamPlot {
+    /// Who takes part, as numbers of agents; the first leads.
+    members: Vec<u32>,
+    rules: TeamRules,
+    /// Says of each member.
+    says: usize,
+    /// How the members vote at first; yes later.
+    votes: Vec<Vote>,
 }
 
-/// Where a scenario is played, and who watches.
-pub struct PlayContext<'a> {
-    /// The exchange.
-    pub access: Access<'a>,
-    /// How agents run; keeper and recorder are added to the observers.
-    pub options: AgentOptions,
-    /// Judges, counts and traces.
-    pub recorder: Arc<Recorder>,
-}
-
-/// Plays a scenario under this id of the lead's own.
-///
-/// # Errors
-/// [`TeamPlayError`].
-pub async fn play(
-    context: &PlayContext<'_>,
-    scenario: &Arc<Scenario>,
-    own_id: &str,
-) -> Result<Transcript, TeamPlayError> {
-    let team = NegotiationId::form(&scenario.lead, own_id)?;
-    let keeper = TranscriptKeeper::new();
-    let cancel = CancellationToken::new();
-    let _ended_with_us = cancel.clone().drop_guard();
-    let mut registered = RegisteredAgents::new(context.access.control);
-    let mut running = Vec::new();
-    for agent in &scenario.agents {
-        let identity = (context.access.identity)(&agent.name);
-        let registration = Registration {
-            capabilities: agent.capabilities.clone(),
-            description: agent.description.clone(),
-            ..Registration::open_to_all()
+impl TeamScenario {
+    /// What the `number`-th team does.
+    fn plot(&self, number: u64) -> TeamPlot {
+        let mut random = self.random(number);
+        let size = random.random_range(2..=MEMBERS_MAX) as usize;
+        let members = self.draw_agents(&mut random, size);
+        let votes: Vec<Vote> =
+            members.iter().map(|_| if random.random_bool(0.3) { Vote::No } else { Vote::Yes }).collect();
+        let vote = random.random_bool(0.5).then_some(VoteRules { of: VoteOf::Majority, vote_ms: 5_000, attempts: 2 });
+        let rules = TeamRules {
+            members: Seats { min: 2, max: MEMBERS_MAX },
+            turns: 32,
+            speak_ms: 5_000,
+            ends_within_ms: ENDS_MS,
+            vote,
+            ..TeamRules::default()
         };
-        registered.register(&identity, &registration).await?;
-        let options = observed(&observed(&context.options, Some(&context.recorder)), Some(&keeper));
-        let way: (Arc<dyn Transport>, _, _) = ((context.access.transport)(&agent.name), identity, options);
-        let worker = WorkRunner::new(ScenarioWorker::new(Arc::clone(scenario)));
-        let finder = GatewaySearch { control: context.access.control.clone(), token: way.1.token.clone() };
-        let hands = TeamHands { worker, finder: Some(Arc::new(finder)), advisor: None };
-        let planner = ScenarioPlanner::new(Arc::clone(scenario), agent.name.clone());
-        running.push(TeamAgent::spawn(planner, hands, way, cancel.clone()));
+        TeamPlot { rules, says: random.random_range(1..=3), votes, members }
     }
-    for agent in &running {
-        agent.connected().await?;
-    }
-    let outcome = lead(&running, scenario, &team, &keeper).await;
-    settle(&context.recorder, SETTLE_MAX).await;
-    registered.remove().await;
-    cancel.cancel();
-    for agent in running {
-        agent.join().await?;
-    }
-    outcome?;
-    Ok(keeper.transcript(&team))
-}
 
-/// Lets the lead call, and waits for the end.
-async fn lead(
-    running: &[AgentHandle<TeamAgent>],
-    scenario: &Scenario,
-    team: &NegotiationId,
-    keeper: &TranscriptKeeper,
-) -> Result<(), TeamPlayError> {
-    let is_lead = |agent: &&AgentHandle<TeamAgent>| *agent.agent() == scenario.lead;
-    let lead = running.iter().find(is_lead).ok_or(AgentError::Ended)?;
-    let (id, request) = (team.clone(), ScenarioPlanner::root(scenario));
-    lead.command(move |agent, now| agent.call(now, &id, request, None)).await?;
-    let waited = Duration::from_millis(scenario.team.rules.ends_within_ms) + OVERTIME;
-    match tokio::time::timeout(waited, keeper.ended(team)).await {
-        Ok(ended) => ended.map_err(TeamPlayError::Refused),
-        Err(_) => Err(TeamPlayError::Endless { team: team.clone(), waited }),
+    /// What a member says in a team; the lead's place is 0.
+    fn speaker(&self, number: u64, plot: &TeamPlot, place: usize) -> ScriptedSpeaker {
+        let mut random = ChaCha12Rng::seed_from_u64(self.seed ^ ((1 + place as u64) << 32));
+        random.set_stream(number);
+        let moves: Vec<TeamMove> = (0..plot.says).map(|_| TeamMove::say(sentence(&mut random))).collect();
+        let conclusion = (place == 0).then(|| format!("team {number} has spoken {} times", plot.says));
+        let votes = plot.votes.get(place).map(|vote| vec![*vote]).unwrap_or_default();
+        ScriptedSpeaker::new(moves, conclusion, votes)
+    }
+
+    /// The number of a team of this scenario.
+    fn number(&self, team: &NegotiationId) -> Option<u64> {
+        let (_, own) = team.as_str().split_once(schemas::ids::NEGOTIATION_SEPARATOR)?;
+        own.strip_prefix(&self.run)?.strip_prefix('-')?.parse().ok()
     }
 }
 
-/// Searches at a gateway, in an agent's name.
-#[derive(Clone)]
-struct GatewaySearch {
-    control: ControlClient,
-    token: Token,
+fn sentence(random: &mut ChaCha12Rng) -> String {
+    let word = |_| WORDS[random.random_range(0..WORDS.len())];
+    (0..SAY_WORDS).map(word).collect::<Vec<_>>().join(" ")
 }
 
-impl GatewaySearch {
-    /// Who is found, of those that can be reached now; nobody where the search fails.
-    async fn hits(self, wanted: SearchRequest) -> Vec<SearchHit> {
-        let wanted = SearchRequest { present: true, reachable: true, ..wanted };
-        match self.control.search(&self.token.current(), &wanted).await {
-            Ok(found) => found.hits,
-            Err(error) => {
-                tracing::warn!(%error, "a search for members fails");
-                Vec::new()
-            }
-        }
+/// Decides for one agent of a scenario.
+struct LoadPlanner {
+    scenario: TeamScenario,
+    agent: AgentId,
+}
+
+impl TeamPlanner for LoadPlanner {
+    fn join(&mut self, team: &NegotiationId, _goal: &str, _call: &TeamCall) -> Result<MemberPlan, String> {
+        let number = self.scenario.number(team).ok_or("is no team of this run")?;
+        let plot = self.scenario.plot(number);
+        let place = plot.members.iter().position(|member| self.scenario.agent_name(*member) == self.agent);
+        let place = place.ok_or("has no part in this team")?;
+        Ok(MemberPlan { terms: fit(), speaker: Box::new(self.scenario.speaker(number, &plot, place)) })
+    }
+
+    fn offer(&mut self, _brief: &Brief) -> Result<Terms, String> {
+        Err("no task is assigned".to_owned())
+    }
+
+    fn take(&mut self, _brief: &Brief) -> Result<TaskPlan, String> {
+        Err("no task is assigned".to_owned())
     }
 }
 
-impl Finder for GatewaySearch {
-    fn find(&self, queries: Vec<String>) -> BoxFuture<'static, Vec<AgentId>> {
-        let hits = self.clone().hits(SearchRequest { limit: 1, ..SearchRequest::of_texts(queries) });
-        hits.map(|hits| hits.into_iter().map(|hit| hit.agent).collect()).boxed()
+fn fit() -> Terms {
+    AttrName::try_new("fit").map(|name| Terms::from([(name, AttrValue::Int(500_000))])).unwrap_or_default()
+}
+
+impl ProtocolLoad for Teams {
+    const AGENTS_MIN: u32 = MEMBERS_MAX;
+    type State = TeamState;
+    type Agents = RunningAgents<TeamAgent>;
+    type Summary = TeamSummary;
+
+    fn state(&self) -> TeamState {
+        TeamState::default()
+    }
+
+    async fn start(
+        access: &Access<'_>,
+        scenario: &TeamScenario,
+        ledger: &Arc<TeamLedger>,
+    ) -> Result<RunningAgents<TeamAgent>, LiveError> {
+        let description = Some("scripted member of teams".to_owned());
+        let registration = Registration { description, ..Registration::open_to_all() };
+        let planner = |agent: AgentId| (agent.clone(), LoadPlanner { scenario: scenario.clone(), agent });
+        let members = scenario.own_names().map(planner).collect();
+        let options = observed(&scenario.options, Some(ledger));
+        RunningAgents::start(access, (members, &registration), &options, |planner, way, cancel| {
+            let worker = FunctionWorker::new(|_| Err("no task is assigned".to_owned()));
+            TeamAgent::spawn(planner, TeamHands::new(WorkRunner::new(worker)), way, cancel)
+        })
+        .await
+    }
+
+    async fn open(load: &RunningLoad<Self>, number: u64, intended: Instant) -> Result<(), LiveError> {
+        let scenario = &load.scenario;
+        let plot = scenario.plot(number);
+        let names: Vec<AgentId> = plot.members.iter().map(|&member| scenario.agent_name(member)).collect();
+        let [lead, invited @ ..] = names.as_slice() else { return Ok(()) };
+        let Some(agent) = load.agents.get(lead) else { return Ok(()) };
+        let Ok(team) = NegotiationId::form(lead, &format!("{}-{number}", scenario.run)) else {
+            tracing::error!(number, "an id of our own was refused");
+            return Ok(());
+        };
+        let request = TeamRequest {
+            goal: format!("goal of team {number}"),
+            policy: None,
+            reply_within_ms: REPLY_MS,
+            rules: plot.rules.clone(),
+            invites: invited.to_vec(),
+            search: Vec::new(),
+            speaker: Box::new(scenario.speaker(number, &plot, 0)),
+        };
+        load.ledger.recorder().call_due(team.clone(), intended);
+        agent.command(move |agent, now| agent.call(now, &team, request, None)).await?;
+        Ok(())
+    }
+
+    async fn stop(agents: RunningAgents<TeamAgent>) -> Result<(), LiveError> {
+        agents.stop().await
+    }
+
+    fn line(ledger: &TeamLedger) -> String {
+        let (tally, open) = (ledger.tally(), ledger.recorder().open());
+        let (formed, turns, say) = (tally.formed, tally.turns.values().sum::<u64>(), tally.say.quantiles());
+        format!(
+            "teams {formed:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
+            say.p50, say.p95
+        )
+    }
+
+    fn summary(
+        scenario: &TeamScenario,
+        bus: &str,
+        ledger: &TeamLedger,
+        (counts, run): (&Counts, RunTotals),
+    ) -> TeamSummary {
+        TeamSummary::new(scenario, bus, ledger.tally(), counts, run)
+    }
+
+    fn verdict(summary: &TeamSummary) -> (&RunTotals, Option<String>) {
+        (&summary.run, None)
     }
 }

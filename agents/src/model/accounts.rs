@@ -77,7 +77,7 @@ pub struct ModelTotals {
     pub cost: u64,
     /// Calls that brought an answer.
     pub answers: u64,
-    /// Of these, the answers of `llmx model-stub`.
+    /// Of these, the answers of `llmx-lab model-stub`.
     pub stub_answers: u64,
     /// Answers that were sent back to be repaired.
     pub repairs: u64,

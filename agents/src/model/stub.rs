@@ -1,5 +1,5 @@
 //! A model that is none: what it answers is a function of its seed and the request, so that the same questions always get
-//! the same answers. `llmx model-stub` serves it; [`StubModel`] is it in process.
+//! the same answers. `llmx-lab model-stub` serves it; [`StubModel`] is it in process.
 
 mod script;
 

@@ -27,7 +27,7 @@ const APPENDS_BETWEEN: u64 = 200;
 const DOCUMENT_ATTEMPTS_MAX: u32 = 20;
 /// Longest time without an acknowledged append when a stream's leader is killed: the servers elect another after 4 to 9 s,
 /// and on a machine that is busy otherwise may need several elections. What is asked here is that it ends; how long it
-/// takes is measured by `llmx chaos --kill nats`.
+/// takes is measured by `llmx-lab chaos --kill nats`.
 const GAP_MAX: Duration = Duration::from_secs(80);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

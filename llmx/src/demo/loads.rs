@@ -12,7 +12,7 @@ use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
 use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Driven;
-use traffic_gen::team::load::Teams;
+use traffic_gen::team::Teams;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
 use crate::output::{Failure, Outcome};

@@ -19,13 +19,12 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use traffic_gen::live::LiveError;
 
-use super::answer::ModelPanelists;
-use super::evidence::millionths;
+use super::ModelPanelists;
 use crate::access::refused;
 use crate::arguments::{read_file, seconds};
 use crate::call::address;
 use crate::model::{self, ModelUse};
-use crate::output::{Failure, Outcome, note, one_line, print, print_json, table, tracer};
+use crate::output::{Failure, Outcome, millionths, note, one_line, print, print_json, table, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 

@@ -1,6 +1,5 @@
-//! `llmx agora demo`, its report, and `llmx document sync` between two nats-servers.
+//! `llmx document sync` between two nats-servers.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use agora::table::{StoredDocument, document_key};
@@ -20,38 +19,8 @@ async fn llmx(args: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn a_demo_of_agora_prints_both_costs_leaves_every_query_and_is_reported_again_to_the_byte() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("agora");
-    let demo = ["agora", "demo", "--seed", "1", "--out", out.to_str().unwrap()];
-    let first = llmx(&[&demo[..], &["--json"]].concat()).await;
-    assert_eq!(first.code, Some(0), "{first:?}");
-    let network = &first.document()["networks"][0];
-    assert!(network["ratio"].as_f64().unwrap() >= 4.0 && network["share_last"].as_f64().unwrap() <= 0.25, "{network}");
-    assert_eq!(first.document()["weather"]["uses"], 3);
-    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
-    assert_eq!(read("cells/network-1/queries.jsonl").lines().count(), 1000);
-    let files = ["report.html", "report.md", "figures.json", "figure-5a.svg", "figure-5b.svg"];
-    let before = files.map(read);
-    for file in files {
-        std::fs::remove_file(out.join(file)).unwrap();
-    }
-    let report = llmx(&["report", out.to_str().unwrap()]).await;
-    assert!(report.code == Some(0) && report.stdout.contains("natural language"), "{report:?}");
-    assert_eq!(files.map(read), before);
-    let again = llmx(&demo).await;
-    assert!(again.code == Some(0) && again.stdout.contains(report.stdout.trim()), "{again:?}");
-    assert_eq!(files.map(read), before);
-}
-
-#[tokio::test]
-async fn what_no_run_of_agora_can_be_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().to_str().unwrap();
+async fn what_names_no_stores_is_refused() {
     for (args, says) in [
-        (vec!["agora", "demo", "--thresholds", "papers", "--out", out], "paper, pypi, or five numbers"),
-        (vec!["agora", "demo", "--thresholds", "3,5,0,1", "--out", out], "3,5,0,1,10"),
-        (vec!["agora", "demo", "--seeds", "0", "--out", out], "--seeds"),
         (vec!["agora"], "Usage: llmx agora"),
         (vec!["document", "sync", "--from", "nats://127.0.0.1:1"], "--to <URL>"),
         (vec!["document", "sync", "--from", "http://127.0.0.1:1", "--to", "nats://127.0.0.1:1"], "http://127.0.0.1:1"),
@@ -60,15 +29,6 @@ async fn what_no_run_of_agora_can_be_is_refused() {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {ran:?}");
         assert!(ran.stderr.contains(says), "{args:?}: {ran:?}");
     }
-    let demo = |seed| ["agora", "demo", "--json", "--out", out, "--seed", seed];
-    assert_eq!(llmx(&demo("4")).await.code, Some(0));
-    let other = llmx(&demo("5")).await;
-    assert!(other.code == Some(2) && other.stderr.contains("holds another experiment"), "{other:?}");
-    let compared = llmx(&["report", out, "--compare", out]).await;
-    assert!(compared.code == Some(2) && compared.stderr.contains("--compare"), "{compared:?}");
-    std::fs::write(Path::new(out).join("cells/network-4/queries.jsonl"), "{}\n").unwrap();
-    let damaged = llmx(&["report", out]).await;
-    assert!(damaged.code == Some(1) && damaged.stderr.contains("queries.jsonl:1: "), "{damaged:?}");
 }
 
 async fn nats_store() -> (LocalServer, Arc<dyn KeyValue>) {

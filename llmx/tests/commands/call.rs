@@ -5,7 +5,6 @@ use std::time::Duration;
 use agents::ContractorConfig;
 use schemas::control::LEASE_MS_MIN;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -162,43 +161,6 @@ async fn a_call_that_is_interrupted_while_the_gateway_says_nothing_ends_within_f
     let ended = Ran::of(child.wait_with_output()).await;
     assert!(ended.code == Some(1) && ended.stderr.contains("called off"), "{ended:?}");
     assert!(began.elapsed() < Duration::from_secs(6), "five and the load of this machine: {:?}", began.elapsed());
-}
-
-/// Contractors that ask for one price and take so long to confirm: runners-up are held until then, and can be read.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_model_chooses_among_the_offers_where_the_policy_leaves_that_to_the_initiator() {
-    let rig = Rig::start().await;
-    let mut chosen = policy_core::preset("high").unwrap();
-    (chosen.id, chosen.decider) = ("chosen@1".to_owned(), schemas::policy::Decider::Initiator);
-    let (policy, script, model) = (rig.path("chosen.json"), rig.path("stub.toml"), rig.path("model.toml"));
-    std::fs::write(&policy, serde_json::to_vec(&chosen).unwrap()).unwrap();
-    assert_eq!(rig.run(&["policy", "put", policy.to_str().unwrap()]).await.code, Some(0));
-    std::fs::write(&script, "prefer = \"delivery_ms\"").unwrap();
-    let mut stub = rig.spawn(&["model-stub", "--listen", "127.0.0.1:0", "--script", script.to_str().unwrap()]);
-    let mut lines = BufReader::new(stub.stdout.take().unwrap()).lines();
-    let said = lines.next_line().await.unwrap().unwrap();
-    let url = said.strip_prefix("model stub: ").unwrap();
-    let terms = "[initiator.terms.price]\nmax = 149000000\n[initiator.terms.delivery_ms]\n";
-    std::fs::write(&model, format!("[model]\nurl = \"{url}\"\n[initiator]\n{terms}")).unwrap();
-    let population = rig.population(8, ContractorConfig::default()).await;
-    let args = ["call", "carry a parcel", "--json", "--initiator-model", model.to_str().unwrap(), "--policy"];
-    for own_id in ["a", "b", "c"] {
-        let ran = rig.run(&[&args[..], &["chosen", "--id", own_id]].concat()).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.document();
-        let offers = document["offers"].as_array().unwrap();
-        let soonest = offers.iter().min_by_key(|offer| offer["terms"]["delivery_ms"].as_i64()).unwrap();
-        assert!(offers.len() >= 2, "{document}");
-        assert_eq!(document["awards"][0]["offer_id"], soonest["offer_id"], "{document}");
-        assert!(
-            offers.iter().all(|offer| offer["terms"]["price"].as_i64() <= Some(149_000_000)),
-            "the limit is a gate"
-        );
-        assert!(ran.stderr.contains("model stub: 1 choices, 0 by score instead; 1 calls"), "{ran:?}");
-    }
-    let unasked = rig.run(&[&args[..], &["high", "--id", "d"]].concat()).await;
-    assert!(unasked.code == Some(0) && unasked.stderr.contains("not asked"), "{unasked:?}");
-    population.stop().await.unwrap();
 }
 
 fn contractors(price: i64, confirm_delay_ms: i64) -> ContractorConfig {

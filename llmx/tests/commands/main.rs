@@ -9,12 +9,13 @@ mod agora_call;
 mod bad_input;
 mod call;
 mod document;
+mod ioa;
 mod listen;
 mod manual;
-mod panel;
 mod policy;
+#[path = "../common/program.rs"]
+mod program;
 mod rig;
 mod routines;
 mod search;
-mod team;
 mod top;

@@ -21,6 +21,8 @@ use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{Access, CallScenario, Population};
 
+use crate::program::program;
+
 /// Longest a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -86,7 +88,7 @@ impl Rig {
 
     /// The program, told where the exchange is and which key it signs with.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_llmx"));
+        let mut command = Command::new(program(args));
         command.args(args).env("LLMX_GATEWAY", self.exchange.url()).env("LLMX_SIGNING_KEY", self.key());
         command.env_remove("LLMX_TOKEN").env_remove("LLMX_LOG").kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

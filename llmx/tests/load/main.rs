@@ -8,9 +8,10 @@ mod backlog;
 mod examples;
 mod frozen;
 mod kinds;
-mod models;
 mod presence;
 mod process;
+#[path = "../common/program.rs"]
+mod program;
 mod reach;
 
 use std::time::{Duration, Instant};

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
+use crate::program::program;
+
 /// Longest a test waits for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -33,7 +34,7 @@ impl Site {
         let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
         let (nats, folder) = (server.url(), tempfile::tempdir().unwrap());
         let keys = folder.path().join("keys");
-        let made = Command::new(LLMX).arg("keys").arg("--out").arg(&keys).output().await.unwrap();
+        let made = Command::new(program(&[])).arg("keys").arg("--out").arg(&keys).output().await.unwrap();
         assert!(made.status.success(), "{made:?}");
         let jwks = keys.join("jwks.json");
         let jwks = jwks.to_str().unwrap();
@@ -70,7 +71,7 @@ pub(crate) fn key(keys: &Path) -> PathBuf {
 
 /// A token for one agent, as `llmx token` prints it.
 pub(crate) async fn token(agent: &str, key: &Path) -> String {
-    let made = Command::new(LLMX).args(["token", agent, "--key"]).arg(key).output().await.unwrap();
+    let made = Command::new(program(&[])).args(["token", agent, "--key"]).arg(key).output().await.unwrap();
     assert!(made.status.success(), "{made:?}");
     String::from_utf8(made.stdout).unwrap().trim().to_owned()
 }
@@ -83,7 +84,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Self {
-        Self::start_program(LLMX, args)
+        Self::start_program(&program(args), args)
     }
 
     /// Another program than `llmx`.

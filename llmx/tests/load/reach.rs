@@ -24,23 +24,6 @@ async fn the_contractor_of_the_examples_hears_the_calls_of_traffic_without_an_op
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scenario_plays_on_an_exchange_that_runs_as_it_does_on_one_of_its_own_and_may_be_played_again() {
-    let site = Site::start().await;
-    let scenario = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/teams/evening.json");
-    let played = async |process: Process| {
-        let (code, report) = process.end_by_itself().await;
-        let report: Value = serde_json::from_str(&report).unwrap();
-        assert_eq!((code, &report["invariant_violations"]["total"]), (Some(0), &json!(0)), "{report}");
-        report["digest"].clone()
-    };
-    let own = played(Process::start(&["team", "play", scenario, "--json"])).await;
-    for _ in 0..2 {
-        assert_eq!(played(site.remote(&["team", "play", scenario, "--json", "--running"])).await, own);
-    }
-    site.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_calls_reach_nobody_fails_and_names_what_is_near() {
     let site = Site::start().await;
     let contractors = ["contractors", "--count", "2", "--topic", "courier", "--capability", "bicycle,van"];

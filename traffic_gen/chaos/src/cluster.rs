@@ -1,4 +1,4 @@
-//! The exchange under test: real processes of this very binary and of nats-server, on one machine.
+//! The exchange under test: real processes of `llmx` and of nats-server, and of this very program where agents have processes of their own, on one machine.
 
 mod rig;
 
@@ -119,7 +119,7 @@ impl TestCluster {
         let path = self.folder.path().join(format!("{name}.json"));
         std::fs::write(&path, told)?;
         let arguments = ["chaos".to_owned(), "--host".to_owned(), path.display().to_string()].to_vec();
-        let mut service = Service::new(&name, &self.binary, arguments, self.folder.path());
+        let mut service = Service::new(&name, &std::env::current_exe()?, arguments, self.folder.path());
         service.start()?;
         self.agents.push(service);
         Ok(())

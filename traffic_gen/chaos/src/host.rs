@@ -14,7 +14,7 @@ use traffic_gen::live::{Access, LiveError};
 use traffic_gen::load::{ProtocolLoad as _, RunningLoad};
 use traffic_gen::panel::load as panels;
 use traffic_gen::panel::population::PanelMembers;
-use traffic_gen::team::load::Teams;
+use traffic_gen::team::Teams;
 
 use super::events::EventWriter;
 use super::journal::RunObserver;

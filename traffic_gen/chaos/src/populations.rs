@@ -15,7 +15,7 @@ use traffic_gen::live::AgentShare;
 use traffic_gen::load::{LoadScenario, RunningLoad};
 use traffic_gen::panel::load::{PanelScenario, Panels};
 use traffic_gen::recorder::Recorder;
-use traffic_gen::team::load::{TeamScenario, Teams};
+use traffic_gen::team::{TeamScenario, Teams};
 
 use super::cluster::TestCluster;
 use super::events::EventWriter;

@@ -68,7 +68,7 @@ use schemas::{
     Act, AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, Position, RegisterKey, Timestamp,
     WireTime,
 };
-use traffic_gen::invariants::{Invariant, Verdict};
+use traffic_gen::invariants::{Invariant, Verdict, judge_mandates_by};
 
 use self::in_lane::InLane;
 use self::viewed::Viewed;
@@ -80,6 +80,7 @@ const REGISTER_CONFLICT: &str = "register_conflict";
 /// Judges a run.
 #[must_use]
 pub fn check(trace: &Trace) -> Verdict {
+    judge_mandates_by(policy_reference::is_inside);
     let mut verdict = Verdict::default();
     let folded = FoldedLog::of(trace, &mut verdict);
     admitted::check(trace, &folded, &mut verdict);

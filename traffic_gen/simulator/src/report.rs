@@ -242,7 +242,7 @@ impl Judged {
             liveness: options.liveness,
             invariants: panic.into_iter().chain(self.verdict.broken().map(Invariant::as_str)).collect(),
             examples: examples.chain(self.verdict.examples.iter().cloned()).collect(),
-            repeat: format!("llmx simulate --seed {seed}{}", if options.liveness { " --liveness 1" } else { "" }),
+            repeat: format!("llmx-lab simulate --seed {seed}{}", if options.liveness { " --liveness 1" } else { "" }),
         }
     }
 }

@@ -1,22 +1,29 @@
-//! A domain with a strategy for each party: what `llmx bargain` plays.
+//! A domain with a strategy for each party: what bargains are played by.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use agents::bargain::{BargainStrategy, DocumentFault, Domain, Move, Preferences, StrategyKind, TurnView};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha12Rng;
-use schemas::bargain::BargainSpec;
+use agents::bargain::{BargainStrategy, DocumentFault, Domain, Preferences, StrategyKind};
+use schemas::AgentId;
+use schemas::bargain::{BargainSpec, Mandate};
 
-use super::Played;
 use super::analysis::{Plane, PlaneError, Solutions};
-use super::figures::MatchupCounts;
-use super::in_memory::InMemoryExchange;
-use super::run::run;
-use super::session::{BargainSessionError, SessionParty};
 
-/// Bargains on one exchange before a new one is taken: it keeps a little of each.
-const BARGAINS_PER_EXCHANGE: u64 = 256;
+/// A party that sits down.
+#[derive(Debug, Clone)]
+pub struct SessionParty {
+    /// Its name. The order of turns is the initiator, then the others by name.
+    pub agent: AgentId,
+    /// What it binds itself to.
+    pub mandate: Option<Mandate>,
+}
+
+impl SessionParty {
+    /// A party without a mandate.
+    #[must_use]
+    pub fn new(agent: AgentId) -> Self {
+        Self { agent, mandate: None }
+    }
+}
 
 /// Why a domain cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -136,65 +143,9 @@ impl Matchup {
         (0..).zip(&self.kinds).map(build).collect()
     }
 
-    /// Runs one bargain on an exchange in memory.
-    ///
-    /// # Errors
-    /// [`BargainSessionError`].
-    pub fn run(&self, exchange: &mut InMemoryExchange, own_id: &str, seed: u64) -> Result<Played, BargainSessionError> {
-        let mut strategies = self.strategies(seed);
-        run(exchange, own_id, &self.parties, &self.rules, &self.domain.space, &mut strategies)
-    }
-
-    /// Plays `bargains` of them. The first party opens each with an outcome drawn from those it may agree to, and goes on by
-    /// its strategy: what it gets beside what it first asked for is the anchoring. `tell` is given the tally now and then,
-    /// and may break off.
-    ///
-    /// # Errors
-    /// [`BargainSessionError`].
-    pub fn repeat(
-        &self,
-        bargains: u64,
-        seed: u64,
-        mut tell: impl FnMut(&MatchupCounts) -> ControlFlow<()>,
-    ) -> Result<MatchupCounts, BargainSessionError> {
-        let mut tally = MatchupCounts::default();
-        let mut exchange = InMemoryExchange::new();
-        for number in 0..bargains {
-            if number % BARGAINS_PER_EXCHANGE == 0 {
-                exchange = InMemoryExchange::new();
-                if tell(&tally).is_break() {
-                    break;
-                }
-            }
-            let mut random = ChaCha12Rng::seed_from_u64(seed);
-            random.set_stream(number);
-            let mut strategies = self.strategies(random.random());
-            let openings = self.preferences[0].ranking();
-            if !openings.is_empty() {
-                let opening = openings[random.random_range(0..openings.len())];
-                let first = OpeningScore { opening: Some(opening), then: strategies.remove(0) };
-                strategies.insert(0, Box::new(first));
-            }
-            let space = &self.domain.space;
-            let played =
-                run(&mut exchange, &format!("run-{number}"), &self.parties, &self.rules, space, &mut strategies)?;
-            tally.add(&self.plane, &self.solutions, &played);
-        }
-        Ok(tally)
-    }
-}
-
-/// A strategy whose first offer is given.
-struct OpeningScore {
-    opening: Option<usize>,
-    then: Box<dyn BargainStrategy>,
-}
-
-impl BargainStrategy for OpeningScore {
-    fn decide(&mut self, view: &TurnView<'_>) -> Move {
-        match self.opening.take() {
-            Some(opening) => Move::Offer(opening),
-            None => self.then.decide(view),
-        }
+    /// What each party prefers, in the order of turns.
+    #[must_use]
+    pub fn preferences(&self) -> &[Arc<Preferences>] {
+        &self.preferences
     }
 }

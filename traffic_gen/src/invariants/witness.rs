@@ -16,6 +16,8 @@ mod team;
 #[cfg(test)]
 mod tests;
 
+pub use bargain::{IsInside, judge_mandates_by};
+
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
 use panel::{PanelSeen, WatchedAgents};

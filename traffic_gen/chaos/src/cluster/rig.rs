@@ -15,7 +15,7 @@ use crate::journal::WallClock;
 use crate::schedule::Schedule;
 use crate::{ChaosError, ChaosPlan, Traffic, Victims};
 
-/// Engines and gateways of a rig, as `llmx chaos` starts them.
+/// Engines and gateways of a rig, as `llmx-lab chaos` starts them.
 const ENGINES: usize = 3;
 const GATEWAYS: usize = 2;
 const STANDBYS: u8 = 1;

@@ -43,7 +43,7 @@ fn a_panic_is_a_violation_and_names_its_seed() {
     assert!(!judged.is_fine());
     let violation = judged.violation(42, Options { liveness: true });
     assert_eq!(violation.invariants, [PANIC]);
-    assert_eq!(violation.repeat, "llmx simulate --seed 42 --liveness 1");
+    assert_eq!(violation.repeat, "llmx-lab simulate --seed 42 --liveness 1");
 }
 
 /// The goal for teams is a fifth of what agents are told, and for panels likewise; none of these runs is flooded with nets.

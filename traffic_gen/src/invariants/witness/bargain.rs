@@ -2,15 +2,14 @@
 //! told, and the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
-#[cfg(feature = "reference")]
-use policy_reference::is_inside;
-use schemas::bargain::{BargainSpec, Mandate};
-#[cfg(not(feature = "reference"))]
-use schemas::bargain::{mandate, space::OutcomeSpace};
+use schemas::bargain::space::OutcomeSpace;
+use schemas::bargain::{BargainSpec, Mandate, mandate};
 use schemas::delivery::{
     Agreement, Award, Call, Closing, DeliveryEnvelope, Disposition, Outcome, Receipt, Standing, Turn,
 };
+use schemas::payload::Terms;
 use schemas::{AgentId, Digest, MsgId, NegotiationId, OfferId, Timestamp};
 use serde::Deserialize;
 
@@ -261,8 +260,20 @@ impl BargainSeen {
     }
 }
 
-/// Whether terms lie inside a mandate, by the arithmetic that engines decide with.
-#[cfg(not(feature = "reference"))]
-fn is_inside(mandate: &Mandate, rules: &BargainSpec, terms: &schemas::payload::Terms) -> bool {
-    OutcomeSpace::new(&rules.issues).is_ok_and(|space| mandate::inside(mandate, space, terms).is_ok())
+/// Says whether terms lie inside a mandate that fits the rules.
+pub type IsInside = fn(&Mandate, &BargainSpec, &Terms) -> bool;
+
+/// Judges agreements by this arithmetic. Only the first call in a process counts; without one it is the arithmetic that
+/// engines decide with, which would not notice its own faults.
+pub fn judge_mandates_by(arithmetic: IsInside) {
+    let _ = ARITHMETIC.set(arithmetic);
+}
+
+static ARITHMETIC: OnceLock<IsInside> = OnceLock::new();
+
+fn is_inside(mandate: &Mandate, rules: &BargainSpec, terms: &Terms) -> bool {
+    let of_engines: IsInside = |mandate, rules, terms| {
+        OutcomeSpace::new(&rules.issues).is_ok_and(|space| mandate::inside(mandate, space, terms).is_ok())
+    };
+    ARITHMETIC.get().unwrap_or(&of_engines)(mandate, rules, terms)
 }

@@ -1,0 +1,69 @@
+//! Commands that `llmx` had and `llmx-lab` has: each answers with the line to type instead.
+
+use std::ffi::OsString;
+
+use crate::output::Failure;
+
+/// What a command line that has moved began with, and begins with behind `llmx-lab`.
+const MOVED: [(&str, &str); 15] = [
+    ("agora demo", "experiment agora --seeds 1"),
+    ("bargain", "bargain"),
+    ("bench", "bench"),
+    ("chaos", "chaos"),
+    ("experiment", "experiment"),
+    ("model-stub", "model-stub"),
+    ("panel choose", "panel choose"),
+    ("panel evidence", "panel evidence"),
+    ("panel parse", "panel parse"),
+    ("panel play", "panel play"),
+    ("panel score", "panel score"),
+    ("report", "report"),
+    ("simulate", "simulate"),
+    ("soak", "soak"),
+    ("team", "team"),
+];
+
+/// What is answered to the arguments of a command that has moved; nothing to any other.
+pub fn answer(args: impl Iterator<Item = OsString>) -> Option<Failure> {
+    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let begins =
+        |old: &str| old.split(' ').enumerate().all(|(place, word)| args.get(place).is_some_and(|arg| arg == word));
+    let (old, new) = MOVED.iter().find(|(old, _)| begins(old))?;
+    let rest = args.iter().skip(old.split(' ').count()).map(|arg| quoted(arg));
+    let line: Vec<String> = [(*new).to_owned()].into_iter().chain(rest).collect();
+    Some(Failure::configuration(format_args!(
+        "`llmx {old}` has moved; type: llmx-lab {} (built by: cargo build --release -p llmx_lab)",
+        line.join(" ")
+    )))
+}
+
+/// An argument as a shell reads it back.
+fn quoted(arg: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
+    if !arg.is_empty() && arg.chars().all(is_plain) {
+        return arg.to_owned();
+    }
+    format!("'{}'", arg.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_has_moved_answers_with_the_line_to_type() {
+        let answered = |line: &[&str]| answer(line.iter().map(OsString::from)).map(|failure| failure.to_string());
+        for (line, types) in [
+            (vec!["bench", "--quick"], "type: llmx-lab bench --quick ("),
+            (vec!["panel", "play", "my file.json"], "type: llmx-lab panel play 'my file.json' ("),
+            (vec!["agora", "demo", "--live"], "type: llmx-lab experiment agora --seeds 1 --live ("),
+            (vec!["team", "goal", "it's"], "type: llmx-lab team goal 'it'\\''s' ("),
+        ] {
+            let told = answered(&line).unwrap();
+            assert!(told.contains(types) && told.contains(line[0]), "{line:?}: {told}");
+        }
+        for line in [vec![], vec!["demo"], vec!["panel"], vec!["panel", "ask", "score"], vec!["agora", "call"]] {
+            assert_eq!(answered(&line), None, "{line:?}");
+        }
+    }
+}

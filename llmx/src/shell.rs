@@ -1,0 +1,66 @@
+//! What a shell needs of a command line: manual pages, `llmx man DIR`, and a script that completes it, `llmx completions SHELL`.
+
+use std::path::PathBuf;
+
+use clap_complete::Shell;
+use serde_json::json;
+
+use crate::output::{Failure, Outcome, print, print_json};
+
+/// Arguments of `llmx man`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llmx man ~/.local/share/man/man1 && man llmx-call\n  llmx man run/man && man -l run/man/llmx.1"
+)]
+pub struct ManArgs {
+    /// Folder for the pages, llmx.1 and llmx-COMMAND.1; made where it is not there
+    dir: PathBuf,
+    /// Print the names of the pages as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Writes the pages of `llmx`, the whole command line.
+pub fn write_pages(args: &ManArgs, llmx: clap::Command) -> Outcome {
+    let cannot = |error: std::io::Error| {
+        Failure::configuration(format_args!("cannot write manual pages to {}: {error}", args.dir.display()))
+    };
+    std::fs::create_dir_all(&args.dir).map_err(cannot)?;
+    clap_mangen::generate_to(llmx, &args.dir).map_err(cannot)?;
+    let mut pages: Vec<String> = std::fs::read_dir(&args.dir)
+        .map_err(cannot)?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with("llmx") && name.ends_with(".1"))
+        .collect();
+    pages.sort();
+    if args.json {
+        return print_json(&json!({ "dir": args.dir, "pages": pages }));
+    }
+    print(format_args!(
+        "{} pages in {}; man -l {}",
+        pages.len(),
+        args.dir.display(),
+        args.dir.join("llmx.1").display()
+    ));
+    Ok(())
+}
+
+/// Arguments of `llmx completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  source <(llmx completions bash)\n  \
+    llmx completions bash > ~/.local/share/bash-completion/completions/llmx\n  \
+    llmx completions zsh > \"${fpath[1]}/_llmx\"\n  \
+    llmx completions fish > ~/.config/fish/completions/llmx.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Prints the script for `llmx`, the whole command line.
+pub fn print_completions(args: &CompletionsArgs, llmx: &mut clap::Command) -> Outcome {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, llmx, "llmx", &mut script);
+    print(String::from_utf8_lossy(&script).trim_end());
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `llmx-lab bench`: the project's benchmarks, each beside its ceiling.
+
+mod overload;
+mod processes;
+
+use bench::Row;
+use bench::suite::{BenchPlan, Part, run as run_suite};
+
+use crate::output::{Outcome, print, print_json};
+
+/// Arguments of `llmx-lab bench`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  scripts/nats-server && llmx-lab bench\n  llmx-lab bench --processes --quick\n  \
+    llmx-lab bench --processes --overload --load net-of-one,mixed\n  \
+    llmx-lab bench --processes --transport websocket --rate 200 --against ../before/target/release/llmx\n\n\
+    Needs a nats-server binary: NATS_SERVER, .tools/nats-server (scripts/nats-server fetches it) or PATH.\n\
+    Ceilings are measured in the same run; ratio is value / ceiling. With --processes: microseconds of processor time and\n    \
+    context switches per round and process, messages and bytes of NATS per round, idle cores before; Linux only. Figures\n    \
+    compare builds on one quiet machine, measured in turn (--against).")]
+pub struct BenchArgs {
+    /// A third of the time, fewer open negotiations: a look rather than a figure
+    #[arg(long)]
+    quick: bool,
+    /// Run only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
+    only: Vec<PartArg>,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    processes: processes::ProcessesArgs,
+    #[command(flatten)]
+    overload: overload::OverloadArgs,
+}
+
+/// [`Part`] on the command line.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PartArg {
+    /// Whole rounds, beside the bare pattern
+    Rounds,
+    /// What each stage of an offer costs, beside what it must cost at least
+    Budget,
+    /// The gateway's checks
+    Admission,
+    /// The fold
+    Core,
+    /// Cost per offer with growing populations
+    Populations,
+    /// Steps of bargains, beside bare request and reply
+    Bargains,
+    /// The log alone, in every mode of durability
+    Log,
+    /// Recovery of a killed engine
+    Recovery,
+    /// What metrics and traces cost
+    Telemetry,
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine; in builds with the feature
+    /// wasm: WebAssembly as well, and decisions of others beside modules that loop and take memory
+    Agora,
+    /// Searches for agents, among few and among many
+    Search,
+    /// Says of teams in the fold, among few and many, in small and large ones; what teams keep in memory
+    Teams,
+    /// Answers of panels in the fold and through everything, beside steps of bargains; what panels keep in memory, what their
+    /// results take to compute, recovery
+    Panels,
+}
+
+impl From<PartArg> for Part {
+    fn from(part: PartArg) -> Self {
+        match part {
+            PartArg::Rounds => Self::Rounds,
+            PartArg::Budget => Self::Budget,
+            PartArg::Admission => Self::Admission,
+            PartArg::Core => Self::Core,
+            PartArg::Populations => Self::Populations,
+            PartArg::Bargains => Self::Bargains,
+            PartArg::Log => Self::Log,
+            PartArg::Recovery => Self::Recovery,
+            PartArg::Telemetry => Self::Telemetry,
+            PartArg::Agora => Self::Agora,
+            PartArg::Search => Self::Search,
+            PartArg::Teams => Self::Teams,
+            PartArg::Panels => Self::Panels,
+        }
+    }
+}
+
+/// Runs the benchmarks.
+pub async fn run(args: BenchArgs) -> Outcome {
+    if let Some(load) = args.overload.plain_clients() {
+        return overload::run_plain_clients(load).await;
+    }
+    if args.overload.is_asked() {
+        return overload::run(args.overload, args.processes, args.quick, args.json).await;
+    }
+    if args.processes.is_asked() {
+        return processes::run(args.processes, args.quick, args.json).await;
+    }
+    let exchange = crate::exchange_program()?;
+    let plan = if args.quick { BenchPlan::quick(exchange) } else { BenchPlan::full(exchange) };
+    let quiet = args.json;
+    let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
+    let parts = if asked.is_empty() { Part::ALL } else { asked.as_slice() };
+    // A signal drops the suite, and that ends the servers it started.
+    let suite = Box::pin(run_suite(&plan, parts, |row| {
+        if !quiet {
+            print(line(row));
+        }
+    }));
+    let rows = suite.await?;
+    if args.json {
+        print_json(&serde_json::json!({"results": rows}))?;
+    }
+    Ok(())
+}
+
+fn line(row: &Row) -> String {
+    let beside = match (row.ceiling, row.ratio) {
+        (Some(ceiling), Some(ratio)) => format!("  ceiling {ceiling:>12.2}  ratio {ratio:>6.3}"),
+        _ => String::new(),
+    };
+    let allocated = row.allocations.map(|count| format!("  allocations {count:>6.1}")).unwrap_or_default();
+    let target = row.target.as_deref().map(|target| format!("  target {target}")).unwrap_or_default();
+    format!("{:<34} {:>12.2} {:<11}{beside}{allocated}{target}", row.name, row.value, row.unit)
+}

@@ -1,0 +1,134 @@
+//! `llmx-lab experiment agora`: what protocol documents save.
+
+use std::path::PathBuf;
+
+use agora::schedule::Thresholds;
+use anyhow::Context;
+use studies::agora::live::LiveFigures;
+use studies::agora::{AgoraPlan, AgoraRunError, play_live, report, run as play};
+
+use super::default_folder;
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// What is played, and where it is kept.
+#[derive(Debug, clap::Args)]
+pub struct AgoraRunArgs {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many networks are played, each with a seed of its own
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// When agents look for documents, negotiate and program: paper, pypi, or five numbers as in docs/spec/agora.md#ag-21
+    #[arg(long, value_name = "NAME|NUMBERS", default_value = "paper", value_parser = thresholds)]
+    thresholds: Thresholds,
+    /// Where to keep what is computed (default: run/experiments/agora-THRESHOLDS-seeds-FIRST-to-LAST)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Make the queries of the first seed calls through an exchange in this process too; fails (1) when one comes to anything else
+    #[arg(long)]
+    live: bool,
+    /// Print the figures as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays, and prints the report.
+pub async fn run(args: AgoraRunArgs) -> Outcome {
+    let seeds = args.seeds;
+    let plan = AgoraPlan::new(args.seed, seeds, args.thresholds);
+    let out = args.out.unwrap_or_else(|| default_folder("agora", thresholds_name(args.thresholds), (args.seed, seeds)));
+    let progress = (!args.json).then(Progress::new);
+    let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
+    // Signals are heard while it computes.
+    let played = tokio::task::spawn_blocking(move || {
+        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
+        let played = runtime.block_on(async {
+            play(&plan, &folder, &show).await?;
+            if is_live { play_live(&plan).await.map(Some) } else { Ok(None) }
+        });
+        progress.iter().for_each(Progress::finish);
+        played.map(|live| (report::write(&folder), live))
+    });
+    let (report, live) = played.await?.map_err(|error| match error {
+        AgoraRunError::OtherExperiment(_) => Failure::configuration(error),
+        AgoraRunError::File(_) | AgoraRunError::Registry(_) | AgoraRunError::Live(_) | AgoraRunError::Name(_) => {
+            Failure::failed(error)
+        }
+    })?;
+    let report = report.context("the report; the queries are kept, and `llmx-lab report` computes it again")?;
+    if args.json {
+        let mut document = serde_json::to_value(&report)?;
+        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
+            members.insert("live".to_owned(), serde_json::to_value(live)?);
+        }
+        print_json(&document)?;
+    } else {
+        print(report.text().trim_end());
+        live.iter().for_each(|live| print(told(live)));
+        print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", out.display()));
+    }
+    match live {
+        Some(live) if live.differences > 0 => {
+            Err(Failure::failed(anyhow::anyhow!("{} calls differ: {}", live.differences, live.told.join("; "))))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// How thresholds stand in the name of a folder.
+fn thresholds_name(thresholds: Thresholds) -> &'static str {
+    match thresholds {
+        Thresholds::PAPER => "paper",
+        Thresholds::PYPI => "pypi",
+        _ => "own",
+    }
+}
+
+fn told(live: &LiveFigures) -> String {
+    let LiveFigures { calls, by_routine, in_language, differences, mean_ms, .. } = live;
+    format!(
+        "\n{calls} calls through an exchange: {by_routine} answered by native routines under the document that the award pins, \
+         {in_language} in natural language, {differences} differ from the queries; {mean_ms:.1} ms each."
+    )
+}
+
+/// A preset, or the five thresholds in the order of their table.
+fn thresholds(text: &str) -> Result<Thresholds, String> {
+    match text {
+        "paper" => return Ok(Thresholds::PAPER),
+        "pypi" => return Ok(Thresholds::PYPI),
+        _ => {}
+    }
+    let expected = || {
+        "paper, pypi, or five numbers: calls before documents are looked at, calls before a negotiation, uses before a routine, \
+         the responder's use with a routine, its conversations before it asks for a negotiation (or never): 3,5,0,1,10"
+            .to_owned()
+    };
+    let numbers: Vec<&str> = text.split(',').collect();
+    let [documents, negotiation, routine, responder_routine, asks] = numbers[..] else { return Err(expected()) };
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| expected());
+    Ok(Thresholds {
+        documents: number(documents)?,
+        negotiation: number(negotiation)?,
+        routine: number(routine)?,
+        responder_routine: number(responder_routine)?,
+        responder_negotiation: if asks.trim() == "never" { None } else { Some(number(asks)?) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_a_preset_or_five_numbers() {
+        assert_eq!(thresholds("paper"), Ok(Thresholds::PAPER));
+        assert_eq!(thresholds("pypi"), Ok(Thresholds::PYPI));
+        assert_eq!(thresholds("3, 5, 0, 1, 10"), Ok(Thresholds::PAPER));
+        assert_eq!(thresholds("5,10,5,5,never"), Ok(Thresholds::PYPI));
+        for wrong in ["", "papers", "3,5,0,1", "3,5,0,1,10,1", "3,5,-1,1,10", "never,5,0,1,10", "4294967296,5,0,1,10"] {
+            assert!(thresholds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `llmx-lab experiment ioa`: whether searches find the right agents for a task.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use studies::ioa::live::LiveFormationFigures;
+use studies::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run as play};
+
+use super::default_folder;
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+
+/// Arguments of `llmx-lab experiment ioa`.
+#[derive(Debug, clap::Args)]
+pub struct FormationArgs {
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds are played
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Where to keep what is computed (default: run/experiments/ioa-generated-seeds-FIRST-to-LAST)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Register every profile of the first seed at a gateway in this process and form the teams by searches there too; fails (1)
+    /// when one comes to other agents
+    #[arg(long)]
+    live: bool,
+    /// Print the figures as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// Forms the teams, computes the report, and fails when a claim does not hold.
+pub async fn run(args: FormationArgs) -> Outcome {
+    let plan = FormationPlan::new(args.seed, args.seeds, TASKS);
+    let out = args.out.unwrap_or_else(|| default_folder("ioa", "generated", (args.seed, args.seeds)));
+    let progress = (!args.json).then(Progress::new);
+    let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
+    // Signals are heard while it computes.
+    let played = tokio::task::spawn_blocking(move || {
+        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
+        let played = play(&plan, &folder, &show);
+        let live = played.and_then(|()| is_live.then(|| runtime.block_on(play_live(&plan))).transpose());
+        progress.iter().for_each(Progress::finish);
+        live.map(|live| (report::write(&folder), live))
+    });
+    let (report, live) = played.await?.map_err(|error| match error {
+        FormationRunError::OtherExperiment(_) => Failure::configuration(error),
+        FormationRunError::File(_) | FormationRunError::Name(_) | FormationRunError::Live(_) => Failure::failed(error),
+    })?;
+    let report = report.context("the report; the formations are kept, and `llmx-lab report` computes it again")?;
+    if args.json {
+        let mut document = serde_json::to_value(&report)?;
+        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
+            members.insert("live".to_owned(), serde_json::to_value(live)?);
+        }
+        print_json(&document)?;
+    } else {
+        print(report.text().trim_end());
+        live.iter().for_each(|live| print(told(live)));
+        print(format_args!("\nwritten to {}: report.md, figures.json, cells/", out.display()));
+    }
+    if let Some(live) = live.filter(|live| live.differences > 0) {
+        return Err(Failure::failed(anyhow::anyhow!("{} teams differ: {}", live.differences, live.told.join("; "))));
+    }
+    if report.holds() {
+        return Ok(());
+    }
+    Err(Failure::failed(anyhow::anyhow!("{} claims do not hold; report.md names them", report.failures().count())))
+}
+
+fn told(live: &LiveFormationFigures) -> String {
+    let LiveFormationFigures { registered, searches, teams, differences, .. } = live;
+    format!(
+        "\n{registered} profiles registered at a gateway, {searches} searches there: {teams} teams, of which {differences} differ."
+    )
+}

@@ -1,0 +1,152 @@
+//! The ceiling: the message pattern of a round on the bare bus, without a check, a log or a decision.
+//!
+//! Per round: N calls, N offers, N decisions, N acknowledgements, each one message. What the exchange adds is measured
+//! against this, in the same run, over the same connections.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bus::{BusError, PubSub, Received};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use tokio::task::JoinSet;
+
+use traffic_gen::latency::Latency;
+
+/// Bytes of each bare message: about an offer's envelope.
+const PAYLOAD_BYTES: usize = 400;
+/// Longest wait for one message: the bare bus may lose messages, a benchmark must not hang on one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a bare run gave.
+#[derive(Debug, Default)]
+pub struct BareRun {
+    /// Rounds completed.
+    pub rounds: u64,
+    /// Seconds taken.
+    pub elapsed_s: f64,
+    /// From the call until the last offer.
+    pub to_last_offer: Latency,
+    /// From the call until the last acknowledgement.
+    pub to_last_ack: Latency,
+}
+
+impl BareRun {
+    /// Rounds per second.
+    #[must_use]
+    pub fn rounds_per_s(&self) -> f64 {
+        self.rounds as f64 / self.elapsed_s.max(f64::EPSILON)
+    }
+}
+
+/// How a bare run is paced.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace {
+    /// This many rounds open at all times.
+    Closed(usize),
+    /// One round every so often, one at a time.
+    Every(Duration),
+}
+
+/// Runs the bare pattern with `contractors` for `duration`.
+///
+/// # Errors
+/// [`BusError`] when the bus cannot be reached.
+pub async fn run(
+    pub_sub: Arc<dyn PubSub>,
+    contractors: usize,
+    pace: Pace,
+    duration: Duration,
+) -> Result<BareRun, BusError> {
+    let mut background = JoinSet::new();
+    for index in 0..contractors {
+        let inbox = pub_sub.subscribe(format!("bare.contractor.{index}"), None).await?;
+        background.spawn(contract(Arc::clone(&pub_sub), inbox));
+    }
+    let workers = match pace {
+        Pace::Closed(workers) => workers,
+        Pace::Every(_) => 1,
+    };
+    let started = Instant::now();
+    let mut running = JoinSet::new();
+    for worker in 0..workers {
+        let subject = format!("bare.initiator.{worker}");
+        let inbox = pub_sub.subscribe(subject.clone(), None).await?;
+        running.spawn(initiate(Arc::clone(&pub_sub), inbox, subject, contractors, pace, started + duration));
+    }
+    let mut total = BareRun::default();
+    while let Some(worker) = running.join_next().await {
+        let worker = worker.map_err(|error| BusError::Unknown(error.to_string()))??;
+        total.rounds += worker.rounds;
+        total.to_last_offer.add(&worker.to_last_offer);
+        total.to_last_ack.add(&worker.to_last_ack);
+    }
+    total.elapsed_s = started.elapsed().as_secs_f64();
+    Ok(total)
+}
+
+/// Answers every message with one of the same size, to the subject the message begins with.
+async fn contract(pub_sub: Arc<dyn PubSub>, mut inbox: BoxStream<'static, Received>) {
+    while let Some(message) = inbox.next().await {
+        let Some(reply_to) = address(&message.payload) else { continue };
+        if pub_sub.publish(reply_to, message.payload).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn address(payload: &Bytes) -> Option<String> {
+    let end = payload.iter().position(|&byte| byte == b' ')?;
+    std::str::from_utf8(&payload[..end]).ok().map(str::to_owned)
+}
+
+async fn initiate(
+    pub_sub: Arc<dyn PubSub>,
+    mut inbox: BoxStream<'static, Received>,
+    subject: String,
+    contractors: usize,
+    pace: Pace,
+    until: Instant,
+) -> Result<BareRun, BusError> {
+    let mut content = subject.into_bytes();
+    content.push(b' ');
+    content.resize(PAYLOAD_BYTES, b'x');
+    let payload = Bytes::from(content);
+    let mut run = BareRun::default();
+    let mut next = Instant::now();
+    while Instant::now() < until {
+        if let Pace::Every(interval) = pace {
+            next += interval;
+            // The runtime's timers are coarse; the bare pattern is measured from the actual send, so that is no matter.
+            tokio::time::sleep_until(next.into()).await;
+        }
+        let called = Instant::now();
+        exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
+        run.to_last_offer.record(called.elapsed());
+        exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
+        run.to_last_ack.record(called.elapsed());
+        run.rounds += 1;
+    }
+    Ok(run)
+}
+
+/// One message to every contractor, one answer from each.
+async fn exchange(
+    pub_sub: &Arc<dyn PubSub>,
+    inbox: &mut BoxStream<'static, Received>,
+    contractors: usize,
+    payload: &Bytes,
+) -> Result<(), BusError> {
+    for index in 0..contractors {
+        pub_sub.publish(format!("bare.contractor.{index}"), payload.clone()).await?;
+    }
+    for _ in 0..contractors {
+        match tokio::time::timeout(PATIENCE, inbox.next()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(BusError::Closed),
+            Err(_) => return Err(BusError::Unknown("a bare message was lost".to_owned())),
+        }
+    }
+    Ok(())
+}

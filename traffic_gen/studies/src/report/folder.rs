@@ -1,0 +1,142 @@
+//! Reads the folder of an experiment.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use crate::figures::tally::Tally;
+use crate::plan::Hypothesis;
+use crate::plan::hypothesis::HypothesisTest;
+use crate::record::{CellRecord, read_rounds};
+
+/// What an experiment left.
+#[derive(Debug)]
+pub struct ReadFolder {
+    /// Name of the experiment: of its plan, else of its folder.
+    pub name: String,
+    /// The bounds its plan claims.
+    pub bounds: Vec<Hypothesis>,
+    /// Its complete cells.
+    pub tallies: Vec<Tally>,
+    /// Cells without a record.
+    pub unfinished: Vec<String>,
+}
+
+/// Why a folder cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// There is no complete cell.
+    #[error("{} holds no complete cell (cells/<id>/cell.json); give the folder that `llmx-lab experiment` wrote to", .0.display())]
+    NoCells(PathBuf),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is no record.
+    #[error(
+        "{}:{line}: {reason}; nothing was written. Take the folder {} away and run the experiment again into the same \
+         folder: it repeats only that cell", path.display(), cell.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+        /// Folder of the cell.
+        cell: PathBuf,
+    },
+}
+
+/// Reads every complete cell of a folder.
+///
+/// # Errors
+/// [`FolderError`].
+pub fn read(folder: &Path) -> Result<ReadFolder, FolderError> {
+    let cells = folder.join("cells");
+    let mut folders = Vec::new();
+    match fs::read_dir(&cells) {
+        Ok(entries) => {
+            for entry in entries {
+                folders.push(entry.map_err(unreadable(&cells))?.path());
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(FolderError::NoCells(folder.to_owned())),
+        Err(error) => return Err(unreadable(&cells)(error)),
+    }
+    folders.retain(|folder| folder.is_dir());
+    folders.sort();
+    let (mut tallies, mut unfinished) = (Vec::new(), Vec::new());
+    for cell in &folders {
+        match read_cell(cell)? {
+            Some(tally) => tallies.push(tally),
+            None => unfinished.push(name_of(cell)),
+        }
+    }
+    if tallies.is_empty() {
+        return Err(FolderError::NoCells(folder.to_owned()));
+    }
+    let plan = plan(folder);
+    let bounds = plan.as_ref().map(bounds).unwrap_or_default();
+    let name = plan.and_then(|plan| plan.get("name")?.as_str().map(str::to_owned));
+    let name = name.unwrap_or_else(|| name_of(&folder.canonicalize().unwrap_or_else(|_| folder.to_owned())));
+    Ok(ReadFolder { name, bounds, tallies, unfinished })
+}
+
+fn read_cell(folder: &Path) -> Result<Option<Tally>, FolderError> {
+    let path = folder.join("cell.json");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(&path)(error)),
+    };
+    let damaged = |path: &Path, line: u64, reason: String| FolderError::Damaged {
+        path: path.to_owned(),
+        line,
+        reason,
+        cell: folder.to_owned(),
+    };
+    let cell: CellRecord =
+        serde_json::from_str(&text).map_err(|error| damaged(&path, error.line() as u64, error.to_string()))?;
+    let rounds_path = folder.join("rounds.jsonl");
+    let lines = BufReader::new(File::open(&rounds_path).map_err(unreadable(&rounds_path))?);
+    let announced = cell.rounds;
+    let mut tally = Tally::new(cell);
+    let mut read = 0;
+    for round in read_rounds(lines) {
+        let round = round.map_err(|error| damaged(&rounds_path, error.line, error.reason))?;
+        read += 1;
+        tally.add(&round);
+    }
+    if read != announced {
+        let reason = format!("ends after {read} rounds, where cell.json says {announced}");
+        return Err(damaged(&rounds_path, read, reason));
+    }
+    Ok(Some(tally))
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |source| FolderError::Unreadable { path, source }
+}
+
+/// The resolved plan. A report does not need it: without it the name is the folder's, and no bound is judged.
+fn plan(folder: &Path) -> Option<serde_json::Value> {
+    serde_json::from_str(&fs::read_to_string(folder.join("experiment.json")).ok()?).ok()
+}
+
+/// The bounds that a plan claims; the hypotheses of the literature are judged whatever a plan says.
+fn bounds(plan: &serde_json::Value) -> Vec<Hypothesis> {
+    let claims = plan.get("hypotheses").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let read = claims.filter_map(|claim| serde_json::from_value::<Hypothesis>(claim.clone()).ok());
+    read.filter(|claim| matches!(claim.test, HypothesisTest::Bound { .. })).collect()
+}
+
+fn name_of(folder: &Path) -> String {
+    folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
