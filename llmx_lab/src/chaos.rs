@@ -15,8 +15,8 @@ use crate::signals::asked_to_end;
 #[command(
     after_help = "Examples:\n  llmx-lab chaos --kill engines --duration 60\n  llmx-lab chaos --kill engines --stop --duration 120\n  \
     llmx-lab chaos --kill nats --replicas 3 --duration 300 --json\n  \
-    llmx-lab chaos --protocol team --kill all --duration 60\n  llmx-lab chaos --protocol panel --kill agents --duration 60\n\n\
-    Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of this very program, and agents in\n\
+    llmx-lab chaos --protocol alternating --kill all --duration 60\n  llmx-lab chaos --protocol panel --kill agents --duration 60\n\n\
+    Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of the llmx beside this program, and agents in\n\
     this process, or in processes of their own where they are hit too; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
     who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
     was lost or doubled. Fails (1) when something was; missed targets are reported, and fail with --strict."
@@ -40,7 +40,7 @@ pub struct ChaosArgs {
     /// Agents; of contract nets four call
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(5..=1000))]
     agents: u32,
-    /// Contract nets kept open; teams or panels called in ten seconds
+    /// Contract nets kept open; bargains, teams or panels called in ten seconds
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     open: u32,
     /// Engines
@@ -77,6 +77,8 @@ pub struct ChaosArgs {
 enum ChaosProtocol {
     /// Contract nets: calls, offers, one award
     ContractNet,
+    /// Bargains: parties that take turns over the shipped domains
+    Alternating,
     /// Teams: agents that speak in turn, vote and conclude
     Team,
     /// Panels: several agents answer one question in rounds
@@ -117,7 +119,7 @@ impl ChaosArgs {
         }
         if self.kill == Kill::Agents && self.protocol == ChaosProtocol::ContractNet {
             return Err(Failure::configuration(
-                "--kill agents needs --protocol team or panel: agents of contract nets are of this process",
+                "--kill agents needs --protocol alternating, team or panel: agents of contract nets are of this process",
             ));
         }
         let victims = match self.kill {
@@ -131,6 +133,7 @@ impl ChaosArgs {
         };
         let traffic = match self.protocol {
             ChaosProtocol::ContractNet => Traffic::ContractNet,
+            ChaosProtocol::Alternating => Traffic::Bargain,
             ChaosProtocol::Team => Traffic::Team,
             ChaosProtocol::Panel => Traffic::Panel,
         };

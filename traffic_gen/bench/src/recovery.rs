@@ -1,6 +1,6 @@
 //! How long an engine takes to be ready again with many open negotiations, and what it then keeps in memory.
 //!
-//! Engines are processes of this very program on a real nats-server, because memory is a property of a process. The log is
+//! Engines are processes of `llmx` on a real nats-server, because memory is a property of a process. The log is
 //! written directly, without a gateway; every delivery is acknowledged.
 
 mod fill;

@@ -5,20 +5,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agents::AgentOptions;
 use schemas::{AgentId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use traffic_gen::arrivals::{PoissonArrivals, pace};
-use traffic_gen::live::{Access, LiveError};
-use traffic_gen::load::{ProtocolLoad as _, RunningLoad};
-use traffic_gen::panel::load as panels;
-use traffic_gen::panel::population::PanelMembers;
+use traffic_gen::bargain::load::Bargains;
+use traffic_gen::live::LiveError;
+use traffic_gen::load::{ProtocolLoad, RunningLoad};
 use traffic_gen::team::Teams;
 
 use super::events::EventWriter;
 use super::journal::RunObserver;
-use super::populations::{Cast, due};
+use super::populations::{Cast, PANELS, due};
 use super::ways::{Ways, options};
 use super::{ChaosError, Traffic};
 
@@ -42,12 +40,6 @@ pub(super) struct Host {
     calls_ended: PathBuf,
 }
 
-/// Agents that run until the process is asked to end.
-enum HostedPopulation {
-    Teams(Box<RunningLoad<Teams>>),
-    Panels(PanelMembers),
-}
-
 /// Runs the agents that `told`, a file, says, until `asked_to_end`; says on the way that they are connected, and how many they are. A
 /// process that is killed is started again with the same file.
 ///
@@ -59,38 +51,43 @@ pub async fn host(
     ready: impl FnOnce(usize),
 ) -> Result<(), ChaosError> {
     let host: Host = serde_json::from_slice(&std::fs::read(told)?).map_err(std::io::Error::other)?;
-    host.run(asked_to_end, ready).await
+    match host.traffic {
+        Traffic::Bargain => host.run(Bargains::default(), asked_to_end, ready).await,
+        Traffic::Team => host.run(Teams, asked_to_end, ready).await,
+        Traffic::Panel | Traffic::ContractNet => host.run(PANELS, asked_to_end, ready).await,
+    }
 }
 
 impl Host {
     pub(super) fn new(
-        traffic: Traffic,
-        cast: Cast,
-        ways: Ways,
+        (traffic, cast, names): (Traffic, Cast, Vec<AgentId>),
+        ways: &Ways,
         began: Timestamp,
         (events, calls_ended): (&Path, &Path),
     ) -> Self {
-        let tokens = cast.names(traffic).into_iter().map(|agent| (agent.clone(), ways.token(&agent))).collect();
+        let tokens = names.into_iter().map(|agent| (agent.clone(), ways.token(&agent))).collect();
         let (events, calls_ended) = (events.to_owned(), calls_ended.to_owned());
         Self { traffic, cast, gateways: ways.gateways().to_vec(), tokens, began, events, calls_ended }
     }
 
-    async fn run(self, asked_to_end: impl Future<Output = ()>, ready: impl FnOnce(usize)) -> Result<(), ChaosError> {
+    async fn run<W: ProtocolLoad + Clone + Default>(
+        self,
+        protocol: W,
+        asked_to_end: impl Future<Output = ()>,
+        ready: impl FnOnce(usize),
+    ) -> Result<(), ChaosError> {
         let began = self.began()?;
         let events = Arc::new(EventWriter::open(&self.events, began)?);
         self.tokens.keys().for_each(|agent| events.begin(agent));
         let observer: Arc<dyn RunObserver> = Arc::clone(&events) as _;
-        let population = self.start(&observer).await?;
+        let load = self.start(&protocol, &observer).await?;
         ready(self.tokens.len());
         tokio::select! {
-            called = self.call(&population, began) => called?,
+            called = self.call(&load, began) => called?,
             () = events.failed() => {}
             () = asked_to_end => {}
         }
-        match population {
-            HostedPopulation::Teams(load) => load.stop().await.map(drop)?,
-            HostedPopulation::Panels(members) => members.stop().await?,
-        }
+        load.stop().await?;
         Ok(events.failure()?)
     }
 
@@ -103,13 +100,18 @@ impl Host {
     }
 
     /// Registers and connects the agents, at another gateway where one is down.
-    async fn start(&self, observer: &Arc<dyn RunObserver>) -> Result<HostedPopulation, ChaosError> {
+    async fn start<W: ProtocolLoad + Clone + Default>(
+        &self,
+        protocol: &W,
+        observer: &Arc<dyn RunObserver>,
+    ) -> Result<RunningLoad<W>, ChaosError> {
         let ways = Ways::held_back(self.gateways.clone(), self.tokens.clone());
         let deadline = Instant::now() + REGISTER_TIMEOUT;
         let mut attempt = 0;
         loop {
-            let options = options(Arc::clone(observer));
-            match ways.with(attempt, async |access| self.start_once(access, observer, options).await).await {
+            let scenario = self.cast.scenario(protocol.clone(), options(Arc::clone(observer)));
+            let start = async |access: &_| RunningLoad::start(access, scenario, due(observer)).await;
+            match ways.with(attempt, start).await {
                 Err(ChaosError::Live(LiveError::Control(error))) if Instant::now() < deadline => {
                     tracing::debug!(%error, "the agents are not registered yet");
                 }
@@ -120,30 +122,19 @@ impl Host {
         }
     }
 
-    async fn start_once(
-        &self,
-        access: &Access<'_>,
-        observer: &Arc<dyn RunObserver>,
-        options: AgentOptions,
-    ) -> Result<HostedPopulation, LiveError> {
-        if self.traffic == Traffic::Panel {
-            return Ok(HostedPopulation::Panels(panels::start_members(access, &self.cast.panels(options)).await?));
+    /// Calls what falls due to agents of this process, for ever. What was due before they were connected is none of theirs: an earlier
+    /// process has called it, or nobody.
+    async fn call<W: ProtocolLoad>(&self, load: &RunningLoad<W>, began: Instant) -> Result<(), ChaosError> {
+        if W::INITIATOR.is_some() {
+            return std::future::pending().await;
         }
-        let load = RunningLoad::start(access, self.cast.teams(options), due(observer)).await?;
-        Ok(HostedPopulation::Teams(Box::new(load)))
-    }
-
-    /// Calls the teams that fall due to agents of this process, for ever. What was due before they were connected is none of theirs: an
-    /// earlier process has called it, or nobody.
-    async fn call(&self, population: &HostedPopulation, began: Instant) -> Result<(), ChaosError> {
-        let HostedPopulation::Teams(load) = population else { return std::future::pending().await };
         let connected = Instant::now();
         let arrivals = PoissonArrivals::try_new(self.cast.rate, self.cast.seed).map_err(LiveError::from)?;
         let mut due = pace(began.into_std(), arrivals, Duration::MAX);
         while let Some((number, intended)) = due.recv().await {
             let intended = Instant::from_std(intended);
             if intended >= connected && !self.calls_ended.exists() {
-                Teams::open(load, number as u64, intended).await?;
+                W::open(load, number as u64, intended).await?;
             }
         }
         std::future::pending().await

@@ -8,7 +8,7 @@
 //! | `servers` | which nats-servers? |
 //! | `cluster` | which processes make the exchange? |
 //! | `load` | who negotiates? |
-//! | `populations` | who discusses in teams and sits on panels? |
+//! | `populations` | who bargains, discusses in teams and sits on panels? |
 //! | `ways` | how do they reach the exchange? |
 //! | [`host()`] | how do agents run in a process that can be killed? |
 //! | `events`, `follower` | what did agents of such processes see, to the last moment? |
@@ -56,7 +56,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use archive::audit;
+use traffic_gen::bargain::load::Bargains;
+use traffic_gen::load::ProtocolLoad;
 use traffic_gen::recorder::{Counts, Recorder};
+use traffic_gen::team::Teams;
 
 use cluster::{READY_TIMEOUT, TestCluster};
 use departures::DepartureWatcher;
@@ -111,7 +114,7 @@ pub enum ChaosError {
     /// A call.
     #[error(transparent)]
     Call(#[from] agents::initiator::CallError),
-    /// Agents of a team or a panel.
+    /// Agents of a bargain, a team or a panel.
     #[error(transparent)]
     Live(#[from] traffic_gen::live::LiveError),
     /// Log and register could not be read.
@@ -153,8 +156,21 @@ pub async fn run(
 ) -> Result<ChaosOutcome, ChaosError> {
     match plan.traffic {
         Traffic::ContractNet => run_under(plan, binary, progress, AgentLoad::start).await,
-        Traffic::Team | Traffic::Panel => run_under(plan, binary, progress, CalledLoad::start).await,
+        Traffic::Bargain => run_called(plan, binary, progress, Bargains::default()).await,
+        Traffic::Team => run_called(plan, binary, progress, Teams).await,
+        Traffic::Panel => run_called(plan, binary, progress, populations::PANELS).await,
     }
+}
+
+async fn run_called<W: ProtocolLoad + Clone + Default>(
+    plan: ChaosPlan,
+    binary: &Path,
+    progress: impl Fn(&ChaosProgress),
+    protocol: W,
+) -> Result<ChaosOutcome, ChaosError> {
+    let start =
+        async |plan: &_, cluster: &mut _, journal: &_| CalledLoad::start(protocol, plan, cluster, journal).await;
+    run_under(plan, binary, progress, start).await
 }
 
 async fn run_under<L: Load>(

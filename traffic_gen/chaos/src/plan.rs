@@ -43,6 +43,10 @@ impl Victims {
 pub enum Traffic {
     /// Contract nets: four agents call, the others offer.
     ContractNet,
+    /// Bargains of two and three parties over the shipped domains.
+    #[serde(rename = "alternating")]
+    #[strum(serialize = "alternating")]
+    Bargain,
     /// Teams of two to five that speak in turn, vote and conclude.
     Team,
     /// Panels of four to twelve that answer one question in rounds.
@@ -68,6 +72,10 @@ impl Traffic {
         );
         match self {
             Self::ContractNet => !invariant.needs_more_than_rounds(),
+            Self::Bargain => {
+                let is_of_bargains = matches!(invariant, Invariant::TurnOrder | Invariant::Sealed);
+                is_of_bargains || !(is_of_nets || invariant.needs_more_than_rounds())
+            }
             // Teams of the load assign no tasks.
             Self::Team => {
                 let is_of_tasks = matches!(
@@ -99,7 +107,7 @@ pub struct ChaosPlan {
     pub replicas: u8,
     /// Agents.
     pub agents: u32,
-    /// Negotiations kept open; of teams and panels, which last as long as their agents take, as many are called in ten seconds.
+    /// Negotiations kept open; of the other protocols, which last as long as their agents take, as many are called in ten seconds.
     pub open: u32,
     /// Engines.
     pub engines: usize,

@@ -1,21 +1,20 @@
-//! The traffic of a run of teams or panels: agents that are called as calls fall due, whatever is hit meanwhile.
+//! The traffic of a run of bargains, teams or panels: agents that are called as calls fall due, whatever is hit meanwhile.
 //!
-//! Where agents are hit too, [`Host`]s run them: of teams all, of panels the panelists. Who calls panels is the process's own.
+//! Where agents are hit too, [`Host`]s run those that may be called. Who calls panels is the process's own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
-use schemas::{AgentId, NegotiationId};
+use schemas::NegotiationId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::live::AgentShare;
-use traffic_gen::load::{LoadScenario, RunningLoad};
-use traffic_gen::panel::load::{PanelScenario, Panels};
+use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::Recorder;
-use traffic_gen::team::{TeamScenario, Teams};
 
 use super::cluster::TestCluster;
 use super::events::EventWriter;
@@ -25,7 +24,7 @@ use super::journal::{AgentJournal, RunObserver};
 use super::load::{Load, LoadEnd};
 use super::schedule::FaultKind;
 use super::ways::{Ways, options};
-use super::{ChaosError, ChaosPlan, Traffic};
+use super::{ChaosError, ChaosPlan};
 
 /// In how many seconds as many are called as a run of contract nets keeps open: about as long as one of those lasts.
 const CALLED_WITHIN_S: f64 = 10.0;
@@ -38,11 +37,14 @@ const HOSTS: u32 = 4;
 /// Between two looks at what they wrote.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(20);
 
-/// Who takes part in a run of teams or panels, and what they do.
+/// What panels of a run are asked under.
+pub(super) const PANELS: Panels = Panels { answer_ms: ANSWER_MS };
+
+/// Who takes part in such a run, and what they do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Cast {
     agents: u32,
-    /// Teams or panels called per second.
+    /// Negotiations called per second.
     pub(super) rate: f64,
     pub(super) seed: u64,
     /// The agents that this process runs.
@@ -54,51 +56,31 @@ impl Cast {
         Self { agents: plan.agents, rate: f64::from(plan.open) / CALLED_WITHIN_S, seed: plan.seed, share }
     }
 
-    pub(super) fn teams(&self, options: AgentOptions) -> TeamScenario {
-        self.scenario(Teams, options)
-    }
-
-    pub(super) fn panels(&self, options: AgentOptions) -> PanelScenario {
-        self.scenario(Panels { answer_ms: ANSWER_MS }, options)
-    }
-
-    fn scenario<W: Default>(&self, protocol: W, options: AgentOptions) -> LoadScenario<W> {
+    pub(super) fn scenario<W: Default>(&self, protocol: W, options: AgentOptions) -> LoadScenario<W> {
         let Self { agents, rate, seed, share } = *self;
         let (duration, drain) = (FOR_EVER, Duration::ZERO);
         LoadScenario { protocol, agents, rate, duration, seed, drain, options, share, ..LoadScenario::default() }
     }
-
-    /// The agents of this process.
-    pub(super) fn names(&self, traffic: Traffic) -> Vec<AgentId> {
-        match traffic {
-            Traffic::Team => self.teams(AgentOptions::default()).own_names().collect(),
-            Traffic::Panel | Traffic::ContractNet => self.panels(AgentOptions::default()).own_names().collect(),
-        }
-    }
 }
 
-/// Agents that discuss in teams or sit on panels.
-pub(super) struct CalledLoad {
-    population: CalledPopulation,
+/// Agents that are called by a load.
+pub(super) struct CalledLoad<W: ProtocolLoad> {
+    /// The agents that this process runs.
+    load: RunningLoad<W>,
     end_calls: CancellationToken,
     hosted: Option<HostedAgents>,
 }
 
-/// The agents that this process runs.
-enum CalledPopulation {
-    Teams(RunningLoad<Teams>),
-    Panels(RunningLoad<Panels>),
-}
-
-impl CalledLoad {
+impl<W: ProtocolLoad + Clone + Default> CalledLoad<W> {
     /// Registers and connects every agent.
     pub(super) async fn start(
+        protocol: W,
         plan: &ChaosPlan,
         cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
         let hosted = if plan.kinds().contains(&FaultKind::Agents) {
-            Some(HostedAgents::start(plan, cluster, journal).await?)
+            Some(HostedAgents::start(&protocol, plan, cluster, journal).await?)
         } else {
             None
         };
@@ -107,32 +89,19 @@ impl CalledLoad {
             Some(hosted) => Arc::clone(&hosted.events) as _,
             None => Arc::clone(journal) as _,
         };
-        let (ways, cast) = (Ways::to(cluster), Cast::of(plan, share));
-        let (recorder, options) = (due(&observer), options(observer));
-        let population = ways
-            .with(0, async |access| {
-                if plan.traffic == Traffic::Panel {
-                    let load = RunningLoad::start(access, cast.panels(options), recorder).await?;
-                    return Ok(CalledPopulation::Panels(load));
-                }
-                let load = RunningLoad::start(access, cast.teams(options), recorder).await?;
-                Ok(CalledPopulation::Teams(load))
-            })
-            .await?;
-        Ok(Self { population, end_calls: CancellationToken::new(), hosted })
+        let scenario = Cast::of(plan, share).scenario(protocol, options(Arc::clone(&observer)));
+        let start = async |access: &_| RunningLoad::start(access, scenario, due(&observer)).await;
+        let load = Ways::to(cluster).with(0, start).await?;
+        Ok(Self { load, end_calls: CancellationToken::new(), hosted })
     }
 }
 
-impl Load for CalledLoad {
+impl<W: ProtocolLoad> Load for CalledLoad<W> {
     /// So that every lane decides something after the last fault.
     const AFTERMATH: Duration = Duration::from_secs(10);
 
     async fn call(&self) -> Result<(), ChaosError> {
-        let (started, cancel) = (Instant::now(), &self.end_calls);
-        match &self.population {
-            CalledPopulation::Teams(load) => load.drive(started, cancel).await?,
-            CalledPopulation::Panels(load) => load.drive(started, cancel).await?,
-        };
+        self.load.drive(Instant::now(), &self.end_calls).await?;
         Ok(())
     }
 
@@ -142,10 +111,7 @@ impl Load for CalledLoad {
     }
 
     async fn end(self) -> Result<LoadEnd, ChaosError> {
-        match self.population {
-            CalledPopulation::Teams(load) => load.stop().await.map(drop)?,
-            CalledPopulation::Panels(load) => load.stop().await.map(drop)?,
-        }
+        self.load.stop().await?;
         let torn = match self.hosted {
             Some(hosted) => hosted.end().await?,
             None => 0,
@@ -165,7 +131,8 @@ struct HostedAgents {
 
 impl HostedAgents {
     /// Starts the processes, and waits until their agents are connected.
-    async fn start(
+    async fn start<W: ProtocolLoad + Clone + Default>(
+        protocol: &W,
         plan: &ChaosPlan,
         cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
@@ -179,7 +146,8 @@ impl HostedAgents {
         let host = |number| {
             let cast = Cast::of(plan, AgentShare { number, of: HOSTS });
             let began = journal.clock.at(began);
-            Host::new(plan.traffic, cast, Ways::to(cluster), began, (&path, &calls_ended))
+            let names = cast.scenario(protocol.clone(), AgentOptions::default()).own_names().collect();
+            Host::new((plan.traffic, cast, names), &Ways::to(cluster), began, (&path, &calls_ended))
         };
         let hosts: Vec<Host> = (0..HOSTS).map(host).collect();
         for host in &hosts {

@@ -98,7 +98,7 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
     let expected = [
         (Check::ToldAsRegistered, true),
         (Check::NoUnheardLapse, plan.traffic == Traffic::ContractNet),
-        (Check::EndedInTime, plan.traffic != Traffic::ContractNet),
+        (Check::EndedInTime, matches!(plan.traffic, Traffic::Team | Traffic::Panel)),
         (Check::DecisionsWentOn, hits_decisions && faults >= FAULTS_CONCLUSIVE),
         (Check::NoneEndedByItself, true),
         (Check::EndedWhenAsked, true),

@@ -44,6 +44,12 @@ impl AgentShare {
     /// None of them.
     pub const NONE: Self = Self { number: 0, of: 0 };
 
+    /// Whether the process runs who calls, where that is none of the agents that may be called.
+    #[must_use]
+    pub const fn calls(self) -> bool {
+        self.of <= 1
+    }
+
     /// Whether the process runs this agent.
     #[must_use]
     pub fn has(self, agent: u32) -> bool {

@@ -17,7 +17,7 @@ use schemas::{Address, AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use super::PlayedPanel;
-use super::population::{PanelCast, PanelError, PanelMembers, PanelPopulation, start};
+use super::population::{PanelCast, PanelError, PanelPopulation};
 use super::tally::PanelTally;
 use crate::live::{Access, INITIATOR, LiveError};
 use crate::load::{Ledger, LoadScenario, ProtocolLoad, RunningLoad};
@@ -143,7 +143,8 @@ impl ProtocolLoad for Panels {
         scenario: &PanelScenario,
         ledger: &Arc<PanelLedger>,
     ) -> Result<PanelPopulation, LiveError> {
-        let cast = PanelCast { members: members(scenario), initiator: scenario.name(INITIATOR), own_ranker: None };
+        let initiator = scenario.share.calls().then(|| scenario.name(INITIATOR));
+        let cast = PanelCast { members: members(scenario), initiator, own_ranker: None };
         PanelPopulation::start(access, cast, &observed(&scenario.options, Some(ledger))).await
     }
 
@@ -191,14 +192,6 @@ impl ProtocolLoad for Panels {
         let fault = (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"));
         (&summary.run, fault)
     }
-}
-
-/// Registers and connects the process's share of the panelists, which another process calls.
-///
-/// # Errors
-/// [`LiveError`].
-pub async fn start_members(access: &Access<'_>, scenario: &PanelScenario) -> Result<PanelMembers, LiveError> {
-    start(access, members(scenario), &scenario.options).await
 }
 
 fn members(scenario: &PanelScenario) -> Vec<(AgentId, StubPanelist)> {

@@ -17,36 +17,19 @@ use crate::live::{Access, AgentWay, LiveError, RegisteredAgents, RunningAgents};
 
 /// Agents that are connected and registered, and who calls them.
 pub struct PanelPopulation {
-    members: PanelMembers,
-    initiator: Initiator,
+    members: RunningAgents<PanelMember<StubPanelist>>,
+    /// Absent where another process calls.
+    initiator: Option<Initiator>,
     registered: RegisteredAgents,
     asks: Arc<AskCounter>,
-}
-
-/// Who answers, ranks and reviews: connected and registered.
-pub type PanelMembers = RunningAgents<PanelMember<StubPanelist>>;
-
-/// Registers and connects panelists.
-///
-/// # Errors
-/// [`LiveError`].
-pub async fn start(
-    access: &Access<'_>,
-    members: Vec<(AgentId, StubPanelist)>,
-    options: &AgentOptions,
-) -> Result<PanelMembers, LiveError> {
-    let spawn = |panelist, (transport, identity, options): AgentWay, cancel| {
-        Agent::new(transport, identity, PanelMember::new(panelist)).with_options(options).spawn(cancel)
-    };
-    RunningAgents::start(access, (members, &registration()), options, spawn).await
 }
 
 /// Who is to take part.
 pub struct PanelCast {
     /// Who answers, ranks and reviews.
     pub members: Vec<(AgentId, StubPanelist)>,
-    /// Who calls.
-    pub initiator: AgentId,
+    /// Who calls, unless another process does.
+    pub initiator: Option<AgentId>,
     /// What the initiator ranks by, where calls name itself as the ranker.
     pub own_ranker: Option<StubPanelist>,
 }
@@ -94,16 +77,20 @@ impl PanelPopulation {
         let mut watched: Vec<Arc<dyn Observer>> = vec![Arc::clone(&asks) as Arc<dyn Observer>];
         watched.extend(options.observer.clone());
         let options = AgentOptions { observer: Some(Arc::new(watched)), ..options.clone() };
-        let members = start(access, cast.members, &options).await?;
+        let spawn = |panelist, (transport, identity, options): AgentWay, cancel| {
+            Agent::new(transport, identity, PanelMember::new(panelist)).with_options(options).spawn(cancel)
+        };
+        let members = RunningAgents::start(access, (cast.members, &registration()), &options, spawn).await?;
         let mut registered = RegisteredAgents::new(access.control);
-        let (identity, transport) = ((access.identity)(&cast.initiator), (access.transport)(&cast.initiator));
+        let Some(initiator) = cast.initiator else { return Ok(Self { members, initiator: None, registered, asks }) };
+        let (identity, transport) = ((access.identity)(&initiator), (access.transport)(&initiator));
         registered.register(&identity, &registration()).await?;
         let initiator = match cast.own_ranker {
             Some(ranker) => Initiator::spawn_ranking(transport, identity, options, ranker),
             None => Initiator::spawn(transport, identity, options),
         };
         initiator.connected().await?;
-        Ok(Self { members, initiator, registered, asks })
+        Ok(Self { members, initiator: Some(initiator), registered, asks })
     }
 
     /// Calls a panel, and waits for its end: the exchange ends each by its hard deadline.
@@ -112,7 +99,8 @@ impl PanelPopulation {
     /// [`PanelError`].
     pub async fn ask(&self, call: CallRequest) -> Result<PanelEnd, PanelError> {
         let (mut finding, mut misunderstood) = (None, None);
-        for CallEvent { negotiation, report, .. } in self.initiator.call_to_end(call).await? {
+        let Some(initiator) = &self.initiator else { return Err(PanelError::Unanswered) };
+        for CallEvent { negotiation, report, .. } in initiator.call_to_end(call).await? {
             match report {
                 CallReport::Found(found) => finding = Some(*found),
                 CallReport::Misunderstood(why) => misunderstood = Some(why.reason),
@@ -146,7 +134,9 @@ impl PanelPopulation {
     pub async fn stop(self) -> Result<(), LiveError> {
         self.registered.remove().await;
         self.members.stop().await?;
-        self.initiator.shutdown().await?;
+        if let Some(initiator) = self.initiator {
+            initiator.shutdown().await?;
+        }
         Ok(())
     }
 }

@@ -79,7 +79,7 @@ impl PanelRig {
         let options =
             AgentOptions { observer: Some(Arc::clone(&watch) as Arc<dyn Observer>), ..AgentOptions::default() };
         let members = (0..AGENTS).map(|number| (agent(number), panelist(number))).collect();
-        let cast = PanelCast { members, initiator: initiator_name(), own_ranker: None };
+        let cast = PanelCast { members, initiator: Some(initiator_name()), own_ranker: None };
         let starting = async |access: &Access<'_>| Ok(PanelPopulation::start(access, cast, &options).await?);
         let population = exchange.with_access::<_, BenchError>(names, starting).await?;
         let rules = json!({"domain": "bench", "rounds": ROUNDS, "answer_ms": ANSWER_MS, "asking": "all"});

@@ -1,4 +1,4 @@
-//! An engine as a process of this very program.
+//! An engine as a process of `llmx`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

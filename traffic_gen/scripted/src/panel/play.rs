@@ -50,7 +50,7 @@ fn cast(file: &PanelFile, seed: u64) -> PanelCast {
     let own_ranker = file.ranker.as_ref().filter(|ranker| is_initiator(&ranker.name));
     PanelCast {
         members: members.map(|agent| (agent.name.clone(), file.panelist(agent, seed))).collect(),
-        initiator: file.initiator.clone(),
+        initiator: Some(file.initiator.clone()),
         own_ranker: own_ranker.map(|ranker| file.panelist(ranker, seed)),
     }
 }
