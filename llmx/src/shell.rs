@@ -20,17 +20,18 @@ pub struct ManArgs {
     json: bool,
 }
 
-/// Writes the pages of `llmx`, the whole command line.
-pub fn write_pages(args: &ManArgs, llmx: clap::Command) -> Outcome {
+/// Writes the pages of a program, the whole command line.
+pub fn write_pages(args: &ManArgs, program: clap::Command) -> Outcome {
+    let name = program.get_name().to_owned();
     let cannot = |error: std::io::Error| {
         Failure::configuration(format_args!("cannot write manual pages to {}: {error}", args.dir.display()))
     };
     std::fs::create_dir_all(&args.dir).map_err(cannot)?;
-    clap_mangen::generate_to(llmx, &args.dir).map_err(cannot)?;
+    clap_mangen::generate_to(program, &args.dir).map_err(cannot)?;
     let mut pages: Vec<String> = std::fs::read_dir(&args.dir)
         .map_err(cannot)?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with("llmx") && name.ends_with(".1"))
+        .filter(|page| page.starts_with(&name) && page.ends_with(".1"))
         .collect();
     pages.sort();
     if args.json {
@@ -40,7 +41,7 @@ pub fn write_pages(args: &ManArgs, llmx: clap::Command) -> Outcome {
         "{} pages in {}; man -l {}",
         pages.len(),
         args.dir.display(),
-        args.dir.join("llmx.1").display()
+        args.dir.join(format!("{name}.1")).display()
     ));
     Ok(())
 }
@@ -57,10 +58,10 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script for `llmx`, the whole command line.
-pub fn print_completions(args: &CompletionsArgs, llmx: &mut clap::Command) -> Outcome {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, llmx, "llmx", &mut script);
+/// Prints the script for the whole command line of a program.
+pub fn print_completions(args: &CompletionsArgs, program: &mut clap::Command) -> Outcome {
+    let (mut script, name) = (Vec::new(), program.get_name().to_owned());
+    clap_complete::generate(args.shell, program, name, &mut script);
     print(String::from_utf8_lossy(&script).trim_end());
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! The archive of a log on a real nats-server, as scripts use it: written under load, killed, verified without the server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! The command line as scripts rely on it (docs/commands.md): exit codes, one JSON document on stdout, help, signals.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,7 +1,5 @@
 //! Flags, environment variables, files and defaults: which wins, what is said of each, and what is said of faults.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! The console of a demo, as its page reads it: real numbers, a real journal, and who may see them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::process::Stdio;
 use std::time::Duration;
 

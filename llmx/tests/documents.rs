@@ -1,7 +1,5 @@
 //! Documents: those on the command line are read as a gateway reads them, and the pages of the repository are well formed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

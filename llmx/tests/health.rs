@@ -1,7 +1,5 @@
 //! The health port of an engine, as an orchestrator sees it: a real process on a real nats-server that comes and goes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! Commands against a gateway that means harm: what it says reaches no terminal as commands, what it sends is bounded, and
 //! where it leads nobody follows.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,5 @@
 //! The catalogue of metrics, compared with what describes and uses it: docs/metrics.md, dashboards, rules, sources.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,5 @@
 //! The command line on a nats-server that is kept: runs after each other, what a plain client sees, streams that do not fit.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::BTreeSet;
 use std::process::Output;
 use std::time::Duration;

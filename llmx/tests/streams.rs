@@ -1,7 +1,5 @@
 //! Open streams of real gateways on a real nats-server, when their key goes or an administrator ends them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::future::ready;
 use std::path::Path;
 use std::pin::pin;

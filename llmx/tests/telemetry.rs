@@ -1,7 +1,5 @@
 //! Traces as a collector sees them: a whole exchange in a process of its own, and a receiver of OTLP that speaks it.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 use std::sync::{Arc, Mutex};

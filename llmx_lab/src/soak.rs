@@ -31,8 +31,8 @@ const SAMPLE_MIN: Duration = Duration::from_millis(500);
     after_help = "Examples:\n  llmx-lab soak --duration 3m --sample 2s\n  llmx-lab soak --duration 12h --agents 12 --policy high --out run/soak\n  \
     llmx-lab soak --nats-local --duration 2h --faults light\n  llmx-lab soak --faults kills --duration 30m --sample 10s\n  \
     llmx-lab soak --metrics http://127.0.0.1:9464,http://127.0.0.1:8080 --gateway http://127.0.0.1:8080 --duration 12h\n\n\
-    The exchange runs in this process, unless --metrics names running ones, or --faults kills starts processes of this very\n\
-    program and kills them, as `llmx-lab chaos` does. Contractors and the initiator are always the run's own.\n\
+    The exchange runs in this process, unless --metrics names running ones, or --faults kills starts processes of the llmx\n\
+    beside this program and kills them, as `llmx-lab chaos` does. Contractors and the initiator are always the run's own.\n\
     The folder holds samples.jsonl and, written anew every minute, soak.json, report.md and report.html. With the same\n\
     --out a soak that was killed or interrupted goes on: one report over all parts, gaps marked.\n\
     Ctrl-C and SIGTERM end it with its report. Fails (1) when a series drifts, an invariant is violated or it is ended early;\n\

@@ -2,8 +2,6 @@
 //!
 //! Valid documents are damaged at random; the damaged ones are the interesting neighbours of the contract.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::strategy::ValueTree;

@@ -2,8 +2,6 @@
 //!
 //! Numbers run on in the tests of the gateway (HTTP: 47 to 51) and in the acceptance tests of `traffic_gen` (67 to 98).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use schemas::validate::{BODY_BYTES_MAX, check_message, check_policy};
 use schemas::{Code, Refusal};
 use serde_json::{Value, json};

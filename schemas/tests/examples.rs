@@ -1,7 +1,5 @@
 //! The examples in the documents for agent authors are documents of the contract: what stands there to be copied works.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::fs;
 use std::path::Path;
 

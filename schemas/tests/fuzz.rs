@@ -1,8 +1,6 @@
 //! Random bytes with meaning: the acts of teams, calls to them, searches, and ids of families. Nothing panics or takes long, and what
 //! is taken is read alike.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::cell::Cell;
 
 use fuzzing::{Mixture, feed};

@@ -1,7 +1,5 @@
 //! The documents in `tests/data`: what each published schema accepts, and what it refuses with which code and where.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,6 @@
 //! The suite is third-party data and not copied here. It is read from the folder that `JSON_TEST_SUITE` names or, without
 //! that, from `.tools/JSONTestSuite/test_parsing`; where there is none the test says so and checks nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 

@@ -1,7 +1,5 @@
 //! The numbers in the schemas are the constants of the Rust types, not copies that can drift.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use schemas::bargain::{
     ATTR_ELAPSED_MS, ATTR_ROUND, CONCESSION_MAX, ISSUE_VALUES_MAX, ISSUES_MAX, PARTIES_MAX, PPM, PREDICATES_MAX,
     ROUNDS_MAX, TABLE_MAX,

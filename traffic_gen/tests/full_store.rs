@@ -1,8 +1,6 @@
 //! The log fills up in the middle of a run, an engine dies while it is full, and then there is room again: senders are
 //! told the remedy, nothing acknowledged is lost, and everything goes on without anybody's help.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,8 +3,6 @@
 //!
 //! All cells of a bus share it: every cell after the first runs on a log that is kept, with agents that come back.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

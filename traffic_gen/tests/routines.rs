@@ -1,7 +1,5 @@
 //! From a call's documents to a routine's result, on a real exchange.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

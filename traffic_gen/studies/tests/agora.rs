@@ -1,7 +1,5 @@
 //! What protocol documents save: the network of a seed, the two agents, and the files that a run leaves.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

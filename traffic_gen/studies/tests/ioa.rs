@@ -1,7 +1,5 @@
 //! Agents found for tasks: the population of a seed, the figures of ranks, and the files that a run leaves.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::fs;
 
 use studies::ioa::figures::{RankFigures, SeedFigures};

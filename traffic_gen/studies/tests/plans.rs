@@ -1,7 +1,5 @@
 //! Plans that make no sense: each is refused with line, column and remedy, before anything runs.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use studies::plan::{Asked, PlanFaults, read};
 
 const GOOD: &str = r#"name = "mine"

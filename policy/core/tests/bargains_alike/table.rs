@@ -16,7 +16,7 @@ use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Policy, Timestamp, Wire
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::plan::{AcceptPlan, Case, Deed, Move, OfferPlan, Time, Who};
+use super::plan::{AcceptPlan, Case, Deed, Move, OfferPlan, Time, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before bargains.

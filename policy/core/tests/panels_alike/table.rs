@@ -13,7 +13,7 @@ use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::plan::{AnswerPlan, Case, Deed, Move, REVIEWERS, RatingsPlan, SEATS_MAX, Time, Who};
+use super::plan::{AnswerPlan, Case, Deed, Move, REVIEWERS, RatingsPlan, SEATS_MAX, Time, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before panels.

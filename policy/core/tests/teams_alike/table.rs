@@ -15,7 +15,7 @@ use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Policy, Timestamp};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::plan::{AssignPlan, Case, Deed, LAST, Move, SayPlan, SubTeamPlan, TaskDeed, Time, Turn, VotePlan, Who};
+use super::plan::{AssignPlan, Case, Deed, LAST, Move, SayPlan, SubTeamPlan, TaskDeed, Time, Turn, VotePlan, Who};
 
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before teams.
