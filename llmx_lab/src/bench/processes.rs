@@ -215,7 +215,9 @@ mod tests {
     }
 
     fn plan(args: &[&str]) -> Result<ProcessPlan, String> {
-        let command = Command::try_parse_from([&["bench", "--processes"], args].concat());
+        // No llmx stands beside this test.
+        let own = std::env::current_exe().unwrap().display().to_string();
+        let command = Command::try_parse_from([&["bench", "--processes", "--binary", &own], args].concat());
         let args = command.map_err(|error| error.to_string())?.args;
         args.processes.plan(args.quick).map_err(|failure| failure.to_string())
     }

@@ -83,7 +83,7 @@ fn agents_are_killed_and_what_they_acknowledged_still_counts() {
 #[test]
 fn agents_that_no_process_of_their_own_runs_cannot_be_killed() {
     for (arguments, told) in [
-        (&["--kill", "agents"][..], "--kill agents needs --protocol team or panel"),
+        (&["--kill", "agents"][..], "--kill agents needs --protocol alternating, team or panel"),
         (&["--host", "/nonexistent", "--json"], "cannot be used with"),
     ] {
         let output = chaos(arguments).output().unwrap();

@@ -110,8 +110,7 @@ impl Host {
         let mut attempt = 0;
         loop {
             let scenario = self.cast.scenario(protocol.clone(), options(Arc::clone(observer)));
-            let start = async |access: &_| RunningLoad::start(access, scenario, due(observer)).await;
-            match ways.with(attempt, start).await {
+            match ways.with(attempt, async |access| RunningLoad::start(access, scenario, due(observer)).await).await {
                 Err(ChaosError::Live(LiveError::Control(error))) if Instant::now() < deadline => {
                     tracing::debug!(%error, "the agents are not registered yet");
                 }

@@ -92,6 +92,10 @@ pub struct Round {
     pub unwilling: BTreeSet<AgentId>,
     /// ACCEPTs heard, each for the first time.
     pub awards: BTreeMap<AwardNo, AwardHeard>,
+    /// Whether parties take turns: their ACCEPT asks for confirmations only.
+    pub is_bargain: bool,
+    /// The offer that a bargain agreed on.
+    pub agreed: Option<OfferId>,
     /// Awards told to be binding.
     pub committed: BTreeSet<AwardNo>,
     /// Awards cancelled because nobody confirmed them in time, and the log time of that.
@@ -239,8 +243,10 @@ impl Notes {
             }
             Notification::Closed(closing) if is_initiator => {
                 round.outcome = Some(closing.outcome);
+                round.agreed = closing.agreement.as_ref().map(|agreement| agreement.offer_id);
                 round.ended = round.ended.or(Some(made));
             }
+            Notification::Turn(_) => round.is_bargain = true,
             Notification::Floor(floor) => round.ends_by = Some(floor.ends_by.0),
             Notification::Ask(ask) => round.ends_by = Some(ask.ends_by.0),
             Notification::Ack(_)
@@ -250,7 +256,6 @@ impl Notes {
             | Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
             | Notification::Closed(_) => {}
         }
     }

@@ -138,11 +138,15 @@ pub fn judge_register(register: &RegisteredValue, verdict: &mut Verdict) {
 /// Whether agents were told what the register holds.
 pub fn judge_told(notes: &Notes, register: &RegisteredValue, checks: &mut Checks) {
     let mut awards = BTreeMap::<(&NegotiationId, AwardNo), OfferId>::new();
+    let mut agreements = BTreeMap::<&NegotiationId, OfferId>::new();
     let mut commitments = BTreeSet::<(&NegotiationId, AwardNo)>::new();
     for (key, value) in register {
         match (key, value) {
             (RegisterKey::Award(negotiation, _, no), RegisterValue::Award { offer_id, .. }) => {
                 awards.insert((negotiation, *no), *offer_id);
+            }
+            (RegisterKey::Award(negotiation, _, _), RegisterValue::Agreement { offer_id, .. }) => {
+                agreements.insert(negotiation, *offer_id);
             }
             (RegisterKey::AwardEnd(negotiation, _, no), RegisterValue::AwardEnd { end: AwardEnd::Committed, .. }) => {
                 commitments.insert((negotiation, *no));
@@ -151,7 +155,8 @@ pub fn judge_told(notes: &Notes, register: &RegisteredValue, checks: &mut Checks
         }
     }
     for (negotiation, round) in &notes.rounds {
-        for (no, heard) in &round.awards {
+        let binding = round.awards.iter().filter(|_| !round.is_bargain);
+        for (no, heard) in binding {
             let found = awards.get(&(negotiation, *no));
             checks.check(Check::ToldAsRegistered, found == Some(&heard.offer), || {
                 format!("award {no} of {negotiation} was told for {}, registered is {found:?}", heard.offer)
@@ -160,6 +165,12 @@ pub fn judge_told(notes: &Notes, register: &RegisteredValue, checks: &mut Checks
         for no in &round.committed {
             checks.check(Check::ToldAsRegistered, commitments.contains(&(negotiation, *no)), || {
                 format!("award {no} of {negotiation} was told to be binding; the register does not say so")
+            });
+        }
+        if let Some(agreed) = round.agreed {
+            let found = agreements.get(negotiation);
+            checks.check(Check::ToldAsRegistered, found == Some(&agreed), || {
+                format!("{negotiation} was told to agree on {agreed}, registered is {found:?}")
             });
         }
         judge_end(negotiation, round, register, checks);

@@ -73,8 +73,7 @@ impl Traffic {
         match self {
             Self::ContractNet => !invariant.needs_more_than_rounds(),
             Self::Bargain => {
-                let is_of_bargains = matches!(invariant, Invariant::TurnOrder | Invariant::Sealed);
-                is_of_bargains || !(is_of_nets || invariant.needs_more_than_rounds())
+                matches!(invariant, Invariant::TurnOrder) || !(is_of_nets || invariant.needs_more_than_rounds())
             }
             // Teams of the load assign no tasks.
             Self::Team => {

@@ -90,8 +90,8 @@ impl<W: ProtocolLoad + Clone + Default> CalledLoad<W> {
             None => Arc::clone(journal) as _,
         };
         let scenario = Cast::of(plan, share).scenario(protocol, options(Arc::clone(&observer)));
-        let start = async |access: &_| RunningLoad::start(access, scenario, due(&observer)).await;
-        let load = Ways::to(cluster).with(0, start).await?;
+        let ways = Ways::to(cluster);
+        let load = ways.with(0, async |access| RunningLoad::start(access, scenario, due(&observer)).await).await?;
         Ok(Self { load, end_calls: CancellationToken::new(), hosted })
     }
 }
