@@ -72,27 +72,6 @@ crate::words! {
 }
 
 impl Act {
-    /// The acts an agent may send.
-    pub const FROM_AGENTS: [Self; 17] = [
-        Self::Cfp,
-        Self::Offer,
-        Self::Refuse,
-        Self::NotUnderstood,
-        Self::Withdraw,
-        Self::Accept,
-        Self::Confirm,
-        Self::Inform,
-        Self::Failure,
-        Self::Cancel,
-        Self::Join,
-        Self::End,
-        Self::Answer,
-        Self::Say,
-        Self::Assign,
-        Self::Pause,
-        Self::Conclude,
-    ];
-
     /// The acts the exchange tells agents.
     pub const FROM_EXCHANGE: [Self; 12] = [
         Self::Cfp,
@@ -272,10 +251,48 @@ pub struct Failure {
     pub penalty: Option<i64>,
 }
 
-/// What an agent says: the act and its content. Serialises to the payload object, `act` included.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "act", rename_all = "snake_case")]
-pub enum Payload {
+/// Declares what agents say: each act with its content, in the order in which [`Act::FROM_AGENTS`] lists them.
+macro_rules! payload {
+    ($($(#[$doc:meta])* $act:ident($content:ty),)*) => {
+        /// What an agent says: the act and its content. Serialises to the payload object, `act` included.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        #[serde(tag = "act", rename_all = "snake_case")]
+        pub enum Payload {
+            $($(#[$doc])* $act($content),)*
+        }
+
+        impl Act {
+            /// The acts an agent may send.
+            pub const FROM_AGENTS: [Self; [$(Self::$act),*].len()] = [$(Self::$act),*];
+        }
+
+        impl Payload {
+            /// The act.
+            #[must_use]
+            pub const fn act(&self) -> Act {
+                match self {
+                    $(Self::$act(_) => Act::$act,)*
+                }
+            }
+
+            /// Reads the content of `act` out of a payload object. Other members are ignored here: the act's JSON Schema has
+            /// refused unknown ones before (only `act`, `$schema` and the paper's `timestamp` stand beside the content).
+            ///
+            /// # Errors
+            /// The decoding error, when the object is not what the act carries, or agents do not send the act.
+            pub fn read<'de, D: Deserializer<'de>>(act: Act, source: D) -> Result<Self, D::Error> {
+                match act {
+                    $(Act::$act => <$content>::deserialize(source).map(Self::$act),)*
+                    Act::Reject | Act::Closed | Act::Ack | Act::Turn | Act::Ask | Act::Floor => {
+                        Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
+                    }
+                }
+            }
+        }
+    };
+}
+
+payload! {
     /// Initiator: call for proposals.
     Cfp(Cfp),
     /// Contractor: offer.
@@ -331,60 +348,6 @@ impl Payload {
             | Self::Assign(_)
             | Self::Pause(_)
             | Self::Conclude(_) => None,
-        }
-    }
-
-    /// The act.
-    #[must_use]
-    pub const fn act(&self) -> Act {
-        match self {
-            Self::Cfp(_) => Act::Cfp,
-            Self::Offer(_) => Act::Offer,
-            Self::Refuse(_) => Act::Refuse,
-            Self::NotUnderstood(_) => Act::NotUnderstood,
-            Self::Withdraw(_) => Act::Withdraw,
-            Self::Accept(_) => Act::Accept,
-            Self::Confirm(_) => Act::Confirm,
-            Self::Inform(_) => Act::Inform,
-            Self::Failure(_) => Act::Failure,
-            Self::Cancel(_) => Act::Cancel,
-            Self::Join(_) => Act::Join,
-            Self::End(_) => Act::End,
-            Self::Answer(_) => Act::Answer,
-            Self::Say(_) => Act::Say,
-            Self::Assign(_) => Act::Assign,
-            Self::Pause(_) => Act::Pause,
-            Self::Conclude(_) => Act::Conclude,
-        }
-    }
-
-    /// Reads the content of `act` out of a payload object. Other members are ignored here: the act's JSON Schema has
-    /// refused unknown ones before (only `act`, `$schema` and the paper's `timestamp` stand beside the content).
-    ///
-    /// # Errors
-    /// The decoding error, when the object is not what the act carries, or agents do not send the act.
-    pub fn read<'de, D: Deserializer<'de>>(act: Act, source: D) -> Result<Self, D::Error> {
-        match act {
-            Act::Cfp => Cfp::deserialize(source).map(Self::Cfp),
-            Act::Offer => Offer::deserialize(source).map(Self::Offer),
-            Act::Refuse => Reasoned::deserialize(source).map(Self::Refuse),
-            Act::NotUnderstood => Reasoned::deserialize(source).map(Self::NotUnderstood),
-            Act::Withdraw => Reasoned::deserialize(source).map(Self::Withdraw),
-            Act::Accept => Accept::deserialize(source).map(Self::Accept),
-            Act::Confirm => Confirm::deserialize(source).map(Self::Confirm),
-            Act::Inform => Inform::deserialize(source).map(Self::Inform),
-            Act::Failure => Failure::deserialize(source).map(Self::Failure),
-            Act::Cancel => Reasoned::deserialize(source).map(Self::Cancel),
-            Act::Join => Join::deserialize(source).map(Self::Join),
-            Act::End => Reasoned::deserialize(source).map(Self::End),
-            Act::Answer => PanelAnswer::deserialize(source).map(Box::new).map(Self::Answer),
-            Act::Say => Say::deserialize(source).map(Self::Say),
-            Act::Assign => Assign::deserialize(source).map(Self::Assign),
-            Act::Pause => Pause::deserialize(source).map(Self::Pause),
-            Act::Conclude => Conclude::deserialize(source).map(Self::Conclude),
-            Act::Reject | Act::Closed | Act::Ack | Act::Turn | Act::Ask | Act::Floor => {
-                Err(serde::de::Error::custom(format_args!("agents do not send `{act}`")))
-            }
         }
     }
 

@@ -79,16 +79,60 @@ pub fn token(name: &str) -> String {
     name.replace(|letter: char| !letter.is_ascii_alphanumeric() && !"_-".contains(letter), "_")
 }
 
-/// An agent's inbox.
-#[must_use]
-pub fn inbox(agent: &AgentId) -> String {
-    format!("agent.{agent}.inbox")
+/// Declares subjects, and names of documents: for each the function that writes it.
+macro_rules! subjects {
+    ($($(#[$doc:meta])* $name:ident($($part:ident: $ty:ty),+) = $subject:literal;)+) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $name($($part: $ty),+) -> String {
+            format!($subject)
+        }
+    )+};
 }
 
-/// How much a lane may be asked to open.
-#[must_use]
-pub fn admission(lane: Lane) -> String {
-    format!("admission.{lane}")
+subjects! {
+    /// An agent's inbox.
+    inbox(agent: &AgentId) = "agent.{agent}.inbox";
+    /// How much a lane may be asked to open.
+    admission(lane: Lane) = "admission.{lane}";
+    /// That the evidence of a lane is stored.
+    evidence(lane: Lane) = "evidence.{lane}";
+    /// The name under which the evidence of a lane is stored.
+    evidence_document(lane: Lane) = "evidence-{lane}";
+    /// Deliveries for the streams that a gateway holds.
+    gateway_deliveries(gateway: &GatewayId) = "deliver.{gateway}";
+    /// A topic's public notices.
+    topic(topic: &TopicName) = "topic.{topic}";
+    /// A group's public notices.
+    group(group: &GroupId) = "group.{group}";
+    /// The acknowledgement of one delivery.
+    ack(agent: &AgentId, delivery: DeliveryId) = "ack.{agent}.{delivery}";
+    /// What a gateway's agents acknowledged. `gateway` must be one token: letters, digits, `_` and `-`.
+    collected_acks(gateway: &str) = "acks.{gateway}";
+    /// Where an agent that speaks NATS sends its envelopes.
+    gateway_in(agent: &AgentId) = "gw.in.{agent}";
+    /// An administrator ends an agent's streams, at every gateway.
+    stream_end(agent: &AgentId) = "gw.end.{agent}";
+    /// An agent has connected.
+    hello(agent: &AgentId) = "hello.{agent}";
+    /// Whom a gateway heard. `gateway` must be one token: letters, digits, `_` and `-`.
+    presence(gateway: &str) = "presence.{gateway}";
+    /// Whose streams a gateway holds.
+    streams(gateway: &GatewayId) = "streams.{gateway}";
+    /// Views of a lane's negotiations.
+    view(lane: Lane) = "view.{lane}";
+    /// An engine's heartbeat. `engine` must be one token: letters, digits, `_` and `-`.
+    heartbeat(engine: &str) = "engine.{engine}.heartbeat";
+    /// An engine's statistics. `engine` must be one token: letters, digits, `_` and `-`.
+    statistics(engine: &str) = "engine.{engine}.statistics";
+    /// Agents that acknowledge too little. `engine` must be one token: letters, digits, `_` and `-`.
+    backlog(engine: &str) = "backlog.{engine}";
+    /// Agents that acknowledge, and have more to read than they keep up with. `engine` as in [`backlog`].
+    behind(engine: &str) = "behind.{engine}";
+    /// Journals of a lane's negotiations.
+    journal(lane: Lane) = "journal.{lane}";
+    /// A lane's log.
+    log(lane: Lane) = "log.{lane}";
 }
 
 /// The lane in [`admission`].
@@ -97,28 +141,10 @@ pub fn admission_lane_of(subject: &str) -> Option<Lane> {
     subject.strip_prefix("admission.")?.parse().ok().map(Lane)
 }
 
-/// That the evidence of a lane is stored.
-#[must_use]
-pub fn evidence(lane: Lane) -> String {
-    format!("evidence.{lane}")
-}
-
-/// The name under which the evidence of a lane is stored.
-#[must_use]
-pub fn evidence_document(lane: Lane) -> String {
-    format!("evidence-{lane}")
-}
-
 /// The lane in [`evidence`].
 #[must_use]
 pub fn evidence_lane_of(subject: &str) -> Option<Lane> {
     subject.strip_prefix("evidence.")?.parse().ok().map(Lane)
-}
-
-/// Deliveries for the streams that a gateway holds.
-#[must_use]
-pub fn gateway_deliveries(gateway: &GatewayId) -> String {
-    format!("deliver.{gateway}")
 }
 
 /// Whether deliveries under this subject are for the streams of a gateway: lines, where an inbox has a JSON array.
@@ -127,64 +153,10 @@ pub fn is_gateway_deliveries(subject: &str) -> bool {
     subject.starts_with("deliver.")
 }
 
-/// A topic's public notices.
-#[must_use]
-pub fn topic(topic: &TopicName) -> String {
-    format!("topic.{topic}")
-}
-
-/// A group's public notices.
-#[must_use]
-pub fn group(group: &GroupId) -> String {
-    format!("group.{group}")
-}
-
-/// The acknowledgement of one delivery.
-#[must_use]
-pub fn ack(agent: &AgentId, delivery: DeliveryId) -> String {
-    format!("ack.{agent}.{delivery}")
-}
-
-/// What a gateway's agents acknowledged. `gateway` must be one token: letters, digits, `_` and `-`.
-#[must_use]
-pub fn collected_acks(gateway: &str) -> String {
-    format!("acks.{gateway}")
-}
-
-/// Where an agent that speaks NATS sends its envelopes.
-#[must_use]
-pub fn gateway_in(agent: &AgentId) -> String {
-    format!("gw.in.{agent}")
-}
-
-/// An administrator ends an agent's streams, at every gateway.
-#[must_use]
-pub fn stream_end(agent: &AgentId) -> String {
-    format!("gw.end.{agent}")
-}
-
-/// An agent has connected.
-#[must_use]
-pub fn hello(agent: &AgentId) -> String {
-    format!("hello.{agent}")
-}
-
-/// Whom a gateway heard. `gateway` must be one token: letters, digits, `_` and `-`.
-#[must_use]
-pub fn presence(gateway: &str) -> String {
-    format!("presence.{gateway}")
-}
-
 /// The gateway named by the subject of what it says of whom it heard.
 #[must_use]
 pub fn gateway_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("presence.")
-}
-
-/// Whose streams a gateway holds.
-#[must_use]
-pub fn streams(gateway: &GatewayId) -> String {
-    format!("streams.{gateway}")
 }
 
 /// The gateway named by the subject of what it says of whose streams it holds.
@@ -193,40 +165,10 @@ pub fn streams_gateway_of(subject: &str) -> Option<GatewayId> {
     GatewayId::try_new(subject.strip_prefix("streams.")?).ok()
 }
 
-/// Views of a lane's negotiations.
-#[must_use]
-pub fn view(lane: Lane) -> String {
-    format!("view.{lane}")
-}
-
-/// An engine's heartbeat. `engine` must be one token: letters, digits, `_` and `-`.
-#[must_use]
-pub fn heartbeat(engine: &str) -> String {
-    format!("engine.{engine}.heartbeat")
-}
-
-/// An engine's statistics. `engine` must be one token: letters, digits, `_` and `-`.
-#[must_use]
-pub fn statistics(engine: &str) -> String {
-    format!("engine.{engine}.statistics")
-}
-
-/// Agents that acknowledge too little. `engine` must be one token: letters, digits, `_` and `-`.
-#[must_use]
-pub fn backlog(engine: &str) -> String {
-    format!("backlog.{engine}")
-}
-
 /// The engine named by the subject of what it says of agents that acknowledge too little.
 #[must_use]
 pub fn backlog_engine_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("backlog.")
-}
-
-/// Agents that acknowledge, and have more to read than they keep up with. `engine` as in [`backlog`].
-#[must_use]
-pub fn behind(engine: &str) -> String {
-    format!("behind.{engine}")
 }
 
 /// The engine named by the subject of what it says of agents that are behind.
@@ -235,22 +177,10 @@ pub fn behind_engine_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("behind.")
 }
 
-/// Journals of a lane's negotiations.
-#[must_use]
-pub fn journal(lane: Lane) -> String {
-    format!("journal.{lane}")
-}
-
 /// The engine named by a heartbeat's subject.
 #[must_use]
 pub fn engine_of(subject: &str) -> Option<&str> {
     subject.strip_prefix("engine.")?.strip_suffix(".heartbeat")
-}
-
-/// A lane's log.
-#[must_use]
-pub fn log(lane: Lane) -> String {
-    format!("log.{lane}")
 }
 
 /// The agent named by the second token of `hello.<agent>` or `ack.<agent>.…`, or the third of `gw.in.<agent>`
