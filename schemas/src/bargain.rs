@@ -7,7 +7,7 @@ pub mod space;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::AttrName;
-use crate::terms::{AttrValue, TERMS_MAX, Terms};
+use crate::terms::{AttrValue, TERMS_MAX, Terms, number};
 
 /// Most parties of a bargain, the initiator among them.
 pub const PARTIES_MAX: usize = 64;
@@ -47,16 +47,16 @@ pub struct BargainSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// How long one turn may take, in milliseconds, 1 to a day. A turn that takes longer ends the bargain.
-    #[serde(default = "ten_seconds")]
+    #[serde(default = "number::<_, 10_000>")]
     pub step_ms: u64,
     /// How long the parties may take to CONFIRM an agreement, in milliseconds; absent: it needs no confirmation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_ms: Option<u64>,
     /// Whether terms that were offered and not accepted may be offered again by the same party.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forbid_repeat: bool,
     /// Messages out of turn after which a party has ended the bargain, 1 to [`crate::policy::STRIKES_MAX`].
-    #[serde(default = "three")]
+    #[serde(default = "number::<_, 3>")]
     pub max_strikes: u32,
 }
 
@@ -215,15 +215,4 @@ pub enum Concession {
     Linear,
     /// e = 1 / this, 2 to [`CONCESSION_MAX`]: concedes early.
     Conceder(u32),
-}
-
-const fn ten_seconds() -> u64 {
-    10_000
-}
-const fn three() -> u32 {
-    3
-}
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_false(value: &bool) -> bool {
-    !*value
 }

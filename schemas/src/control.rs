@@ -30,41 +30,35 @@ pub const LEASE_MS_DEFAULT: u32 = 30_000;
 
 /// An agent as it registers itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Registration {
     /// What it can do.
-    #[serde(default)]
     pub capabilities: Vec<Capability>,
     /// Topics it subscribes to.
-    #[serde(default)]
     pub topics: Vec<TopicName>,
     /// Whose calls it takes.
-    #[serde(default)]
     pub consent: Consent,
     /// How long it stays present after the exchange last heard it, in milliseconds, [`LEASE_MS_MIN`] to [`LEASE_MS_MAX`].
     /// An agent with an open stream is present without it.
-    #[serde(default = "lease_ms_default")]
     pub lease_ms: u32,
     /// Whether calls to topics and groups invite it while it is absent.
-    #[serde(default)]
     pub durable: bool,
     /// Which receipts are deliveries of their own.
-    #[serde(default)]
     pub receipts: ReceiptPreference,
     /// What searches read: who it is, what it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether it speaks for a person or is a thing of its own.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub kind: AgentKind,
     /// Words that searches filter by and read, at most [`TAGS_MAX`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
     /// Who finds it.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub visibility: Visibility,
     /// The process that registers it: another one's removal leaves it (docs/spec/deliveries.md#dl-43).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<Tag>,
 }
 
@@ -171,19 +165,13 @@ impl Registration {
     }
 }
 
-fn lease_ms_default() -> u32 {
-    LEASE_MS_DEFAULT
-}
-
 /// An agent's consent: the first rule that matches decides, otherwise the default. Without a registration: deny.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Consent {
     /// What applies when no rule matches.
-    #[serde(default)]
     pub default: ConsentEffect,
     /// The rules, in order.
-    #[serde(default)]
     pub rules: Vec<ConsentRule>,
 }
 

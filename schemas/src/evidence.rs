@@ -37,16 +37,13 @@ pub struct EvidenceSubject {
 
 /// What answers cost, as their senders say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Usage {
     /// Calls of a model.
-    #[serde(default)]
     pub calls: u64,
     /// Tokens read by a model.
-    #[serde(default)]
     pub prompt_tokens: u64,
     /// Tokens written by a model.
-    #[serde(default)]
     pub completion_tokens: u64,
 }
 

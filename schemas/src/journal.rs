@@ -202,7 +202,7 @@ pub enum Happened {
         /// Its id.
         delivery: DeliveryId,
         /// No later entry says what became of it: it is sent once only, or that entry was left out.
-        #[serde(default, skip_serializing_if = "is_false")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         settled: bool,
     },
     /// The agent acknowledged it.
@@ -310,11 +310,6 @@ impl Happened {
             | Self::Ended { .. } => {}
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// An offer in its rank.

@@ -7,6 +7,7 @@ use crate::envelope::Address;
 use crate::evidence::{EvidenceSource, RUNS_MAX, Usage};
 use crate::ids::{AgentId, DomainName};
 use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
+use crate::terms::number;
 
 /// Most seats of a panel.
 pub const SEATS_MAX: usize = 32;
@@ -41,48 +42,59 @@ pub const RATING_MAX: u32 = 5;
 
 /// The rules of one panel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct PanelSpec {
     /// Evidence is kept under this name. Absent: the name of the topic, if the call is addressed to one topic alone, else
     /// `general`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainName>,
     /// How answers are compared.
-    #[serde(default)]
     pub answer: AnswerKind,
     /// Rounds of answers, 1 to [`PANEL_ROUNDS_MAX`].
-    #[serde(default = "three")]
     pub rounds: u32,
     /// Time to answer one ask, in milliseconds, 1 to a day.
-    #[serde(default = "ten_seconds")]
     pub answer_ms: u64,
     /// How many seats are asked at once.
-    #[serde(default)]
     pub asking: Asking,
     /// First round whose consensus ends the panel, at most `rounds`; 0: none does.
-    #[serde(default = "one")]
     pub consensus_from: u32,
     /// Whether peers are rated. Without ratings importance is uniform over peers, and no evidence is kept.
-    #[serde(default = "yes")]
     pub rate: bool,
     /// Fewer seats go on after some round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub select: Option<PanelSelection>,
     /// Reviewers read the answers between rounds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewSpec>,
     /// Whom the gateway invites of those addressed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseSpec>,
     /// Fewest seats, 1 to [`SEATS_MAX`].
-    #[serde(default = "one")]
     pub min_seats: u32,
     /// Whether evidence is kept.
-    #[serde(default = "yes")]
     pub evidence: bool,
     /// Messages out of turn after which a seat has left, 1 to [`crate::policy::STRIKES_MAX`].
-    #[serde(default = "three")]
     pub max_strikes: u32,
+}
+
+impl Default for PanelSpec {
+    fn default() -> Self {
+        Self {
+            domain: None,
+            answer: AnswerKind::default(),
+            rounds: 3,
+            answer_ms: 10_000,
+            asking: Asking::default(),
+            consensus_from: 1,
+            rate: true,
+            select: None,
+            review: None,
+            choose: None,
+            min_seats: 1,
+            evidence: true,
+            max_strikes: 3,
+        }
+    }
 }
 
 /// When two answers are the same one (docs/spec/panel.md#answers).
@@ -117,7 +129,7 @@ pub enum AnswerKind {
     /// Texts alike: BLEU reaches a bound in both directions.
     Bleu {
         /// The bound in thousandths, [`BLEU_PERMILLE_MIN`] to [`PERMILLE`].
-        #[serde(default = "nine_tenths")]
+        #[serde(default = "number::<_, 900>")]
         at_least_permille: u32,
     },
 }
@@ -158,7 +170,7 @@ pub struct PanelSelection {
     /// How many go on, 1 to [`KEEP_MAX`].
     pub keep: u32,
     /// Only in panels of more seats than this, 0 to [`SEATS_MAX`].
-    #[serde(default = "three")]
+    #[serde(default = "number::<_, 3>")]
     pub if_more_than: u32,
     /// Whether a consensus among the kept ends the panel.
     #[serde(default = "yes")]
@@ -184,7 +196,7 @@ pub enum Ranker {
         /// The agent.
         agent: AgentId,
         /// Time to rank, in milliseconds, 1 to a day.
-        #[serde(default = "ten_seconds")]
+        #[serde(default = "number::<_, 10_000>")]
         rank_ms: u64,
     },
 }
@@ -196,7 +208,7 @@ pub struct ReviewSpec {
     /// 1 to [`REVIEWERS_MAX`] agents, each once, none of them a seat, the ranker or the initiator.
     pub by: Vec<AgentId>,
     /// Time to review, in milliseconds, 1 to a day.
-    #[serde(default = "ten_seconds")]
+    #[serde(default = "number::<_, 10_000>")]
     pub review_ms: u64,
 }
 
@@ -210,10 +222,10 @@ pub struct ChooseSpec {
     #[serde(default)]
     pub from: EvidenceSource,
     /// Panels an agent needs to have a reputation, 1 to [`RUNS_MAX`].
-    #[serde(default = "ten")]
+    #[serde(default = "number::<_, 10>")]
     pub min_runs: u32,
     /// How many without enough evidence, 0 to [`SEATS_MAX`].
-    #[serde(default = "one")]
+    #[serde(default = "number::<_, 1>")]
     pub newcomers: u32,
 }
 
@@ -386,21 +398,6 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(source: D) -> Result<
     T::deserialize(source).map(Some)
 }
 
-const fn one() -> u32 {
-    1
-}
-const fn three() -> u32 {
-    3
-}
-const fn ten() -> u32 {
-    10
-}
-const fn ten_seconds() -> u64 {
-    10_000
-}
-const fn nine_tenths() -> u32 {
-    900
-}
 const fn yes() -> bool {
     true
 }

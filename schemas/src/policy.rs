@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{CanonicalError, Digest};
 use crate::evidence::EvidenceSource;
 use crate::ids::{AttrName, DomainName};
-use crate::terms::TERMS_MAX;
+use crate::terms::{TERMS_MAX, number};
 
 /// Parts a weight is counted in: the weights of a policy add up to this.
 pub const WEIGHT_SUM: u32 = 1000;
@@ -61,7 +61,7 @@ pub struct Policy {
     #[serde(default)]
     pub payment: Payment,
     /// Lots to award, 1 to 64; an offer wins at most one.
-    #[serde(default = "one")]
+    #[serde(default = "number::<_, 1>")]
     pub awards: u32,
     /// Runners-up held back for a re-award, per negotiation, 0 to 64.
     #[serde(default)]
@@ -70,10 +70,10 @@ pub struct Policy {
     #[serde(default)]
     pub hold_until: HoldUntil,
     /// Most ACCEPTs per lot, 1 to 64.
-    #[serde(default = "three")]
+    #[serde(default = "number::<_, 3>")]
     pub max_awards: u32,
     /// Most rounds of collection, 1 to 64 (iterated contract net, FIPA SC00030).
-    #[serde(default = "one")]
+    #[serde(default = "number::<_, 1>")]
     pub max_rounds: u32,
     /// Whether a contractor may replace its offer before the close.
     #[serde(default)]
@@ -88,13 +88,13 @@ pub struct Policy {
     #[serde(default)]
     pub decider: Decider,
     /// How long the initiator may take under `decider: initiator`, in milliseconds.
-    #[serde(default = "ten_seconds")]
+    #[serde(default = "number::<_, 10_000>")]
     pub decide_ms: u64,
     /// Timers.
     #[serde(default)]
     pub timers_ms: Timers,
     /// Out-of-turn messages after which a contractor is excluded, 1 to 100.
-    #[serde(default = "three")]
+    #[serde(default = "number::<_, 3>")]
     pub max_strikes: u32,
     /// How it accepts for a party of a bargain; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,10 +116,10 @@ pub struct ReputationRule {
     #[serde(default)]
     pub from: EvidenceSource,
     /// Panels it takes to have a reputation, 1 to [`crate::evidence::RUNS_MAX`]; whoever has fewer counts as average.
-    #[serde(default = "ten_runs")]
+    #[serde(default = "number::<_, 10>")]
     pub min_runs: u32,
     /// Panels of average importance that count beside them, 0 to [`crate::evidence::RUNS_MAX`].
-    #[serde(default = "ten_runs")]
+    #[serde(default = "number::<_, 10>")]
     pub prior_runs: u32,
 }
 
@@ -358,18 +358,6 @@ pub enum BargainRule {
 
 const fn yes() -> bool {
     true
-}
-const fn ten_runs() -> u32 {
-    10
-}
-const fn one() -> u32 {
-    1
-}
-const fn three() -> u32 {
-    3
-}
-const fn ten_seconds() -> u64 {
-    10_000
 }
 
 impl Policy {

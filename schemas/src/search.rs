@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{AgentKind, Tag};
 use crate::ids::{AgentId, Capability, TopicName};
+use crate::terms::number;
 
 /// Most texts searched for at once.
 pub const QUERIES_MAX: usize = 8;
@@ -25,7 +26,7 @@ pub struct SearchRequest {
     /// Texts, each searched for by itself.
     pub queries: Vec<String>,
     /// Most hits of each text.
-    #[serde(default = "hits_default")]
+    #[serde(default = "number::<_, HITS_DEFAULT>")]
     pub limit: u32,
     /// Only agents that have all of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,10 +49,6 @@ pub struct SearchRequest {
     /// Where the page before ended; with one text only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-}
-
-fn hits_default() -> u32 {
-    HITS_DEFAULT
 }
 
 impl SearchRequest {

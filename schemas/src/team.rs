@@ -12,6 +12,7 @@ pub use notice::{
 pub use crate::ids::{AWARD_MAX, DEPTH_MAX, TASKS_MAX};
 
 use crate::ids::{AgentId, AwardNo, Capability, NegotiationId};
+use crate::terms::number;
 
 /// Most seats of a team, the lead among them.
 pub const MEMBERS_MAX: u32 = 64;
@@ -57,42 +58,32 @@ pub struct TeamSpec {
 
 /// The rules of one team.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TeamRules {
     /// Seats.
-    #[serde(default)]
     pub members: Seats,
     /// Turns of discussion, 1 to [`TURNS_MAX`]; then only a conclusion is taken.
-    #[serde(default = "thirty_two")]
     pub turns: u32,
     /// How long the floor may be held in silence, in milliseconds, [`SPEAK_MS_MIN`] to [`SPEAK_MS_MAX`].
-    #[serde(default = "thirty_seconds")]
     pub speak_ms: u64,
     /// Hard end, in milliseconds from the call; at most a day.
-    #[serde(default = "ten_minutes")]
     pub ends_within_ms: u64,
     /// Levels of sub-teams allowed below, 0 to [`DEPTH_MAX`].
-    #[serde(default)]
     pub depth: u32,
     /// Tasks in all, 1 to [`TASKS_MAX`].
-    #[serde(default = "sixty_four")]
     pub tasks: u32,
     /// What tasks run under unless an assignment names another policy.
-    #[serde(default = "task_policy")]
     pub task_policy: String,
     /// What becomes of open tasks at the conclusion.
-    #[serde(default)]
     pub at_conclusion: AtConclusion,
     /// A conclusion binds only when it is voted; absent: it binds at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vote: Option<VoteRules>,
     /// What becomes of a say that repeats an earlier one.
-    #[serde(default)]
     pub on_repeat: OnRepeat,
     /// Similarity from which a say repeats another, [`REPEAT_PPM_MIN`] to 1 000 000.
-    #[serde(default = "seven_tenths")]
     pub repeat_ppm: u32,
     /// Strikes with which a member is muted, 1 to 100.
-    #[serde(default = "three")]
     pub max_strikes: u32,
 }
 
@@ -100,36 +91,34 @@ impl Default for TeamRules {
     fn default() -> Self {
         Self {
             members: Seats::default(),
-            turns: thirty_two(),
-            speak_ms: thirty_seconds(),
-            ends_within_ms: ten_minutes(),
+            turns: 32,
+            speak_ms: 30_000,
+            ends_within_ms: 600_000,
             depth: 0,
-            tasks: sixty_four(),
-            task_policy: task_policy(),
+            tasks: TASKS_MAX,
+            task_policy: TASK_POLICY.to_owned(),
             at_conclusion: AtConclusion::default(),
             vote: None,
             on_repeat: OnRepeat::default(),
-            repeat_ppm: seven_tenths(),
-            max_strikes: three(),
+            repeat_ppm: 700_000,
+            max_strikes: 3,
         }
     }
 }
 
 /// How many members a team has, its lead among them: [`MEMBERS_MIN`] to [`MEMBERS_MAX`], `min` not above `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Seats {
     /// With fewer it does not form.
-    #[serde(default = "two")]
     pub min: u32,
     /// More get no seat.
-    #[serde(default = "eight")]
     pub max: u32,
 }
 
 impl Default for Seats {
     fn default() -> Self {
-        Self { min: two(), max: eight() }
+        Self { min: 2, max: 8 }
     }
 }
 
@@ -153,10 +142,10 @@ pub struct VoteRules {
     /// How many must be for it.
     pub of: VoteOf,
     /// How long members may vote, in milliseconds; silence counts as no.
-    #[serde(default = "ten_seconds")]
+    #[serde(default = "number::<_, 10_000>")]
     pub vote_ms: u64,
     /// Votes, 1 to [`ATTEMPTS_MAX`]; after the last the team ends without a conclusion.
-    #[serde(default = "three")]
+    #[serde(default = "number::<_, 3>")]
     pub attempts: u32,
 }
 
@@ -274,35 +263,4 @@ pub struct Conclude {
     pub turn: Option<u32>,
     /// The conclusion, 1 to 4096 characters.
     pub text: String,
-}
-
-const fn two() -> u32 {
-    2
-}
-const fn three() -> u32 {
-    3
-}
-const fn eight() -> u32 {
-    8
-}
-const fn thirty_two() -> u32 {
-    32
-}
-const fn sixty_four() -> u32 {
-    TASKS_MAX
-}
-const fn ten_seconds() -> u64 {
-    10_000
-}
-const fn thirty_seconds() -> u64 {
-    30_000
-}
-const fn ten_minutes() -> u64 {
-    600_000
-}
-const fn seven_tenths() -> u32 {
-    700_000
-}
-fn task_policy() -> String {
-    TASK_POLICY.to_owned()
 }

@@ -46,6 +46,11 @@ pub fn is_integer(text: &str) -> bool {
     power(exponent) >= shift.saturating_sub(zeros)
 }
 
+/// The default of a member: `#[serde(default = "number::<_, 3>")]`.
+pub(crate) fn number<T: From<u32>, const N: u32>() -> T {
+    N.into()
+}
+
 /// An exponent, cut where more digits than a document has cannot make up for it.
 fn power(text: &str) -> i64 {
     let limit = if text.starts_with('-') { i64::MIN } else { i64::MAX };
