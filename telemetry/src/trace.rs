@@ -119,38 +119,22 @@ impl Span {
     }
 }
 
-impl From<&'static str> for Value {
-    fn from(text: &'static str) -> Self {
-        Self::Text(Cow::Borrowed(text))
-    }
+/// Declares what becomes a value of an attribute.
+macro_rules! values {
+    ($($given:ident: $ty:ty => $value:expr;)+) => {$(
+        impl From<$ty> for Value {
+            fn from($given: $ty) -> Self {
+                $value
+            }
+        }
+    )+};
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(Cow::Owned(text))
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<u32> for Value {
-    fn from(number: u32) -> Self {
-        Self::Number(i64::from(number))
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
+values! {
+    text: &'static str => Self::Text(Cow::Borrowed(text));
+    text: String => Self::Text(Cow::Owned(text));
+    number: i64 => Self::Number(number);
+    number: u32 => Self::Number(i64::from(number));
+    number: usize => Self::Number(i64::try_from(number).unwrap_or(i64::MAX));
+    flag: bool => Self::Flag(flag);
 }

@@ -49,61 +49,41 @@ impl TraceId {
     }
 }
 
-impl SpanId {
+/// Declares steps of a negotiation: for each the function that gives its span's id, from what tells it apart.
+macro_rules! steps {
+    ($($(#[$doc:meta])* $name:ident($($part:ident: $ty:ty),+) = $kind:literal, [$($text:expr),+];)+) => {
+        impl SpanId {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name($($part: $ty),+) -> Self {
+                Self(hash($kind, &[$($text),+]))
+            }
+        )+}
+    };
+}
+
+steps! {
     /// The negotiation as a whole.
-    #[must_use]
-    pub fn of(negotiation: &NegotiationId) -> Self {
-        Self(hash("negotiation", &[negotiation.as_str()]))
-    }
-
+    of(negotiation: &NegotiationId) = "negotiation", [negotiation.as_str()];
     /// An agent sends a message.
-    #[must_use]
-    pub fn sent(sender: &AgentId, message: &MsgId) -> Self {
-        Self(hash("send", &[sender.as_str(), message.as_str()]))
-    }
-
+    sent(sender: &AgentId, message: &MsgId) = "send", [sender.as_str(), message.as_str()];
     /// A gateway admits it.
-    #[must_use]
-    pub fn admitted(sender: &AgentId, message: &MsgId) -> Self {
-        Self(hash("admit", &[sender.as_str(), message.as_str()]))
-    }
-
+    admitted(sender: &AgentId, message: &MsgId) = "admit", [sender.as_str(), message.as_str()];
     /// It is appended to the log.
-    #[must_use]
-    pub fn published(sender: &AgentId, message: &MsgId) -> Self {
-        Self(hash("publish", &[sender.as_str(), message.as_str()]))
-    }
-
+    published(sender: &AgentId, message: &MsgId) = "publish", [sender.as_str(), message.as_str()];
     /// An engine folds it.
-    #[must_use]
-    pub fn folded(sender: &AgentId, message: &MsgId) -> Self {
-        Self(hash("fold", &[sender.as_str(), message.as_str()]))
-    }
-
+    folded(sender: &AgentId, message: &MsgId) = "fold", [sender.as_str(), message.as_str()];
     /// An engine writes a key of the register.
-    #[must_use]
-    pub fn registered(key: &str) -> Self {
-        Self(hash("register", &[key]))
-    }
-
+    registered(key: &str) = "register", [key];
     /// An engine delivers something to an agent.
-    #[must_use]
-    pub fn delivered(delivery: DeliveryId) -> Self {
-        Self(hash("deliver", &[&delivery.to_string()]))
-    }
-
+    delivered(delivery: DeliveryId) = "deliver", [&delivery.to_string()];
     /// The agent takes the delivery.
-    #[must_use]
-    pub fn processed(delivery: DeliveryId) -> Self {
-        Self(hash("process", &[&delivery.to_string()]))
-    }
-
+    processed(delivery: DeliveryId) = "process", [&delivery.to_string()];
     /// An agent asks a model about a negotiation; `call` tells its calls apart.
-    #[must_use]
-    pub fn asked(agent: &AgentId, negotiation: &NegotiationId, call: &str) -> Self {
-        Self(hash("ask", &[agent.as_str(), negotiation.as_str(), call]))
-    }
+    asked(agent: &AgentId, negotiation: &NegotiationId, call: &str) = "ask", [agent.as_str(), negotiation.as_str(), call];
+}
 
+impl SpanId {
     /// Its bytes.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
