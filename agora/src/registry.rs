@@ -186,7 +186,18 @@ impl DocumentRegistry {
         document: &ProtocolDocument,
         sources: &[DocumentSource],
     ) -> Result<PutResult, Refusal> {
-        self.counted(self.try_put(agent, document, sources).await)
+        let putting = async {
+            self.read().check_support(agent, document.hash())?;
+            self.make_room_for(agent, document).await?;
+            let result = self.store_making_room(document).await?;
+            let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
+            let value = encode(&support)?;
+            let putting = self.key_value.put(Bucket::Documents, key.clone(), value.clone());
+            self.observed(StoreOperation::Put, putting).await?;
+            self.apply(&key, Some(&value));
+            Ok(result)
+        };
+        self.counted(putting).await
     }
 
     /// Stores a document that somebody has used and no agent need support. Where the exchange is full, other documents that
@@ -195,7 +206,7 @@ impl DocumentRegistry {
     /// # Errors
     /// As [`DocumentRegistry::put`].
     pub async fn put_unsupported(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
-        self.counted(self.try_put_unsupported(document).await)
+        self.counted(self.store_making_room(document)).await
     }
 
     /// Stores a document of another exchange where there is room for it beside all others. None gives way to it: two full
@@ -204,10 +215,19 @@ impl DocumentRegistry {
     /// # Errors
     /// As [`DocumentRegistry::put`].
     pub async fn adopt(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
-        self.counted(self.try_adopt(document).await)
+        let adopting = async {
+            self.read().check_space(document)?;
+            self.store(document).await
+        };
+        self.counted(adopting).await
     }
 
-    fn counted(&self, outcome: Result<PutResult, Refusal>) -> Result<PutResult, Refusal> {
+    /// Puts a document once the others have been read, and counts what came of it.
+    async fn counted(&self, putting: impl Future<Output = Result<PutResult, Refusal>>) -> Result<PutResult, Refusal> {
+        let outcome = match self.check_read() {
+            Ok(()) => putting.await,
+            Err(unread) => Err(unread),
+        };
         let result = match &outcome {
             Ok(result) => *result,
             Err(refusal) if refusal.code == Code::Conflict => PutResult::Collision,
@@ -215,35 +235,6 @@ impl DocumentRegistry {
         };
         self.observer.put(result);
         outcome
-    }
-
-    async fn try_put(
-        &self,
-        agent: &AgentId,
-        document: &ProtocolDocument,
-        sources: &[DocumentSource],
-    ) -> Result<PutResult, Refusal> {
-        self.check_read()?;
-        self.read().check_support(agent, document.hash())?;
-        self.make_room_for(agent, document).await?;
-        let result = self.store_making_room(document).await?;
-        let (key, support) = (support_key(document.hash(), agent), StoredSupport { sources: sources.to_vec() });
-        let value = encode(&support)?;
-        let putting = self.key_value.put(Bucket::Documents, key.clone(), value.clone());
-        self.observed(StoreOperation::Put, putting).await?;
-        self.apply(&key, Some(&value));
-        Ok(result)
-    }
-
-    async fn try_put_unsupported(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
-        self.check_read()?;
-        self.store_making_room(document).await
-    }
-
-    async fn try_adopt(&self, document: &ProtocolDocument) -> Result<PutResult, Refusal> {
-        self.check_read()?;
-        self.read().check_space(document)?;
-        self.store(document).await
     }
 
     /// Ends the supports that an agent's document takes the room of. Their texts stay until another needs that.

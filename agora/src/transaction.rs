@@ -3,7 +3,7 @@
 
 use schemas::{Code, Refusal};
 use serde::Deserialize as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::Selection;
 
@@ -154,25 +154,17 @@ impl TransactionReply {
     /// The reply for clients of every dialect: `status` and `body` always, `message` where there is no answer.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let mut members = Map::new();
-        members.insert("status".to_owned(), self.status.as_str().into());
-        members.insert("body".to_owned(), self.body.as_str().into());
-        if let Some(message) = &self.message {
-            members.insert("message".to_owned(), message.as_str().into());
-        }
-        if let Some((code, pointer)) = &self.fault {
-            members.insert("code".to_owned(), code.as_str().into());
-            if let Some(pointer) = pointer {
-                members.insert("pointer".to_owned(), pointer.as_str().into());
-            }
-        }
-        if let Some(ticket) = &self.conversation {
-            members.insert("conversationId".to_owned(), ticket.id.as_str().into());
-            if let Some(expires_s) = ticket.expires_s {
-                members.insert("conversationExpires".to_owned(), expires_s.into());
-            }
-        }
-        Value::Object(members)
+        let (fault, ticket) = (self.fault.as_ref(), self.conversation.as_ref());
+        let members: [(&str, Option<Value>); 7] = [
+            ("status", Some(self.status.as_str().into())),
+            ("body", Some(self.body.as_str().into())),
+            ("message", self.message.as_deref().map(Value::from)),
+            ("code", fault.map(|(code, _)| code.as_str().into())),
+            ("pointer", fault.and_then(|(_, pointer)| pointer.as_deref()).map(Value::from)),
+            ("conversationId", ticket.map(|ticket| ticket.id.as_str().into())),
+            ("conversationExpires", ticket.and_then(|ticket| ticket.expires_s).map(Value::from)),
+        ];
+        members.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     /// Reads the reply of any responder. What is said beyond the members named here is ignored; a body that is no text is
