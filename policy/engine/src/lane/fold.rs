@@ -198,7 +198,7 @@ impl Fold {
                         let is_task = matches!(negotiation.place(), FamilyPlace::Task(_));
                         *(if is_task { &mut tasks } else { &mut openings }) += 1;
                     }
-                    sinks.observer.handle_event(&event, decoded, &self.state, is_owner);
+                    sinks.observer.handle_event(event, decoded, &self.state, is_owner);
                 }
             }
         }

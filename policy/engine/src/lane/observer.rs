@@ -11,6 +11,7 @@ use std::time::Duration;
 use bus::LogRecord;
 use policy_core::{Deliver, Event, LaneState, Protocol};
 use schemas::admission::LaneAdmission;
+use schemas::delivery::Outcome;
 use schemas::journal::Journal;
 use schemas::record::{EngineEvent, Entry, Record};
 use schemas::statistics::{EndedNegotiation, Histogram, OpenNegotiation, PolicyActivity};
@@ -66,7 +67,8 @@ pub(super) struct LaneStatistics {
 #[derive(Debug, Clone, Default)]
 struct Totals {
     started: u64,
-    ended: Vec<(&'static str, u64)>,
+    /// In the order of [`Outcome::ALL`].
+    ended: [u64; Outcome::ALL.len()],
     awards: u64,
     binding: u64,
     offers: u64,
@@ -237,24 +239,23 @@ impl LaneObserver {
     }
 
     /// The core reported a fact of `record`.
-    pub(crate) fn handle_event(&mut self, event: &Event, record: &Record, state: &LaneState, is_owner: bool) {
-        self.gauges.follow(event, state.now(), is_owner);
-        if is_owner {
-            self.metrics.count(event);
-            if let Event::InvariantViolated { negotiation, invariant, offer } = event {
-                let trace_id = self.trace_id(negotiation, state);
-                tracing::error!(%negotiation, %trace_id, invariant = invariant.as_str(), ?offer, "an invariant is broken");
-            }
-            if let Some(Kept { journals, counters, .. }) = &mut self.kept {
-                counters.count(event, state.now());
-                journals.note_event(event, state);
-            }
-            self.traces.handle_event(event, state.now(), record);
-        } else {
-            self.uncounted.add(event);
-        }
+    pub(crate) fn handle_event(&mut self, event: Event, record: &Record, state: &LaneState, is_owner: bool) {
         if let Some(follower) = &self.follower {
-            follower.on_event(self.lane, event);
+            follower.on_event(self.lane, &event);
+        }
+        self.gauges.follow(&event, state.now(), is_owner);
+        if !is_owner {
+            return self.uncounted.add(event);
+        }
+        self.metrics.count(&event);
+        if let Event::InvariantViolated { negotiation, invariant, offer } = &event {
+            let trace_id = self.trace_id(negotiation, state);
+            tracing::error!(%negotiation, %trace_id, invariant = invariant.as_str(), ?offer, "an invariant is broken");
+        }
+        self.traces.handle_event(&event, state.now(), record);
+        if let Some(Kept { journals, counters, .. }) = &mut self.kept {
+            counters.count(&event, state.now());
+            journals.note_event(event, state);
         }
     }
 
@@ -410,12 +411,12 @@ impl UncountedEvents {
     }
 
     /// A fact folded without owning the lane.
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: Event) {
         if self.is_counted {
             return;
         }
         if self.events.len() < FACTS_MAX {
-            self.events.push(event.clone());
+            self.events.push(event);
         } else {
             self.left_out += 1;
         }
@@ -442,7 +443,7 @@ mod tests {
         let mut uncounted = UncountedEvents::default();
         let fold = |uncounted: &mut UncountedEvents, entries: Vec<Entry>| {
             uncounted.handle_record(&Record::new("somebody", entries), "engine-2");
-            uncounted.add(&fact());
+            uncounted.add(fact());
         };
         fold(&mut uncounted, vec![]);
         fold(&mut uncounted, vec![]);
@@ -460,7 +461,7 @@ mod tests {
     #[test]
     fn no_outage_is_remembered_without_a_bound() {
         let mut uncounted = UncountedEvents::default();
-        (0..FACTS_MAX + 3).for_each(|_| uncounted.add(&fact()));
+        (0..FACTS_MAX + 3).for_each(|_| uncounted.add(fact()));
         let (events, left_out) = uncounted.take();
         assert_eq!((events.len(), left_out), (FACTS_MAX, 3));
     }

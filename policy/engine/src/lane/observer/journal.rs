@@ -11,7 +11,6 @@ use schemas::delivery::{
     Agreement, BargainCall, CloseReason, ContractorReport, Disposition, Finding, Outcome, PanelistReport, Standing,
     Turn,
 };
-use schemas::document::RoutineReport;
 use schemas::ids::AttrName;
 use schemas::journal::{
     Happened, ISSUE_TEXT_SHOWN_MAX, ISSUE_VALUES_SHOWN_MAX, ISSUES_SHOWN_MAX, RESULT_SHOWN_MAX, Ranked, SAID_SHOWN_MAX,
@@ -22,7 +21,7 @@ use schemas::{Act, AgentId, AwardNo, DeliveryId, DocumentHash, Lot, NegotiationI
 use serde::Serialize;
 
 use crate::lane::{DeliveryEvent, DeliveryStep};
-use crate::metrics::{DeadLetterReason, WriteResult};
+use crate::metrics::WriteResult;
 
 pub(super) use kept::Journals;
 
@@ -44,9 +43,11 @@ enum Fact {
         disposition: Disposition,
         score: Option<u32>,
     },
-    Rules(Box<Rules>),
-    Proposed(Box<Proposal>),
-    Agreed(Box<Proposal>),
+    /// As it is told: cut to what a journal holds, with how many facts' worth of memory it takes.
+    Told {
+        what: Box<Happened>,
+        weight: usize,
+    },
     Floor(Box<Floor>),
     Concluded(Box<Conclusion>),
     Asked {
@@ -70,32 +71,19 @@ enum Fact {
         key: RegisterKey,
         result: WriteResult,
     },
-    /// `settled`: no later fact says what became of it.
-    Sent {
+    /// What became of a delivery. One of which no later fact says more counts as sent once.
+    Delivery {
         to: AgentId,
         act: Act,
-        delivery: DeliveryId,
-        settled: bool,
-    },
-    Acknowledged {
-        by: AgentId,
-        act: Act,
-        delivery: DeliveryId,
+        id: DeliveryId,
         attempts: u32,
-    },
-    GivenUp {
-        to: AgentId,
-        act: Act,
-        delivery: DeliveryId,
-        reason: DeadLetterReason,
-        was_sent: bool,
+        step: DeliveryStep,
     },
     Committed {
         lot: Lot,
         award_no: AwardNo,
         contractor: AgentId,
     },
-    Reported(Box<Report>),
     AwardLost {
         lot: Lot,
         award_no: AwardNo,
@@ -112,54 +100,33 @@ enum Fact {
 #[derive(Debug, Clone)]
 struct Choice {
     cause: Cause,
-    ranked: Vec<(AgentId, u32)>,
+    ranked: Vec<Ranked>,
     winners: Vec<AgentId>,
     documents: Vec<DocumentHash>,
-}
-
-/// What is remembered of the rules of a bargain.
-#[derive(Debug, Clone)]
-struct Rules {
-    parties: Vec<AgentId>,
-    issues: Vec<Issue>,
-}
-
-/// An offer that stands in a bargain, or that was agreed on.
-#[derive(Debug, Clone)]
-struct Proposal {
-    by: AgentId,
-    round: u32,
-    step: u32,
-    terms: Terms,
-}
-
-/// What a contractor reported.
-#[derive(Debug, Clone)]
-struct Report {
-    contractor: AgentId,
-    award_no: AwardNo,
-    routine: Option<RoutineReport>,
-    /// As much of it as a journal holds.
-    result: Option<String>,
 }
 
 impl Fact {
     /// A report, with as much of its result as a journal holds.
     fn reported(report: &ContractorReport) -> Self {
-        let result = report.result.as_deref().map(|result| result.chars().take(RESULT_SHOWN_MAX).collect());
+        let result: Option<String> =
+            report.result.as_deref().map(|result| result.chars().take(RESULT_SHOWN_MAX).collect());
+        let weight = 1 + (size_of::<ContractorReport>() + result.as_ref().map_or(0, String::len)).div_ceil(64);
         let (contractor, award_no, routine) = (report.contractor.clone(), report.award_no, report.routine);
-        Self::Reported(Box::new(Report { contractor, award_no, routine, result }))
+        Self::Told { what: Box::new(Happened::Reported { contractor, award_no, routine, result }), weight }
     }
 
     /// The offer that stands, with as many of its issues as a journal holds.
     fn proposed(turn: &Turn, standing: &Standing) -> Self {
-        Self::Proposed(Box::new(Proposal::new(&standing.by, turn.round, turn.step, &standing.terms)))
+        let (terms, weight) = shown_terms(&standing.terms);
+        let (by, round, step) = (standing.by.clone(), turn.round, turn.step);
+        Self::Told { what: Box::new(Happened::Proposed { by, round, step, terms }), weight }
     }
 
     /// What was agreed on, with as many of its issues as a journal holds.
     fn agreed(agreement: &Agreement) -> Self {
-        let Agreement { by, round, step, terms, .. } = agreement;
-        Self::Agreed(Box::new(Proposal::new(by, *round, *step, terms)))
+        let (terms, weight) = shown_terms(&agreement.terms);
+        let (by, round, step) = (agreement.by.clone(), agreement.round, agreement.step);
+        Self::Told { what: Box::new(Happened::Agreed { by, round, step, terms }), weight }
     }
 
     /// A step of a team, with as much of what was said as a journal holds.
@@ -193,40 +160,35 @@ impl Fact {
     fn rules(bargain: &BargainCall) -> Self {
         let mut issues: Vec<&Issue> = bargain.rules.issues.iter().collect();
         issues.sort_by(|one, other| one.name.cmp(&other.name));
-        let issues = issues.into_iter().take(ISSUES_SHOWN_MAX).map(shown).collect();
-        Self::Rules(Box::new(Rules { parties: bargain.parties.clone(), issues }))
+        let issues: Vec<Issue> = issues.into_iter().take(ISSUES_SHOWN_MAX).map(shown).collect();
+        let bytes: usize = issues.iter().map(|issue| size_of::<Issue>() + values_len(&issue.values)).sum();
+        let weight = 2 + (size_of_val(bargain.parties.as_slice()) + bytes) / 64;
+        Self::Told { what: Box::new(Happened::Rules { parties: bargain.parties.clone(), issues }), weight }
     }
 
     /// What a fact of the core is here, and of which negotiation; some are nothing.
-    fn of(event: &Event) -> Option<(&NegotiationId, Self)> {
+    fn of(event: Event) -> Option<(NegotiationId, Self)> {
         Some(match event {
-            Event::Started { negotiation, protocol, phase: _, policy, invited, left_out, at: _ } => {
-                let policy = Arc::clone(policy);
-                (negotiation, Self::Called { protocol: *protocol, policy, invited: *invited, left_out: *left_out })
+            Event::Started { negotiation, protocol, policy, invited, left_out, .. } => {
+                (negotiation, Self::Called { protocol, policy, invited, left_out })
             }
             // Whoever is no party must not fill another's journal.
             Event::Disposed { disposition: Disposition::Unauthorized, .. } => return None,
-            Event::Disposed { negotiation, from, act, disposition, score, at: _ } => {
-                let (from, act, disposition, score) = (from.clone(), *act, *disposition, *score);
+            Event::Disposed { negotiation, from, act, disposition, score, .. } => {
                 (negotiation, Self::Message { from, act, disposition, score })
             }
-            Event::Transition { negotiation, from, to } => (negotiation, Self::Moved { from: *from, to: *to }),
+            Event::Transition { negotiation, from, to } => (negotiation, Self::Moved { from, to }),
             Event::Closed { negotiation, round, reason, offers, responded, expected, .. } => {
-                let (round, reason, offers) = (*round, *reason, *offers);
-                let (responded, expected) = (*responded, *expected);
                 (negotiation, Self::Closed { round, reason, offers, responded, expected })
             }
-            Event::Decided(decision) => (&decision.negotiation, Self::Decided(Box::new(Choice::of(decision)))),
-            Event::Committed { negotiation, lot, award_no, contractor, elapsed_us: _ } => {
-                (negotiation, Self::Committed { lot: *lot, award_no: *award_no, contractor: contractor.clone() })
+            Event::Decided(decision) => (decision.negotiation.clone(), Self::Decided(Box::new(Choice::of(&decision)))),
+            Event::Committed { negotiation, lot, award_no, contractor, .. } => {
+                (negotiation, Self::Committed { lot, award_no, contractor })
             }
             Event::AwardLost { negotiation, lot, award_no, contractor, loss } => {
-                let (lot, award_no, contractor, loss) = (*lot, *award_no, contractor.clone(), *loss);
                 (negotiation, Self::AwardLost { lot, award_no, contractor, loss })
             }
-            Event::Ended { negotiation, outcome, elapsed_us, .. } => {
-                (negotiation, Self::Ended { outcome: *outcome, elapsed_us: *elapsed_us })
-            }
+            Event::Ended { negotiation, outcome, elapsed_us, .. } => (negotiation, Self::Ended { outcome, elapsed_us }),
             Event::Excluded { .. }
             | Event::Asked { .. }
             | Event::TurnTaken { .. }
@@ -239,23 +201,20 @@ impl Fact {
 
     /// What became of a delivery.
     fn of_delivery_event(event: &DeliveryEvent) -> Self {
-        let DeliveryEvent { id: delivery, act, attempts, .. } = *event;
-        let to = event.to.clone();
-        match event.step {
-            DeliveryStep::Sent => Self::Sent { to, act, delivery, settled: false },
-            DeliveryStep::SentOnce => Self::Sent { to, act, delivery, settled: true },
-            DeliveryStep::Acknowledged => Self::Acknowledged { by: to, act, delivery, attempts },
-            DeliveryStep::GivenUp(reason) => Self::GivenUp { to, act, delivery, reason, was_sent: attempts > 0 },
-        }
+        let DeliveryEvent { id, act, attempts, step, .. } = *event;
+        Self::Delivery { to: event.to.clone(), act, id, attempts, step }
     }
 
     /// Whether it may be left out of a long journal in favour of what matters more.
-    const fn is_routine(&self) -> bool {
+    fn is_routine(&self) -> bool {
         if let Self::Registered { result, .. } = self {
-            return !matches!(result, WriteResult::Different);
+            return *result != WriteResult::Different;
         }
-        let is_step = matches!(self, Self::Message { .. } | Self::Proposed(_) | Self::Floor(_));
-        is_step || matches!(self, Self::Sent { .. } | Self::Acknowledged { .. })
+        if let Self::Told { what, .. } = self {
+            return matches!(**what, Happened::Proposed { .. });
+        }
+        let is_step = matches!(self, Self::Message { .. } | Self::Floor(_));
+        is_step || matches!(self, Self::Delivery { step, .. } if !matches!(step, DeliveryStep::GivenUp(_)))
     }
 
     /// Whether only a negotiation that was open can have led to it.
@@ -272,8 +231,8 @@ impl Fact {
 
     /// The delivery it says the fate of.
     const fn settles(&self) -> Option<DeliveryId> {
-        if let Self::Acknowledged { delivery, .. } | Self::GivenUp { delivery, .. } = self {
-            Some(*delivery)
+        if let Self::Delivery { id, step: DeliveryStep::Acknowledged | DeliveryStep::GivenUp(_), .. } = self {
+            Some(*id)
         } else {
             None
         }
@@ -281,19 +240,19 @@ impl Fact {
 
     /// By how much it changes the number of deliveries that wait for an acknowledgement.
     const fn waiting(&self) -> i64 {
-        let is_sent = matches!(self, Self::Sent { settled: false, .. });
-        let is_settled =
-            matches!(self, Self::Acknowledged { attempts: 1.., .. } | Self::GivenUp { was_sent: true, .. });
-        is_sent as i64 - is_settled as i64
+        let Self::Delivery { step, attempts, .. } = self else { return 0 };
+        match step {
+            DeliveryStep::Sent => 1,
+            DeliveryStep::SentOnce => 0,
+            DeliveryStep::Acknowledged | DeliveryStep::GivenUp(_) => -((*attempts > 0) as i64),
+        }
     }
 
     /// How many facts' worth of memory it takes.
     fn weight(&self) -> usize {
         match self {
             Self::Decided(choice) => 2 + (choice.ranked.len() + choice.winners.len() + choice.documents.len()) / 2,
-            Self::Proposed(proposal) | Self::Agreed(proposal) => proposal.weight(),
-            Self::Rules(rules) => rules.weight(),
-            Self::Reported(report) => report.weight(),
+            Self::Told { weight, .. } => *weight,
             Self::Floor(floor) => floor_weight(floor),
             Self::Concluded(conclusion) => 1 + (size_of::<Conclusion>() + conclusion.text.len()).div_ceil(64),
             Self::Found(finding) => finding_weight(finding),
@@ -303,9 +262,7 @@ impl Fact {
             | Self::Moved { .. }
             | Self::Closed { .. }
             | Self::Registered { .. }
-            | Self::Sent { .. }
-            | Self::Acknowledged { .. }
-            | Self::GivenUp { .. }
+            | Self::Delivery { .. }
             | Self::Committed { .. }
             | Self::AwardLost { .. }
             | Self::Ended { .. } => 1,
@@ -323,22 +280,11 @@ impl Fact {
                 let (act, disposition) = (act.as_str().to_owned(), disposition.as_str().to_owned());
                 Happened::Message { from, act, disposition, score }
             }
-            Self::Proposed(proposal) => {
-                let Proposal { by, round, step, terms } = *proposal;
-                Happened::Proposed { by, round, step, terms }
-            }
-            Self::Agreed(proposal) => {
-                let Proposal { by, round, step, terms } = *proposal;
-                Happened::Agreed { by, round, step, terms }
-            }
+            Self::Told { what, .. } => *what,
             Self::Floor(floor) => Happened::Floor(floor),
             Self::Concluded(conclusion) => Happened::Concluded(conclusion),
             Self::Asked { round, kind } => Happened::Asked { round, kind: <&str>::from(kind).to_owned() },
             Self::Found(finding) => Happened::Found(finding),
-            Self::Rules(rules) => {
-                let Rules { parties, issues } = *rules;
-                Happened::Rules { parties, issues }
-            }
             Self::Moved { from, to } => Happened::Moved { from: from.as_str().to_owned(), to: to.as_str().to_owned() },
             Self::Closed { round, reason, offers, responded, expected } => {
                 Happened::Closed { round, reason: word(&reason), offers, responded, expected }
@@ -347,25 +293,26 @@ impl Fact {
             Self::Registered { key, result } => {
                 Happened::Registered { key: key.to_string(), result: <&str>::from(result).to_owned() }
             }
-            Self::Sent { to, act, delivery, settled } => {
-                Happened::Sent { to, act: act.as_str().to_owned(), delivery, settled }
-            }
-            Self::Acknowledged { by, act, delivery, attempts } => {
-                Happened::Acknowledged { by, act: act.as_str().to_owned(), delivery, attempts }
-            }
-            Self::GivenUp { to, act, delivery, reason, was_sent: _ } => {
-                let (act, reason) = (act.as_str().to_owned(), <&str>::from(reason).to_owned());
-                Happened::GivenUp { to, act, delivery, reason }
-            }
+            Self::Delivery { to, act, id, attempts, step } => delivery_told(to, act, id, attempts, step),
             Self::Committed { lot, award_no, contractor } => Happened::Committed { lot, award_no, contractor },
-            Self::Reported(report) => {
-                let Report { contractor, award_no, routine, result } = *report;
-                Happened::Reported { contractor, award_no, routine, result }
-            }
             Self::AwardLost { lot, award_no, contractor, loss } => {
                 Happened::AwardLost { lot, award_no, contractor, loss: word(&loss) }
             }
             Self::Ended { outcome, elapsed_us } => Happened::Ended { outcome: outcome.as_str().to_owned(), elapsed_us },
+        }
+    }
+}
+
+/// As [`Fact::told`].
+fn delivery_told(to: AgentId, act: Act, delivery: DeliveryId, attempts: u32, step: DeliveryStep) -> Happened {
+    let act = act.as_str().to_owned();
+    match step {
+        DeliveryStep::Sent | DeliveryStep::SentOnce => {
+            Happened::Sent { to, act, delivery, settled: step == DeliveryStep::SentOnce }
+        }
+        DeliveryStep::Acknowledged => Happened::Acknowledged { by: to, act, delivery, attempts },
+        DeliveryStep::GivenUp(reason) => {
+            Happened::GivenUp { to, act, delivery, reason: <&str>::from(reason).to_owned() }
         }
     }
 }
@@ -424,38 +371,20 @@ fn text_len(value: &AttrValue) -> usize {
     if let AttrValue::Text(text) = value { text.len() } else { 0 }
 }
 
-impl Rules {
-    /// As [`Fact::weight`].
-    fn weight(&self) -> usize {
-        let bytes = |issue: &Issue| match &issue.values {
-            IssueValues::Discrete { values } => {
-                size_of_val(values.as_slice()) + values.iter().map(text_len).sum::<usize>()
-            }
-            IssueValues::Range { .. } => 0,
-        };
-        let issues = self.issues.iter().map(|issue| size_of::<Issue>() + bytes(issue)).sum::<usize>();
-        2 + (size_of_val(self.parties.as_slice()) + issues) / 64
+/// The bytes that values of an issue take beside it.
+fn values_len(values: &IssueValues) -> usize {
+    match values {
+        IssueValues::Discrete { values } => size_of_val(values.as_slice()) + values.iter().map(text_len).sum::<usize>(),
+        IssueValues::Range { .. } => 0,
     }
 }
 
-impl Proposal {
-    fn new(by: &AgentId, round: u32, step: u32, terms: &Terms) -> Self {
-        let terms = terms.iter().take(ISSUES_SHOWN_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
-        Self { by: by.clone(), round, step, terms }
-    }
-
-    /// As [`Fact::weight`]: a map's node is ten facts' worth, texts come on top.
-    fn weight(&self) -> usize {
-        let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
-        12 + self.terms.iter().map(text).sum::<usize>() / 64
-    }
-}
-
-impl Report {
-    /// As [`Fact::weight`].
-    fn weight(&self) -> usize {
-        1 + (size_of::<Self>() + self.result.as_ref().map_or(0, String::len)).div_ceil(64)
-    }
+/// As many terms as a journal holds, and their weight: a map's node is ten facts' worth, texts come on top.
+fn shown_terms(terms: &Terms) -> (Terms, usize) {
+    let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
+    let shown: Terms = terms.iter().take(ISSUES_SHOWN_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let weight = 12 + shown.iter().map(text).sum::<usize>() / 64;
+    (shown, weight)
 }
 
 impl Choice {
@@ -471,7 +400,7 @@ impl Choice {
                 .offers
                 .iter()
                 .take(RANKED_MAX)
-                .map(|offer| (offer.contractor.clone(), offer.score))
+                .map(|offer| Ranked { contractor: offer.contractor.clone(), score: offer.score })
                 .collect(),
             winners: winners.take(RANKED_MAX).map(|offer| offer.contractor.clone()).collect(),
             documents,
@@ -487,8 +416,8 @@ impl Choice {
             Cause::ReAward(_) => "re_award",
             Cause::Direct => "direct",
         };
-        let ranked = self.ranked.into_iter().map(|(contractor, score)| Ranked { contractor, score }).collect();
-        Happened::Decided { cause: cause.to_owned(), ranked, winners: self.winners, documents: self.documents }
+        let Self { ranked, winners, documents, .. } = self;
+        Happened::Decided { cause: cause.to_owned(), ranked, winners, documents }
     }
 }
 

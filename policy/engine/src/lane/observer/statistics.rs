@@ -15,6 +15,7 @@ use std::time::Duration;
 use ahash::{HashMap, HashMapExt as _};
 use bus::PubSub;
 use bytes::Bytes;
+use schemas::delivery::Outcome;
 use schemas::statistics::{
     AGENTS_MAX, AgentActivity, EndedNegotiation, FAULTS_MAX, Histogram, NAMED_MAX, OTHER, OpenNegotiation,
     POLICIES_MAX, PolicyActivity, Statistics,
@@ -106,7 +107,7 @@ impl StatisticsReporter {
 fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>) -> Statistics {
     let (mut owned, mut newest, mut latest) = (Vec::new(), Vec::new(), Vec::new());
     let (mut open, mut unacknowledged) = (0, 0);
-    let (mut ended, mut all) = (BTreeMap::<String, u64>::new(), Totals::default());
+    let mut all = Totals::default();
     for part in parts {
         if let Some(lane) = part.owned {
             owned.push(lane);
@@ -120,13 +121,14 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>)
         all.binding += counted.binding;
         all.offers += counted.offers;
         all.lower_bound |= counted.lower_bound;
-        counted.ended.iter().for_each(|(outcome, times)| *ended.entry((*outcome).to_owned()).or_default() += times);
+        all.ended.iter_mut().zip(counted.ended).for_each(|(sum, times)| *sum += times);
         all.round.merge(&counted.round);
         all.recent.merge(&counted.recent);
         all.policies.extend(counted.policies);
         all.agents.extend(counted.agents);
         latest.extend(counted.latest);
     }
+    let ended = Outcome::ALL.iter().zip(all.ended).filter(|(_, times)| *times > 0);
     newest.sort_by_key(|one: &OpenNegotiation| Reverse(one.called_at));
     newest.truncate(NAMED_MAX);
     latest.sort_by_key(|one: &EndedNegotiation| Reverse(one.at));
@@ -137,7 +139,7 @@ fn sum(engine: &str, at: Timestamp, parts: impl Iterator<Item = LaneStatistics>)
         owned,
         open,
         started: all.started,
-        ended,
+        ended: ended.map(|(outcome, times)| (outcome.as_str().to_owned(), times)).collect(),
         awards: all.awards,
         binding: all.binding,
         offers: all.offers,

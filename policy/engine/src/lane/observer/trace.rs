@@ -138,10 +138,16 @@ impl Traces {
         if !self.tracer.is_on() {
             return;
         }
-        if let Some(folded) = FoldedMessage::of(event, at) {
-            self.handle_folded(&folded, record);
+        if let Event::Disposed { from, act, disposition, .. } = event {
+            self.handle_folded(from.as_str(), *act, *disposition, at, record);
         }
-        if let Some(finished) = FinishedNegotiation::of(event) {
+        // A call that opens a negotiation has no other disposition.
+        if let Event::Started { negotiation, .. } = event {
+            self.handle_folded(negotiation.initiator(), Act::Cfp, Disposition::Ok, at, record);
+        }
+        if let Event::Ended { negotiation, protocol, outcome, at, elapsed_us, .. } = event {
+            let (negotiation, protocol, outcome) = (negotiation.clone(), *protocol, *outcome);
+            let finished = FinishedNegotiation { negotiation, protocol, outcome, at: *at, elapsed_us: *elapsed_us };
             self.take(Waiting::End(finished));
         }
     }
@@ -229,15 +235,6 @@ fn hanging_at(trace: TraceId, negotiation: &NegotiationId, folded: Option<(Trace
     TraceContext { trace, parent }
 }
 
-/// A message that was folded.
-struct FoldedMessage {
-    from: AgentId,
-    act: Act,
-    disposition: Disposition,
-    /// Log time of its record.
-    at: Timestamp,
-}
-
 /// A negotiation that has ended.
 struct FinishedNegotiation {
     negotiation: NegotiationId,
@@ -247,34 +244,14 @@ struct FinishedNegotiation {
     elapsed_us: u64,
 }
 
-impl FoldedMessage {
-    /// What the core reports of a message, at the log time of its record.
-    fn of(event: &Event, at: Timestamp) -> Option<Self> {
-        if let Event::Disposed { from, act, disposition, .. } = event {
-            return Some(Self { from: from.clone(), act: *act, disposition: *disposition, at });
-        }
-        // A call that opens a negotiation has no other disposition.
-        let Event::Started { negotiation, .. } = event else { return None };
-        let from = AgentId::try_new(negotiation.initiator()).ok()?;
-        Some(Self { from, act: Act::Cfp, disposition: Disposition::Ok, at })
-    }
-
-    /// Why it was not followed.
-    fn error(&self) -> Option<&'static str> {
-        // What was done already, or came after the end, is no failure of anybody.
-        let fails_nobody = [Disposition::Ok, Disposition::Duplicate, Disposition::Committed, Disposition::Closed];
-        (!fails_nobody.contains(&self.disposition)).then(|| self.disposition.as_str())
-    }
+/// Why a message was not followed.
+fn error_of(disposition: Disposition) -> Option<&'static str> {
+    // What was done already, or came after the end, is no failure of anybody.
+    let fails_nobody = [Disposition::Ok, Disposition::Duplicate, Disposition::Committed, Disposition::Closed];
+    (!fails_nobody.contains(&disposition)).then(|| disposition.as_str())
 }
 
 impl FinishedNegotiation {
-    /// The end of a negotiation, if this is one.
-    fn of(event: &Event) -> Option<Self> {
-        let Event::Ended { negotiation, protocol, outcome, at, elapsed_us, .. } = event else { return None };
-        let (negotiation, protocol, outcome) = (negotiation.clone(), *protocol, *outcome);
-        Some(Self { negotiation, protocol, outcome, at: *at, elapsed_us: *elapsed_us })
-    }
-
     /// Records the negotiation as a whole. It is the root of its trace, unless its call came from another one.
     fn record(self, tracer: &Tracer, root: TraceContext) {
         let error = (self.outcome == Outcome::Aborted).then_some("aborted");
@@ -296,11 +273,11 @@ impl FinishedNegotiation {
 }
 
 impl Traces {
-    /// A message was folded, the one whose effects are being done.
-    fn handle_folded(&self, folded: &FoldedMessage, record: &Record) {
+    /// A message was folded at this log time, the one whose effects are being done.
+    fn handle_folded(&self, from: &str, act: Act, disposition: Disposition, at: Timestamp, record: &Record) {
         let Some(cause) = self.cause.as_ref() else { return };
         let (Some(caused), Some(message)) = (&cause.message, message_at(cause.position, record)) else { return };
-        let error = folded.error();
+        let error = error_of(disposition);
         let make = || {
             // Of a trace that is not kept the message has not been read yet.
             let msg_id = caused.msg_id.clone().or_else(|| id_of_message(message));
@@ -309,11 +286,11 @@ impl Traces {
             };
             let context = TraceContext { trace: caused.context.trace, parent: id_of(SpanId::admitted) };
             let mut span = Span::new(
-                format!("fold {}", folded.act.as_str()),
+                format!("fold {}", act.as_str()),
                 Kind::Consumer,
                 context,
                 id_of(SpanId::folded),
-                system_time(folded.at),
+                system_time(at),
             );
             span.start = span.start.min(span.end);
             let span = span
@@ -323,9 +300,9 @@ impl Traces {
                 .with("messaging.destination.name", subject::log(self.lane))
                 .with("messaging.message.conversation_id", message.negotiation.to_string())
                 .with("messaging.message.body.size", message.body.get().len())
-                .with("llmx.act", folded.act.as_str())
-                .with("llmx.agent", folded.from.to_string())
-                .with("llmx.disposition", folded.disposition.as_str())
+                .with("llmx.act", act.as_str())
+                .with("llmx.agent", from.to_owned())
+                .with("llmx.disposition", disposition.as_str())
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error);
             match msg_id {

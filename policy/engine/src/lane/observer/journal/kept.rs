@@ -24,7 +24,7 @@ use schemas::statistics::{NAMED_MAX, OpenNegotiation};
 use schemas::{AgentId, NegotiationId, OfferId, RegisterKey, Timestamp};
 
 use super::Fact;
-use crate::lane::DeliveryEvent;
+use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::WriteResult;
 
 /// Open negotiations remembered: five times what statistics name, so that one picked from it is still there.
@@ -53,34 +53,25 @@ struct Remembered {
     number: u64,
     about: About,
     offers: u32,
-    bargain: NotedBargain,
-    team: NotedTeam,
-    panel: NotedPanel,
+    noted: NotedOnce,
     is_ended: bool,
     facts: FactLog,
 }
 
-/// What has been noted of a bargain: every party is told the same, and it is noted once.
+/// What has been noted of what is told to several: it is noted once.
 #[derive(Default)]
-struct NotedBargain {
+struct NotedOnce {
+    /// The rules of a bargain.
     rules: bool,
-    /// The offer that was noted last as the one that stands.
+    /// The offer of a bargain that was noted last as the one that stands.
     proposed: Option<OfferId>,
+    /// What a bargain agreed on.
     agreement: bool,
-}
-
-/// What has been noted of a team: every member is told the same steps.
-#[derive(Default)]
-struct NotedTeam {
-    /// The step that was noted last.
+    /// The step of a team that was noted last.
     step: u32,
+    /// What a team concluded.
     conclusion: bool,
-}
-
-/// What has been noted of a panel: its members are asked one by one, and of each round that is noted once for each purpose.
-#[derive(Default)]
-struct NotedPanel {
-    /// What was noted last.
+    /// What a panel was asked for that was noted last; its members are asked one by one.
     asked: Option<(u32, AskKind)>,
 }
 
@@ -119,23 +110,23 @@ impl Journals {
     }
 
     /// Takes note of a fact the core reports, of a negotiation of this state.
-    pub(crate) fn note_event(&mut self, event: &Event, state: &LaneState) {
+    pub(crate) fn note_event(&mut self, event: Event, state: &LaneState) {
         self.note_event_of(event, state.now(), |negotiation| adopted(state, negotiation));
     }
 
     /// `adopt` tells what is known of a negotiation that was begun under another owner; it is asked once for each.
-    fn note_event_of(&mut self, event: &Event, at: Timestamp, adopt: impl FnOnce(&NegotiationId) -> Option<About>) {
+    fn note_event_of(&mut self, event: Event, at: Timestamp, adopt: impl FnOnce(&NegotiationId) -> Option<About>) {
         let Some((negotiation, fact)) = Fact::of(event) else { return };
-        if let Event::Started { protocol, policy, invited, .. } = event {
+        if let Fact::Called { protocol, policy, invited, .. } = &fact {
             let (phase, policy) = (protocol.phases()[0], Arc::clone(policy));
-            self.begin(negotiation, About { protocol: *protocol, phase, policy, called_at: at, invited: *invited });
-        } else if self.adoptable > 0 && fact.is_of_an_open_one() && !self.remembered.contains_key(negotiation) {
+            self.begin(&negotiation, About { protocol: *protocol, phase, policy, called_at: at, invited: *invited });
+        } else if self.adoptable > 0 && fact.is_of_an_open_one() && !self.remembered.contains_key(&negotiation) {
             self.adoptable -= 1;
-            if let Some(about) = adopt(negotiation) {
-                self.begin(negotiation, about);
+            if let Some(about) = adopt(&negotiation) {
+                self.begin(&negotiation, about);
             }
         }
-        self.note(negotiation, at, fact);
+        self.note(&negotiation, at, fact);
     }
 
     /// Takes note of what became of a delivery.
@@ -150,8 +141,7 @@ impl Journals {
     /// member of a team is told (each step, the conclusion), of what members of a panel are asked for, and of what an initiator is
     /// told of an award that is done or of what a panel found.
     fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
-        let Some(remembered) = self.remembered.get_mut(negotiation) else { return };
-        let (noted, team, panel) = (&mut remembered.bargain, &mut remembered.team, &mut remembered.panel);
+        let Some(Remembered { noted, .. }) = self.remembered.get_mut(negotiation) else { return };
         let fact = match told {
             Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
                 noted.rules = true;
@@ -165,12 +155,12 @@ impl Journals {
                 noted.agreement = true;
                 Some(Fact::agreed(agreement))
             }
-            Notification::Closed(Closing { conclusion: Some(conclusion), .. }) if !team.conclusion => {
-                team.conclusion = true;
+            Notification::Closed(Closing { conclusion: Some(conclusion), .. }) if !noted.conclusion => {
+                noted.conclusion = true;
                 Some(Fact::concluded(conclusion))
             }
-            Notification::Floor(floor) if floor.step > team.step => {
-                team.step = floor.step;
+            Notification::Floor(floor) if floor.step > noted.step => {
+                noted.step = floor.step;
                 Some(Fact::floor(floor))
             }
             Notification::Inform(ProgressReport::Result(report) | ProgressReport::Done(report)) => {
@@ -179,7 +169,7 @@ impl Journals {
             Notification::Inform(ProgressReport::Finding(finding)) => Some(Fact::found(finding)),
             Notification::Ask(ask) => {
                 let kind = kind_of(ask);
-                let is_new = panel.asked.replace((ask.round, kind)) != Some((ask.round, kind));
+                let is_new = noted.asked.replace((ask.round, kind)) != Some((ask.round, kind));
                 is_new.then_some(Fact::Asked { round: ask.round, kind })
             }
             Notification::Cfp(_)
@@ -211,9 +201,9 @@ impl Journals {
             remembered.about.phase = *to;
         }
         let has_ended = matches!(fact, Fact::Ended { .. }) && !std::mem::replace(&mut remembered.is_ended, true);
-        self.weight -= remembered.facts.weight();
+        self.weight -= remembered.facts.weight;
         remembered.facts.push(at, fact);
-        self.weight += remembered.facts.weight();
+        self.weight += remembered.facts.weight;
         if has_ended {
             let number = remembered.number;
             self.open.remove(&number);
@@ -234,7 +224,7 @@ impl Journals {
             negotiation: negotiation.clone(),
             engine: engine.to_owned(),
             entries: remembered.facts.iter().map(|(at, fact)| JournalEntry { at: *at, what: fact.told() }).collect(),
-            left_out: remembered.facts.left_out(),
+            left_out: remembered.facts.left_out,
             gap: remembered.facts.gap(),
             unacknowledged: remembered.facts.waiting(),
         })
@@ -267,9 +257,7 @@ impl Journals {
             number,
             about,
             offers: 0,
-            bargain: NotedBargain::default(),
-            team: NotedTeam::default(),
-            panel: NotedPanel::default(),
+            noted: NotedOnce::default(),
             is_ended: false,
             facts: FactLog::default(),
         };
@@ -294,7 +282,7 @@ impl Journals {
 
     fn drop(&mut self, negotiation: &NegotiationId) {
         let Some(Remembered { number, facts, is_ended, .. }) = self.remembered.remove(negotiation) else { return };
-        self.weight -= facts.weight();
+        self.weight -= facts.weight;
         self.open.remove(&number);
         if is_ended {
             self.ended.retain(|other| other != negotiation);
@@ -329,7 +317,9 @@ struct FactLog {
     first: Vec<(Timestamp, Fact)>,
     between: Vec<(Timestamp, Fact)>,
     last: VecDeque<(Timestamp, Fact)>,
+    /// How many were left out.
     left_out: u64,
+    /// How much memory it takes, in facts.
     weight: usize,
     waiting: i64,
 }
@@ -359,11 +349,6 @@ impl FactLog {
         self.first.iter().chain(&self.between).chain(&self.last)
     }
 
-    /// How many were left out.
-    fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
     /// Where they were left out, by the indices of what is kept.
     fn gap(&self) -> Option<Gap> {
         let index = |index: usize| u64::try_from(index).unwrap_or(u64::MAX);
@@ -374,11 +359,6 @@ impl FactLog {
     /// Deliveries that wait for an acknowledgement, among all facts.
     fn waiting(&self) -> u64 {
         u64::try_from(self.waiting).unwrap_or(0)
-    }
-
-    /// How much memory it takes, in facts.
-    fn weight(&self) -> usize {
-        self.weight
     }
 
     #[cfg(test)]
@@ -397,10 +377,10 @@ impl FactLog {
         // What was sent came before what became of it, so it is among the first, or left out as well.
         let Some(gone) = fact.settles() else { return };
         for (_, fact) in &mut self.first {
-            if let Fact::Sent { delivery, settled, .. } = fact
-                && *delivery == gone
+            if let Fact::Delivery { id, step: step @ DeliveryStep::Sent, .. } = fact
+                && *id == gone
             {
-                *settled = true;
+                *step = DeliveryStep::SentOnce;
                 return;
             }
         }

@@ -3,13 +3,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use ahash::HashMap;
-use policy_core::{Decision, Event, Protocol};
+use policy_core::{Decision, Event};
 use schemas::delivery::{Disposition, Outcome};
 use schemas::statistics::{EndedNegotiation, Histogram, NAMED_MAX, OTHER, POLICIES_MAX, PolicyActivity};
-use schemas::{Act, AgentId, NegotiationId, Timestamp};
+use schemas::{Act, AgentId, Timestamp};
 
 use crate::lane::observer::{AgentTotals, Totals};
 use crate::lane::{DeliveryEvent, DeliveryStep};
@@ -17,64 +16,46 @@ use crate::lane::{DeliveryEvent, DeliveryStep};
 /// See the module. Survives the loss of the lane.
 #[derive(Debug, Default)]
 pub(crate) struct LaneCounters {
-    started: u64,
-    /// In the order of [`Outcome::ALL`].
-    ended: [u64; Outcome::ALL.len()],
-    awards: u64,
-    binding: u64,
-    offers: u64,
-    lower_bound: bool,
+    /// Without what is looked up when somebody asks.
+    totals: Totals,
     /// This process has owned the lane before.
     has_owned: bool,
     minute: Minute,
     policies: Policies,
     agents: Agents,
-    /// The newest [`NAMED_MAX`] that ended, oldest first.
-    latest: VecDeque<Ended>,
-}
-
-#[derive(Debug)]
-struct Ended {
-    negotiation: NegotiationId,
-    protocol: Protocol,
-    policy: Arc<str>,
-    outcome: Outcome,
-    awards: u32,
-    offers: u32,
-    at: Timestamp,
-    elapsed_us: u64,
+    /// The ends of the newest [`NAMED_MAX`], with the log time at which they were counted, oldest first.
+    latest: VecDeque<(Timestamp, Event)>,
 }
 
 impl LaneCounters {
     pub(crate) fn count(&mut self, event: &Event, at: Timestamp) {
         match event {
             Event::Started { negotiation, .. } => {
-                self.started += 1;
-                self.agents.count_opened(negotiation.initiator());
+                self.totals.started += 1;
+                if let Ok(initiator) = AgentId::try_new(negotiation.initiator()) {
+                    self.agents.of(&initiator).opened += 1;
+                }
             }
             Event::Disposed { from, act: Act::Offer, disposition: Disposition::Ok, .. } => {
-                self.offers += 1;
-                self.agents.count_offer(from);
+                self.totals.offers += 1;
+                self.agents.of(from).offers += 1;
             }
             Event::Decided(decision) => {
-                self.awards += decision.awards.len() as u64;
+                self.totals.awards += decision.awards.len() as u64;
                 self.agents.count_decision(decision);
             }
-            Event::Committed { .. } => self.binding += 1,
-            Event::Ended { negotiation, protocol, policy, outcome, offers, awards, elapsed_us, .. } => {
-                self.ended[*outcome as usize] += 1;
+            Event::Committed { .. } => self.totals.binding += 1,
+            Event::Ended { policy, outcome, offers, awards, elapsed_us, .. } => {
+                self.totals.ended[*outcome as usize] += 1;
                 let agreements = u64::from(*outcome == Outcome::Agreement);
-                self.awards += agreements;
-                self.binding += agreements;
+                self.totals.awards += agreements;
+                self.totals.binding += agreements;
                 self.minute.add(at, *elapsed_us);
                 self.policies.count_ended(policy, *awards, *offers, at, *elapsed_us);
                 if self.latest.len() == NAMED_MAX {
                     self.latest.pop_front();
                 }
-                let (negotiation, policy) = (negotiation.clone(), Arc::clone(policy));
-                let (protocol, outcome) = (*protocol, *outcome);
-                let (awards, offers, elapsed_us) = (*awards, *offers, *elapsed_us);
-                self.latest.push_back(Ended { negotiation, protocol, policy, outcome, awards, offers, at, elapsed_us });
+                self.latest.push_back((at, event.clone()));
             }
             Event::Disposed { .. }
             | Event::Transition { .. }
@@ -93,18 +74,20 @@ impl LaneCounters {
     /// The lane is owned from now on. `outlives`: whoever owned it before is gone, and with it what it counted; unless that
     /// was this process itself.
     pub(crate) fn handle_takeover(&mut self, outlives: bool) {
-        self.lower_bound |= outlives && !self.has_owned;
+        self.totals.lower_bound |= outlives && !self.has_owned;
         self.has_owned = true;
     }
 
     /// Counts what became of a delivery.
     pub(crate) fn count_delivery(&mut self, event: &DeliveryEvent) {
         match event.step {
-            DeliveryStep::Sent | DeliveryStep::SentOnce if event.act == Act::Cfp => self.agents.count_call(&event.to),
+            DeliveryStep::Sent | DeliveryStep::SentOnce if event.act == Act::Cfp => {
+                self.agents.of(&event.to).calls += 1
+            }
             DeliveryStep::Acknowledged => {
                 if let Some(waited) = event.waited {
                     let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-                    self.agents.count_acknowledged(&event.to, us);
+                    add_duration(&mut self.agents.of(&event.to).acknowledged, us);
                 }
             }
             DeliveryStep::Sent | DeliveryStep::SentOnce | DeliveryStep::GivenUp(_) => {}
@@ -114,39 +97,31 @@ impl LaneCounters {
     /// Everything counted, and what the minute before `now`, in log time, came to.
     pub(crate) fn counted(&mut self, now: Timestamp) -> Totals {
         Totals {
-            started: self.started,
-            ended: Outcome::ALL
-                .iter()
-                .map(|outcome| outcome.as_str())
-                .zip(self.ended)
-                .filter(|(_, times)| *times > 0)
-                .collect(),
-            awards: self.awards,
-            binding: self.binding,
-            offers: self.offers,
-            lower_bound: self.lower_bound,
+            round: self.minute.counts(now),
             recent: self.minute.recent(now),
             policies: self.policies.activities(now),
             agents: self.agents.busiest(),
-            round: self.minute.counts(now),
-            latest: self.latest.iter().rev().map(Ended::told).collect(),
+            latest: self.latest.iter().rev().filter_map(|(at, event)| told(event, *at)).collect(),
+            ..self.totals.clone()
         }
     }
 }
 
-impl Ended {
-    fn told(&self) -> EndedNegotiation {
-        EndedNegotiation {
-            negotiation: self.negotiation.clone(),
-            protocol: self.protocol.as_str().to_owned(),
-            policy: self.policy.to_string(),
-            outcome: self.outcome.as_str().to_owned(),
-            awards: self.awards,
-            offers: self.offers,
-            at: self.at,
-            elapsed_us: self.elapsed_us,
-        }
-    }
+/// The end of a negotiation, as it is told.
+fn told(event: &Event, at: Timestamp) -> Option<EndedNegotiation> {
+    let Event::Ended { negotiation, protocol, policy, outcome, awards, offers, elapsed_us, .. } = event else {
+        return None;
+    };
+    Some(EndedNegotiation {
+        negotiation: negotiation.clone(),
+        protocol: protocol.as_str().to_owned(),
+        policy: policy.to_string(),
+        outcome: outcome.as_str().to_owned(),
+        awards: *awards,
+        offers: *offers,
+        at,
+        elapsed_us: *elapsed_us,
+    })
 }
 
 /// What happened under each policy. At most [`POLICIES_MAX`] and [`OTHER`].
@@ -200,24 +175,6 @@ struct Agents {
 }
 
 impl Agents {
-    fn count_opened(&mut self, initiator: &str) {
-        if let Ok(agent) = AgentId::try_new(initiator) {
-            self.of(&agent).opened += 1;
-        }
-    }
-
-    fn count_call(&mut self, agent: &AgentId) {
-        self.of(agent).calls += 1;
-    }
-
-    fn count_offer(&mut self, agent: &AgentId) {
-        self.of(agent).offers += 1;
-    }
-
-    fn count_acknowledged(&mut self, agent: &AgentId, took_us: u64) {
-        add_duration(&mut self.of(agent).acknowledged, took_us);
-    }
-
     /// Counts who won, and what each would have won had lots been drawn among the offers.
     fn count_decision(&mut self, decision: &Decision) {
         let (awards, offers) = (decision.awards.len() as u64, decision.offers.len() as u64);

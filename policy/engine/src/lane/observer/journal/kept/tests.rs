@@ -56,7 +56,7 @@ fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
     // The last delivery of each turn is acknowledged a turn later.
     let mut before = send(&mut memory, 0);
     for turn in 1..=170 {
-        note(&mut memory, &disposed(1, Disposition::Ok));
+        note(&mut memory, disposed(1, Disposition::Ok));
         let (one, other) = (send(&mut memory, turn), send(&mut memory, turn));
         for delivery in [before, one] {
             memory.note(&negotiation(1), Timestamp(turn), acknowledged(delivery));
@@ -82,10 +82,9 @@ fn a_long_bargain_that_was_acknowledged_wholly_has_nothing_unacknowledged() {
 fn what_is_sent_once_or_was_never_sent_is_not_waited_for() {
     let mut memory = Journals::default();
     started(&mut memory, 1);
-    let to = AgentId::try_new("bob").unwrap();
-    let once = Fact::Sent { to: to.clone(), act: Act::Cfp, delivery: delivery(1), settled: true };
+    let once = of_delivery(1, Act::Cfp, 1, DeliveryStep::SentOnce);
     let reason = crate::metrics::DeadLetterReason::RegisterConflict;
-    let unsent = Fact::GivenUp { to, act: Act::Accept, delivery: delivery(2), reason, was_sent: false };
+    let unsent = of_delivery(2, Act::Accept, 0, DeliveryStep::GivenUp(reason));
     for fact in [once, unsent, sent(3)] {
         memory.note(&negotiation(1), Timestamp(1), fact);
     }
@@ -125,7 +124,7 @@ fn the_memory_of_a_lane_is_bounded_whatever_happens() {
         }
         assert!(memory.weight <= WEIGHT_MAX);
         assert_eq!(memory.remembered.len(), memory.open.len() + memory.ended.len());
-        let held: usize = memory.remembered.values().map(|one| one.facts.weight()).sum();
+        let held: usize = memory.remembered.values().map(|one| one.facts.weight).sum();
         assert_eq!(held, memory.weight);
     }
     let facts: usize = memory.remembered.values().map(|one| one.facts.capacity()).sum();
@@ -153,7 +152,7 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
         .collect();
     let price = |price| AttrValue::Int(price);
     assert_eq!(proposed, [(1, Some(&price(10))), (2, Some(&price(20))), (3, Some(&price(30)))]);
-    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
 }
 
 #[test]
@@ -176,7 +175,7 @@ fn a_report_is_in_the_journal_with_its_routine_and_the_beginning_of_its_result()
         Some((contractor.as_str(), *routine, result.as_deref().map(|text| text.chars().count())))
     });
     assert_eq!(reported, Some(("bob", Some(routine), Some(256))));
-    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
     assert!(memory.weight > 8, "512 bytes of text count");
 }
 
@@ -212,7 +211,7 @@ fn the_steps_and_the_conclusion_of_a_team_are_in_its_journal_once_each_and_with_
         })
         .collect();
     assert_eq!(texts, [(1, 256), (2, 256), (3, 256), (0, 256)]);
-    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
     assert!(memory.weight > 4 * 8, "512 bytes of each text count");
 }
 
@@ -241,7 +240,7 @@ fn the_rounds_of_a_panel_are_in_its_journal_once_each_and_its_finding_with_the_b
     let told: Vec<String> = journal.entries.iter().filter_map(|entry| told_of_panel(&entry.what)).collect();
     let found = "found 256 Some(256) Some(256)";
     assert_eq!(told, ["1 answer", "1 rank", "1 review", "2 answer", found]);
-    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
     assert!(memory.weight > 3 * 8, "512 bytes of each answer count");
     let text = serde_json::to_string(&journal).unwrap();
     assert!(!text.contains("a secret"), "what is asked stays with those who are asked");
@@ -301,15 +300,15 @@ fn the_rules_and_the_agreement_of_a_bargain_are_in_its_journal_once_each() {
     };
     let agreed: Vec<_> = journal.entries.iter().filter_map(agreed).collect();
     assert_eq!(agreed, [("bob".to_owned(), 2, 4)]);
-    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight());
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
 }
 
 #[test]
 fn strangers_and_forgotten_negotiations_leave_no_trace() {
     let mut memory = Journals::default();
     started(&mut memory, 1);
-    note(&mut memory, &disposed(1, Disposition::Unauthorized));
-    note(&mut memory, &disposed(2, Disposition::Ok));
+    note(&mut memory, disposed(1, Disposition::Unauthorized));
+    note(&mut memory, disposed(2, Disposition::Ok));
     memory.note(&negotiation(3), Timestamp(1), sent(1));
     assert_eq!(memory.journal("engine-1", &negotiation(1)).unwrap().entries.len(), 1, "the call");
     assert_eq!(memory.remembered.len(), 1);
@@ -322,9 +321,9 @@ fn as_many_are_adopted_as_were_open_at_the_takeover() {
     memory.handle_takeover(2);
     assert!(memory.remembered.is_empty());
     for number in [1, 1, 2, 3] {
-        memory.note_event_of(&disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
+        memory.note_event_of(disposed(number, Disposition::Ok), Timestamp(5), |_| Some(about()));
     }
-    memory.note_event_of(&disposed(4, Disposition::Closed), Timestamp(5), |_| panic!("it is over"));
+    memory.note_event_of(disposed(4, Disposition::Closed), Timestamp(5), |_| panic!("it is over"));
     let known = [1, 2, 3, 4].map(|number| memory.journal("engine-1", &negotiation(number)).is_some());
     assert_eq!(known, [true, true, false, false]);
 }
@@ -341,14 +340,14 @@ fn an_id_that_is_opened_again_begins_a_journal_of_its_own() {
     assert_eq!((memory.open.len(), memory.ended.len()), (0, 1));
 }
 
-fn note(memory: &mut Journals, event: &Event) {
+fn note(memory: &mut Journals, event: Event) {
     memory.note_event_of(event, Timestamp(5), |_| None);
 }
 
 fn started(memory: &mut Journals, number: usize) {
     note(
         memory,
-        &Event::Started {
+        Event::Started {
             negotiation: negotiation(number),
             protocol: Protocol::ContractNet,
             phase: Phase::Collecting,
@@ -363,7 +362,7 @@ fn started(memory: &mut Journals, number: usize) {
 fn ended(memory: &mut Journals, number: usize) {
     note(
         memory,
-        &Event::Ended {
+        Event::Ended {
             negotiation: negotiation(number),
             protocol: Protocol::ContractNet,
             policy: "low".into(),
@@ -384,12 +383,15 @@ fn disposed(number: usize, disposition: Disposition) -> Event {
 }
 
 fn sent(number: u128) -> Fact {
-    Fact::Sent { to: AgentId::try_new("bob").unwrap(), act: Act::Cfp, delivery: delivery(number), settled: false }
+    of_delivery(number, Act::Cfp, 0, DeliveryStep::Sent)
 }
 
 fn acknowledged(number: u128) -> Fact {
-    let by = AgentId::try_new("bob").unwrap();
-    Fact::Acknowledged { by, act: Act::Cfp, delivery: delivery(number), attempts: 1 }
+    of_delivery(number, Act::Cfp, 1, DeliveryStep::Acknowledged)
+}
+
+fn of_delivery(number: u128, act: Act, attempts: u32, step: DeliveryStep) -> Fact {
+    Fact::Delivery { to: AgentId::try_new("bob").unwrap(), act, id: delivery(number), attempts, step }
 }
 
 /// A party is told that it is its turn, and which offer stands.

@@ -67,8 +67,8 @@ fn policies_beyond_the_bound_are_counted_together() {
 fn of_more_agents_than_are_counted_those_that_went_quiet_are_forgotten() {
     let mut agents = Agents::default();
     for number in 0..10 * COUNTED_MAX {
-        agents.count_call(&agent("busy"));
-        agents.count_call(&agent(&format!("guest-{number}")));
+        agents.of(&agent("busy")).calls += 1;
+        agents.of(&agent(&format!("guest-{number}"))).calls += 1;
         assert!(agents.by_id.len() <= COUNTED_MAX);
     }
     let busiest = agents.busiest();
@@ -81,11 +81,11 @@ fn of_more_agents_than_are_counted_those_that_went_quiet_are_forgotten() {
 #[test]
 fn an_agents_figures_in_several_lanes_add_up() {
     let mut lanes = [Agents::default(), Agents::default()];
-    lanes[0].count_opened("bob");
-    lanes[0].count_call(&agent("bob"));
-    lanes[1].count_offer(&agent("bob"));
-    lanes[1].count_acknowledged(&agent("bob"), 100);
-    lanes[1].count_call(&agent("carol"));
+    lanes[0].of(&agent("bob")).opened += 1;
+    lanes[0].of(&agent("bob")).calls += 1;
+    lanes[1].of(&agent("bob")).offers += 1;
+    add_duration(&mut lanes[1].of(&agent("bob")).acknowledged, 100);
+    lanes[1].of(&agent("carol")).calls += 1;
     let sum = sum_agents(lanes.iter().flat_map(Agents::busiest), 1);
     assert_eq!(sum.len(), 1);
     assert_eq!((sum[0].agent.as_str(), sum[0].opened, sum[0].calls, sum[0].offers), ("bob", 1, 1, 1));
