@@ -19,7 +19,6 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use policy_core::LaneState;
 use schemas::{Lane, RegisterKey, Timestamp};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -72,13 +71,15 @@ pub(super) struct Maintenance {
 }
 
 /// What became of work in the background.
-pub(super) enum MaintenanceDone {
+pub(super) struct MaintenanceDone(WorkDone);
+
+enum WorkDone {
     /// A checkpoint; false when a later one stands there.
     Saved(u64, Result<bool, CheckpointError>),
     /// A trim, with the position of the stored checkpoint.
     Trimmed(Retention, Result<Option<u64>, CheckpointError>),
     /// A turn at the register's entries.
-    Expired,
+    Expired(Box<ExpiryTurn>, Result<(), CheckpointError>),
     /// The task ended without an answer.
     Lost,
 }
@@ -87,10 +88,10 @@ impl Maintenance {
     pub(super) fn new(
         (lane, bus): (Lane, &Bus),
         config: &EngineConfig,
-        store: CheckpointStore,
         (stored, trimmed): (u64, u64),
         now: Instant,
     ) -> Self {
+        let store = CheckpointStore::new(Arc::clone(&bus.blobs));
         let checkpoint = &config.checkpoint;
         let every = (checkpoint.every_ms > 0).then(|| Duration::from_millis(checkpoint.every_ms));
         // Where checkpoints are made more often than trims are worth it, a trim is worth it sooner.
@@ -152,10 +153,7 @@ impl Maintenance {
         debug_assert!(!self.is_saving, "one checkpoint is stored at a time");
         self.is_saving = true;
         let (store, position) = (self.store.clone(), checkpoint.head.position);
-        let task = AbortOnDropHandle::new(tokio::spawn(async move { store.save(checkpoint).await }));
-        Box::pin(async move {
-            task.await.map_or(MaintenanceDone::Lost, |outcome| MaintenanceDone::Saved(position, outcome))
-        })
+        in_background(async move { WorkDone::Saved(position, store.save(checkpoint).await) })
     }
 
     /// What only the owner does and is due, in the background: a trim of the log, and a turn at the register's entries.
@@ -178,21 +176,20 @@ impl Maintenance {
     /// Trims the log in the background, when that is due.
     fn poll_trim(&mut self, now: Instant) -> Option<BoxFuture<'static, MaintenanceDone>> {
         self.trim_at().filter(|at| *at <= now)?;
-        let retention = self.retention.take()?;
+        let mut retention = self.retention.take()?;
         self.trim_at = now + self.trim_gap;
         let (store, log, lane) = (self.store.clone(), Arc::clone(&self.log), self.lane);
-        let task = AbortOnDropHandle::new(tokio::spawn(trim(retention, store, log, lane)));
-        Some(Box::pin(async move {
-            let lost = MaintenanceDone::Lost;
-            task.await.map_or(lost, |(retention, outcome)| MaintenanceDone::Trimmed(retention, outcome))
+        Some(in_background(async move {
+            let outcome = trim_below(&mut retention, &store, &*log, lane).await;
+            WorkDone::Trimmed(retention, outcome)
         }))
     }
 
     /// Work in the background is done.
-    pub(super) fn handle(&mut self, done: MaintenanceDone, observer: &LaneObserver) {
+    pub(super) fn handle(&mut self, MaintenanceDone(done): MaintenanceDone, observer: &LaneObserver) {
         let now = Instant::now();
         match done {
-            MaintenanceDone::Saved(position, outcome) => {
+            WorkDone::Saved(position, outcome) => {
                 self.is_saving = false;
                 observer.observe(Observation::Checkpoint(outcome.as_ref().ok().copied()));
                 match outcome {
@@ -208,7 +205,7 @@ impl Maintenance {
                     }
                 }
             }
-            MaintenanceDone::Trimmed(retention, outcome) => {
+            WorkDone::Trimmed(retention, outcome) => {
                 self.retention = Some(retention);
                 match outcome {
                     Ok(Some(stored)) => self.note_stored(stored, now),
@@ -216,8 +213,8 @@ impl Maintenance {
                     Err(error) => tracing::warn!(lane = self.lane.0, %error, "the log could not be trimmed"),
                 }
             }
-            MaintenanceDone::Expired => self.expiry.handle_turn(observer),
-            MaintenanceDone::Lost => {
+            WorkDone::Expired(turn, outcome) => self.expiry.handle_turn(turn, outcome, observer),
+            WorkDone::Lost => {
                 tracing::error!(lane = self.lane.0, "maintenance ended unexpectedly");
                 self.is_saving = false;
                 self.not_before = now + FAILED_GAP;
@@ -232,17 +229,13 @@ impl Maintenance {
     }
 }
 
-/// Trims what may go, if that is worth it, and tells the position of the stored checkpoint.
-async fn trim(
-    mut retention: Retention,
-    store: CheckpointStore,
-    log: Arc<dyn Log>,
-    lane: Lane,
-) -> (Retention, Result<Option<u64>, CheckpointError>) {
-    let outcome = trim_below(&mut retention, &store, &*log, lane).await;
-    (retention, outcome)
+/// Does work on a task of its own, which ends with whoever waits for it.
+fn in_background(work: impl Future<Output = WorkDone> + Send + 'static) -> BoxFuture<'static, MaintenanceDone> {
+    let task = AbortOnDropHandle::new(tokio::spawn(work));
+    Box::pin(async move { MaintenanceDone(task.await.unwrap_or(WorkDone::Lost)) })
 }
 
+/// Trims what may go, if that is worth it, and tells the position of the stored checkpoint.
 async fn trim_below(
     retention: &mut Retention,
     store: &CheckpointStore,
@@ -266,7 +259,7 @@ async fn trim_below(
 
 /// How far a lane's log may be trimmed (docs/spec/log.md#lg-33).
 #[derive(Debug)]
-pub(super) struct Retention {
+struct Retention {
     trim: Trim,
     step: u64,
     below_seq: u64,
@@ -304,11 +297,7 @@ struct Expiry {
     due_at: Instant,
     /// Away while a turn is on its way.
     turn: Option<Box<ExpiryTurn>>,
-    running: Option<oneshot::Receiver<TurnDone>>,
 }
-
-/// A turn that is over.
-type TurnDone = (Box<ExpiryTurn>, Result<(), CheckpointError>);
 
 /// What goes from turn to turn.
 struct ExpiryTurn {
@@ -378,7 +367,7 @@ impl Expiry {
             size: None,
         };
         let clock = Arc::clone(&config.clock.now);
-        Self { keep: register_keep(config), clock, gap, due_at: now + gap, turn: Some(Box::new(turn)), running: None }
+        Self { keep: register_keep(config), clock, gap, due_at: now + gap, turn: Some(Box::new(turn)) }
     }
 
     /// When the next turn is due; nothing while one is on its way, or what it found is still to be judged.
@@ -420,16 +409,15 @@ impl Expiry {
         self.due_at = now + self.gap;
         turn.written_before = Timestamp(log_time.min((self.clock)()).0.saturating_sub(keep_us));
         turn.answered = answered;
-        let (sender, done) = oneshot::channel();
-        self.running = Some(done);
-        let task = AbortOnDropHandle::new(tokio::spawn(async move {
-            let _ = sender.send(turn.run().await);
-        }));
-        Some(Box::pin(async move { task.await.map_or(MaintenanceDone::Lost, |()| MaintenanceDone::Expired) }))
+        Some(in_background(turn.run()))
     }
 
-    fn handle_turn(&mut self, observer: &LaneObserver) {
-        let Some((mut turn, outcome)) = self.running.take().and_then(|mut done| done.try_recv().ok()) else { return };
+    fn handle_turn(
+        &mut self,
+        mut turn: Box<ExpiryTurn>,
+        outcome: Result<(), CheckpointError>,
+        observer: &LaneObserver,
+    ) {
         let (lane, removed) = (turn.lane.0, take(&mut turn.removed));
         if removed > 0 {
             tracing::info!(lane, removed, "register entries of archived negotiations are removed");
@@ -451,13 +439,12 @@ impl Expiry {
 }
 
 impl ExpiryTurn {
-    async fn run(mut self: Box<Self>) -> TurnDone {
-        let outcome = self.sweep().await;
-        let outcome = match outcome {
+    async fn run(mut self: Box<Self>) -> WorkDone {
+        let outcome = match self.sweep().await {
             Ok(()) => self.look().await.map_err(CheckpointError::from),
             failed => failed,
         };
-        (self, outcome)
+        WorkDone::Expired(self, outcome)
     }
 
     /// Removes what checkpoint and archive cover, and whose writes the log says are answered.

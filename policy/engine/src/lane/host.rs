@@ -24,7 +24,6 @@ use super::{LanePorts, Recovered, Shared, Watched};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::lane::backlog::BacklogSender;
-use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::evidence::EvidenceSender;
 use crate::lane::observer::LaneObserver;
 use crate::membership::{LiveEngines, MembershipHandle, MembershipInput};
@@ -116,11 +115,10 @@ impl LaneHost {
         tracing::info!(lane = self.lane.0, "the lane is taken up");
         let mut assignment = Assignment::new(self.lane, &self.shared.config);
         let (lane, shared) = (self.lane, self.shared.clone());
-        let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
-        let recovery = recover_with_retries(lane, &shared, &store);
+        let recovery = recover_with_retries(lane, &shared);
         tokio::pin!(recovery);
         loop {
-            let let_go_at = assignment.let_go_at();
+            let let_go_at = assignment.let_go_at;
             tokio::select! {
                 biased;
                 outcome = &mut recovery => return self.handle_recovery(outcome),
@@ -138,12 +136,11 @@ impl LaneHost {
     fn handle_recovery(&mut self, outcome: Result<Recovered, RecoveryError>) -> Result<Option<Recovered>, StopReason> {
         match outcome {
             Ok(recovered) => Ok(Some(recovered)),
-            Err(RecoveryError::Stop(reason)) => Err(reason),
             Err(RecoveryError::Bus(error)) if self.is_started && !matches!(error, BusError::Closed) => {
                 tracing::warn!(lane = self.lane.0, %error, "the lane could not be taken up; it is tried again");
                 Ok(None)
             }
-            Err(RecoveryError::Bus(error)) => Err(StopReason::LogUnreadable(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -192,6 +189,7 @@ struct Assignment {
     /// Engines that fold the lane, its owner included.
     folding: usize,
     let_go_after: Duration,
+    /// When the lane may be let go; absent while this engine is to fold it, or others have to catch up first.
     let_go_at: Option<Instant>,
 }
 
@@ -209,11 +207,6 @@ impl Assignment {
     /// Others came or went while the lane is folded here.
     fn handle_live(&mut self, live: &LiveEngines, now: Instant) {
         self.handle(live.assigned(self.lane), live.ranked(self.lane), now);
-    }
-
-    /// When the lane may be let go; absent while this engine is to fold it, or others have to catch up first.
-    fn let_go_at(&self) -> Option<Instant> {
-        self.let_go_at
     }
 
     /// A lane is let go only once all who are to fold it have caught up, and that has lasted for a while.
@@ -265,7 +258,7 @@ mod tests {
         ] {
             let mut assignment = of("c", 1);
             assignment.handle(&ids(assigned), &ids(fit), start);
-            assert_eq!(assignment.let_go_at(), goes.then_some(start + Duration::from_secs(5)), "{assigned:?} {fit:?}");
+            assert_eq!(assignment.let_go_at, goes.then_some(start + Duration::from_secs(5)), "{assigned:?} {fit:?}");
         }
     }
 
@@ -276,11 +269,11 @@ mod tests {
         let (others, alone) = (ids(&["a", "b", "c"]), ids(&["a", "c"]));
         assignment.handle(&others, &others, start);
         assignment.handle(&others, &others, at(3));
-        assert_eq!(assignment.let_go_at(), Some(at(5)), "the wait goes on");
+        assert_eq!(assignment.let_go_at, Some(at(5)), "the wait goes on");
         assignment.handle(&alone, &alone, at(4));
-        assert_eq!(assignment.let_go_at(), None);
+        assert_eq!(assignment.let_go_at, None);
         assignment.handle(&others, &others, at(6));
-        assert_eq!(assignment.let_go_at(), Some(at(11)));
+        assert_eq!(assignment.let_go_at, Some(at(11)));
     }
 
     fn of(engine: &str, standbys: usize) -> Assignment {

@@ -44,16 +44,22 @@ impl From<BusError> for RecoveryError {
     }
 }
 
+impl From<RecoveryError> for StopReason {
+    fn from(error: RecoveryError) -> Self {
+        match error {
+            RecoveryError::Bus(error) => Self::LogUnreadable(error.to_string()),
+            RecoveryError::Stop(reason) => reason,
+        }
+    }
+}
+
 /// Gives a lane its state, again while the bus does not answer.
 ///
 /// # Errors
 /// [`RecoveryError`]: the last of [`BUILDS_MAX`] failures in a row, or what trying again does not help.
-pub(super) async fn recover_with_retries(
-    lane: Lane,
-    shared: &Shared,
-    store: &CheckpointStore,
-) -> Result<Recovered, RecoveryError> {
+pub(super) async fn recover_with_retries(lane: Lane, shared: &Shared) -> Result<Recovered, RecoveryError> {
     let Shared { bus, config, metrics, .. } = shared;
+    let store = &CheckpointStore::new(Arc::clone(&bus.blobs));
     let mut failures = 0;
     loop {
         let recovery = Recovery { lane, log: &bus.log, store, config, metrics };

@@ -2,7 +2,6 @@
 
 mod stop;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BusError, LogRecord};
@@ -18,14 +17,13 @@ use crate::ingress::Signal;
 use crate::lane::Sinks;
 use crate::lane::admission_rate::AdmissionRate;
 use crate::lane::backlog::BacklogSender;
-use crate::lane::checkpoint::CheckpointStore;
 use crate::lane::checkpoint_and_trim::Maintenance;
 use crate::lane::evidence::EvidenceSender;
 use crate::lane::fold::Fold;
 use crate::lane::observer::LaneObserver;
 use crate::lane::ownership::Ownership;
 use crate::lane::publish::Publisher;
-use crate::lane::recovery::{RecoveryError, recover_with_retries};
+use crate::lane::recovery::recover_with_retries;
 use crate::lane::requests::Requests;
 use crate::lane::{AppendDone, Inputs, LanePorts, LaneWake, Purpose, Recovered, Shared};
 use crate::lane::{Claim, OwnershipStep};
@@ -85,7 +83,7 @@ impl LaneDriver {
     /// Whether the lane is let go now: others fold it, this engine neither owns it nor is about to, and nothing is left that
     /// only this one could do.
     fn lets_go(&self, now: Instant) -> bool {
-        let is_over = self.assignment.let_go_at().is_some_and(|at| at <= now);
+        let is_over = self.assignment.let_go_at.is_some_and(|at| at <= now);
         let has_handed_over = match self.ownership.phase(true) {
             LanePhase::CatchingUp => true,
             LanePhase::Standby => {
@@ -357,7 +355,7 @@ impl LaneDriver {
         ];
         let owners = owners.into_iter().filter(|_| is_owner);
         let maintenance = self.maintenance.wake_at(self.fold.position(), || self.makes_checkpoints(), is_owner);
-        let let_go_at = self.assignment.let_go_at().filter(|at| *at > Instant::now());
+        let let_go_at = self.assignment.let_go_at.filter(|at| *at > Instant::now());
         owners.chain([self.ownership.wake_at(), maintenance, let_go_at]).flatten().min()
     }
 
@@ -423,7 +421,6 @@ impl LaneDriver {
         recovered: Recovered,
     ) -> Self {
         let (now, config) = (Instant::now(), &shared.config);
-        let store = CheckpointStore::new(Arc::clone(&shared.bus.blobs));
         let LanePorts { status, live, signals, observer, backlog, evidence } = ports;
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
@@ -435,7 +432,7 @@ impl LaneDriver {
             ownership: Ownership::new(lane, config, membership, target),
             publisher: Publisher::new(lane, &shared, backlog.clone(), (outbox, registrar, aborts), position),
             requests: Requests::new(lane, shared.bus.clone(), now),
-            maintenance: Maintenance::new((lane, &shared.bus), config, store, (position, trimmed), now),
+            maintenance: Maintenance::new((lane, &shared.bus), config, (position, trimmed), now),
             observer,
             assignment: Assignment::new(lane, config),
             backlog,
@@ -462,13 +459,8 @@ impl LaneDriver {
     /// lane until it has caught up and been claimed anew.
     async fn rebuild(&mut self, error: BusError) -> Result<(), StopReason> {
         self.report_loss(&error).await;
-        let recovered =
-            recover_with_retries(self.lane, &self.shared, &CheckpointStore::new(Arc::clone(&self.shared.bus.blobs)))
-                .await;
-        self.restart(recovered.map_err(|error| match error {
-            RecoveryError::Stop(reason) => reason,
-            RecoveryError::Bus(failure) => StopReason::LogUnreadable(failure.to_string()),
-        })?);
+        let recovered = recover_with_retries(self.lane, &self.shared).await?;
+        self.restart(recovered);
         Ok(())
     }
 
@@ -488,14 +480,13 @@ impl LaneDriver {
         let (now, lane, config) = (Instant::now(), self.lane, &self.shared.config);
         let Recovered { beginning, outbox, registrar, aborts, target, trimmed, reader } = recovered;
         let position = beginning.position;
-        let store = CheckpointStore::new(Arc::clone(&self.shared.bus.blobs));
         self.inputs.restart(reader);
         self.fold = Fold::new(lane, config, beginning, now);
         self.admission = AdmissionRate::new(self.fold.state().open_count(), self.fold.state().epoch(), now);
         self.ownership.restart(target);
         self.publisher.restart(&self.shared, (outbox, registrar, aborts), position);
         self.requests.clear();
-        self.maintenance = Maintenance::new((lane, &self.shared.bus), config, store, (position, trimmed), now);
+        self.maintenance = Maintenance::new((lane, &self.shared.bus), config, (position, trimmed), now);
         self.begin_observing();
     }
 }
