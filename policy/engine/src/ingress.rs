@@ -77,26 +77,17 @@ impl Ingress {
     /// Listens until told to stop or the bus closes. What was received before is still handed on.
     pub(crate) async fn drive(mut self, cancel: CancellationToken) {
         loop {
-            tokio::select! {
+            let heard = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return self.handle_received(),
                 // Before hellos: a list was made before the hellos that arrive with it.
-                received = self.streams.next() => match received {
-                    Some(received) => self.handle_streams(&received),
-                    None => return,
-                },
-                received = self.hellos.next() => match received {
-                    Some(received) => self.handle_hello(&received),
-                    None => return,
-                },
-                received = self.collected.next() => match received {
-                    Some(received) => self.handle_collected(&received),
-                    None => return,
-                },
-                received = self.acks.next() => match received {
-                    Some(received) => self.handle_ack(&received),
-                    None => return,
-                },
+                received = self.streams.next() => received.map(|received| self.handle_streams(&received)),
+                received = self.hellos.next() => received.map(|received| self.handle_hello(&received)),
+                received = self.collected.next() => received.map(|received| self.handle_collected(&received)),
+                received = self.acks.next() => received.map(|received| self.handle_ack(&received)),
+            };
+            if heard.is_none() {
+                return;
             }
             // However many of the others there are, acknowledgements get their turn.
             self.handle_ready();

@@ -267,35 +267,21 @@ impl StoredDelivery {
     }
 
     fn into_deliver(self, told: Arc<Notification>) -> Deliver {
-        let Self {
-            id,
-            to,
-            negotiation,
-            from,
-            in_reply_to,
-            receipts,
-            at,
-            expires,
-            qos,
-            attempts_max,
-            after,
-            traceparent,
-        } = self;
         Deliver {
-            id,
-            to,
-            negotiation,
-            from,
-            in_reply_to,
+            id: self.id,
+            to: self.to,
+            negotiation: self.negotiation,
+            from: self.from,
+            in_reply_to: self.in_reply_to,
             told,
-            receipts,
-            at,
-            expires,
-            qos,
-            attempts_max,
-            after,
+            receipts: self.receipts,
+            at: self.at,
+            expires: self.expires,
+            qos: self.qos,
+            attempts_max: self.attempts_max,
+            after: self.after,
             told_before: false,
-            traceparent,
+            traceparent: self.traceparent,
         }
     }
 }

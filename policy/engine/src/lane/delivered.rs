@@ -15,7 +15,7 @@ const WAITING_MAX: usize = 64 * ENTRY_IDS_MAX;
 
 /// Collects ids and says when an entry is worth appending. One entry is outstanding at a time, so a slow log gets
 /// larger entries instead of more.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DeliveredBatch {
     ids_min: usize,
     wait_max: Duration,
@@ -33,11 +33,7 @@ impl DeliveredBatch {
         Self {
             ids_min: config.delivered_ids.clamp(1, ENTRY_IDS_MAX),
             wait_max: Duration::from_millis(config.delivered_ms),
-            waiting: Vec::new(),
-            oldest: None,
-            is_outstanding: false,
-            registered: 0,
-            registered_logged: 0,
+            ..Self::default()
         }
     }
 

@@ -148,7 +148,7 @@ impl OutboxEntry {
 }
 
 /// The deliveries that wait for one agent, in the order they were made. Removal from the middle is lazy: the outbox knows which ids still live.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Recipient {
     order: VecDeque<DeliveryId>,
     live: usize,
@@ -171,16 +171,7 @@ impl Recipient {
 
     fn new(config: &OutboxConfig, is_silent: bool) -> Self {
         let under_way_max = UNDER_WAY_FIRST.clamp(config.under_way_min, config.under_way_max);
-        Self {
-            order: VecDeque::new(),
-            live: 0,
-            under_way: 0,
-            under_way_max,
-            is_silent,
-            acked_at: None,
-            greeted_at: None,
-            waiting: VecDeque::new(),
-        }
+        Self { under_way_max, is_silent, ..Self::default() }
     }
 
     fn push(&mut self, id: DeliveryId) {
@@ -227,10 +218,6 @@ impl Recipient {
             self.waiting.retain(waits);
         }
         self.waiting.push_back(id);
-    }
-
-    fn live(&self) -> usize {
-        self.live
     }
 }
 
@@ -330,7 +317,7 @@ impl Outbox {
     /// Lets a held delivery go as far as its gate allows.
     pub(crate) fn release(&mut self, id: DeliveryId, gate: Gate) {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.state == DeliveryState::Held) else { return };
-        let waiting = self.recipients.get(&entry.deliver.to).map_or(0, Recipient::live);
+        let waiting = self.recipients.get(&entry.deliver.to).map_or(0, |recipient| recipient.live);
         match gate {
             Gate::Refused => self.give_up(id, DeadLetterReason::RegisterConflict),
             Gate::Open | Gate::Shut(_) if waiting > self.config.per_agent_max => {
@@ -423,7 +410,7 @@ impl Outbox {
         self.unreachable.forget_old(now);
         let is_lately = |at: &Instant| now.saturating_duration_since(*at) <= HEARD_MAX;
         let waiting = self.recipients.iter().map(|(agent, one)| {
-            let count = one.live() + self.unreachable.count(agent);
+            let count = one.live + self.unreachable.count(agent);
             (agent.clone(), AgentBacklog { count, is_heard: one.acked_at.as_ref().is_some_and(is_lately) })
         });
         let gone = self.unreachable.iter().filter(|(agent, _)| !self.recipients.contains_key(*agent));

@@ -159,18 +159,15 @@ impl HeartbeatTask {
                 self.publish(now).await;
             }
             let wake_at = self.wake_at(now);
-            tokio::select! {
+            let heard = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return,
-                received = self.heartbeats.next() => match received {
-                    Some(received) => self.handle_received(&received),
-                    None => return,
-                },
-                input = self.inputs.recv() => match input {
-                    Some(input) => self.handle_input(&input),
-                    None => return,
-                },
-                () = sleep_until(wake_at) => {}
+                received = self.heartbeats.next() => received.map(|received| self.handle_received(&received)),
+                input = self.inputs.recv() => input.map(|input| self.handle_input(&input)),
+                () = sleep_until(wake_at) => Some(()),
+            };
+            if heard.is_none() {
+                return;
             }
             for _ in 0..HEARTBEATS_PER_TURN_MAX {
                 let Some(received) = self.heartbeats.next().now_or_never().flatten() else { break };
