@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::chain::{CHAIN_START, read_line, unframe};
 use super::follow::lock;
 use super::scan::Difference;
-use super::segment_store::{Folder, Media};
+use super::segment_store::{BEGINNING, Folder, Media};
 use super::{ArchiveError, Line, as_bytes, position_name};
 
 /// Bytes that are copied, and synced, at a time.
@@ -137,8 +137,8 @@ impl Fork {
             };
             copy_segment(media, target, segment, end).map_err(|source| file_error(media.path(segment), source))?;
         }
-        let beginning = media.beginning().map_err(|source| file_error(media.folder().to_path_buf(), source))?;
-        let kept = beginning.map_or(Ok(()), |bytes| target.keep_beginning(&bytes));
+        let beginning = media.document(BEGINNING).map_err(|source| file_error(media.folder().to_path_buf(), source))?;
+        let kept = beginning.map_or(Ok(()), |bytes| target.keep(BEGINNING, &bytes));
         kept.map_err(|source| file_error(target.folder().to_path_buf(), source))
     }
 }

@@ -15,13 +15,11 @@ use super::scan::Difference;
 /// Digits of a segment's name.
 const NAME_LEN: usize = 20;
 /// The file beside the segments that spares reading them.
-const MEMO: &str = "resume";
-/// The same while it is written; a killed archiver leaves it.
-const MEMO_NEW: &str = "resume.new";
+pub(super) const MEMO: &str = "resume";
 /// The state that removed segments led to: what the lane's archive begins with.
 pub(super) const BEGINNING: &str = "beginning";
-/// The same while it is written; a killed archiver leaves it.
-const BEGINNING_NEW: &str = "beginning.new";
+/// What the name of such a document ends with while it is written; a killed archiver leaves it.
+const UNFINISHED: &str = ".new";
 /// Most bytes of a document beside the segments: some times what 2^20 ended ids and a full lane state of open negotiations take,
 /// and a bound on what a damaged file costs.
 const DOCUMENT_BYTES_MAX: u64 = 1 << 30;
@@ -49,29 +47,18 @@ pub(super) trait Media: Send + 'static {
     /// The file's: not known to be stored. Safe to repeat.
     fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// What was kept last.
+    /// A document beside the segments, [`MEMO`] or [`BEGINNING`], if it is there.
     ///
     /// # Errors
     /// The folder's.
-    fn memo(&self) -> io::Result<Option<Vec<u8>>>;
+    fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Keeps a document in the place of the one kept before: one or the other stands there, whatever happens.
+    /// Keeps a document in the place of the one of its name before, and returns when that is synced: one or the other stands
+    /// there, whatever happens.
     ///
     /// # Errors
     /// The folder's: the one before may still stand.
-    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()>;
-
-    /// What the first segment that is kept begins with; nothing where it is the first there was.
-    ///
-    /// # Errors
-    /// The folder's.
-    fn beginning(&self) -> io::Result<Option<Vec<u8>>>;
-
-    /// Keeps another beginning, and returns when that is synced: one or the other stands there, whatever happens.
-    ///
-    /// # Errors
-    /// The folder's: the one before may still stand.
-    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()>;
+    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// Removes a segment.
     ///
@@ -128,7 +115,16 @@ impl Folder {
         &self.path
     }
 
-    /// A document beside the segments, if it is there.
+    fn try_store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file(segment)?;
+        file.set_len(at)?;
+        file.seek(SeekFrom::Start(at))?;
+        file.write_all(bytes)?;
+        file.sync_data()
+    }
+}
+
+impl Media for Folder {
     fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let file = match open(&self.path.join(name)) {
             Ok(file) => file,
@@ -146,9 +142,8 @@ impl Folder {
         if bytes.len() as u64 > DOCUMENT_BYTES_MAX { Err(too_large()) } else { Ok(Some(bytes)) }
     }
 
-    /// Replaces a document by way of a file of another name.
-    fn keep(&self, name: &str, written: &str, bytes: &[u8]) -> io::Result<()> {
-        let written = self.path.join(written);
+    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let written = self.path.join(format!("{name}{UNFINISHED}"));
         let mut file = File::create(&written)?;
         file.write_all(bytes)?;
         file.sync_data()?;
@@ -156,16 +151,6 @@ impl Folder {
         File::open(&self.path)?.sync_all()
     }
 
-    fn try_store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let file = self.file(segment)?;
-        file.set_len(at)?;
-        file.seek(SeekFrom::Start(at))?;
-        file.write_all(bytes)?;
-        file.sync_data()
-    }
-}
-
-impl Media for Folder {
     fn segments(&self) -> io::Result<Vec<u64>> {
         match fs::symlink_metadata(&self.path) {
             Ok(found) if found.is_dir() => {}
@@ -198,22 +183,6 @@ impl Media for Folder {
             self.open = None;
         }
         stored
-    }
-
-    fn memo(&self) -> io::Result<Option<Vec<u8>>> {
-        self.document(MEMO)
-    }
-
-    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.keep(MEMO, MEMO_NEW, bytes)
-    }
-
-    fn beginning(&self) -> io::Result<Option<Vec<u8>>> {
-        self.document(BEGINNING)
-    }
-
-    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.keep(BEGINNING, BEGINNING_NEW, bytes)
     }
 
     fn remove(&mut self, segment: u64) -> io::Result<()> {
@@ -334,9 +303,10 @@ fn in_lane(path: &Path) -> FileKind {
     if segment_of(path).is_some() {
         return file(path, FileKind::Own);
     }
+    let is_document = |name: &str| [MEMO, BEGINNING].contains(&name);
     match name(path) {
-        Some(MEMO | BEGINNING) => file(path, FileKind::Own),
-        Some(MEMO_NEW | BEGINNING_NEW) => file(path, FileKind::Leftover),
+        Some(name) if is_document(name) => file(path, FileKind::Own),
+        Some(name) if name.strip_suffix(UNFINISHED).is_some_and(is_document) => file(path, FileKind::Leftover),
         _ => FileKind::Foreign("no archiver writes a file or folder of this name in the folder of a lane"),
     }
 }

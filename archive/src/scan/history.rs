@@ -107,18 +107,8 @@ impl NegotiationHistory {
                     dossier.register.push(RegisterEntry { key: write.key.to_string(), value: write.value });
                 }
             }
-            Effect::Event(Event::Decided(decision)) => {
-                if let Some(dossier) = self.dossier(&decision.negotiation) {
-                    let document = serde_json::value::to_raw_value(&*decision);
-                    dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
-                }
-            }
-            Effect::Event(Event::Found(decision)) => {
-                if let Some(dossier) = self.dossier(&decision.negotiation) {
-                    let document = serde_json::value::to_raw_value(&*decision);
-                    dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
-                }
-            }
+            Effect::Event(Event::Decided(decision)) => self.handle_decision(&decision.negotiation, &*decision),
+            Effect::Event(Event::Found(decision)) => self.handle_decision(&decision.negotiation, &*decision),
             Effect::Event(Event::Ended { negotiation, outcome, at, .. }) => {
                 let dossiers = self.dossiers.entry(negotiation.clone()).or_default();
                 let ended = dossiers.pop_front().unwrap_or_default();
@@ -128,6 +118,13 @@ impl NegotiationHistory {
                 endings.push(ended.finish(negotiation, seq, at, outcome));
             }
             Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
+        }
+    }
+
+    fn handle_decision(&mut self, negotiation: &NegotiationId, decision: &impl Serialize) {
+        if let Some(dossier) = self.dossier(negotiation) {
+            let document = serde_json::value::to_raw_value(decision);
+            dossier.decisions.push(document.expect("integers, texts and digests can all be written"));
         }
     }
 

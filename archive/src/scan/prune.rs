@@ -8,7 +8,7 @@ use std::io;
 use schemas::Lane;
 
 use super::{Scan, SegmentRead, Stop, cursor_cache};
-use crate::segment_store::Media;
+use crate::segment_store::{BEGINNING, Media};
 
 /// Removes the oldest segments while all of them, and one more of `segment_bytes`, take more than `keep_bytes`. The last
 /// one stays.
@@ -31,7 +31,7 @@ pub(super) fn prune<M: Media>(
         if total <= keep_bytes {
             return Ok(());
         }
-        let (from, mut walk) = match media.beginning()? {
+        let (from, mut walk) = match media.document(BEGINNING)? {
             Some(bytes) => cursor_cache::decode(&bytes, lane, lanes).map_err(io::Error::other)?,
             None => (oldest, Scan::new(lane, lanes)),
         };
@@ -44,7 +44,7 @@ pub(super) fn prune<M: Media>(
                 let what = format!("{} line {}: it is not removed: {stop:?}", file.display(), lines + 1);
                 return Err(io::Error::other(what));
             }
-            media.keep_beginning(&cursor_cache::encode(&walk, next))?;
+            media.keep(BEGINNING, &cursor_cache::encode(&walk, next))?;
         }
         media.remove(oldest)?;
         tracing::info!(lane = lane.0, segment = oldest, "the oldest segment of the archive was removed");

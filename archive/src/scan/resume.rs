@@ -5,7 +5,7 @@ use schemas::Lane;
 
 use super::{Difference, LaneWriter, Scan, ScanFault, SegmentRead, Stop, cursor_cache};
 use crate::ArchiveError;
-use crate::segment_store::{BEGINNING, Media};
+use crate::segment_store::{BEGINNING, MEMO, Media};
 
 /// The first segment of a lane.
 const FIRST: u64 = 1;
@@ -13,7 +13,7 @@ const FIRST: u64 = 1;
 /// The first segment that is kept, and the state it begins with.
 fn beginning<M: Media>(media: &M, lane: Lane, lanes: u8) -> Result<(u64, Scan), ArchiveError> {
     let file = media.path(FIRST).with_file_name(BEGINNING);
-    let bytes = media.beginning().map_err(|source| ArchiveError::File { path: file.clone(), source })?;
+    let bytes = media.document(BEGINNING).map_err(|source| ArchiveError::File { path: file.clone(), source })?;
     let Some(bytes) = bytes else { return Ok((0, Scan::new(lane, lanes))) };
     cursor_cache::decode(&bytes, lane, lanes)
         .map_err(|what| ArchiveError::Damaged(Difference { file, line: None, what }))
@@ -32,7 +32,7 @@ pub(crate) fn resume<M: Media>(
 ) -> Result<LaneWriter<M>, ArchiveError> {
     let file_error = |segment, source| ArchiveError::File { path: media.path(segment), source };
     let segments = media.segments().map_err(|source| file_error(FIRST, source))?;
-    let kept = media.memo().map_err(|source| file_error(FIRST, source))?.and_then(|bytes| {
+    let kept = media.document(MEMO).map_err(|source| file_error(FIRST, source))?.and_then(|bytes| {
         let kept = cursor_cache::decode(&bytes, lane, lanes);
         kept.inspect_err(|fault| tracing::info!(lane = lane.0, fault, "the archive is read from its beginning")).ok()
     });

@@ -299,7 +299,8 @@ fn open(media: &Folder) -> Result<OpenedLane, (PathBuf, io::Error)> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let beginning_of = || media.beginning().map_err(|source| (media.path(1).with_file_name(BEGINNING), source));
+        let beginning_of =
+            || media.document(BEGINNING).map_err(|source| (media.path(1).with_file_name(BEGINNING), source));
         let segments = media.segments().map_err(|source| (media.folder().to_path_buf(), source))?;
         let beginning = beginning_of()?;
         let read = |segment: &u64| media.read(*segment).map_err(|source| (media.path(*segment), source));
@@ -318,7 +319,7 @@ fn open(media: &Folder) -> Result<OpenedLane, (PathBuf, io::Error)> {
 /// How many lanes the head of a lane's first segment says there are; nothing when it is damaged, which is found later.
 fn lanes_said(folder: &Path, lane: Lane) -> Option<u8> {
     let media = Folder::new(folder, lane);
-    if let Some(beginning) = media.beginning().ok()? {
+    if let Some(beginning) = media.document(BEGINNING).ok()? {
         return cursor_cache::lanes(&beginning);
     }
     let mut line = Vec::new();

@@ -11,7 +11,7 @@ use schemas::{Digest, NegotiationId};
 use super::prune::prune;
 use super::{ArchiveCounts, Scan, ScanFault, cursor_cache};
 use crate::chain::frame;
-use crate::segment_store::Media;
+use crate::segment_store::{MEMO, Media};
 use crate::{Closed, Expected, Line, LoggedLine, RegisteredEntry, RegisteredLine, SegmentEnd, as_content, text};
 
 /// Bytes of one segment that are not stored yet.
@@ -178,7 +178,7 @@ impl<M: Media> LaneWriter<M> {
         self.stored = self.position();
         if let Some(memo) = self.memo.take() {
             self.is_prune_due = true;
-            if let Err(error) = self.media.keep_memo(&memo) {
+            if let Err(error) = self.media.keep(MEMO, &memo) {
                 // Going on will take longer; nothing else depends on it.
                 tracing::warn!(%error, "the state of a lane's archive could not be kept");
             }

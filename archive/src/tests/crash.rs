@@ -86,7 +86,7 @@ async fn going_on_reads_only_the_last_segment_or_everything_and_writes_the_same(
     let disk = Disk::default();
     archive(&lab, &disk).await.unwrap();
     let segments: Vec<u64> = disk.contents().into_keys().collect();
-    let memo = crate::segment_store::Media::memo(&disk).unwrap().unwrap();
+    let memo = crate::segment_store::Media::document(&disk, crate::segment_store::MEMO).unwrap().unwrap();
     lab.negotiate(Lane(0)).await;
     lab.register_all().await;
     let before = disk.contents();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::position_name;
 use crate::scan::{Scan, Stop};
-use crate::segment_store::Media;
+use crate::segment_store::{MEMO, Media};
 
 /// A lane's segments in memory. It can lose power in the middle of a write, or be full for a while.
 #[derive(Clone, Default)]
@@ -28,8 +28,8 @@ struct State {
     room: Option<usize>,
     error: Option<ErrorKind>,
     stores: u64,
-    memo: Option<Vec<u8>>,
-    beginning: Option<Vec<u8>>,
+    /// Documents beside the segments by name.
+    documents: BTreeMap<String, Vec<u8>>,
     /// Segments read.
     read: Vec<u64>,
     /// Times the engines were told more than the disk held.
@@ -60,7 +60,11 @@ impl Disk {
     }
 
     pub(super) fn replace_memo(&self, memo: Option<Vec<u8>>) {
-        self.state().memo = memo;
+        let documents = &mut self.state().documents;
+        match memo {
+            Some(memo) => documents.insert(MEMO.to_owned(), memo),
+            None => documents.remove(MEMO),
+        };
     }
 
     /// The segments read since it was last asked.
@@ -99,16 +103,16 @@ impl Media for Disk {
         Ok(Box::new(io::Cursor::new(state.segments[&segment].clone())))
     }
 
-    fn memo(&self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.state().memo.clone())
+    fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().documents.get(name).cloned())
     }
 
-    fn keep_memo(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
-        if state.room == Some(0) {
+        if name == MEMO && state.room == Some(0) {
             return Err(ErrorKind::StorageFull.into());
         }
-        state.memo = Some(bytes.to_vec());
+        state.documents.insert(name.to_owned(), bytes.to_vec());
         Ok(())
     }
 
@@ -124,15 +128,6 @@ impl Media for Disk {
         file.extend_from_slice(&bytes[..taken]);
         let error = state.error.filter(|_| taken < bytes.len() || state.room == Some(0));
         error.filter(|_| state.room.is_some()).map_or(Ok(()), |kind| Err(kind.into()))
-    }
-
-    fn beginning(&self) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.state().beginning.clone())
-    }
-
-    fn keep_beginning(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.state().beginning = Some(bytes.to_vec());
-        Ok(())
     }
 
     fn remove(&mut self, segment: u64) -> io::Result<()> {
