@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use traffic_gen::control::{ListedAgent, Wanted};
 
 use crate::access::AccessArgs;
-use crate::output::{Outcome, agents, print, print_json, table};
+use crate::output::{Outcome, agents, print_result, table, table_under};
 
 /// Most agents listed unless more are asked for.
 const LISTED: usize = 1000;
@@ -95,19 +95,15 @@ async fn list(args: ListArgs) -> Outcome {
     let present = args.present.map(|present| matches!(present, Present::Yes));
     let wanted = Wanted { capability: args.capability, topic: args.topic, present, limit: args.limit };
     let found = args.access.ask(async |gateway| gateway.agents(&token, &wanted).await).await?;
-    if args.json {
-        return print_json(&json!({ "agents": found.agents, "cut": found.is_cut }));
-    }
-    let mut rows = vec![["AGENT", "PRESENT", "CAPABILITIES", "TOPICS", "DESCRIPTION"].map(str::to_owned).to_vec()];
-    rows.extend(found.agents.iter().map(row));
-    print(table(&rows));
+    let heading = ["AGENT", "PRESENT", "CAPABILITIES", "TOPICS", "DESCRIPTION"];
+    let (table, count) = (table_under(heading, found.agents.iter().map(row)), agents(found.agents.len()));
     let cut = if found.is_cut { "; there are more (--limit)" } else { "" };
-    print(format_args!("{}{cut}", agents(found.agents.len())));
-    Ok(())
+    let document = json!({ "agents": found.agents, "cut": found.is_cut });
+    print_result(args.json, &document, format_args!("{table}\n{count}{cut}"))
 }
 
-fn row(agent: &ListedAgent) -> Vec<String> {
-    vec![
+fn row(agent: &ListedAgent) -> [String; 5] {
+    [
         agent.agent.to_string(),
         presence(agent.present).to_owned(),
         joined(agent.capabilities.iter()),
@@ -134,13 +130,9 @@ async fn show(args: OneArgs) -> Outcome {
     let token = args.access.bearer(&args.agent)?.token.current();
     let path = format!("/v1/agents/{}", args.agent);
     let registration: Value = args.access.ask(async |gateway| gateway.read(&path, &token).await).await?;
-    if args.json {
-        return print_json(&registration);
-    }
     let members = registration.as_object().into_iter().flatten();
     let rows: Vec<Vec<String>> = members.map(|(name, value)| vec![name.clone(), shown(value)]).collect();
-    print(table(&rows));
-    Ok(())
+    print_result(args.json, &registration, table(&rows))
 }
 
 /// A value on one line: a text as it is, a list of texts with commas, everything else as JSON.
@@ -162,11 +154,8 @@ async fn remove(args: OneArgs) -> Outcome {
         gateway.remove(&args.agent, &token).await
     };
     args.access.ask(removing).await?;
-    if args.json {
-        return print_json(&json!({ "agent": args.agent, "removed": true }));
-    }
-    print(format_args!("{} is removed: it is invited to nothing until it registers again", args.agent));
-    Ok(())
+    let words = format_args!("{} is removed: it is invited to nothing until it registers again", args.agent);
+    print_result(args.json, &json!({ "agent": args.agent, "removed": true }), words)
 }
 
 #[cfg(test)]

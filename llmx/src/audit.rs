@@ -6,7 +6,7 @@ use archive::audit::{self, AuditError, AuditReport};
 use archive::{ArchiveError, ArchiveReport, VerifyOptions};
 use schemas::NegotiationId;
 
-use crate::output::{Failure, Outcome, one_line, print, print_json};
+use crate::output::{Failure, Outcome, one_line, print, print_json, print_result};
 
 /// Arguments of `llmx audit`.
 #[derive(Debug, clap::Args)]
@@ -82,14 +82,11 @@ pub fn unreadable(file: &Path, error: &AuditError) -> Failure {
 
 /// Prints what an export showed.
 pub fn tell(file: &Path, report: &AuditReport, json: bool) -> Outcome {
-    if json {
-        print_json(report)?;
-    } else {
-        print(format_args!(
-            "{} records ({} skipped as unreadable), {} messages, {} decisions, {} register entries",
-            report.records, report.unreadable, report.messages, report.decisions, report.register_entries
-        ));
-    }
+    let words = format_args!(
+        "{} records ({} skipped as unreadable), {} messages, {} decisions, {} register entries",
+        report.records, report.unreadable, report.messages, report.decisions, report.register_entries
+    );
+    print_result(json, report, words)?;
     match &report.first_difference {
         None if json => Ok(()),
         None => {

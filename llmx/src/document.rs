@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use traffic_gen::control::in_full;
 
 use crate::access::AccessArgs;
-use crate::output::{Failure, Outcome, create, print, print_json, table};
+use crate::output::{Failure, Outcome, create, print, print_json, print_result, table_under};
 
 /// Most documents listed.
 const LISTED_MAX: usize = 4096;
@@ -152,11 +152,8 @@ async fn put(args: PutArgs) -> Outcome {
     let token = args.access.bearer(&args.agent)?.token.current();
     let body = json!({ "document": document.text(), "sources": args.sources });
     args.access.ask(async |gateway| gateway.put("/v1/documents", &token, &body).await).await?;
-    if args.json {
-        return print_json(&DocumentSummary::from(&document));
-    }
-    print(format_args!("{} is stored: {}", document.hash(), document.front_matter().name));
-    Ok(())
+    let words = format_args!("{} is stored: {}", document.hash(), document.front_matter().name);
+    print_result(args.json, &DocumentSummary::from(&document), words)
 }
 
 async fn show(args: ShowArgs) -> Outcome {
@@ -192,32 +189,20 @@ async fn list(args: ListDocumentsArgs) -> Outcome {
             Some(_) | None => break,
         }
     }
-    if args.json {
-        return print_json(&json!({ "documents": documents }));
-    }
-    let mut rows = vec![["HASH", "MULTIROUND", "BYTES", "NAME", "DESCRIPTION"].map(str::to_owned).to_vec()];
-    rows.extend(documents.iter().map(|one| {
-        let multiround = if one.multiround { "yes" } else { "no" };
-        vec![
-            one.hash.to_string(),
-            multiround.to_owned(),
-            one.bytes.to_string(),
-            one.name.clone(),
-            one.description.clone(),
-        ]
-    }));
-    print(table(&rows));
-    Ok(())
+    let heading = ["HASH", "MULTIROUND", "BYTES", "NAME", "DESCRIPTION"];
+    print_result(args.json, &json!({ "documents": documents }), table_under(heading, documents.iter().map(row)))
+}
+
+fn row(one: &DocumentSummary) -> [String; 5] {
+    let multiround = if one.multiround { "yes" } else { "no" }.to_owned();
+    [one.hash.to_string(), multiround, one.bytes.to_string(), one.name.clone(), one.description.clone()]
 }
 
 fn hash(args: &HashArgs) -> Outcome {
     let document = read(&args.file, Origin::Foreign)?;
-    if args.json {
-        let source = DocumentSource::of_text(document.text()).to_string();
-        return print_json(&NamedDocument { summary: DocumentSummary::from(&document), source });
-    }
-    print(document.hash());
-    Ok(())
+    let source = DocumentSource::of_text(document.text()).to_string();
+    let named = NamedDocument { summary: DocumentSummary::from(&document), source };
+    print_result(args.json, &named, document.hash())
 }
 
 /// The document that somebody names: by its hash, in any spelling, or by a file that holds it.

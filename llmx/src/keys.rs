@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::arguments::read_text;
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome, print_result};
 
 /// Name of the private key in the folder.
 pub const KEY_FILE: &str = "signing-key.pem";
@@ -77,14 +77,10 @@ pub fn run(args: &KeysArgs) -> Outcome {
     } else {
         create(&key_path, &set_path, args.algorithm)?
     };
-    if args.json {
-        return print_json(&serde_json::json!({
-            "kid": key.kid(), "signing_key": key_path, "jwks": set_path, "kept": is_kept
-        }));
-    }
-    let what = if is_kept { "kept" } else { "wrote" };
-    print(format_args!("{what} {} (private) and {}, kid {}", key_path.display(), set_path.display(), key.kid()));
-    Ok(())
+    let (what, kid) = (if is_kept { "kept" } else { "wrote" }, key.kid());
+    let document = json!({ "kid": kid, "signing_key": key_path, "jwks": set_path, "kept": is_kept });
+    let words = format_args!("{what} {} (private) and {}, kid {kid}", key_path.display(), set_path.display());
+    print_result(args.json, &document, words)
 }
 
 fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<SigningKey, Failure> {

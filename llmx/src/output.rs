@@ -204,6 +204,15 @@ pub fn print_json_line(document: &impl Serialize) -> Outcome {
     Ok(())
 }
 
+/// Prints a result: as JSON where that is asked for, else in words.
+pub fn print_result(is_json: bool, document: &impl Serialize, words: impl std::fmt::Display) -> Outcome {
+    if is_json {
+        return print_json(document);
+    }
+    print(words);
+    Ok(())
+}
+
 /// So many agents, in words.
 #[must_use]
 pub fn agents(count: usize) -> String {
@@ -227,6 +236,11 @@ pub fn table(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The same under a heading.
+pub fn table_under<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    table(&std::iter::once(heading.map(str::to_owned)).chain(rows).map(Vec::from).collect::<Vec<_>>())
 }
 
 /// A line of progress on stderr, rewritten in place on a terminal.

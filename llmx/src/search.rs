@@ -6,7 +6,7 @@ use schemas::search::{HITS_DEFAULT, HITS_MAX, SearchHit, SearchRequest};
 use schemas::{AgentId, TopicName};
 
 use crate::access::AccessArgs;
-use crate::output::{Outcome, agents, print, print_json, table};
+use crate::output::{Outcome, agents, print_result, table_under};
 
 /// Arguments of `llmx search`.
 #[derive(Debug, clap::Args)]
@@ -87,19 +87,15 @@ pub async fn run(args: SearchArgs) -> Outcome {
         cursor: args.cursor,
     };
     let found = args.access.ask(async |gateway| gateway.search(&token, &wanted).await).await?;
-    if args.json {
-        return print_json(&found);
-    }
-    let heading = ["TEXT", "AGENT", "SCORE", "PRESENT", "REACHABLE", "DESCRIPTION"].map(str::to_owned).to_vec();
-    print(table(&std::iter::once(heading).chain(found.hits.iter().map(row)).collect::<Vec<_>>()));
-    let next = found.next.map(|next| format!("; --cursor {next} for more")).unwrap_or_default();
-    print(format_args!("{}{next}", agents(found.hits.len())));
-    Ok(())
+    let heading = ["TEXT", "AGENT", "SCORE", "PRESENT", "REACHABLE", "DESCRIPTION"];
+    let (table, count) = (table_under(heading, found.hits.iter().map(row)), agents(found.hits.len()));
+    let next = found.next.as_ref().map(|next| format!("; --cursor {next} for more")).unwrap_or_default();
+    print_result(args.json, &found, format_args!("{table}\n{count}{next}"))
 }
 
-fn row(hit: &SearchHit) -> Vec<String> {
+fn row(hit: &SearchHit) -> [String; 6] {
     let is = |holds: bool| if holds { "yes" } else { "no" }.to_owned();
-    vec![
+    [
         (hit.query + 1).to_string(),
         hit.agent.to_string(),
         format!("{}.{:06}", hit.score / 1_000_000, hit.score % 1_000_000),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use serde_json::json;
 
-use crate::output::{Failure, Outcome, print, print_json};
+use crate::output::{Failure, Outcome, print, print_result};
 
 /// Arguments of `llmx man`.
 #[derive(Debug, clap::Args)]
@@ -34,16 +34,9 @@ pub fn write_pages(args: &ManArgs, program: clap::Command) -> Outcome {
         .filter(|page| page.starts_with(&name) && page.ends_with(".1"))
         .collect();
     pages.sort();
-    if args.json {
-        return print_json(&json!({ "dir": args.dir, "pages": pages }));
-    }
-    print(format_args!(
-        "{} pages in {}; man -l {}",
-        pages.len(),
-        args.dir.display(),
-        args.dir.join(format!("{name}.1")).display()
-    ));
-    Ok(())
+    let (count, dir, first) = (pages.len(), args.dir.display(), args.dir.join(format!("{name}.1")));
+    let words = format_args!("{count} pages in {dir}; man -l {}", first.display());
+    print_result(args.json, &json!({ "dir": args.dir, "pages": pages }), words)
 }
 
 /// Arguments of `llmx completions`.

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use ::gateway::keys::Claims;
 use ::gateway::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 use schemas::AgentId;
+use serde_json::json;
 
 use crate::keys::read_key;
-use crate::output::{Outcome, note, print, print_json};
+use crate::output::{Outcome, note, print_result};
 
 /// Arguments of `llmx token`.
 #[derive(Debug, clap::Args)]
@@ -71,11 +72,7 @@ pub fn run(args: &TokenArgs) -> Outcome {
              --lifetime-s-max"
         ));
     }
-    if args.json {
-        return print_json(&serde_json::json!({"token": token, "sub": claims.sub, "exp": claims.exp}));
-    }
-    print(token);
-    Ok(())
+    print_result(args.json, &json!({ "token": token, "sub": claims.sub, "exp": claims.exp }), &token)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use ratatui::{Frame, Terminal};
 
 use super::sight::{Named, Sight, Snapshot};
-use crate::output::{Failure, table};
+use crate::output::{Failure, table, table_under};
 
 /// Rows of a window that is too low for a second row of each sparkline.
 const LOW_ROWS: u16 = 30;
@@ -165,22 +165,20 @@ fn sparkline(
 }
 
 fn gateways(sight: &Sight) -> String {
-    let mut rows = vec![["GATEWAY", "STATE", "ANSWER"].map(str::to_owned).to_vec()];
-    rows.extend(sight.gateways.iter().take(GATEWAYS_SHOWN).map(|gateway| {
+    let rows = sight.gateways.iter().take(GATEWAYS_SHOWN).map(|gateway| {
         let answer = gateway.answer_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1} ms"));
-        vec![gateway.url.clone(), gateway.state.to_owned(), answer]
-    }));
-    with_rest(table(&rows), sight.gateways.len(), GATEWAYS_SHOWN)
+        [gateway.url.clone(), gateway.state.to_owned(), answer]
+    });
+    with_rest(table_under(["GATEWAY", "STATE", "ANSWER"], rows), sight.gateways.len(), GATEWAYS_SHOWN)
 }
 
 fn engines(snapshot: &Snapshot) -> String {
     let Some(Named { engines, lanes, .. }) = &snapshot.named else {
         return format!("{} engines", snapshot.engines);
     };
-    let mut rows = vec![["ENGINE", "HEARD", "LANES", "OPEN", "UNACKED", "ROUNDS/S", "P95"].map(str::to_owned).to_vec()];
-    rows.extend(engines.iter().take(ENGINES_SHOWN).map(|engine| {
+    let rows = engines.iter().take(ENGINES_SHOWN).map(|engine| {
         let owned: Vec<String> = engine.owned.iter().map(u64::to_string).collect();
-        vec![
+        [
             engine.engine.clone(),
             format!("{:.1} s ago", engine.heard_ms_ago as f64 / 1000.0),
             if owned.is_empty() { "standby".to_owned() } else { owned.join(" ") },
@@ -189,10 +187,11 @@ fn engines(snapshot: &Snapshot) -> String {
             format!("{:.1}", engine.ended_per_s),
             format!("{:.1} ms", engine.p95_us as f64 / 1000.0),
         ]
-    }));
+    });
+    let heading = ["ENGINE", "HEARD", "LANES", "OPEN", "UNACKED", "ROUNDS/S", "P95"];
     let unowned: Vec<String> =
         lanes.iter().filter(|lane| lane.owners.is_empty()).map(|lane| lane.lane.to_string()).collect();
-    let shown = with_rest(table(&rows), engines.len(), ENGINES_SHOWN);
+    let shown = with_rest(table_under(heading, rows), engines.len(), ENGINES_SHOWN);
     if unowned.is_empty() { shown } else { format!("{shown}\nlanes without an owner: {}", unowned.join(" ")) }
 }
 
