@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::net::{AddrParseError, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemas::payload::INTEGER_MAX;
 
@@ -27,6 +27,16 @@ pub fn run_length(seconds: f64) -> Result<Duration, Failure> {
     let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| length.as_secs_f64() <= SECONDS_MAX);
     length
         .ok_or_else(|| Failure::configuration(format_args!("--duration: at most {SECONDS_MAX} seconds, not {seconds}")))
+}
+
+/// How long ago the clock began, for names that no other run has.
+pub fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A negotiation's own part of an id that no other run gives: `call-6a1b…`.
+pub fn new_id(kind: &str) -> String {
+    format!("{kind}-{:x}", since_epoch().as_micros())
 }
 
 /// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.

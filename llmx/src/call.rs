@@ -3,7 +3,7 @@
 mod course;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use agents::initiator::CallError;
 use agents::transport::TransportError;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use traffic_gen::live;
 
 use crate::access::{AccessArgs, refused};
-use crate::arguments::{micros, seconds};
+use crate::arguments::{micros, new_id, seconds};
 use crate::calls::CallDocumentsArgs;
 use crate::healthcheck;
 use crate::model::{self, ModelUse};
@@ -183,10 +183,7 @@ impl CallArgs {
             documents,
             ..Cfp::default()
         };
-        let own_id = self.id.clone().unwrap_or_else(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            format!("call-{:x}", now.as_micros())
-        });
+        let own_id = self.id.clone().unwrap_or_else(|| new_id("call"));
         let (capabilities, absent) = (self.capability.clone(), self.absent);
         CallRequest { capabilities, absent, ..CallRequest::new(own_id, to, cfp) }
     }

@@ -129,30 +129,21 @@ impl Program for Cli {
         traces::start(&Traced { service, instance })
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other commands compute")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "what the other commands wait for is elsewhere")]
     fn threads(&self) -> Threads {
         match &self.command {
             Command::Gateway(args) => args.args.threads(),
             Command::Engine(args) => args.args.threads(),
             Command::Contractors(args) => args.threads(),
             Command::Traffic(args) => args.threads(),
-            Command::Call(_)
-            | Command::Party(_)
-            | Command::Listen(_)
-            | Command::Agent(_)
-            | Command::Search(_)
-            | Command::Top(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Policy(_)
-            | Command::Document(_)
-            | Command::Token(_)
-            | Command::Keys(_)
-            | Command::Schema(_)
-            | Command::Metrics(_)
-            | Command::Config(_)
-            | Command::Healthcheck(_) => Threads::One,
-            _ => Threads::Cores,
+            Command::Demo(_)
+            | Command::Replay(_)
+            | Command::Archive(_)
+            | Command::Audit(_)
+            | Command::Panel(_)
+            | Command::Ioa(_)
+            | Command::Agora(_) => Threads::Cores,
+            _ => Threads::One,
         }
     }
 

@@ -19,7 +19,6 @@ use bus::memory::MemoryOptions;
 use bus::{Bus, BusError};
 use bytes::Bytes;
 use schemas::{AgentId, Policy, subject};
-use serde::Serialize;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::load::Bargains;
@@ -32,12 +31,12 @@ use traffic_gen::summary::{CallSummary, Driven, RunTotals};
 use traffic_gen::team::Teams;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::{listen_address, read_text, run_length};
+use crate::arguments::{listen_address, read_text, run_length, since_epoch};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
 use crate::keys;
 use crate::nats::{NatsSource, Server, start_server};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json};
+use crate::output::{Failure, Outcome, Progress, create, print_result};
 use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
 use routines::ParcelRoutines;
 
@@ -307,15 +306,6 @@ impl DemoArgs {
         Ok(RunTotals::new(finished, driven))
     }
 
-    /// Prints a summary, as JSON where that is asked for.
-    fn print(&self, summary: &(impl Serialize + std::fmt::Display)) -> Outcome {
-        if self.json {
-            return print_json(summary);
-        }
-        print(summary);
-        Ok(())
-    }
-
     /// Where to look at the run, for whoever chose the address. The token stands behind `#`, which no browser sends.
     fn show_console(&self, exchange: &Exchange) -> Outcome {
         if self.listen.is_some() && self.console != Console::Off {
@@ -327,15 +317,13 @@ impl DemoArgs {
 
     /// Begins the ids of a run. A log that is kept remembers the ids of earlier runs.
     fn run_name(&self, is_kept: bool) -> String {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        if is_kept { format!("run-{:x}", now.as_secs()) } else { format!("run-{}", self.seed) }
+        if is_kept { format!("run-{:x}", since_epoch().as_secs()) } else { format!("run-{}", self.seed) }
     }
 }
 
 /// Begins the names of a run's agents: on an exchange that others may use, none of theirs.
 fn prefix(is_kept: bool) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    if is_kept { format!("demo-{:x}-{:x}-", now.as_secs(), std::process::id()) } else { String::new() }
+    if is_kept { format!("demo-{:x}-{:x}-", since_epoch().as_secs(), std::process::id()) } else { String::new() }
 }
 
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
@@ -398,7 +386,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     let (counts, run) = args.finish(&opened.bus, exchange, &recorder, driven, csv).await?;
     let summary = CallSummary::new(&scenario, opened.name, &policy.id, &counts, run)
         .with_models(asked.contractors, asked.initiator);
-    args.print(&summary)?;
+    print_result(args.json, &summary, &summary)?;
     match summary.run.invariant_violations.total {
         0 => calls::judge(&counts),
         total => Err(Failure::failed(anyhow::anyhow!("{total} violations of invariants"))),

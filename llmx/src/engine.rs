@@ -5,18 +5,16 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
-use policy_engine::{
-    Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, OutboxConfig, StatusReader, StopReason, Trim,
-};
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
 use schemas::Lane;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use telemetry::metrics::process;
 
-use crate::arguments::listen_address;
+use crate::arguments::{listen_address, since_epoch};
 use crate::nats::NatsArgs;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
@@ -81,6 +79,25 @@ struct EngineSettings {
     listen: Option<SocketAddr>,
 }
 
+impl EngineSettings {
+    /// The configuration of an engine of this id; it is not traced.
+    fn config(&self, id: String) -> Result<EngineConfig, Failure> {
+        let mut config = EngineConfig::new(id);
+        config.trim = self.trim.unwrap_or(TrimArg::AfterArchive).into();
+        if let Some(seconds) = self.register_keep_s {
+            config.register_keep_ms = seconds.saturating_mul(1000);
+        }
+        config.checkpoint.every_records = self.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
+        if let Some(standbys) = self.standbys {
+            config.standbys = usize::try_from(standbys)?;
+        }
+        if let Some(limit) = self.backlog_max {
+            config.outbox.backlog_max = usize::try_from(limit)?;
+        }
+        Ok(config)
+    }
+}
+
 /// Records of a lane between two checkpoints unless said otherwise.
 const CHECKPOINT_EVERY_DEFAULT: u64 = 20_000;
 /// How long entries of the register stay at least, where they do not stay for ever: longer than clocks differ, and no longer
@@ -117,21 +134,13 @@ impl EngineSections {
     /// Every member of `[engine]` with its default.
     pub fn in_force(&self) -> Result<Value, Failure> {
         let settings = self.settings()?;
+        let config = settings.config(String::new())?;
         Ok(serde_json::to_value(EngineSettings {
             trim: Some(settings.trim.unwrap_or(TrimArg::AfterArchive)),
-            checkpoint_every: Some(settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT)),
-            register_keep_s: Some(match settings.register_keep_s {
-                Some(seconds) => seconds,
-                None => EngineConfig::new("").register_keep_ms / 1000,
-            }),
-            standbys: Some(match settings.standbys {
-                Some(standbys) => standbys,
-                None => u32::try_from(EngineConfig::new("").standbys)?,
-            }),
-            backlog_max: Some(match settings.backlog_max {
-                Some(limit) => limit,
-                None => u32::try_from(OutboxConfig::default().backlog_max)?,
-            }),
+            checkpoint_every: Some(config.checkpoint.every_records),
+            register_keep_s: Some(config.register_keep_ms / 1000),
+            standbys: Some(u32::try_from(config.standbys)?),
+            backlog_max: Some(u32::try_from(config.outbox.backlog_max)?),
             ..settings
         })?)
     }
@@ -209,19 +218,7 @@ pub async fn run(given: Given<EngineArgs>) -> Outcome {
     if let Some(health) = &health {
         print(format_args!("health: http://{}/readyz", health.address()));
     }
-    let mut config = EngineConfig::new(id.clone());
-    config.trim = settings.trim.unwrap_or(TrimArg::AfterArchive).into();
-    if let Some(seconds) = settings.register_keep_s {
-        config.register_keep_ms = seconds.saturating_mul(1000);
-    }
-    config.tracer = crate::output::tracer();
-    config.checkpoint.every_records = settings.checkpoint_every.unwrap_or(CHECKPOINT_EVERY_DEFAULT);
-    if let Some(standbys) = settings.standbys {
-        config.standbys = usize::try_from(standbys)?;
-    }
-    if let Some(limit) = settings.backlog_max {
-        config.outbox.backlog_max = usize::try_from(limit)?;
-    }
+    let config = EngineConfig { tracer: crate::output::tracer(), ..settings.config(id.clone())? };
     process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
     let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
     let is_leaving = Arc::new(AtomicBool::new(false));
@@ -262,8 +259,7 @@ fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> HealthReport {
 
 /// A name no other run has: process ids alone are the same in every container.
 fn id_of_this_run() -> String {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("engine-{}-{:x}", std::process::id(), since_epoch.as_millis())
+    format!("engine-{}-{:x}", std::process::id(), since_epoch().as_millis())
 }
 
 /// Waits until every lane has stopped by itself, and tells one of the reasons. As long as one goes on, so does the

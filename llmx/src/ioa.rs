@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::agents::transport::Transport;
 use ::agents::transport::websocket::WebSocketTransport;
@@ -22,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use traffic_gen::control::{ControlClient, ControlError};
 
-use crate::arguments::http_url;
-use crate::arguments::{listen_address, read_text};
+use crate::arguments::{http_url, listen_address, read_text, since_epoch};
 use crate::output::{Failure, Outcome, note, print, tracer};
 use crate::remote::GATEWAY_DEFAULT;
 use crate::signals::asked_to_end;
@@ -94,10 +93,9 @@ async fn serve(args: BridgeArgs) -> Outcome {
     let directory = GatewayDirectory { control: ControlClient::try_new(args.gateway.as_str())?, names: names.clone() };
     let gateway = args.gateway.clone();
     let transport = move |_: &AgentId| -> Arc<dyn Transport> { Arc::new(WebSocketTransport::new(&gateway)) };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let options = BridgeOptions {
         agents: AgentOptions { tracer: tracer(), ..AgentOptions::default() },
-        run: u64::try_from(since.as_micros()).unwrap_or_default(),
+        run: u64::try_from(since_epoch().as_micros()).unwrap_or_default(),
         ..BridgeOptions::default()
     };
     let bridge = Arc::new(Bridge::new(names, Arc::new(directory), transport, options));

@@ -41,36 +41,25 @@ pub struct MetricsArgs {
     markdown: bool,
 }
 
-/// What serves metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Process {
-    /// `llmx gateway`
-    Gateway,
-    /// `llmx engine`
-    Engine,
-    /// `llmx contractors`
-    #[value(alias = "agents")]
-    Contractors,
-    /// `llmx traffic`
-    Traffic,
-    /// `llmx-lab experiment`
-    Experiment,
+schemas::words! {
+    /// What serves metrics.
+    #[derive(clap::ValueEnum)]
+    pub enum Process {
+        /// `llmx gateway`
+        Gateway,
+        /// `llmx engine`
+        Engine,
+        /// `llmx contractors`
+        #[value(alias = "agents")]
+        Contractors,
+        /// `llmx traffic`
+        Traffic,
+        /// `llmx-lab experiment`
+        Experiment,
+    }
 }
 
 impl Process {
-    const ALL: &[Self] = &[Self::Gateway, Self::Engine, Self::Contractors, Self::Traffic, Self::Experiment];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Gateway => "gateway",
-            Self::Engine => "engine",
-            Self::Contractors => "contractors",
-            Self::Traffic => "traffic",
-            Self::Experiment => "experiment",
-        }
-    }
-
     /// Everything this process registers.
     fn registry(self) -> Result<Registry, Failure> {
         let registry = ops::registry()?;

@@ -13,7 +13,7 @@ use ::agents::{AgentHandle, AgentOptions};
 use schemas::control::Registration;
 use schemas::{AgentId, TopicName};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::live::{LiveError, RegisteredAgents};
+use traffic_gen::live::RegisteredAgents;
 
 use crate::model::{self, ModelUse, OpenedModel};
 use crate::output::{Failure, Outcome, agents, note, print, tracer};
@@ -116,11 +116,9 @@ impl ModelPanelists {
             let way = (remote.transport(), identity, options);
             members.push(spawn(panelist, Arc::clone(&model.consultant), way, cancel.clone()));
         }
-        let waited = remote.connect_within;
         let connecting = async {
             for member in &members {
-                let late = |_| LiveError::NotConnected { agent: member.agent().clone(), waited };
-                tokio::time::timeout(waited, member.connected()).await.map_err(late)??;
+                remote.first_connection(member.agent(), member.connected()).await?;
             }
             Ok(())
         };

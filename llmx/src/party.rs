@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use agents::bargain::{
     BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind,
@@ -18,9 +17,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::live::{LiveError, RegisteredAgents};
 
+use crate::arguments::{new_id, read_domain};
 use crate::model::{self, ModelUse, OpenedModel};
-use crate::output::note;
-use crate::output::{Failure, Outcome, one_line, print, print_json_line, tracer};
+use crate::output::{Failure, Outcome, note, one_line, print, print_json_line, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
@@ -71,17 +70,14 @@ pub struct PartyArgs {
 
 /// Takes part until asked to end, or until the bargains it was started for have ended.
 pub async fn run(args: PartyArgs) -> Outcome {
-    let domain = crate::arguments::read_domain(&args.domain)?;
+    let domain = read_domain(&args.domain)?;
     let fault =
         |what: &dyn std::fmt::Display| Failure::configuration(format_args!("{}: {what}", args.domain.display()));
     let party = args.place_in(&domain).map_err(|what| fault(&what))?;
     let planner = DomainPlanner::try_new(&domain, party, args.strategy, args.seed).map_err(|what| fault(&what))?;
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    let asked = {
-        let with = ModelUse { metrics: None, kept: kept.clone() };
-        let open = |path: &PathBuf| model::open(path, ModelAgentConfig::check_party, with);
-        args.model.as_ref().map(open).transpose()?
-    };
+    let with = ModelUse { metrics: None, kept: kept.clone() };
+    let asked = args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_party, with)).transpose()?;
     let remote = args.remote.open("llmx-party").await?;
     let agent = args.agent.clone().unwrap_or_else(|| domain.parties[party].name.clone());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -94,12 +90,9 @@ pub async fn run(args: PartyArgs) -> Outcome {
     let outcome = args.bargain((&domain, planner), (&remote, &mut registered), &running, events).await;
     registered.remove().await;
     running.shutdown().await?;
-    {
-        let told =
-            |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
-        asked.iter().for_each(|model| note(told(model)));
-        kept.iter().for_each(note);
-    }
+    let told = |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
+    asked.iter().for_each(|model| note(told(model)));
+    kept.iter().for_each(note);
     outcome
 }
 
@@ -171,8 +164,7 @@ impl PartyArgs {
         planner: &DomainPlanner,
         running: &RunningParty,
     ) -> Result<NegotiationId, Failure> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let own_id = format!("bargain-{:x}", now.as_micros());
+        let own_id = new_id("bargain");
         let negotiation = NegotiationId::form(running.agent(), &own_id).map_err(Failure::configuration)?;
         let to = self.call.iter().cloned().map(Address::Agent).collect();
         let request = BargainRequest::new(own_id, to, domain.bargain(), planner.plan_for(&negotiation));
@@ -300,15 +292,10 @@ impl RunningParty {
 
     /// Waits for the first connection, a bounded time.
     async fn connected(&self, remote: &Remote) -> Result<(), LiveError> {
-        let waited = remote.connect_within;
-        let connecting = async {
-            match self {
-                Self::Scripted(handle) => handle.connected().await,
-                Self::Asking(handle) => handle.connected().await,
-            }
-        };
-        let late = || LiveError::NotConnected { agent: self.agent().clone(), waited };
-        Ok(tokio::time::timeout(waited, connecting).await.map_err(|_| late())??)
+        match self {
+            Self::Scripted(handle) => remote.first_connection(handle.agent(), handle.connected()).await,
+            Self::Asking(handle) => remote.first_connection(handle.agent(), handle.connected()).await,
+        }
     }
 
     async fn bargain(&self, request: BargainRequest) -> Result<NegotiationId, CallError> {

@@ -13,7 +13,7 @@ use ::agents::transport::failover::FailoverTransport;
 use ::agents::transport::host::AgentHost;
 use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::{AGENTS_PER_CONNECTION, WebSocketTransport};
-use ::agents::{Identity, Token};
+use ::agents::{AgentError, Identity, Token};
 use ::gateway::keys::{Claims, SigningKey};
 use anyhow::Context;
 use bus::Bus;
@@ -219,6 +219,20 @@ impl Remote {
         };
         let outcome = announced(what, self.connect_within, connecting).await;
         Ok(outcome.with_context(|| format!("no agent can work over {}{}", self.place, why()))?)
+    }
+
+    /// Awaits the first connection of one agent, a bounded time.
+    ///
+    /// # Errors
+    /// The agent's, or [`LiveError::NotConnected`].
+    pub async fn first_connection(
+        &self,
+        agent: &AgentId,
+        connecting: impl Future<Output = Result<(), AgentError>>,
+    ) -> Result<(), LiveError> {
+        let waited = self.connect_within;
+        let late = |_| LiveError::NotConnected { agent: agent.clone(), waited };
+        Ok(tokio::time::timeout(waited, connecting).await.map_err(late)??)
     }
 
     /// Asks the gateways in turn whether they are ready, and notes what the last one that is not says.

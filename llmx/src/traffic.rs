@@ -26,11 +26,11 @@ use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::{self, Driven};
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::{listen_address, run_length};
+use crate::arguments::{listen_address, run_length, since_epoch};
 use crate::calls::{self, CallsArgs};
 use crate::connections::Connections;
 use crate::ops::{self, HealthReport};
-use crate::output::{Failure, Outcome, Progress, create, print, print_json, tracer};
+use crate::output::{Failure, Outcome, Progress, create, print_result, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::runtime::{Threads, ThreadsArgs};
 
@@ -132,11 +132,7 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     let unended = recorder.open() as u64 + counts.lost;
     let driven = Driven { shed, elapsed_s: started.elapsed().as_secs_f64(), interrupted };
     let seen = SeenAgents { deferred: deferrals.total(), ..SeenAgents::new(&args, counts, driven) };
-    if args.json {
-        print_json(&seen)?;
-    } else {
-        print(&seen);
-    }
+    print_result(args.json, &seen, &seen)?;
     if let Some(health) = health {
         health.close().await;
     }
@@ -156,13 +152,12 @@ impl TrafficArgs {
         connect_within: Duration,
         options: AgentOptions,
     ) -> Result<CallScenario, Failure> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.calls.of(CallScenario {
             policy: self.policy.clone().filter(|policy| !policy.is_empty()),
             rate: self.rate,
             duration,
             seed: self.seed,
-            run: format!("run-{:x}", now.as_secs()),
+            run: format!("run-{:x}", since_epoch().as_secs()),
             initiator: self.initiator.clone(),
             connect_within,
             options,

@@ -15,7 +15,7 @@ use traffic_gen::summary::Driven;
 use traffic_gen::team::Teams;
 
 use super::{DemoArgs, attended, prefix, spawn_progress};
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, print_result};
 
 /// What a demo says of a load, and asks of its arguments.
 pub trait DemoLoad: ProtocolLoad<State: Send + 'static> + Default {
@@ -116,7 +116,7 @@ pub async fn run<W: DemoLoad>(args: DemoArgs) -> Outcome {
     let (scenario, ledger) = load.stop().await?;
     let (counts, run) = args.finish(&opened.bus, exchange, ledger.recorder(), driven, csv).await?;
     let summary = W::summary(&scenario, opened.name, &ledger, (&counts, run));
-    args.print(&summary)?;
+    print_result(args.json, &summary, &summary)?;
     match W::verdict(&summary) {
         (run, _) if run.invariant_violations.total > 0 => {
             Err(Failure::failed(anyhow::anyhow!("{} violations of invariants", run.invariant_violations.total)))

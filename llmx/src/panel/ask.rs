@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use ::agents::model::{KeptPrompts, ModelAgentConfig};
+use ::agents::model::ModelAgentConfig;
 use ::agents::{AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
 use schemas::delivery::{Closing, Finding, Misunderstanding};
 use schemas::ids::DomainName;
@@ -17,14 +17,13 @@ use schemas::{Address, AgentId, NegotiationId, TopicName};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::mpsc;
-use traffic_gen::live::LiveError;
 
 use super::ModelPanelists;
 use crate::access::refused;
-use crate::arguments::{read_file, seconds};
+use crate::arguments::{new_id, read_file, seconds};
 use crate::call::address;
 use crate::model::{self, ModelUse};
-use crate::output::{Failure, Outcome, millionths, note, one_line, print, print_json, table, tracer};
+use crate::output::{Failure, Outcome, millionths, note, one_line, print, print_json, table_under, tracer};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
@@ -132,14 +131,11 @@ struct AskedPanel {
 pub async fn run(args: &PanelAskArgs) -> Outcome {
     let rules = args.panel_rules()?;
     let kept = model::keep(args.keep_prompts.as_deref())?;
-    let opened = {
-        let with = ModelUse { metrics: None, kept: kept.clone() };
-        args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_panel, with)).transpose()?
-    };
+    let with = ModelUse { metrics: None, kept: kept.clone() };
+    let opened = args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_panel, with)).transpose()?;
     let mut to = args.to.clone();
     to.extend(args.topic.iter().cloned().map(Address::Topic));
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let own_id = format!("panel-{:x}", since.as_micros());
+    let own_id = new_id("panel");
     let names = args.seated_names(&own_id)?;
     to.extend(names.iter().cloned().map(Address::Agent));
     if to.is_empty() {
@@ -153,12 +149,10 @@ pub async fn run(args: &PanelAskArgs) -> Outcome {
         None => None,
     };
     let asked = args.ask(&remote, rules, CallRequest::new(own_id, to, Cfp::default())).await;
-    {
-        if let Some(seated) = seated {
-            seated.stop().await?;
-        }
-        kept.iter().for_each(|kept: &std::sync::Arc<KeptPrompts>| note(kept));
+    if let Some(seated) = seated {
+        seated.stop().await?;
     }
+    kept.iter().for_each(note);
     args.show(&asked?)
 }
 
@@ -166,7 +160,7 @@ impl PanelAskArgs {
     /// The rules of the file, changed as the options say.
     fn panel_rules(&self) -> Result<PanelSpec, Failure> {
         let mut rules: PanelSpec = match &self.rules {
-            None => serde_json::from_value(json!({}))?,
+            None => PanelSpec::default(),
             Some(path) => read_file(path, RULES_BYTES_MAX, ::agents::fault::read_json)?,
         };
         if !self.options.is_empty() {
@@ -209,12 +203,7 @@ impl PanelAskArgs {
         };
         let options = AgentOptions { tracer: tracer(), ..AgentOptions::default() };
         let initiator = Initiator::spawn(remote.transport(), remote.identity(&self.caller), options);
-        let waited = remote.connect_within;
-        let connecting = async {
-            let late = |_| LiveError::NotConnected { agent: self.caller.clone(), waited };
-            Ok(tokio::time::timeout(waited, initiator.connected()).await.map_err(late)??)
-        };
-        remote.connected(connecting).await?;
+        remote.connected(remote.first_connection(&self.caller, initiator.connected())).await?;
         let (sender, mut events) = mpsc::channel(EVENTS_MAX);
         let panel = initiator.call(CallRequest { cfp, ..call }, sender).await.map_err(Failure::failed)?;
         let mut asked = AskedPanel { panel: Some(panel.clone()), ..AskedPanel::default() };
@@ -313,16 +302,12 @@ impl AskedPanel {
 fn told(finding: &Finding) -> String {
     let Finding { outcome, agreed, of, round, calls, .. } = finding;
     let asks = calls.answers + calls.ranks + calls.reviews;
-    let mut rows = vec![["PANELIST", "ANSWER", "AGREES", "SHARE"].map(str::to_owned).to_vec()];
-    rows.extend(finding.panelists.iter().map(|panelist| {
-        vec![
-            panelist.agent.to_string(),
-            panelist.answer.as_deref().unwrap_or("-").to_owned(),
-            if panelist.agreed { "yes" } else { "no" }.to_owned(),
-            millionths(panelist.relative_ppm.into()),
-        ]
-    }));
-    let table = table(&rows);
+    let rows = finding.panelists.iter().map(|panelist| {
+        let answer = panelist.answer.as_deref().unwrap_or("-").to_owned();
+        let agrees = if panelist.agreed { "yes" } else { "no" }.to_owned();
+        [panelist.agent.to_string(), answer, agrees, millionths(panelist.relative_ppm.into())]
+    });
+    let table = table_under(["PANELIST", "ANSWER", "AGREES", "SHARE"], rows);
     format!("{}: {agreed} of {of} agree in round {round}, {asks} asks\n{}", outcome.as_str(), table.trim_end())
 }
 
