@@ -1,6 +1,6 @@
 //! The pictures: cost and share of models over the queries of a network, and the two agents of the weather.
 
-use crate::figures::draw::{Axis, Chart, Series, SeriesStyle};
+use crate::figures::draw::{Axis, Chart, Series};
 
 use super::figures::{WINDOW, model_share};
 use super::price::USD;
@@ -9,10 +9,6 @@ use super::weather::BreakEven;
 
 /// Uses that are drawn of the two agents.
 const USES: u64 = 10;
-
-fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
-    Series { name: name.to_owned(), points, ..Series::default() }
-}
 
 /// What the queries until then cost, with documents and without: the paper's figure 5a.
 #[must_use]
@@ -36,7 +32,7 @@ pub fn cost(queries: &[QueryRecord]) -> Chart {
         ),
         x: Axis::new("queries", ""),
         y: Axis::new("cost", "USD"),
-        series: vec![line("natural language alone", language), line("Agora", agora)],
+        series: vec![Series::line("natural language alone", language), Series::line("Agora", agora)],
     }
 }
 
@@ -54,7 +50,7 @@ pub fn share(queries: &[QueryRecord]) -> Chart {
         alternative: format!("The share falls from {:.0} % to {:.0} %.", end(points.first()), end(points.last())),
         x: Axis::new("queries", ""),
         y: Axis { range: Some((0.0, 100.0)), ..Axis::new("share", "%") },
-        series: vec![line("", points)],
+        series: vec![Series::line("", points)],
     }
 }
 
@@ -67,7 +63,7 @@ pub fn documents(queries: &[QueryRecord]) -> Chart {
         alternative: format!("The number rises to {}.", points.last().map_or(0.0, |point| point.1)),
         x: Axis::new("queries", ""),
         y: Axis::new("documents", ""),
-        series: vec![line("", points)],
+        series: vec![Series::line("", points)],
     }
 }
 
@@ -78,7 +74,6 @@ pub fn weather(measured: BreakEven) -> Chart {
     // The document is paid for before its first use.
     let agora = |of: BreakEven| vec![(0.0, usd(of.setup)), (USES as f64, usd(of.setup))];
     let paper = BreakEven::paper();
-    let dashed = |series: Series, color| Series { style: SeriesStyle::Dashed, color: Some(color), ..series };
     Chart {
         title: "Two agents, one kind of task".to_owned(),
         alternative: format!(
@@ -89,10 +84,10 @@ pub fn weather(measured: BreakEven) -> Chart {
         x: Axis::new("uses", ""),
         y: Axis::new("cost", "USD"),
         series: vec![
-            line("natural language", language(measured)),
-            line("document and routines", agora(measured)),
-            dashed(line("the paper's: natural language", language(paper)), 0),
-            dashed(line("the paper's: document", agora(paper)), 1),
+            Series::line("natural language", language(measured)),
+            Series::line("document and routines", agora(measured)),
+            Series::dashed("the paper's: natural language", language(paper), 0),
+            Series::dashed("the paper's: document", agora(paper), 1),
         ],
     }
 }

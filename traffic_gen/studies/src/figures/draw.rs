@@ -231,6 +231,18 @@ impl Chart {
 }
 
 impl Series {
+    /// A line.
+    #[must_use]
+    pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), points, ..Self::default() }
+    }
+
+    /// A dashed line in the colour of this number.
+    #[must_use]
+    pub fn dashed(name: impl Into<String>, points: Vec<(f64, f64)>, color: usize) -> Self {
+        Self { style: SeriesStyle::Dashed, color: Some(color), ..Self::line(name, points) }
+    }
+
     fn draw<'b>(&self, plane: &mut Plane<'_, 'b>, color: RGBColor) -> Result<(), Fault<'b>> {
         let every = self.points.len().div_ceil(POINTS_MAX).max(1);
         let points = || self.points.iter().copied().step_by(every);
@@ -288,17 +300,24 @@ fn text_style(size: i32) -> TextStyle<'static> {
 
 /// A number beside an axis of this span: no more digits than tell its marks apart.
 fn number(value: f64, span: f64) -> String {
-    let digits = (1.0 - span.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0) as usize;
-    let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+    let text = decimal(value, (1.0 - span.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0));
+    if text == "-0" { "0".to_owned() } else { text }
+}
+
+/// A number with so many decimals, without zeros at their end.
+#[must_use]
+pub fn decimal(value: f64, decimals: f64) -> String {
+    let text = format!("{value:.*}", decimals as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn hex(color: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
 }
 
-fn escaped(text: &str) -> String {
+/// A text as XML and HTML hold it.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -109,7 +109,7 @@ fn over_time(groups: &[&Group]) -> Plotted {
         for tally in &group.tallies {
             points.extend(tally.timeline.iter().map(|(at, taken)| (*at as f64 * scale, *taken as f64 / 1e3)));
         }
-        Series { name: group.name.clone(), points: medians(points), ..Series::default() }
+        Series::line(&group.name, medians(points))
     });
     let series: Vec<Series> = series.collect();
     let alternative = format!("Median time to decision over the run, {}.", spans(&series, "ms"));
@@ -146,24 +146,12 @@ fn offers(groups: &[&Group]) -> Plotted {
     }
     let mut series: Vec<Series> = by_policy
         .into_iter()
-        .map(|(policy, points)| Series {
-            name: policy.to_owned(),
-            style: SeriesStyle::LineAndPoints,
-            points,
-            ..Series::default()
-        })
+        .map(|(policy, points)| Series { style: SeriesStyle::LineAndPoints, ..Series::line(policy, points) })
         .collect();
     let most = series.iter().flat_map(|series| &series.points).map(|point| point.0).fold(0.0, f64::max);
     let alternative = format!("Mean offers per round against contractors, {}.", spans(&series, "offers"));
     if !series.is_empty() {
-        let points = vec![(0.0, 0.0), (most, most)];
-        series.push(Series {
-            name: "one of each".into(),
-            style: SeriesStyle::Dashed,
-            points,
-            color: Some(7),
-            ..Series::default()
-        });
+        series.push(Series::dashed("one of each", vec![(0.0, 0.0), (most, most)], 7));
     }
     let chart = Chart {
         title: "Offers per round".into(),
@@ -225,7 +213,7 @@ fn messages(volume: &[Volume]) -> Plotted {
             ..Series::default()
         });
         let points = vec![(0.0, volume.intercept), (most, volume.intercept + volume.slope * most)];
-        series.push(Series { style: SeriesStyle::Dashed, points, color: Some(color), ..Series::default() });
+        series.push(Series::dashed("", points, color));
     }
     let fits: Vec<String> = volume
         .iter()
@@ -268,13 +256,7 @@ fn trade_off(groups: &[&Group]) -> Plotted {
         if let Some(delay) = group.exponential_delay().filter(|_| theories.is_empty()) {
             let n = group.cell().contractors;
             let point = |k: u32| (theory::kth_arrival(n, k) * delay / 1e3, theory::regret(f64::from(n), f64::from(k)));
-            theories.push(Series {
-                name: "theory, k = 1 to n".into(),
-                style: SeriesStyle::Dashed,
-                points: (1..=n).map(point).collect(),
-                color: Some(7),
-                ..Series::default()
-            });
+            theories.push(Series::dashed("theory, k = 1 to n", (1..=n).map(point).collect(), 7));
         }
     }
     let alternative =
@@ -306,17 +288,10 @@ fn lorenz(groups: &[&Group]) -> Plotted {
             ((place + 1) as f64 / contractors, sum)
         });
         let points = std::iter::once((0.0, 0.0)).chain(points).collect();
-        series.push(Series { name: group.name.clone(), points, ..Series::default() });
+        series.push(Series::line(&group.name, points));
     }
     if !series.is_empty() {
-        let points = vec![(0.0, 0.0), (1.0, 1.0)];
-        series.push(Series {
-            name: "equal".into(),
-            style: SeriesStyle::Dashed,
-            points,
-            color: Some(7),
-            ..Series::default()
-        });
+        series.push(Series::dashed("equal", vec![(0.0, 0.0), (1.0, 1.0)], 7));
     }
     let chart = Chart {
         title: "Lorenz curve of awards".into(),
@@ -362,14 +337,7 @@ fn griefing(groups: &[&Group], all: &[Group]) -> Plotted {
         names.collect::<Vec<_>>().join("; ")
     );
     if !pairs.is_empty() {
-        let points = vec![(1.0, 1.0), (pairs.len() as f64 + 0.4, 1.0)];
-        series.push(Series {
-            name: "calm".into(),
-            style: SeriesStyle::Dashed,
-            points,
-            color: Some(7),
-            ..Series::default()
-        });
+        series.push(Series::dashed("calm", vec![(1.0, 1.0), (pairs.len() as f64 + 0.4, 1.0)], 7));
     }
     let chart = Chart {
         title: "Others against calm".into(),
