@@ -88,6 +88,16 @@ fn number(key: &str) -> u32 {
     digits.split('.').next().and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
 }
 
+impl Figure {
+    /// Says of what it is, the widest first.
+    fn specify<'a>(&mut self, parts: impl IntoIterator<Item = &'a str>) {
+        for part in parts {
+            self.key = format!("{}.{part}", self.key);
+            self.name = format!("{}, {part}", self.name);
+        }
+    }
+}
+
 impl Sheet<'_> {
     /// Adds a figure; theory may be set in what is returned.
     fn put(&mut self, entry: &Wording, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> &mut Figure {
@@ -116,41 +126,32 @@ impl Sheet<'_> {
         self.put(entry, |seeds| seeds.mean(name))
     }
 
-    /// Adds a mean and quantiles of a latency, in milliseconds.
-    fn latency(&mut self, entry: &Wording, name: &str) {
-        self.put(entry, |seeds| Some(seeds.mean(name)? / 1e3));
+    /// Adds a mean and quantiles of a latency, in milliseconds, of somebody or of all.
+    fn latency(&mut self, entry: &Wording, name: &str, of: Option<&str>) {
+        self.put(entry, |seeds| Some(seeds.mean(name)? / 1e3)).specify(of);
         for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
             let figure = self.put(entry, |seeds| Some(seeds.quantile(name, quantile)? / 1e3));
-            figure.key = format!("{}.{label}", entry.key);
-            figure.name = format!("{}, {label}", entry.name);
+            figure.specify(of.into_iter().chain([label]));
         }
     }
 
     /// Adds sums in parts of the rounds, one per name behind a prefix.
     fn by_name(&mut self, entry: &Wording, prefix: &str) {
-        let names: Vec<String> = self.group.names(prefix).map(str::to_owned).collect();
-        if names.is_empty() {
-            self.absent(entry);
-        }
-        for name in names {
-            let figure = self.put(entry, |seeds| seeds.per_round(&name));
-            let rest = &name[prefix.len()..];
-            figure.key = format!("{}.{rest}", entry.key);
-            figure.name = format!("{}, {rest}", entry.name);
-        }
+        self.each_by_name(entry, prefix, |seeds, name| seeds.per_round(name));
     }
 
     /// Adds means, one per name behind a prefix.
     fn by_name_mean(&mut self, entry: &Wording, prefix: &str) {
+        self.each_by_name(entry, prefix, |seeds, name| seeds.mean(name));
+    }
+
+    fn each_by_name(&mut self, entry: &Wording, prefix: &str, of: fn(Weighted<'_>, &str) -> Option<f64>) {
         let names: Vec<String> = self.group.names(prefix).map(str::to_owned).collect();
         if names.is_empty() {
             self.absent(entry);
         }
         for name in names {
-            let figure = self.mean(entry, &name);
-            let rest = &name[prefix.len()..];
-            figure.key = format!("{}.{rest}", entry.key);
-            figure.name = format!("{}, {rest}", entry.name);
+            self.put(entry, |seeds| of(seeds, &name)).specify([&name[prefix.len()..]]);
         }
     }
 

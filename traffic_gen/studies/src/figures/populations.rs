@@ -9,6 +9,15 @@ const OFFERED: &str = "none of them offered";
 const AWARDED: &str = "nothing was awarded to them";
 const BESIDE: &str = "every negotiation awarded something to them";
 
+const OF_OTHERS: &str =
+    "of the negotiations that awarded nothing to a named population, in parts of that of the calm group";
+const OF_ALL: &str = "of all negotiations, in parts of that of the calm group";
+
+/// A statistic of what was counted under a name.
+type Statistic = fn(Weighted<'_>, &str) -> Option<f64>;
+const P99: Statistic = |seeds, name| seeds.quantile(name, 0.99);
+const MEAN: Statistic = |seeds, name| seeds.mean(name);
+
 /// Adds the figures of every population.
 pub fn put(sheet: &mut Sheet<'_>) {
     let populations = &sheet.group.cell().populations;
@@ -30,72 +39,27 @@ pub fn put(sheet: &mut Sheet<'_>) {
 /// behave.
 fn against_calm(sheet: &mut Sheet<'_>) {
     let needs = "needs a group that differs in nothing but that its contractors behave, and negotiations that awarded nothing to a population";
-    for (key, name, definition, own, of_calm) in [
-        (
-            "P9d",
-            "others' time to decision, p99, against calm",
-            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
-            "decision of others",
-            "decision",
-        ),
-        (
-            "P9c",
-            "others' time to confirmation, p99, against calm",
-            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
-            "confirm of others",
-            "confirm",
-        ),
-        (
-            "P10d",
-            "time to decision, p99, against calm",
-            "of all negotiations, in parts of that of the calm group",
-            "decision",
-            "decision",
-        ),
-        (
-            "P10c",
-            "time to confirmation, p99, against calm",
-            "of all negotiations, in parts of that of the calm group",
-            "confirm",
-            "confirm",
-        ),
+    for (key, name, definition, of, own, of_calm) in [
+        ("P9d", "others' time to decision, p99, against calm", OF_OTHERS, P99, "decision of others", "decision"),
+        ("P9c", "others' time to confirmation, p99, against calm", OF_OTHERS, P99, "confirm of others", "confirm"),
+        ("P10d", "time to decision, p99, against calm", OF_ALL, P99, "decision", "decision"),
+        ("P10c", "time to confirmation, p99, against calm", OF_ALL, P99, "confirm", "confirm"),
+        ("P11o", "others' completion against calm", OF_OTHERS, MEAN, "completed of others", "completed"),
+        ("P11a", "completion against calm", OF_ALL, MEAN, "completed", "completed"),
     ] {
-        let p99 = |of: &'static str| move |seeds: Weighted<'_>| seeds.quantile(of, 0.99);
-        let ratio = sheet.calm.and_then(|calm| sheet.group.ratio_to(calm, p99(own), p99(of_calm)));
-        sheet.put_estimate(&Wording { key, name, unit: "ratio", definition, needs }, ratio);
-    }
-    for (key, name, definition, own) in [
-        (
-            "P11o",
-            "others' completion against calm",
-            "of the negotiations that awarded nothing to a named population, in parts of that of the calm group",
-            "completed of others",
-        ),
-        ("P11a", "completion against calm", "of all negotiations, in parts of that of the calm group", "completed"),
-    ] {
-        let mean = |of: &'static str| move |seeds: Weighted<'_>| seeds.mean(of);
-        let ratio = sheet.calm.and_then(|calm| sheet.group.ratio_to(calm, mean(own), mean("completed")));
+        let ratio = |calm| sheet.group.ratio_to(calm, |seeds| of(seeds, own), |seeds| of(seeds, of_calm));
+        let ratio = sheet.calm.and_then(ratio);
         sheet.put_estimate(&Wording { key, name, unit: "ratio", definition, needs }, ratio);
     }
 }
 
 impl Sheet<'_> {
-    fn of_population(&mut self, entry: &Wording, population: &str, of: impl Fn(Weighted<'_>) -> Option<f64>) {
-        let figure = self.put(entry, of);
-        figure.key = format!("{}.{population}", entry.key);
-        figure.name = format!("{}, {population}", entry.name);
+    fn mean_of_population(&mut self, entry: &Wording, population: &str, sum: &str) {
+        self.mean(entry, &format!("{sum} {population}")).specify([population]);
     }
 
     fn latency_of_population(&mut self, entry: &Wording, population: &str, sum: &str) {
-        let of = format!("{sum} {population}");
-        self.of_population(entry, population, |seeds| Some(seeds.mean(&of)? / 1e3));
-        for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-            self.of_population(entry, population, |seeds| Some(seeds.quantile(&of, quantile)? / 1e3));
-            if let Some(figure) = self.figures.last_mut() {
-                figure.key = format!("{}.{population}.{label}", entry.key);
-                figure.name = format!("{}, {population}, {label}", entry.name);
-            }
-        }
+        self.latency(entry, &format!("{sum} {population}"), Some(population));
     }
 }
 
@@ -129,8 +93,7 @@ fn own(sheet: &mut Sheet<'_>, population: &str) {
         ),
     ];
     for (key, name, unit, definition, sum, needs) in means {
-        let of = format!("{sum} {population}");
-        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
+        sheet.mean_of_population(&Wording { key, name, unit, definition, needs }, population, sum);
     }
     let offer = Wording {
         key: "P3",
@@ -151,8 +114,8 @@ fn asked(sheet: &mut Sheet<'_>, population: &str) {
         ("P14", "cost per question", "micro-units", "what its tokens cost", "cost"),
         ("P15", "without an answer", "share", "questions to the model that were answered without it", "fallbacks"),
     ] {
-        let of = format!("model {sum} of {population}");
-        sheet.of_population(&Wording { key, name, unit, definition, needs }, population, |seeds| seeds.mean(&of));
+        let sum = format!("model {sum} of");
+        sheet.mean_of_population(&Wording { key, name, unit, definition, needs }, population, &sum);
     }
 }
 
@@ -164,8 +127,7 @@ fn beside(sheet: &mut Sheet<'_>, population: &str) {
         definition: "completed, of the negotiations that awarded nothing to the population",
         needs: BESIDE,
     };
-    let of = format!("completed beside {population}");
-    sheet.of_population(&completed, population, |seeds| seeds.mean(&of));
+    sheet.mean_of_population(&completed, population, "completed beside");
     for (key, name, definition, sum) in [
         (
             "P8d",

@@ -9,50 +9,48 @@ const AWARDED: &str = "nothing was awarded; needs a policy that awards";
 pub fn put(sheet: &mut Sheet<'_>) {
     let range = sheet.group.uniform_range();
     let is_free = !sheet.group.is_threshold();
-    let chosen = Wording {
-        key: "M13",
-        name: "chosen cost",
-        unit: "cost",
-        definition: "cost of the first award",
-        needs: AWARDED,
-    };
-    sheet.mean(&chosen, "chosen cost");
-    let regret = Wording {
-        key: "M14",
-        name: "regret",
-        unit: "cost",
-        definition: "cost of the first award less the lowest of all valid offers, late ones included; theory, for uniform \
-                     costs: the range times (n - k) / ((k + 1)(n + 1))",
-        needs: AWARDED,
-    };
     let theory = |name: &'static str| sheet.group.whole(|seeds| seeds.mean(name)).filter(|_| is_free);
     let (expected_regret, expected_best, expected_rank) =
         (theory("theory regret"), theory("theory best chosen"), theory("theory rank"));
-    sheet.mean(&regret, "regret").theory = expected_regret.and_then(|expected| Some(expected * range?));
-    let ratio = Wording {
-        key: "M15",
-        name: "price ratio",
-        unit: "ratio",
-        definition: "cost of the first award in parts of the lowest of all valid offers",
-        needs: AWARDED,
-    };
-    sheet.mean(&ratio, "price ratio");
-    let best = Wording {
-        key: "M16",
-        name: "best-chosen rate",
-        unit: "share",
-        definition: "first awards to the lowest cost of all valid offers; theory: k / n",
-        needs: AWARDED,
-    };
-    sheet.mean(&best, "best chosen").theory = expected_best;
-    let rank = Wording {
-        key: "M17",
-        name: "rank of the chosen",
-        unit: "rank",
-        definition: "place of the first award among all valid offers by cost, from 1; theory: (n + 1) / (k + 1)",
-        needs: AWARDED,
-    };
-    sheet.mean(&rank, "rank").theory = expected_rank;
+    let expected_regret = expected_regret.and_then(|expected| Some(expected * range?));
+    for (key, name, unit, definition, sum, expected) in [
+        ("M13", "chosen cost", "cost", "cost of the first award", "chosen cost", None),
+        (
+            "M14",
+            "regret",
+            "cost",
+            "cost of the first award less the lowest of all valid offers, late ones included; theory, for uniform costs: the range \
+             times (n - k) / ((k + 1)(n + 1))",
+            "regret",
+            expected_regret,
+        ),
+        (
+            "M15",
+            "price ratio",
+            "ratio",
+            "cost of the first award in parts of the lowest of all valid offers",
+            "price ratio",
+            None,
+        ),
+        (
+            "M16",
+            "best-chosen rate",
+            "share",
+            "first awards to the lowest cost of all valid offers; theory: k / n",
+            "best chosen",
+            expected_best,
+        ),
+        (
+            "M17",
+            "rank of the chosen",
+            "rank",
+            "place of the first award among all valid offers by cost, from 1; theory: (n + 1) / (k + 1)",
+            "rank",
+            expected_rank,
+        ),
+    ] {
+        sheet.mean(&Wording { key, name, unit, definition, needs: AWARDED }, sum).theory = expected;
+    }
     let frontier = Wording {
         key: "M18",
         name: "distance to the frontier",

@@ -207,7 +207,9 @@ impl Tally {
         self.mean(name, f64::from(u8::from(is_so)));
     }
 
-    fn latency(&mut self, name: &str, from: u64, until: u64) {
+    /// Counts how long something took, where it came.
+    fn latency(&mut self, name: &str, from: u64, until: Option<u64>) {
+        let Some(until) = until else { return };
         let taken = until.saturating_sub(from);
         record(self.latencies.entry(name.to_owned()).or_insert_with(histogram), taken);
         self.mean(name, taken as f64);
@@ -216,18 +218,11 @@ impl Tally {
     fn add_latencies(&mut self, round: &RoundRecord) {
         let from = round.intended_us;
         self.mean("lag", round.sent_us.saturating_sub(from) as f64);
-        if let Some(decided) = round.decided_us {
-            self.latency("decision", from, decided);
-            self.timeline.push((from, decided.saturating_sub(from)));
-            if !round.awards.is_empty() {
-                self.latency("award", from, decided);
-            }
-        }
-        for (name, at) in [("confirm", round.confirmed_us), ("end", round.ended_us)] {
-            if let Some(at) = at {
-                self.latency(name, from, at);
-            }
-        }
+        self.timeline.extend(round.decided_us.map(|decided| (from, decided.saturating_sub(from))));
+        self.latency("decision", from, round.decided_us);
+        self.latency("award", from, round.decided_us.filter(|_| !round.awards.is_empty()));
+        self.latency("confirm", from, round.confirmed_us);
+        self.latency("end", from, round.ended_us);
     }
 
     fn add_messages(&mut self, round: &RoundRecord) {
@@ -313,7 +308,7 @@ impl Tally {
                 self.mean("delay squared", (delay as f64).powi(2));
             }
             if let Some(stored) = bid.stored_us {
-                self.latency("offer", round.intended_us, stored);
+                self.latency("offer", round.intended_us, Some(stored));
                 let taken = stored.saturating_sub(round.intended_us);
                 let contractor = self.contractors.entry(bid.from.clone()).or_default();
                 contractor.taken_us += taken as f64;
@@ -378,11 +373,8 @@ impl Tally {
             return;
         }
         self.share("completed of others", is_completed);
-        for (name, at) in [("decision of others", round.decided_us), ("confirm of others", round.confirmed_us)] {
-            if let Some(at) = at {
-                self.latency(name, round.intended_us, at);
-            }
-        }
+        self.latency("decision of others", round.intended_us, round.decided_us);
+        self.latency("confirm of others", round.intended_us, round.confirmed_us);
     }
 
     /// What each population did, and how the negotiations went that awarded nothing to it.
@@ -396,9 +388,7 @@ impl Tally {
             self.mean(&format!("refusals of {name}"), refusals as f64 / count);
             for bid in offers {
                 self.share(&format!("refused offers of {name}"), bid.disposition != "ok");
-                if let Some(stored) = bid.stored_us {
-                    self.latency(&format!("offer of {name}"), round.intended_us, stored);
-                }
+                self.latency(&format!("offer of {name}"), round.intended_us, bid.stored_us);
             }
             let awards: Vec<_> = round.awards.iter().filter(|award| mine(&award.to)).collect();
             if let Some(first) = round.awards.first() {
@@ -409,11 +399,8 @@ impl Tally {
             }
             if awards.is_empty() {
                 self.share(&format!("completed beside {name}"), is_completed);
-                for (what, at) in [("decision", round.decided_us), ("confirm", round.confirmed_us)] {
-                    if let Some(at) = at {
-                        self.latency(&format!("{what} beside {name}"), round.intended_us, at);
-                    }
-                }
+                self.latency(&format!("decision beside {name}"), round.intended_us, round.decided_us);
+                self.latency(&format!("confirm beside {name}"), round.intended_us, round.confirmed_us);
             }
             self.populations.push((name, members));
         }

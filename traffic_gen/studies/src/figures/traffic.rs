@@ -58,7 +58,7 @@ fn times(sheet: &mut Sheet<'_>) {
         ),
     ];
     for (key, name, definition, sum, needs) in latencies {
-        sheet.latency(&Wording { key, name, unit: "ms", definition, needs }, sum);
+        sheet.latency(&Wording { key, name, unit: "ms", definition, needs }, sum, None);
     }
     let lag = Wording {
         key: "M4l",
