@@ -83,6 +83,21 @@ impl DylanVerdict {
         Self { id: id.into(), value, bound: bound.into(), holds, is_exact: false }
     }
 
+    /// A figure that must not be below a bound, of something told behind it.
+    fn at_least(id: impl Into<String>, value: f64, bound: f64, of: impl fmt::Display) -> Self {
+        Self::new(id, value, format!("at least {bound}{of}"), value >= bound)
+    }
+
+    /// A figure that must not be above a bound, of something told behind it.
+    fn at_most(id: impl Into<String>, value: f64, bound: f64, of: &str) -> Self {
+        Self::new(id, value, format!("at most {bound}{of}"), value <= bound)
+    }
+
+    /// A figure that must be so near to another.
+    fn near(id: impl Into<String>, value: f64, wanted: f64, apart: f64) -> Self {
+        Self::new(id, value, format!("{wanted} within {apart}"), (value - wanted).abs() <= apart)
+    }
+
     /// The same of a figure that no number of seeds or panels changes.
     fn exact(self) -> Self {
         Self { is_exact: true, ..self }
@@ -164,23 +179,15 @@ impl DylanReport {
 impl fmt::Display for DylanReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "scripted agents (stub), seed {}", self.seed)?;
-        if let Some(theory) = &self.theory {
-            write!(f, "\n{theory}")?;
-        }
-        if let Some(shapley) = &self.shapley {
-            write!(f, "\n{shapley}")?;
-        }
         let parts = [
+            self.theory.as_ref().map(ToString::to_string),
+            self.shapley.as_ref().map(ToString::to_string),
             self.planted.as_ref().map(ToString::to_string),
             self.choose.as_ref().map(ToString::to_string),
             self.gaming.as_ref().map(ToString::to_string),
+            self.replay.as_deref().map(replay::table),
         ];
-        for part in parts.into_iter().flatten() {
-            write!(f, "\n{part}")?;
-        }
-        if let Some(rows) = &self.replay {
-            write!(f, "\n{}", replay::table(rows))?;
-        }
+        parts.into_iter().flatten().try_for_each(|part| write!(f, "\n{part}"))?;
         writeln!(f, "\nverdicts")?;
         for DylanVerdict { id, value, bound, holds, .. } in &self.verdicts {
             writeln!(f, "{}  {id}: {value:.4} ({bound})", if *holds { "holds" } else { "FAILS" })?;

@@ -150,39 +150,25 @@ impl ChooseReport {
     /// D7: who is chosen, and what that saves.
     #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
-        let needed = (EXACT_MIN * self.seeds as f64).ceil();
-        let near = |id: &str, value: f64, wanted: f64, apart: f64| {
-            DylanVerdict::new(id, value, format!("{wanted} within {apart}"), (value - wanted).abs() <= apart)
+        let needed = |seeds: u64| (EXACT_MIN * seeds as f64).ceil();
+        let exactly = |id, exact: u64, seeds, of: String| DylanVerdict::at_least(id, exact as f64, needed(seeds), of);
+        let means = |what: &str, before: PanelMeans, after: PanelMeans| {
+            [
+                DylanVerdict::near(format!("D7 {what}calls before"), before.calls, CALLS[0], CALLS_APART),
+                DylanVerdict::near(format!("D7 {what}calls after"), after.calls, CALLS[1], CALLS_APART),
+                DylanVerdict::near(format!("D7 {what}accuracy before"), before.accuracy, ACCURACY[0], ACCURACY_APART),
+                DylanVerdict::near(format!("D7 {what}accuracy after"), after.accuracy, ACCURACY[1], ACCURACY_APART),
+            ]
         };
-        let exact = self.exact as f64;
-        let overlap = self.overlap_early;
-        vec![
-            DylanVerdict::new("D7 exactly the informative", exact, format!("at least {needed} seeds"), exact >= needed),
-            DylanVerdict::new(
-                "D7 overlap early",
-                overlap,
-                format!("at least {OVERLAP_MIN} of 4"),
-                overlap >= OVERLAP_MIN,
-            ),
-            near("D7 calls before", self.before.calls, CALLS[0], CALLS_APART),
-            near("D7 calls after", self.after.calls, CALLS[1], CALLS_APART),
-            near("D7 accuracy before", self.before.accuracy, ACCURACY[0], ACCURACY_APART),
-            near("D7 accuracy after", self.after.accuracy, ACCURACY[1], ACCURACY_APART),
-            {
-                let CalledChoice { seeds, exact, .. } = self.called;
-                let (exact, needed) = (exact as f64, (EXACT_MIN * seeds as f64).ceil());
-                DylanVerdict::new(
-                    "D7 called, exactly the informative",
-                    exact,
-                    format!("at least {needed} of {seeds} seeds"),
-                    exact >= needed,
-                )
-            },
-            near("D7 called, calls before", self.called.before.calls, CALLS[0], CALLS_APART),
-            near("D7 called, calls after", self.called.after.calls, CALLS[1], CALLS_APART),
-            near("D7 called, accuracy before", self.called.before.accuracy, ACCURACY[0], ACCURACY_APART),
-            near("D7 called, accuracy after", self.called.after.accuracy, ACCURACY[1], ACCURACY_APART),
-        ]
+        let CalledChoice { seeds, exact, before, after } = self.called;
+        let mut verdicts = vec![
+            exactly("D7 exactly the informative", self.exact, self.seeds, " seeds".to_owned()),
+            DylanVerdict::at_least("D7 overlap early", self.overlap_early, OVERLAP_MIN, " of 4"),
+        ];
+        verdicts.extend(means("", self.before, self.after));
+        verdicts.push(exactly("D7 called, exactly the informative", exact, seeds, format!(" of {seeds} seeds")));
+        verdicts.extend(means("called, ", before, after));
+        verdicts
     }
 }
 

@@ -294,16 +294,14 @@ impl GamingReport {
     #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let LoneGaming { relative, counted } = self.lone;
-        let is_fair = (relative - 1.0).abs() <= LONE_APART;
-        let lone = DylanVerdict::new("G1 relative", relative, format!("1 within {LONE_APART}"), is_fair);
-        let bound = format!("at least {COUNTED_MIN}");
-        let counted = DylanVerdict::new("G1 own ratings counted", counted, bound, counted >= COUNTED_MIN);
+        let lone = DylanVerdict::near("G1 relative", relative, 1.0, LONE_APART);
+        let counted = DylanVerdict::at_least("G1 own ratings counted", counted, COUNTED_MIN, "");
         let rings = self.groups.iter().zip(TOP_SHARE_MAX).flat_map(|(group, share)| {
             let (top, most) = (group.top as f64, (share * self.seeds as f64).round());
             let lost = group.accuracy_honest - group.accuracy;
             let id = |what| format!("G2 {} {what}", group.what);
-            let top = DylanVerdict::new(id("in the top four"), top, format!("at most {most} seeds"), top <= most);
-            [top, DylanVerdict::new(id("accuracy lost"), lost, format!("at most {LOST_MAX}"), lost <= LOST_MAX)]
+            let top = DylanVerdict::at_most(id("in the top four"), top, most, " seeds");
+            [top, DylanVerdict::at_most(id("accuracy lost"), lost, LOST_MAX, "")]
         });
         [lone, counted].into_iter().chain(rings).chain(self.staged.verdicts()).collect()
     }

@@ -86,10 +86,10 @@ pub fn verdicts(rows: &[ReplayRow]) -> Vec<DylanVerdict> {
         let holds = row.calls == row.published && row.questions == QUESTIONS;
         DylanVerdict::new(format!("D9 n={}", row.n), row.calls as f64, format!("exactly {}", row.published), holds)
     };
-    let of_debate = rows.iter().filter(|row| row.n == 4).map(|row| {
-        let share = row.calls_per_question / DEBATE_CALLS;
-        DylanVerdict::new("D9 of full debate", share, "0.365 within 0.0005", (share - 0.365).abs() <= 0.000_5)
-    });
+    let of_debate = rows
+        .iter()
+        .filter(|row| row.n == 4)
+        .map(|row| DylanVerdict::near("D9 of full debate", row.calls_per_question / DEBATE_CALLS, 0.365, 0.000_5));
     rows.iter().map(exactly).chain(of_debate).collect()
 }
 

@@ -155,10 +155,9 @@ impl ShapleyReport {
         let (mean, good) = (mean(judged), judged.iter().filter(|value| **value >= GOOD).count() as f64);
         let needed = (GOOD_SEEDS * judged.len() as f64).ceil();
         vec![
-            DylanVerdict::new("S1 exact values", worst, format!("at most {TOLERANCE} apart"), worst <= TOLERANCE)
-                .exact(),
-            DylanVerdict::new("S1 mean Spearman", mean, format!("at least {MEAN_MIN}"), mean >= MEAN_MIN),
-            DylanVerdict::new("S1 seeds of at least 0.9", good, format!("at least {needed}"), good >= needed),
+            DylanVerdict::at_most("S1 exact values", worst, TOLERANCE, " apart").exact(),
+            DylanVerdict::at_least("S1 mean Spearman", mean, MEAN_MIN, ""),
+            DylanVerdict::at_least("S1 seeds of at least 0.9", good, needed, ""),
         ]
     }
 }
