@@ -60,10 +60,8 @@ impl Behaviour {
     #[must_use]
     pub fn read(file: &ContractorFile, faults: &mut FaultList<'_>) -> Self {
         let markup = file.markup.as_ref().map_or(0.0, |markup| {
-            if !(0.0..=10.0).contains(markup.get_ref()) {
-                let found = format!("markup is {}", markup.get_ref());
-                faults.add(&markup.span(), found, "give a share of the cost, 0 to 10");
-            }
+            let is_fine = (0.0..=10.0).contains(markup.get_ref());
+            faults.check("markup", markup, is_fine, "give a share of the cost, 0 to 10");
             *markup.get_ref()
         });
         let mut given = |name: &str, value: &Option<Spanned<DistributionFile>>, default| match value {
@@ -99,22 +97,15 @@ impl Behaviour {
             ("malformed", &file.malformed, &mut misconduct.malformed),
         ] {
             let Some(given) = given else { continue };
-            if !(0.0..=1.0).contains(given.get_ref()) {
-                faults.add(&given.span(), format!("{name} is {}", given.get_ref()), "give a chance, 0 to 1");
-            }
+            faults.check(name, given, (0.0..=1.0).contains(given.get_ref()), "give a chance, 0 to 1");
             *chance = *given.get_ref();
             wrongs.push(format!("{name} {}", given.get_ref()));
         }
         if let Some(factor) = &file.rate_factor {
             misconduct.rate_factor = *factor.get_ref();
-            if !(0.0..=RATE_FACTOR_MAX).contains(&misconduct.rate_factor) {
-                let found = format!("rate_factor is {}", misconduct.rate_factor);
-                faults.add(
-                    &factor.span(),
-                    found,
-                    format!("give how many times the rate of others, 0 to {RATE_FACTOR_MAX}"),
-                );
-            }
+            let is_fine = (0.0..=RATE_FACTOR_MAX).contains(&misconduct.rate_factor);
+            let remedy = format!("give how many times the rate of others, 0 to {RATE_FACTOR_MAX}");
+            faults.check("rate_factor", factor, is_fine, remedy);
             wrongs.push(format!("rate_factor {}", misconduct.rate_factor));
         }
         Self { contractor, misconduct, markup, delay: shown(delay), cost: shown(cost), wrongs }

@@ -26,7 +26,7 @@ const SEEDS_MAX: u64 = 10_000;
 /// Most cells of a plan.
 const CELLS_MAX: usize = 10_000;
 /// Most calls of a warm-up.
-const WARM_UP_MAX: i64 = 1_000;
+const WARM_UP_MAX: u32 = 1_000;
 /// Calls of a warm-up unless said otherwise.
 const WARM_UP_DEFAULT: u32 = 3;
 /// Time to offer unless said otherwise, in milliseconds, and the most a call may give.
@@ -189,11 +189,9 @@ impl Checker<'_, '_> {
             self.faults.add(&file.text.span(), "the text is empty", "say what the experiment is to show");
         }
         let seed = self.asked.seed.or(file.seed.as_ref().map(|seed| *seed.get_ref())).unwrap_or(1);
-        let time_scale = file.time_scale.as_ref().map(|scale| (*scale.get_ref(), scale.span()));
-        if let Some((scale, span)) = &time_scale
-            && !(*scale > 0.0 && *scale <= TIME_SCALE_MAX)
-        {
-            self.faults.add(span, format!("time_scale is {scale}"), "give a number above 0, up to 1000000");
+        if let Some(scale) = &file.time_scale {
+            let is_fine = *scale.get_ref() > 0.0 && *scale.get_ref() <= TIME_SCALE_MAX;
+            self.faults.check("time_scale", scale, is_fine, "give a number above 0, up to 1000000");
         }
         let hypotheses = file.hypothesis.iter().filter_map(|claim| self.hypothesis(claim)).collect();
         if file.grid.get_ref().is_empty() {
@@ -221,7 +219,8 @@ impl Checker<'_, '_> {
         }
         // A machine that gets busier, or quieter, meanwhile meets all groups alike.
         cells.sort_by_key(|cell| cell.seed.wrapping_sub(seed));
-        let time_scale = self.asked.time_scale.or(time_scale.map(|(scale, _)| scale)).unwrap_or(1.0);
+        let planned = file.time_scale.as_ref().map(|scale| *scale.get_ref());
+        let time_scale = self.asked.time_scale.or(planned).unwrap_or(1.0);
         let (name, text) = (file.name.get_ref().clone(), file.text.get_ref().clone());
         Some(Plan { name, text, time_scale, hypotheses, cells })
     }
@@ -394,13 +393,8 @@ impl Checker<'_, '_> {
     }
 
     fn parts(&mut self, grid: &GridFile, contractors: &[u32]) -> GridParts {
-        let warm_up = grid.warm_up.as_ref().map_or(Some(WARM_UP_DEFAULT), |calls| {
-            let number = u32::try_from(*calls.get_ref()).ok().filter(|_| *calls.get_ref() <= WARM_UP_MAX);
-            if number.is_none() {
-                let found = format!("warm_up is {}", calls.get_ref());
-                self.faults.add(&calls.span(), found, format!("give calls, 0 to {WARM_UP_MAX}"));
-            }
-            number
+        let warm_up = grid.warm_up.as_ref().and_then(|calls| {
+            self.faults.number("warm_up", calls, 0..=WARM_UP_MAX, format!("give calls, 0 to {WARM_UP_MAX}"))
         });
         let reply_within_ms =
             grid.reply_within.as_ref().map(|text| match seconds(text.get_ref(), REPLY_WITHIN_MAX_S) {
@@ -423,12 +417,8 @@ impl Checker<'_, '_> {
     }
 
     fn requests_per_s(&mut self, rate: &Spanned<i64>) -> Option<u32> {
-        let number = u32::try_from(*rate.get_ref()).ok().filter(|number| *number > 0);
-        if number.is_none() {
-            let remedy = "give requests per second of one agent, 1 at least; its calls and their repeats count";
-            self.faults.add(&rate.span(), format!("requests_per_s is {}", rate.get_ref()), remedy);
-        }
-        number
+        let remedy = "give requests per second of one agent, 1 at least; its calls and their repeats count";
+        self.faults.number("requests_per_s", rate, 1..=u32::MAX, remedy)
     }
 }
 

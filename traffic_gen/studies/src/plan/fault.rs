@@ -1,7 +1,9 @@
 //! What is wrong with a plan.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +57,26 @@ impl<'a> FaultList<'a> {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
         self.found.push(PlanFault { line, column, what, remedy });
+    }
+
+    /// One more, unless a value is fine.
+    pub fn check<T: fmt::Display>(&mut self, name: &str, value: &Spanned<T>, is_fine: bool, remedy: impl Into<String>) {
+        if !is_fine {
+            self.add(&value.span(), format!("{name} is {}", value.get_ref()), remedy);
+        }
+    }
+
+    /// A number, unless it is out of range: that is one more.
+    pub fn number(
+        &mut self,
+        name: &str,
+        value: &Spanned<i64>,
+        range: RangeInclusive<u32>,
+        remedy: impl Into<String>,
+    ) -> Option<u32> {
+        let number = u32::try_from(*value.get_ref()).ok().filter(|number| range.contains(number));
+        self.check(name, value, number.is_some(), remedy);
+        number
     }
 
     /// What the parser says of a text that is no plan at all.

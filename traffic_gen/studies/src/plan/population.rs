@@ -162,18 +162,11 @@ impl PartSize {
     fn read(file: &PopulationFile, place: &std::ops::Range<usize>, faults: &mut FaultList<'_>) -> Option<Self> {
         match (&file.count, &file.share) {
             (Some(count), None) => {
-                let number = u32::try_from(*count.get_ref()).ok().filter(|number| *number > 0);
-                if number.is_none() {
-                    faults.add(&count.span(), format!("count is {}", count.get_ref()), "give contractors, 1 at least");
-                }
-                number.map(Self::Count)
+                faults.number("count", count, 1..=u32::MAX, "give contractors, 1 at least").map(Self::Count)
             }
             (None, Some(share)) => {
                 let is_share = *share.get_ref() > 0.0 && *share.get_ref() <= 1.0;
-                if !is_share {
-                    let found = format!("share is {}", share.get_ref());
-                    faults.add(&share.span(), found, "give a share of the contractors, above 0, up to 1");
-                }
+                faults.check("share", share, is_share, "give a share of the contractors, above 0, up to 1");
                 is_share.then_some(Self::Share(*share.get_ref()))
             }
             (given, _) => {
