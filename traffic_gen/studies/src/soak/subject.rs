@@ -68,7 +68,7 @@ pub struct Soak<'a> {
     pub progress: &'a dyn Fn(&SoakProgress),
 }
 
-impl Soak<'_> {
+impl<'a> Soak<'a> {
     /// Soaks an exchange in this process over a bus. `servers` are monitoring ports of its nats-servers by name.
     ///
     /// # Errors
@@ -95,15 +95,8 @@ impl Soak<'_> {
         let access = Access { control: &control, transport: &transport, identity: &identity };
         let own = Source::Own(OWN.to_owned(), vec![self.registry.clone(), exchange.registry.clone()]);
         let servers = servers.into_iter().map(|(name, url)| Source::Server(name, url));
-        let measuring = Measuring {
-            access: &access,
-            scenario: self.scenario(),
-            sources: [own].into_iter().chain(servers).collect(),
-            bus: Some(bus.clone()),
-            injected: None,
-            cancel: self.cancel.clone(),
-            progress: self.progress,
-        };
+        let measuring =
+            Measuring { bus: Some(bus.clone()), ..self.measuring(&access, [own].into_iter().chain(servers).collect()) };
         let measured = Box::pin(measuring.run(&mut self.folder)).await;
         let mut verdict = Verdict::default();
         exchange.check_bounds(&mut verdict);
@@ -135,15 +128,7 @@ impl Soak<'_> {
     pub async fn against(mut self, access: &Access<'_>) -> Result<SoakReport, SoakError> {
         let mut sources: Vec<Source> = self.folder.plan().metrics.iter().map(|url| source(url)).collect();
         sources.push(Source::Own("soak".to_owned(), vec![self.registry.clone()]));
-        let measuring = Measuring {
-            access,
-            scenario: self.scenario(),
-            sources,
-            bus: None,
-            injected: None,
-            cancel: self.cancel.clone(),
-            progress: self.progress,
-        };
+        let measuring = self.measuring(access, sources);
         let measured = Box::pin(measuring.run(&mut self.folder)).await;
         self.conclude(measured, Verdict::default())
     }
@@ -184,15 +169,11 @@ impl Soak<'_> {
         sources.push(Source::Own("soak".to_owned(), vec![self.registry.clone()]));
         let counts = rig.fault_counts();
         let measuring = Measuring {
-            access: &access,
-            scenario: self.scenario(),
-            sources,
             bus: Some(bus),
             injected: Some(Arc::new(move || {
                 std::mem::take(&mut *counts.lock().unwrap_or_else(PoisonError::into_inner))
             })),
-            cancel: self.cancel.clone(),
-            progress: self.progress,
+            ..self.measuring(&access, sources)
         };
         let length = self.folder.plan().fill() + Duration::from_secs_f64(self.folder.remaining_s());
         let faults_until = tokio::time::Instant::now() + length;
@@ -218,6 +199,15 @@ impl Soak<'_> {
         });
         let report = self.conclude(measured, Verdict::default())?;
         archived.map(|()| report)
+    }
+
+    /// What is measured of these sources over this way.
+    fn measuring<'b>(&self, access: &'b Access<'b>, sources: Vec<Source>) -> Measuring<'b>
+    where
+        'a: 'b,
+    {
+        let (scenario, cancel, progress) = (self.scenario(), self.cancel.clone(), self.progress);
+        Measuring { access, scenario, sources, bus: None, injected: None, cancel, progress }
     }
 
     /// Adds the end of the part, and writes the report; also over a part that failed, which is what is answered then.
