@@ -9,7 +9,7 @@ use scripted::corpus::Corpus;
 use search::{HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
 use serde::{Deserialize, Serialize};
 
-use super::population::{MadeFor, Population, Profile};
+use super::population::{MadeFor, Population, Profile, TeamTask};
 
 /// Most agents called for a task.
 pub const RECRUITS_MAX: usize = 4;
@@ -116,25 +116,26 @@ pub fn play(population: &Population) -> Vec<FormationRecord> {
     records
 }
 
+/// What a team called for a task comes to, for each agent that the task was made for.
+fn of_team<'a>(
+    (forming, number, called): (Forming, usize, Vec<AgentId>),
+    population: &'a Population,
+    registry: &'a Registry,
+) -> impl Iterator<Item = FormationRecord> + 'a {
+    let places = population.tasks.get(number).into_iter().flat_map(|task| &task.labelled);
+    places.filter_map(|place| population.labelled.get(*place)).map(move |made_for| {
+        let rank = registry.rank(&made_for.agent, &called);
+        let (made_for, called) = (made_for.agent.clone(), called.clone());
+        FormationRecord { forming, task: number, made_for, called, rank, alone: None }
+    })
+}
+
 fn regular(population: &Population, registry: &Registry) -> Vec<FormationRecord> {
-    let mut records = Vec::new();
-    for (number, task) in population.tasks.iter().enumerate() {
+    let of_task = |(number, task): (usize, &TeamTask)| {
         let found: Vec<_> = task.clauses.iter().map(|clause| registry.find(clause, HITS_DEFAULT)).collect();
-        let called = recruits(&found, RECRUITS_MAX);
-        for made_for in task.labelled.iter().filter_map(|place| population.labelled.get(*place)) {
-            let rank = registry.rank(&made_for.agent, &called);
-            let (made_for, called) = (made_for.agent.clone(), called.clone());
-            records.push(FormationRecord {
-                forming: Forming::Regular,
-                task: number,
-                made_for,
-                called,
-                rank,
-                alone: None,
-            });
-        }
-    }
-    records
+        of_team((Forming::Regular, number, recruits(&found, RECRUITS_MAX)), population, registry)
+    };
+    population.tasks.iter().enumerate().flat_map(of_task).collect()
 }
 
 fn nested(population: &Population, registry: &Registry) -> Vec<FormationRecord> {
@@ -164,24 +165,12 @@ fn nested(population: &Population, registry: &Registry) -> Vec<FormationRecord> 
 /// What searching is held against.
 fn random(population: &Population, registry: &Registry) -> Vec<FormationRecord> {
     let mut corpus = Corpus::new(population.seed ^ RANDOM_SEED);
-    let mut records = Vec::new();
-    for (number, task) in population.tasks.iter().enumerate() {
+    let of_task = |number| {
         let mut places: Vec<usize> = (0..population.labelled.len()).collect();
         corpus.shuffle(&mut places);
         let drawn = places.iter().take(RECRUITS_MAX).filter_map(|place| population.labelled.get(*place));
-        let called: Vec<AgentId> = drawn.map(|profile| profile.agent.clone()).collect();
-        for made_for in task.labelled.iter().filter_map(|place| population.labelled.get(*place)) {
-            let rank = registry.rank(&made_for.agent, &called);
-            let (made_for, called) = (made_for.agent.clone(), called.clone());
-            records.push(FormationRecord {
-                forming: Forming::Random,
-                task: number,
-                made_for,
-                called,
-                rank,
-                alone: None,
-            });
-        }
-    }
-    records
+        let called = drawn.map(|profile| profile.agent.clone()).collect();
+        of_team((Forming::Random, number, called), population, registry)
+    };
+    (0..population.tasks.len()).flat_map(of_task).collect()
 }
