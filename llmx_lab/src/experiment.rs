@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::Serialize;
 use serde_json::json;
 use studies::model::gullible::GullibleTally;
 use studies::plan::{Asked, PRESETS, Plan, preset, read};
 use studies::run::{CellBus, ExperimentError, ExperimentSummary, Standing, run_experiment};
+use studies::study::StudyError;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::metrics::running::RunningCell;
 
@@ -300,25 +302,53 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
     }
 }
 
-fn model_failure(error: studies::model::ModelRunError) -> Failure {
-    use studies::model::ModelRunError;
+/// A folder of another experiment is bad usage.
+fn study_failure(error: StudyError) -> Failure {
+    if matches!(error, StudyError::OtherExperiment(_)) { Failure::configuration(error) } else { Failure::failed(error) }
+}
 
-    match error {
-        ModelRunError::OtherExperiment(_) => Failure::configuration(error),
-        ModelRunError::File(_) | ModelRunError::Round(_) => Failure::failed(error),
+/// Plays what computes for seconds, or waits for a model, with its progress; signals are heard meanwhile.
+async fn played<T: Send + 'static>(
+    is_shown: bool,
+    play: impl FnOnce(&ShownProgress) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let progress = ShownProgress::new(is_shown);
+    let played = tokio::task::spawn_blocking(move || {
+        let played = play(&progress);
+        progress.finish();
+        played
+    });
+    Ok(played.await?)
+}
+
+/// Prints the report of a study, what its calls or searches through an exchange came to, and where it was written.
+fn print_study<L: Serialize>(
+    as_json: bool,
+    (report, text): (&impl Serialize, &str),
+    live: Option<(&L, String)>,
+    written: std::fmt::Arguments<'_>,
+) -> Outcome {
+    if !as_json {
+        print(text.trim_end());
+        live.iter().for_each(|(_, told)| print(told));
+        print(format_args!("\nwritten to {written}"));
+        return Ok(());
     }
+    let mut document = serde_json::to_value(report)?;
+    if let (Some((live, _)), Some(members)) = (live, document.as_object_mut()) {
+        members.insert("live".to_owned(), serde_json::to_value(live)?);
+    }
+    print_json(&document)
 }
 
 /// Bargains of a party that obeys every instruction; an agreement outside of its mandate fails.
 async fn gullible(bargains: u64, args: &ModelRunArgs) -> Outcome {
-    let (seed, progress) = (args.seed, ShownProgress::new(!args.json));
-    let played = tokio::task::spawn_blocking(move || {
-        let show = |tally: &GullibleTally| progress.show_bargains(tally.bargains, bargains);
-        let played = studies::model::gullible::run(bargains, seed, &show);
-        progress.finish();
-        played
+    let seed = args.seed;
+    let tally = played(!args.json, move |progress| {
+        let show = |tally: &GullibleTally| progress.note(format_args!("bargains {}/{bargains}", tally.bargains));
+        studies::model::gullible::run(bargains, seed, &show)
     });
-    let tally = played.await?.map_err(model_failure)?;
+    let tally = tally.await?.map_err(study_failure)?;
     if args.json {
         print_json(&tally)?;
     } else {
@@ -348,14 +378,11 @@ async fn model(args: ModelRunArgs) -> Outcome {
     let out = args.out.unwrap_or_else(|| default_folder("model", source, (args.seed, args.seeds)));
     let folder = out.clone();
     let size = ModelRunSize { seed: args.seed, seeds: args.seeds, calls: args.calls, bargains: args.bargains };
-    let progress = ShownProgress::new(!args.json);
-    // Rounds compute for seconds, or wait for the model.
-    let played = tokio::task::spawn_blocking(move || {
+    let played = played(!args.json, move |progress| {
         let played = run(&deciding, size, &folder, &|cell| progress.show_cell(cell));
-        progress.finish();
         played.map(|summary| (summary, studies::report::write(&folder)))
     });
-    let (summary, report) = played.await?.map_err(model_failure)?;
+    let (summary, report) = played.await?.map_err(study_failure)?;
     kept.iter().for_each(crate::output::note);
     report.context("the report; what was measured is kept, and `llmx-lab report` computes it again")?;
     if args.json {
@@ -428,12 +455,8 @@ impl ShownProgress {
             .show(format_args!("cells {done}/{total}   {} left   {cell}: rounds {begun}, ended {ended}", time(left)));
     }
 
-    fn show_bargains(&self, played: u64, all: u64) {
-        self.progress.iter().for_each(|progress| progress.show(format_args!("bargains {played}/{all}")));
-    }
-
     fn show_cell(&self, cell: &str) {
-        self.progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
+        self.note(format_args!("cell {cell}"));
     }
 
     fn finish(&self) {

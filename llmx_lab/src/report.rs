@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use studies::figures::hypotheses::Judgement;
 use studies::report::differences::{self, Differences};
 use studies::report::folder::FolderError;
@@ -42,10 +43,12 @@ pub async fn run(args: ReportArgs) -> Outcome {
 
 fn report(args: &ReportArgs) -> Outcome {
     if agora::report::plan(&args.folder).is_some() {
-        return report_of_agora(args);
+        let text = agora::report::AgoraReport::text;
+        return report_of(args, ("agora", "its spread over seeds"), agora::report::write, text);
     }
     if ioa::report::plan(&args.folder).is_some() {
-        return report_of_formations(args);
+        let text = ioa::report::FormationReport::text;
+        return report_of(args, ("ioa", "its seeds"), ioa::report::write, text);
     }
     for folder in std::iter::once(&args.folder).chain(&args.compare) {
         if folder.join(DYLAN_REPORT).is_file() {
@@ -69,33 +72,23 @@ fn report(args: &ReportArgs) -> Outcome {
     Ok(())
 }
 
-/// The report of `llmx-lab experiment agora`.
-fn report_of_agora(args: &ReportArgs) -> Outcome {
+/// The report of a study whose runs are not compared, by its name and what each run states instead.
+fn report_of<R: Serialize>(
+    args: &ReportArgs,
+    (study, states): (&str, &str),
+    write: impl Fn(&Path) -> Result<R, ReportError>,
+    text: impl Fn(&R) -> String,
+) -> Outcome {
     if args.compare.is_some() {
-        return Err(Failure::configuration(
-            "--compare: runs of `llmx-lab experiment agora` are not compared; each states its spread over seeds",
-        ));
+        return Err(Failure::configuration(format_args!(
+            "--compare: runs of `llmx-lab experiment {study}` are not compared; each states {states}"
+        )));
     }
-    let report = agora::report::write(&args.folder).map_err(Failure::failed)?;
+    let report = write(&args.folder).map_err(Failure::failed)?;
     if args.json {
         return print_json(&report);
     }
-    print(report.text().trim_end());
-    Ok(())
-}
-
-/// The report of `llmx-lab experiment ioa`.
-fn report_of_formations(args: &ReportArgs) -> Outcome {
-    if args.compare.is_some() {
-        return Err(Failure::configuration(
-            "--compare: runs of `llmx-lab experiment ioa` are not compared; each states its seeds",
-        ));
-    }
-    let report = ioa::report::write(&args.folder).map_err(Failure::failed)?;
-    if args.json {
-        return print_json(&report);
-    }
-    print(report.text().trim_end());
+    print(text(&report).trim_end());
     Ok(())
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use agora::schedule::Thresholds;
 use anyhow::Context;
 use studies::agora::live::LiveFigures;
-use studies::agora::{AgoraPlan, AgoraRunError, play_live, report, run as play};
+use studies::agora::{AgoraPlan, play_live, report, run as play};
 
-use super::default_folder;
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use super::{default_folder, played, print_study, study_failure};
+use crate::output::{Failure, Outcome};
 
 /// What is played, and where it is kept.
 #[derive(Debug, clap::Args)]
@@ -38,36 +38,19 @@ pub async fn run(args: AgoraRunArgs) -> Outcome {
     let seeds = args.seeds;
     let plan = AgoraPlan::new(args.seed, seeds, args.thresholds);
     let out = args.out.unwrap_or_else(|| default_folder("agora", thresholds_name(args.thresholds), (args.seed, seeds)));
-    let progress = (!args.json).then(Progress::new);
     let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
-    // Signals are heard while it computes.
-    let played = tokio::task::spawn_blocking(move || {
-        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
+    let played = played(!args.json, move |progress| {
         let played = runtime.block_on(async {
-            play(&plan, &folder, &show).await?;
+            play(&plan, &folder, &|cell| progress.show_cell(cell)).await?;
             if is_live { play_live(&plan).await.map(Some) } else { Ok(None) }
         });
-        progress.iter().for_each(Progress::finish);
         played.map(|live| (report::write(&folder), live))
     });
-    let (report, live) = played.await?.map_err(|error| match error {
-        AgoraRunError::OtherExperiment(_) => Failure::configuration(error),
-        AgoraRunError::File(_) | AgoraRunError::Registry(_) | AgoraRunError::Live(_) | AgoraRunError::Name(_) => {
-            Failure::failed(error)
-        }
-    })?;
+    let (report, live) = played.await?.map_err(study_failure)?;
     let report = report.context("the report; the queries are kept, and `llmx-lab report` computes it again")?;
-    if args.json {
-        let mut document = serde_json::to_value(&report)?;
-        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
-            members.insert("live".to_owned(), serde_json::to_value(live)?);
-        }
-        print_json(&document)?;
-    } else {
-        print(report.text().trim_end());
-        live.iter().for_each(|live| print(told(live)));
-        print(format_args!("\nwritten to {}: report.html, figure-5a.svg, figure-5b.svg, cells/", out.display()));
-    }
+    let written = format_args!("{}: report.html, figure-5a.svg, figure-5b.svg, cells/", out.display());
+    let through = live.as_ref().map(|live| (live, told(live)));
+    print_study(args.json, (&report, &report.text()), through, written)?;
     match live {
         Some(live) if live.differences > 0 => {
             Err(Failure::failed(anyhow::anyhow!("{} calls differ: {}", live.differences, live.told.join("; "))))

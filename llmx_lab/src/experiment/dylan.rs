@@ -10,7 +10,7 @@ use serde::Serialize;
 use strum::VariantArray;
 use studies::dylan::{DylanPart, DylanPlan, theory};
 
-use crate::output::Progress;
+use super::played;
 use crate::output::{Failure, Outcome, create, print, print_json};
 
 /// Arguments of `llmx-lab experiment dylan`.
@@ -109,15 +109,9 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
         marker_seed: args.seed,
     };
     let consultant = BlockingConsultant::Live(opened.consultant, tokio::runtime::Handle::current());
-    let progress = (!args.json).then(Progress::new);
-    let asked = tokio::task::spawn_blocking(move || {
+    let asked = played(!args.json, move |progress| {
         let all = plan.questions.len();
-        let show = |number: usize| {
-            progress.iter().for_each(|progress| progress.show(format_args!("questions {number}/{all}")))
-        };
-        let report = run(&plan, &consultant, &show);
-        progress.iter().for_each(Progress::finish);
-        report
+        run(&plan, &consultant, &|number| progress.note(format_args!("questions {number}/{all}")))
     });
     let report = asked.await?;
     if let Some(folder) = &args.out {

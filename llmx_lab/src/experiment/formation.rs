@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use studies::ioa::live::LiveFormationFigures;
-use studies::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run as play};
+use studies::ioa::{FormationPlan, TASKS, play_live, report, run as play};
 
-use super::default_folder;
-use crate::output::{Failure, Outcome, Progress, print, print_json};
+use super::{default_folder, played, print_study, study_failure};
+use crate::output::{Failure, Outcome};
 
 /// Arguments of `llmx-lab experiment ioa`.
 #[derive(Debug, clap::Args)]
@@ -34,32 +34,17 @@ pub struct FormationArgs {
 pub async fn run(args: FormationArgs) -> Outcome {
     let plan = FormationPlan::new(args.seed, args.seeds, TASKS);
     let out = args.out.unwrap_or_else(|| default_folder("ioa", "generated", (args.seed, args.seeds)));
-    let progress = (!args.json).then(Progress::new);
     let (folder, runtime, is_live) = (out.clone(), tokio::runtime::Handle::current(), args.live);
-    // Signals are heard while it computes.
-    let played = tokio::task::spawn_blocking(move || {
-        let show = |cell: &str| progress.iter().for_each(|progress| progress.show(format_args!("cell {cell}")));
-        let played = play(&plan, &folder, &show);
+    let played = played(!args.json, move |progress| {
+        let played = play(&plan, &folder, &|cell| progress.show_cell(cell));
         let live = played.and_then(|()| is_live.then(|| runtime.block_on(play_live(&plan))).transpose());
-        progress.iter().for_each(Progress::finish);
         live.map(|live| (report::write(&folder), live))
     });
-    let (report, live) = played.await?.map_err(|error| match error {
-        FormationRunError::OtherExperiment(_) => Failure::configuration(error),
-        FormationRunError::File(_) | FormationRunError::Name(_) | FormationRunError::Live(_) => Failure::failed(error),
-    })?;
+    let (report, live) = played.await?.map_err(study_failure)?;
     let report = report.context("the report; the formations are kept, and `llmx-lab report` computes it again")?;
-    if args.json {
-        let mut document = serde_json::to_value(&report)?;
-        if let (Some(live), Some(members)) = (&live, document.as_object_mut()) {
-            members.insert("live".to_owned(), serde_json::to_value(live)?);
-        }
-        print_json(&document)?;
-    } else {
-        print(report.text().trim_end());
-        live.iter().for_each(|live| print(told(live)));
-        print(format_args!("\nwritten to {}: report.md, figures.json, cells/", out.display()));
-    }
+    let written = format_args!("{}: report.md, figures.json, cells/", out.display());
+    let through = live.as_ref().map(|live| (live, told(live)));
+    print_study(args.json, (&report, &report.text()), through, written)?;
     if let Some(live) = live.filter(|live| live.differences > 0) {
         return Err(Failure::failed(anyhow::anyhow!("{} teams differ: {}", live.differences, live.told.join("; "))));
     }

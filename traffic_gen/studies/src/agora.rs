@@ -29,22 +29,19 @@ pub mod task;
 pub mod weather;
 pub mod workload;
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use agora::schedule::Thresholds;
-use schemas::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::run::FileError;
-use crate::run::files::write_whole;
+use crate::run::files::{at, csv_text};
+use crate::study::{self, StudyError};
 use network::StubFaults;
 use query::QueryRecord;
 use workload::Workload;
 
-/// What was asked of a run, in its folder.
-const PLAN: &str = "experiment.json";
 /// The queries of a cell, in its folder.
 const QUERIES: &str = "queries.jsonl";
 /// Folder of the two agents.
@@ -64,26 +61,6 @@ pub struct AgoraPlan {
     pub thresholds: Thresholds,
 }
 
-/// Why a run ended before it was done.
-#[derive(Debug, thiserror::Error)]
-pub enum AgoraRunError {
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The folder holds something else.
-    #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
-    OtherExperiment(PathBuf),
-    /// A registry refused a document, or a record names none.
-    #[error("a document was refused: {0}")]
-    Registry(#[from] Refusal),
-    /// The exchange of real calls, or an agent of it.
-    #[error("the calls through the exchange: {0}")]
-    Live(String),
-    /// An agent's name is none.
-    #[error("an agent's name cannot be: {0}")]
-    Name(String),
-}
-
 impl AgoraPlan {
     /// So many networks, from this seed on.
     #[must_use]
@@ -93,7 +70,7 @@ impl AgoraPlan {
 
     /// The seeds.
     pub fn seeds(&self) -> impl Iterator<Item = u64> {
-        self.seed..self.seed.saturating_add(self.seeds)
+        study::seeds(self.seed, self.seeds)
     }
 }
 
@@ -101,22 +78,16 @@ impl AgoraPlan {
 /// each cell before it is played.
 ///
 /// # Errors
-/// [`AgoraRunError`]; cells that are complete stay so.
-pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), AgoraRunError> {
-    fs::create_dir_all(folder).map_err(|source| FileError { path: folder.to_owned(), source })?;
-    let path = folder.join(PLAN);
-    let is_other = path.exists() && report::plan(folder).as_ref() != Some(plan);
-    if is_other {
-        return Err(AgoraRunError::OtherExperiment(folder.to_owned()));
-    }
-    write_whole(&path, plan)?;
+/// [`StudyError`]; cells that are complete stay so.
+pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), StudyError> {
+    study::claim(folder, plan)?;
     show(WEATHER);
-    write(&folder.join("cells").join(WEATHER), &weather::play(plan.seed).await?)?;
+    write(folder, WEATHER, &weather::play(plan.seed).await?)?;
     for seed in plan.seeds() {
         let name = cell(seed);
         show(&name);
         let records = network::play(Workload::drawn(seed), plan.thresholds, StubFaults::Some, seed).await?;
-        write(&folder.join("cells").join(name), &records)?;
+        write(folder, &name, &records)?;
     }
     Ok(())
 }
@@ -124,8 +95,8 @@ pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result
 /// Makes the queries of the first seed real calls through an exchange in this process, and compares them with their records.
 ///
 /// # Errors
-/// [`AgoraRunError`].
-pub async fn play_live(plan: &AgoraPlan) -> Result<live::LiveFigures, AgoraRunError> {
+/// [`StudyError`].
+pub async fn play_live(plan: &AgoraPlan) -> Result<live::LiveFigures, StudyError> {
     let workload = Workload::drawn(plan.seed);
     let records = network::play(workload.clone(), plan.thresholds, StubFaults::Some, plan.seed).await?;
     live::play(&workload, &records).await
@@ -137,30 +108,11 @@ fn cell(seed: u64) -> String {
 }
 
 /// Writes queries as lines, and as a table.
-fn write(folder: &Path, records: &[QueryRecord]) -> Result<(), FileError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| FileError { path, source }
-    };
-    fs::create_dir_all(folder).map_err(at(folder))?;
-    let path = folder.join(QUERIES);
-    let lines = || {
-        let mut file = BufWriter::new(File::create(&path)?);
-        for record in records {
-            serde_json::to_writer(&mut file, record)?;
-            writeln!(file)?;
-        }
-        file.flush()
-    };
-    lines().map_err(at(&path))?;
+fn write(folder: &Path, cell: &str, records: &[QueryRecord]) -> Result<(), FileError> {
+    let folder = study::cell_folder(folder, cell)?;
+    study::write_lines(&folder.join(QUERIES), records)?;
     let path = folder.join("queries.csv");
-    let table = || {
-        let mut table = csv::Writer::from_path(&path)?;
-        table.write_record(QueryRecord::COLUMNS)?;
-        for record in records {
-            table.write_record(record.row())?;
-        }
-        table.flush().map_err(csv::Error::from)
-    };
-    table().map_err(|error: csv::Error| at(&path)(error.into()))
+    let names = records.first().map(|record| record.columns().map(|(name, _)| name.to_owned()));
+    let rows = records.iter().map(|record| record.columns().map(|(_, value)| value));
+    csv_text(names.into_iter().chain(rows)).and_then(|text| fs::write(&path, text)).map_err(at(&path))
 }

@@ -19,22 +19,15 @@ pub mod live;
 pub mod population;
 pub mod report;
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use schemas::ids::IdError;
 use serde::{Deserialize, Serialize};
 
-use crate::run::FileError;
-use crate::run::files::write_whole;
-use formation::FormationRecord;
+use crate::study::{self, StudyError};
 use population::Population;
 
 /// Tasks of a seed, as in the paper.
 pub const TASKS: usize = 625;
-/// What was asked of a run, in its folder.
-const PLAN: &str = "experiment.json";
 /// The formations of a seed, in its folder.
 const FORMATIONS: &str = "formations.jsonl";
 
@@ -52,23 +45,6 @@ pub struct FormationPlan {
     pub tasks: usize,
 }
 
-/// Why a run ended before it was done.
-#[derive(Debug, thiserror::Error)]
-pub enum FormationRunError {
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The folder holds something else.
-    #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
-    OtherExperiment(PathBuf),
-    /// An agent's name is none.
-    #[error("an agent's name cannot be: {0}")]
-    Name(#[from] IdError),
-    /// The exchange of the searches.
-    #[error("the searches at a gateway: {0}")]
-    Live(String),
-}
-
 impl FormationPlan {
     /// So many seeds from this one on, with so many tasks each.
     #[must_use]
@@ -78,7 +54,7 @@ impl FormationPlan {
 
     /// The seeds.
     pub fn seeds(&self) -> impl Iterator<Item = u64> {
-        self.seed..self.seed.saturating_add(self.seeds)
+        study::seeds(self.seed, self.seeds)
     }
 }
 
@@ -86,19 +62,14 @@ impl FormationPlan {
 /// of each cell before it is played.
 ///
 /// # Errors
-/// [`FormationRunError`]; cells that are complete stay so.
-pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), FormationRunError> {
-    fs::create_dir_all(folder).map_err(|source| FileError { path: folder.to_owned(), source })?;
-    let path = folder.join(PLAN);
-    if path.exists() && report::plan(folder).as_ref() != Some(plan) {
-        return Err(FormationRunError::OtherExperiment(folder.to_owned()));
-    }
-    write_whole(&path, plan)?;
+/// [`StudyError`]; cells that are complete stay so.
+pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), StudyError> {
+    study::claim(folder, plan)?;
     for seed in plan.seeds() {
         let name = cell(seed);
         show(&name);
         let records = formation::play(&Population::drawn(seed, plan.tasks)?);
-        write(&folder.join("cells").join(name), &records)?;
+        study::write_lines(&study::cell_folder(folder, &name)?.join(FORMATIONS), &records)?;
     }
     Ok(())
 }
@@ -106,8 +77,8 @@ pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(
 /// Makes the formations of the first seed by searches at a gateway in this process, and compares them.
 ///
 /// # Errors
-/// [`FormationRunError`].
-pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFormationFigures, FormationRunError> {
+/// [`StudyError`].
+pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFormationFigures, StudyError> {
     let population = Population::drawn(plan.seed, plan.tasks)?;
     let records = formation::play(&population);
     live::play(&population, &records).await
@@ -116,22 +87,4 @@ pub async fn play_live(plan: &FormationPlan) -> Result<live::LiveFormationFigure
 /// Folder of a seed.
 fn cell(seed: u64) -> String {
     format!("seed-{seed}")
-}
-
-fn write(folder: &Path, records: &[FormationRecord]) -> Result<(), FileError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| FileError { path, source }
-    };
-    fs::create_dir_all(folder).map_err(at(folder))?;
-    let path = folder.join(FORMATIONS);
-    let lines = || {
-        let mut file = BufWriter::new(File::create(&path)?);
-        for record in records {
-            serde_json::to_writer(&mut file, record)?;
-            writeln!(file)?;
-        }
-        file.flush()
-    };
-    lines().map_err(at(&path))
 }

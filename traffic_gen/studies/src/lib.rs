@@ -14,3 +14,4 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod soak;
+pub mod study;

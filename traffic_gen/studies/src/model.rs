@@ -14,7 +14,7 @@ pub mod net;
 pub mod table;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use agents::model::blocking::{BlockingConsultant, VirtualStub};
@@ -25,8 +25,8 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 
 use crate::record::{CellRecord, ModelRecord, RoundRecord};
-use crate::run::FileError;
-use crate::run::files::{CellFiles, write_whole};
+use crate::run::files::{CELLS, CellFiles};
+use crate::study::{self, StudyError};
 
 /// The attribute that stubs with a preference choose by.
 const PREFERRED: &str = "price";
@@ -57,26 +57,6 @@ pub struct ModelRunSize {
     pub calls: u64,
     /// Bargains of a seed of a cell.
     pub bargains: u64,
-}
-
-impl Default for ModelRunSize {
-    fn default() -> Self {
-        Self { seed: 1, seeds: 20, calls: 200, bargains: 20 }
-    }
-}
-
-/// Why the experiment ended before it was done.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelRunError {
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The folder holds another experiment.
-    #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
-    OtherExperiment(PathBuf),
-    /// A message cannot be written, or a name is none.
-    #[error("a round cannot be played: {0}")]
-    Round(String),
 }
 
 /// What a run has come to.
@@ -181,25 +161,24 @@ impl ModelCell {
 /// `show` is given the name of each cell before it is played.
 ///
 /// # Errors
-/// [`ModelRunError`]; cells that are complete stay so.
+/// [`StudyError`]; cells that are complete stay so.
 pub fn run(
     deciding: &Deciding,
     size: ModelRunSize,
     folder: &Path,
     show: &dyn Fn(&str),
-) -> Result<ModelRunSummary, ModelRunError> {
-    std::fs::create_dir_all(folder).map_err(|source| FileError { path: folder.to_owned(), source })?;
+) -> Result<ModelRunSummary, StudyError> {
     let ModelRunSize { seed: first, seeds, calls, bargains } = size;
     let plan =
         serde_json::json!({"name": "model", "seed": first, "seeds": seeds, "calls": calls, "bargains": bargains});
-    claim(folder, &plan)?;
+    study::claim(folder, &plan)?;
     let mut summary = ModelRunSummary::default();
     let cells = match deciding {
         Deciding::Stub { .. } => ModelCell::all(),
         Deciding::Live(config, ..) => ModelCell::of_live(config),
     };
     for cell in &cells {
-        for seed in first..first.saturating_add(seeds) {
+        for seed in study::seeds(first, seeds) {
             let id = format!("{}-{seed}", cell.name);
             show(&id);
             let (config, consultant) = match deciding {
@@ -215,7 +194,7 @@ pub fn run(
             };
             let played = play(cell, (&config, Arc::new(consultant)), seed, size)?;
             let record = record(cell, &id, seed, &played, matches!(deciding, Deciding::Stub { .. }));
-            let mut files = CellFiles::create(&folder.join("cells").join(&id))?;
+            let mut files = CellFiles::create(&folder.join(CELLS).join(&id))?;
             files.write(&played.rounds)?;
             summary.cells += 1;
             summary.rounds += record.rounds;
@@ -226,15 +205,9 @@ pub fn run(
     Ok(summary)
 }
 
-/// Takes a folder that holds no other experiment.
-fn claim(folder: &Path, plan: &serde_json::Value) -> Result<(), ModelRunError> {
-    let path = folder.join("experiment.json");
-    let is_other = std::fs::read(&path)
-        .is_ok_and(|found| serde_json::from_slice::<serde_json::Value>(&found).ok().as_ref() != Some(plan));
-    if is_other {
-        return Err(ModelRunError::OtherExperiment(folder.to_owned()));
-    }
-    Ok(write_whole(&path, plan)?)
+/// Why a message cannot be written, or a name is none.
+fn fault(reason: impl ToString) -> StudyError {
+    StudyError::unplayed("a round cannot be played", reason)
 }
 
 /// What one seed of a cell came to.
@@ -252,7 +225,7 @@ fn play(
     (config, consultant): (&Arc<ModelAgentConfig>, Arc<BlockingConsultant>),
     seed: u64,
     size: ModelRunSize,
-) -> Result<PlayedCell, ModelRunError> {
+) -> Result<PlayedCell, StudyError> {
     let before = consultant.totals();
     let mut played = if cell.is_bargain {
         table::play(config, &consultant, seed, size.bargains)?

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
 use schemas::NegotiationId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::analysis::{Plane, Solutions};
@@ -112,16 +113,26 @@ impl MisconductRecord {
     /// Adds what came of others of the same kind.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
-        for (own, others) in [(&mut self.answers, &other.answers), (&mut self.dispositions, &other.dispositions)] {
-            for (name, count) in others {
-                *own.entry(name.clone()).or_default() += count;
-            }
-        }
+        add_counts(&mut self.answers, &other.answers);
+        add_counts(&mut self.dispositions, &other.dispositions);
     }
 }
 
+/// Adds counts by name to others.
+pub fn add_counts(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (name, count) in more {
+        *sum.entry(name.clone()).or_default() += count;
+    }
+}
+
+/// Counts by name in words; nothing where there are none.
+#[must_use]
+pub fn counts_told(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// One negotiation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundRecord {
     /// Number in the cell, by intended time, from 0.
@@ -231,29 +242,7 @@ impl RoundRecord {
     /// A round of which nothing is known but the call, due at `intended_us` and handed to a gateway then.
     #[must_use]
     pub fn of_call(round: u64, negotiation: &NegotiationId, intended_us: u64) -> Self {
-        Self {
-            round,
-            negotiation: Some(negotiation.to_string()),
-            intended_us,
-            sent_us: intended_us,
-            stored_us: None,
-            is_warm_up: false,
-            invited: 0,
-            decided_us: None,
-            confirmed_us: None,
-            ended_us: None,
-            outcome: None,
-            refusal: None,
-            offers: Vec::new(),
-            awards: Vec::new(),
-            refusals: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            delivered: BTreeMap::new(),
-            retries: 0,
-            duplicates: 0,
-            dispositions: BTreeMap::new(),
-            bargain: None,
-        }
+        Self { round, negotiation: Some(negotiation.to_string()), intended_us, sent_us: intended_us, ..Self::default() }
     }
 }
 
@@ -330,8 +319,8 @@ pub struct RecordError {
     pub reason: String,
 }
 
-/// The rounds of a cell, in the order of their lines.
-pub fn read_rounds(lines: impl BufRead) -> impl Iterator<Item = Result<RoundRecord, RecordError>> {
+/// The records of a cell, such as its rounds, in the order of their lines.
+pub fn read_records<T: DeserializeOwned>(lines: impl BufRead) -> impl Iterator<Item = Result<T, RecordError>> {
     (1_u64..).zip(lines.lines()).map(|(line, text)| {
         let text = text.map_err(|error: io::Error| RecordError { line, reason: error.to_string() })?;
         serde_json::from_str(&text).map_err(|error| RecordError { line, reason: error.to_string() })
@@ -344,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_round_is_named_by_its_number() {
-        let read: Vec<_> = read_rounds(&b"{}\nnot json\n"[..]).collect();
+        let read: Vec<Result<RoundRecord, _>> = read_records(&b"{}\nnot json\n"[..]).collect();
         let lines: Vec<_> = read.iter().map(|round| round.as_ref().map_err(|error| error.line)).collect();
         assert!(matches!(lines[..], [Err(1), Err(2)]), "{read:?}");
     }

@@ -21,6 +21,8 @@ use crate::figures::group::Group;
 use crate::figures::hypotheses::{self, HypothesisVerdict, bounds};
 use crate::figures::{self, Figure};
 use crate::record::PopulationRecord;
+use crate::run::FileError;
+use crate::run::files::{at, csv_text, pretty, replace_all};
 
 use charts::{Picture, Volume};
 use differences::Differences;
@@ -88,6 +90,27 @@ pub enum ReportError {
     },
 }
 
+impl From<FileError> for ReportError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Write { path, source }
+    }
+}
+
+/// Writes a report into a folder: `figures.json` and further files, put in their places when all are on the disk.
+///
+/// # Errors
+/// [`ReportError::Write`].
+pub fn write_files<P: AsRef<Path>>(
+    folder: &Path,
+    figures: &impl Serialize,
+    files: Vec<(P, String)>,
+) -> Result<(), ReportError> {
+    let path = folder.join("figures.json");
+    let document = pretty(&path, figures)?;
+    let further = files.into_iter().map(|(name, text)| (folder.join(name), text));
+    Ok(replace_all(&further.chain([(path, document)]).collect::<Vec<_>>())?)
+}
+
 /// Computes the report of an experiment's folder.
 ///
 /// # Errors
@@ -149,34 +172,19 @@ impl ExperimentReport {
     /// # Errors
     /// [`ReportError::Write`].
     pub fn write(&self, folder: &Path, differences: Option<&Differences>) -> Result<(), ReportError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| ReportError::Write { path, source }
-        };
-        let document = serde_json::json!({"report": self, "differences": differences});
-        let json =
-            serde_json::to_string_pretty(&document).map_err(|error| failed(Path::new("figures.json"))(error.into()))?;
         let mut files = vec![
             (PathBuf::from("report.html"), page::html(self, differences)),
             (PathBuf::from("report.md"), markdown::text(self, differences)),
-            (PathBuf::from("figures.json"), json + "\n"),
         ];
+        let tables = Path::new("tables");
         for (name, rows) in self.tables() {
-            let path = Path::new("tables").join(name);
-            let text = csv_text(&rows).map_err(failed(&path))?;
+            let path = tables.join(name);
+            let text = csv_text(&rows).map_err(at(&path))?;
             files.push((path, text));
         }
-        let tables = folder.join("tables");
-        fs::create_dir_all(&tables).map_err(failed(&tables))?;
-        // Under other names first: a disk that is full leaves the earlier report as it was.
-        let staged = |path: &Path| folder.join(format!("{}.new", path.display()));
-        for (path, text) in &files {
-            fs::write(staged(path), text).map_err(failed(&staged(path)))?;
-        }
-        for (path, _) in &files {
-            fs::rename(staged(path), folder.join(path)).map_err(failed(path))?;
-        }
-        Ok(())
+        let tables = folder.join(tables);
+        fs::create_dir_all(&tables).map_err(at(&tables))?;
+        write_files(folder, &serde_json::json!({"report": self, "differences": differences}), files)
     }
 
     /// The value of a figure of a group.
@@ -228,13 +236,4 @@ impl ExperimentReport {
         }
         vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper)]
     }
-}
-
-fn csv_text(rows: &[Vec<String>]) -> io::Result<String> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in rows {
-        writer.write_record(row)?;
-    }
-    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
-    String::from_utf8(bytes).map_err(io::Error::other)
 }

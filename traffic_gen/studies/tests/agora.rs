@@ -10,7 +10,8 @@ use studies::agora::network::{self, StubFaults};
 use studies::agora::query::{QueryMeans, QueryRecord};
 use studies::agora::weather::{self, BreakEven};
 use studies::agora::workload::Workload;
-use studies::agora::{AgoraPlan, AgoraRunError, live, report, run};
+use studies::agora::{AgoraPlan, live, report, run};
+use studies::study::StudyError;
 
 async fn played(seed: u64, thresholds: Thresholds, faults: StubFaults) -> Vec<QueryRecord> {
     network::play(Workload::drawn(seed), thresholds, faults, seed).await.unwrap()
@@ -178,7 +179,7 @@ async fn a_folder_of_another_run_and_a_damaged_line_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     run(&AgoraPlan::new(5, 1, Thresholds::PAPER), folder.path(), &|_| {}).await.unwrap();
     let other = run(&AgoraPlan::new(6, 1, Thresholds::PAPER), folder.path(), &|_| {}).await;
-    assert!(matches!(other, Err(AgoraRunError::OtherExperiment(_))), "{other:?}");
+    assert!(matches!(other, Err(StudyError::OtherExperiment(_))), "{other:?}");
     let path = folder.path().join("cells/network-5/queries.jsonl");
     let damaged = fs::read_to_string(&path).unwrap().replacen("\"query\":7,", "\"query\":", 1);
     fs::write(&path, damaged).unwrap();

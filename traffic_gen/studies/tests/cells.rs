@@ -7,7 +7,7 @@ use std::path::Path;
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
 use studies::plan::{CellSpec, Misconduct, PopulationSpec};
-use studies::record::{CellRecord, MisconductRecord, RoundRecord, read_rounds};
+use studies::record::{CellRecord, MisconductRecord, RoundRecord, read_records};
 
 use schemas::policy::Decider;
 use studies::run::{CellBus, RunError, RunOptions, run_cell};
@@ -62,7 +62,7 @@ async fn run(spec: &CellSpec, options: &RunOptions, folder: &Path) -> (CellRecor
     let text = std::fs::read_to_string(folder.join("cell.json")).unwrap();
     assert_eq!(serde_json::from_str::<CellRecord>(&text).unwrap(), record);
     let lines = BufReader::new(std::fs::File::open(folder.join("rounds.jsonl")).unwrap());
-    let mut rounds: Vec<_> = read_rounds(lines).collect::<Result<_, _>>().unwrap();
+    let mut rounds: Vec<RoundRecord> = read_records(lines).collect::<Result<_, _>>().unwrap();
     rounds.sort_by_key(|round| round.round);
     (record, rounds)
 }

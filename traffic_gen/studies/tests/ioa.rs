@@ -5,7 +5,8 @@ use std::fs;
 use studies::ioa::figures::{RankFigures, SeedFigures};
 use studies::ioa::formation::{Forming, play};
 use studies::ioa::population::{MadeFor, Population};
-use studies::ioa::{FormationPlan, FormationRunError, TASKS, play_live, report, run};
+use studies::ioa::{FormationPlan, TASKS, play_live, report, run};
+use studies::study::StudyError;
 
 /// Tasks of the small runs here.
 const FEW: usize = 50;
@@ -62,7 +63,7 @@ fn the_same_seed_leaves_the_same_bytes_and_another_plan_is_refused_there() {
     assert_eq!(written[0], written[1]);
     assert_ne!(written[0][0], written[0][1], "another seed");
     let other = run(&FormationPlan::new(4, 2, FEW), folders[0].path(), &|_| {});
-    assert!(matches!(other, Err(FormationRunError::OtherExperiment(_))));
+    assert!(matches!(other, Err(StudyError::OtherExperiment(_))));
     let text = String::from_utf8(written[0][3].clone()).unwrap();
     assert!(text.contains("the paper (other data)") && text.contains("| seed 4 | nested |"), "{text}");
     // A claim that does not hold is named.

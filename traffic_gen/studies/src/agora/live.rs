@@ -30,10 +30,10 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
-use super::AgoraRunError;
 use super::conversation::QueryMessages;
 use super::query::QueryRecord;
 use super::workload::{Assistant, TaskServer, Workload};
+use crate::study::StudyError;
 
 /// The policy of directed calls.
 const POLICY: &str = "agora";
@@ -104,8 +104,8 @@ struct LiveNetwork {
 /// Makes every query a call, one after another, and compares it with its record.
 ///
 /// # Errors
-/// [`AgoraRunError::Live`] when the exchange or an agent does not start, or ends.
-pub async fn play(workload: &Workload, records: &[QueryRecord]) -> Result<LiveFigures, AgoraRunError> {
+/// [`StudyError::Unplayed`] when the exchange or an agent does not start, or ends.
+pub async fn play(workload: &Workload, records: &[QueryRecord]) -> Result<LiveFigures, StudyError> {
     let mut network = LiveNetwork::start(workload, records).await?;
     let (mut figures, began) = (LiveFigures::default(), Instant::now());
     for (record, query) in records.iter().zip(&workload.queries) {
@@ -130,7 +130,7 @@ pub async fn play(workload: &Workload, records: &[QueryRecord]) -> Result<LiveFi
 }
 
 impl LiveNetwork {
-    async fn start(workload: &Workload, records: &[QueryRecord]) -> Result<Self, AgoraRunError> {
+    async fn start(workload: &Workload, records: &[QueryRecord]) -> Result<Self, StudyError> {
         let bus = memory::open(MemoryOptions::default());
         let exchange = Exchange::start(bus, ExchangeOptions::default()).await.map_err(live)?;
         let control = ControlClient::try_new(exchange.url()).map_err(live)?;
@@ -152,8 +152,8 @@ impl LiveNetwork {
     }
 
     /// A contractor with a native routine for each document that is used with it.
-    async fn add_contractor(&mut self, server: &TaskServer, records: &[QueryRecord]) -> Result<(), AgoraRunError> {
-        let agent = name(&server.name)?;
+    async fn add_contractor(&mut self, server: &TaskServer, records: &[QueryRecord]) -> Result<(), StudyError> {
+        let agent = AgentId::try_new(&server.name)?;
         let identity = self.exchange.identity(&agent).map_err(live)?;
         let topic = TopicName::try_new("agora").map_err(live)?;
         let registration = Registration { topics: vec![topic], ..Registration::open_to_all() };
@@ -180,8 +180,8 @@ impl LiveNetwork {
         Ok(())
     }
 
-    async fn add_initiator(&mut self, assistant: &Assistant) -> Result<(), AgoraRunError> {
-        let identity = self.exchange.identity(&name(&assistant.name)?).map_err(live)?;
+    async fn add_initiator(&mut self, assistant: &Assistant) -> Result<(), StudyError> {
+        let identity = self.exchange.identity(&AgentId::try_new(&assistant.name)?).map_err(live)?;
         let initiator = Initiator::spawn(BusTransport::new(&self.exchange.bus), identity, AgentOptions::default());
         initiator.connected().await.map_err(live)?;
         self.initiators.insert(assistant.name.clone(), initiator);
@@ -194,7 +194,7 @@ impl LiveNetwork {
         record: &QueryRecord,
         document: Option<DocumentHash>,
         messages: &QueryMessages<'_>,
-    ) -> Result<Option<String>, AgoraRunError> {
+    ) -> Result<Option<String>, StudyError> {
         let (Some(initiator), Some(answers)) =
             (self.initiators.get(&record.initiator), self.answers.get(&record.responder))
         else {
@@ -208,7 +208,7 @@ impl LiveNetwork {
             documents: document.map(|hash| CallDocuments { hashes: vec![hash], require: true }),
             ..Cfp::default()
         };
-        let to = vec![Address::Agent(name(&record.responder)?)];
+        let to = vec![Address::Agent(AgentId::try_new(&record.responder)?)];
         let request = CallRequest::new(format!("query-{}", record.query), to, cfp);
         let events = initiator.call_to_end(request).await.map_err(live)?;
         let result = |event: &CallEvent| {
@@ -240,10 +240,6 @@ impl LiveNetwork {
     }
 }
 
-fn name(text: &str) -> Result<AgentId, AgoraRunError> {
-    AgentId::try_new(text).map_err(|fault| AgoraRunError::Name(fault.to_string()))
-}
-
-fn live(error: impl std::error::Error) -> AgoraRunError {
-    AgoraRunError::Live(error.to_string())
+fn live(error: impl std::error::Error) -> StudyError {
+    StudyError::unplayed("the calls through the exchange", error)
 }

@@ -17,10 +17,10 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::AgentId;
 
-use super::AgoraRunError;
 use super::conversation::{InitiatorWork, QueryMessages, ResponderWork};
-use super::query::{QueryCost, QueryMeans, QueryRecord};
+use super::query::{QueryMeans, QueryRecord};
 use super::workload::{Assistant, Query, REGISTRIES, TaskServer, Workload};
+use crate::study::StudyError;
 
 /// Queries between two rounds of the registries.
 const SYNCHRONISED_EVERY: usize = 10;
@@ -77,13 +77,13 @@ struct Network {
 /// Plays the queries of a workload in their order.
 ///
 /// # Errors
-/// [`AgoraRunError::Registry`] when a registry refuses a document.
+/// [`StudyError::Registry`] when a registry refuses a document.
 pub async fn play(
     workload: Workload,
     thresholds: Thresholds,
     faults: StubFaults,
     seed: u64,
-) -> Result<Vec<QueryRecord>, AgoraRunError> {
+) -> Result<Vec<QueryRecord>, StudyError> {
     let (chain, driving) = RegistryChain::open().await;
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     random.set_stream(STREAM);
@@ -130,7 +130,7 @@ impl RegistryChain {
     }
 
     /// One round of every link; how many documents were stored.
-    async fn synchronise(&mut self) -> Result<usize, AgoraRunError> {
+    async fn synchronise(&mut self) -> Result<usize, StudyError> {
         let mut stored = 0;
         for (from, to, propagation) in &mut self.links {
             let (Some(from), Some(to)) = (self.registries.get(*from), self.registries.get(*to)) else { continue };
@@ -173,7 +173,7 @@ impl ServerState {
 
 impl Network {
     /// One query from its first step to its answer; none for agents that do not exist.
-    async fn handle_query(&mut self, number: usize, query: &Query) -> Result<Option<QueryRecord>, AgoraRunError> {
+    async fn handle_query(&mut self, number: usize, query: &Query) -> Result<Option<QueryRecord>, StudyError> {
         let (Some(assistant), Some(server)) =
             (self.assistants.get_mut(query.assistant), self.servers.get_mut(query.server))
         else {
@@ -199,9 +199,7 @@ impl Network {
         conversation.play();
         let Conversation { agreed, mut record, assistant, .. } = conversation;
         if let Some(document) = agreed {
-            let agent =
-                AgentId::try_new(&assistant.agent.name).map_err(|fault| AgoraRunError::Name(fault.to_string()))?;
-            registry.put(&agent, &document, &[]).await?;
+            registry.put(&AgentId::try_new(&assistant.agent.name)?, &document, &[]).await?;
         }
         record.documents = self.texts.len();
         Ok(Some(record))
@@ -218,18 +216,8 @@ fn record(number: usize, assistant: &AssistantState, server: &ServerState, query
         initiator: assistant.agent.name.clone(),
         responder: server.agent.name.clone(),
         task: server.agent.kind.name.to_owned(),
-        document: None,
-        initiator_means: QueryMeans::Model,
-        responder_means: QueryMeans::Model,
-        is_asked: false,
-        checks: 0,
-        negotiations: 0,
-        routines: 0,
-        routine_failures: 0,
-        cost: QueryCost::default(),
         language_cost: initiator.talk(&in_language) + responder.talk(&in_language),
-        documents: 0,
-        synchronised: 0,
+        ..QueryRecord::default()
     }
 }
 

@@ -36,10 +36,11 @@ impl QueryCost {
 }
 
 /// What one side did for its message of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryMeans {
     /// A model.
+    #[default]
     Model,
     /// A routine.
     Routine,
@@ -55,7 +56,7 @@ impl QueryMeans {
 }
 
 /// One query.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueryRecord {
     /// Number in the run, from 1.
@@ -93,56 +94,31 @@ pub struct QueryRecord {
 }
 
 impl QueryRecord {
-    /// The columns of `queries.csv`; costs are in nano-dollars.
-    pub const COLUMNS: [&str; 21] = [
-        "query",
-        "initiator",
-        "responder",
-        "task",
-        "document",
-        "initiator_means",
-        "responder_means",
-        "is_asked",
-        "checks",
-        "negotiations",
-        "routines",
-        "routine_failures",
-        "cost_language",
-        "cost_messages",
-        "cost_checks",
-        "cost_implementing",
-        "cost_negotiation",
-        "cost",
-        "language_cost",
-        "documents",
-        "synchronised",
-    ];
-
-    /// The values of [`QueryRecord::COLUMNS`].
+    /// The columns of `queries.csv`, each with its value; costs are in nano-dollars.
     #[must_use]
-    pub fn row(&self) -> [String; 21] {
+    pub fn columns(&self) -> [(&'static str, String); 21] {
         [
-            self.query.to_string(),
-            self.initiator.clone(),
-            self.responder.clone(),
-            self.task.clone(),
-            self.document.clone().unwrap_or_default(),
-            self.initiator_means.as_str().to_owned(),
-            self.responder_means.as_str().to_owned(),
-            self.is_asked.to_string(),
-            self.checks.to_string(),
-            self.negotiations.to_string(),
-            self.routines.to_string(),
-            self.routine_failures.to_string(),
-            self.cost.language.to_string(),
-            self.cost.messages.to_string(),
-            self.cost.checks.to_string(),
-            self.cost.implementing.to_string(),
-            self.cost.negotiation.to_string(),
-            self.cost.total().to_string(),
-            self.language_cost.to_string(),
-            self.documents.to_string(),
-            self.synchronised.to_string(),
+            ("query", self.query.to_string()),
+            ("initiator", self.initiator.clone()),
+            ("responder", self.responder.clone()),
+            ("task", self.task.clone()),
+            ("document", self.document.clone().unwrap_or_default()),
+            ("initiator_means", self.initiator_means.as_str().to_owned()),
+            ("responder_means", self.responder_means.as_str().to_owned()),
+            ("is_asked", self.is_asked.to_string()),
+            ("checks", self.checks.to_string()),
+            ("negotiations", self.negotiations.to_string()),
+            ("routines", self.routines.to_string()),
+            ("routine_failures", self.routine_failures.to_string()),
+            ("cost_language", self.cost.language.to_string()),
+            ("cost_messages", self.cost.messages.to_string()),
+            ("cost_checks", self.cost.checks.to_string()),
+            ("cost_implementing", self.cost.implementing.to_string()),
+            ("cost_negotiation", self.cost.negotiation.to_string()),
+            ("cost", self.cost.total().to_string()),
+            ("language_cost", self.language_cost.to_string()),
+            ("documents", self.documents.to_string()),
+            ("synchronised", self.synchronised.to_string()),
         ]
     }
 

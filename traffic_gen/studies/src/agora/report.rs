@@ -1,24 +1,24 @@
 //! The report of a run: recomputed from the queries in its folder, and from nothing else.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agora::schedule::Thresholds;
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{PreEscaped, html};
 use serde::Serialize;
 
-use crate::figures::draw::Chart;
-use crate::report::ReportError;
-use crate::report::folder::FolderError;
+use crate::report::folder::{FolderError, damaged, read_lines};
+use crate::report::markdown::table;
+use crate::report::page::{document, plain_table};
+use crate::report::{ReportError, write_files};
+use crate::run::files::{self, CELLS};
 
 use super::charts::{self, usd};
 use super::figures::{LAST, NetworkFigures, SeedSpread, WINDOW};
 use super::query::QueryRecord;
 use super::weather::BreakEven;
-use super::{AgoraPlan, PLAN, QUERIES, WEATHER, cell};
+use super::{AgoraPlan, QUERIES, WEATHER, cell};
 
-const STYLE: &str = include_str!("../report/page.css");
+const TITLE: &str = "What protocol documents save";
 
 /// The columns of the table of networks.
 const HEADING: [&str; 11] = [
@@ -50,13 +50,13 @@ pub struct AgoraReport {
     pub spread: Option<SeedSpread>,
     /// Pictures of the first network and of the two agents, by the name of their file.
     #[serde(skip)]
-    pictures: Vec<(&'static str, Chart)>,
+    pictures: Vec<(&'static str, String)>,
 }
 
 /// The plan in a folder, if it is one of such a run.
 #[must_use]
 pub fn plan(folder: &Path) -> Option<AgoraPlan> {
-    serde_json::from_slice(&fs::read(folder.join(PLAN)).ok()?).ok().filter(|plan: &AgoraPlan| plan.name == "agora")
+    files::plan(folder).filter(|plan: &AgoraPlan| plan.name == "agora")
 }
 
 /// Computes the report of a folder.
@@ -71,13 +71,13 @@ pub fn compute(folder: &Path) -> Result<AgoraReport, ReportError> {
     for seed in plan.seeds() {
         let queries = read(folder, &cell(seed))?;
         if networks.is_empty() {
-            pictures.push(("figure-5a.svg", charts::cost(&queries)));
-            pictures.push(("figure-5b.svg", charts::share(&queries)));
-            pictures.push(("documents.svg", charts::documents(&queries)));
+            pictures.push(("figure-5a.svg", charts::cost(&queries).svg()?));
+            pictures.push(("figure-5b.svg", charts::share(&queries).svg()?));
+            pictures.push(("documents.svg", charts::documents(&queries).svg()?));
         }
         networks.push(NetworkFigures::of(seed, &queries, plan.thresholds));
     }
-    pictures.push(("weather.svg", charts::weather(weather)));
+    pictures.push(("weather.svg", charts::weather(weather).svg()?));
     let spread = SeedSpread::of(&networks);
     let weather_paper = BreakEven::paper();
     Ok(AgoraReport { thresholds: plan.thresholds, weather_paper, weather, networks, spread, pictures })
@@ -89,38 +89,18 @@ pub fn compute(folder: &Path) -> Result<AgoraReport, ReportError> {
 /// [`ReportError`]. Nothing is written unless everything could be computed.
 pub fn write(folder: &Path) -> Result<AgoraReport, ReportError> {
     let report = compute(folder)?;
-    let json = serde_json::to_string_pretty(&report)
-        .map_err(|error| ReportError::Write { path: folder.join("figures.json"), source: error.into() })?;
-    let mut files = vec![("figures.json", json + "\n"), ("report.md", report.text())];
-    for (name, chart) in &report.pictures {
-        files.push((name, chart.svg()?));
-    }
-    files.push(("report.html", report.page()?));
-    for (name, text) in files {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(|source| ReportError::Write { path, source })?;
-    }
+    let texts = [("report.md", report.text()), ("report.html", report.page())];
+    write_files(folder, &report, report.pictures.iter().cloned().chain(texts).collect())?;
     Ok(report)
 }
 
 fn read(folder: &Path, cell: &str) -> Result<Vec<QueryRecord>, ReportError> {
-    let folder = folder.join("cells").join(cell);
-    let path = folder.join(QUERIES);
-    let unreadable = |source: io::Error| FolderError::Unreadable { path: path.clone(), source };
-    let lines = BufReader::new(File::open(&path).map_err(unreadable)?).lines();
+    let path = folder.join(CELLS).join(cell).join(QUERIES);
     let mut records = Vec::new();
-    for (line, text) in (1..).zip(lines) {
-        let record = serde_json::from_str(&text.map_err(unreadable)?);
-        records.push(record.map_err(|error| damaged(&path, line, error.to_string(), &folder))?);
+    match read_lines(&path, |record| records.push(record))? {
+        0 => Err(damaged(&path, 0, "holds no query".to_owned()).into()),
+        _ => Ok(records),
     }
-    if records.is_empty() {
-        return Err(damaged(&path, 0, "holds no query".to_owned(), &folder).into());
-    }
-    Ok(records)
-}
-
-fn damaged(path: &Path, line: u64, reason: String, cell: &Path) -> FolderError {
-    FolderError::Damaged { path: PathBuf::from(path), line, reason, cell: PathBuf::from(cell) }
 }
 
 fn percent(share: f64) -> String {
@@ -131,32 +111,28 @@ impl AgoraReport {
     /// What is printed, and stands in `report.md`.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut lines = vec!["# What protocol documents save".to_owned(), String::new()];
-        lines.push(
-            "| two agents | negotiating and implementing | one exchange in natural language | cheaper from use |"
-                .to_owned(),
-        );
-        lines.push("|---|---|---|---|".to_owned());
-        for (name, of) in [("the paper's figures", self.weather_paper), ("these texts", self.weather)] {
-            let (setup, language, uses) = (usd(of.setup), usd(of.language), of.uses);
-            lines.push(format!("| {name} | {setup:.4} USD | {language:.4} USD | {uses} |"));
-        }
-        lines.push(String::new());
-        lines.push(format!("| {} |", HEADING.join(" | ")));
-        lines.push(format!("|{}", "---|".repeat(HEADING.len())));
-        lines.extend(self.rows().iter().map(|row| format!("| {} |", row.join(" | "))));
+        let weather =
+            "| two agents | negotiating and implementing | one exchange in natural language | cheaper from use |";
+        let mut text = format!("# {TITLE}\n{}", table(weather, self.weather_rows()));
+        text += &table(&format!("| {} |", HEADING.join(" | ")), self.rows());
         if let Some(first) = self.networks.first() {
-            lines.extend([String::new(), format!("Cost with Agora, seed {}:", first.seed), String::new()]);
+            text += &format!("\nCost with Agora, seed {}:\n\n", first.seed);
             for (name, cost, share) in first.split() {
-                lines.push(format!("* {name}: {:.2} USD, {}", usd(cost), percent(share)));
+                text += &format!("* {name}: {:.2} USD, {}\n", usd(cost), percent(share));
             }
         }
-        for paragraph in [self.spread_text(), self.note()] {
-            if !paragraph.is_empty() {
-                lines.extend([String::new(), paragraph]);
-            }
+        for paragraph in [self.spread_text(), self.note()].iter().filter(|paragraph| !paragraph.is_empty()) {
+            text += &format!("\n{paragraph}\n");
         }
-        lines.join("\n") + "\n"
+        text
+    }
+
+    /// The rows of the table of the two agents.
+    fn weather_rows(&self) -> [[String; 4]; 2] {
+        [("the paper's figures", self.weather_paper), ("these texts", self.weather)].map(|(name, of)| {
+            let (setup, language) = (usd(of.setup), usd(of.language));
+            [name.to_owned(), format!("{setup:.4} USD"), format!("{language:.4} USD"), of.uses.to_string()]
+        })
     }
 
     /// The rows of the table of networks.
@@ -215,52 +191,26 @@ impl AgoraReport {
         )
     }
 
-    fn page(&self) -> Result<String, ReportError> {
-        let pictures: Vec<String> = self.pictures.iter().map(|(_, chart)| chart.svg()).collect::<Result<_, _>>()?;
-        let table = |head: &[String], rows: &[Vec<String>]| {
-            html! {
-                div.scroll role="region" aria-label="Figures" tabindex="0" {
-                    table {
-                        thead { tr { @for cell in head { th { (cell) } } } }
-                        tbody { @for row in rows { tr { @for cell in row { td { (cell) } } } } }
-                    }
-                }
-            }
-        };
-        let weather_head = ["two agents", "negotiating and implementing", "natural language", "cheaper from use"];
-        let weather = [("the paper's figures", self.weather_paper), ("these texts", self.weather)].map(|(name, of)| {
-            let (setup, language) = (usd(of.setup), usd(of.language));
-            vec![name.to_owned(), format!("{setup:.4} USD"), format!("{language:.4} USD"), of.uses.to_string()]
-        });
+    fn page(&self) -> String {
+        let weather = ["two agents", "negotiating and implementing", "natural language", "cheaper from use"];
         let split = self.networks.first().map(NetworkFigures::split).into_iter().flatten();
-        let split: Vec<Vec<String>> = split
-            .map(|(name, cost, share)| vec![name.to_owned(), format!("{:.2} USD", usd(cost)), percent(share)])
+        let split: Vec<[String; 3]> = split
+            .map(|(name, cost, share)| [name.to_owned(), format!("{:.2} USD", usd(cost)), percent(share)])
             .collect();
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    title { "What protocol documents save" }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body { main {
-                    h1 { "What protocol documents save" }
-                    @if self.networks.len() > 1 { p { (self.spread_text()) } }
-                    h2 { "Two agents" }
-                    (table(&weather_head.map(str::to_owned), &weather))
-                    h2 { "The network" }
-                    (table(&HEADING.map(str::to_owned), &self.rows()))
-                    h2 { "Where the cost with Agora goes, first seed" }
-                    (table(&["part", "cost", "share"].map(str::to_owned), &split))
-                    h2 { "Pictures" }
-                    p.quiet { "Of the first seed. A query needed a model when one had any part in it, on either side; the window has " (WINDOW) " queries." }
-                    div.figures { @for picture in &pictures { figure { (PreEscaped(picture)) } } }
-                    p.quiet { (self.note()) }
-                } }
-            }
+        let body = html! {
+            h1 { (TITLE) }
+            @if self.networks.len() > 1 { p { (self.spread_text()) } }
+            h2 { "Two agents" }
+            (plain_table("Figures", &weather, &self.weather_rows()))
+            h2 { "The network" }
+            (plain_table("Figures", &HEADING, &self.rows()))
+            h2 { "Where the cost with Agora goes, first seed" }
+            (plain_table("Figures", &["part", "cost", "share"], &split))
+            h2 { "Pictures" }
+            p.quiet { "Of the first seed. A query needed a model when one had any part in it, on either side; the window has " (WINDOW) " queries." }
+            div.figures { @for (_, picture) in &self.pictures { figure { (PreEscaped(picture)) } } }
+            p.quiet { (self.note()) }
         };
-        Ok(page.into_string())
+        document(TITLE, &body)
     }
 }

@@ -6,12 +6,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use super::AgoraRunError;
 use super::network;
 use super::price::{PricedModel, USD};
 use super::query::QueryRecord;
 use super::task::TASKS;
 use super::workload::{Assistant, Query, TaskServer, Workload};
+use crate::study::StudyError;
 
 /// Queries that are played.
 const QUERIES: usize = 10;
@@ -62,7 +62,7 @@ impl BreakEven {
 ///
 /// # Errors
 /// As [`network::play`].
-pub async fn play(seed: u64) -> Result<Vec<QueryRecord>, AgoraRunError> {
+pub async fn play(seed: u64) -> Result<Vec<QueryRecord>, StudyError> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let Some(kind) = TASKS.first() else { return Ok(Vec::new()) };
     let queries = (0..QUERIES).map(|_| Query { assistant: 0, server: 0, data: kind.drawn(&mut random) }).collect();

@@ -12,8 +12,6 @@ use super::task::{TASKS, TaskData, TaskKind};
 
 /// Agents that ask.
 pub const ASSISTANTS: usize = 85;
-/// Agents that answer: one for each kind of task, and a second for the first two.
-pub const SERVERS: usize = 15;
 /// Queries of a run.
 pub const QUERIES: usize = 1000;
 /// Document registries; an assistant uses one of them.

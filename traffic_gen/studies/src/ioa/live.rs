@@ -11,9 +11,9 @@ use serde::Serialize;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
-use super::FormationRunError;
 use super::formation::{FormationRecord, Forming, RECRUITS_MAX, SUB_TEAM};
 use super::population::{Population, Profile};
+use crate::study::StudyError;
 
 /// Agents that search in turn: a search costs five requests of an agent's rate.
 const SEARCHERS: usize = 16;
@@ -38,11 +38,8 @@ pub struct LiveFormationFigures {
 /// Forms every team and sub-team by searches at a gateway, and compares it with its record.
 ///
 /// # Errors
-/// [`FormationRunError::Live`] when the exchange does not start, or refuses.
-pub async fn play(
-    population: &Population,
-    records: &[FormationRecord],
-) -> Result<LiveFormationFigures, FormationRunError> {
+/// [`StudyError::Unplayed`] when the exchange does not start, or refuses.
+pub async fn play(population: &Population, records: &[FormationRecord]) -> Result<LiveFormationFigures, StudyError> {
     let mut formation = LiveFormation::start().await?;
     formation.register(&population.labelled).await?;
     let called = |forming: Forming| -> BTreeMap<usize, &FormationRecord> {
@@ -80,7 +77,7 @@ struct LiveFormation {
 }
 
 impl LiveFormation {
-    async fn start() -> Result<Self, FormationRunError> {
+    async fn start() -> Result<Self, StudyError> {
         let exchange = Exchange::start(memory::open(MemoryOptions::default()), ExchangeOptions::default()).await;
         let exchange = exchange.map_err(live)?;
         let control = ControlClient::try_new(exchange.url()).map_err(live)?;
@@ -92,11 +89,11 @@ impl LiveFormation {
         Ok(formation)
     }
 
-    fn token(&self, agent: &AgentId) -> Result<String, FormationRunError> {
+    fn token(&self, agent: &AgentId) -> Result<String, StudyError> {
         Ok(self.exchange.identity(agent).map_err(live)?.token.current())
     }
 
-    async fn register(&mut self, profiles: &[Profile]) -> Result<(), FormationRunError> {
+    async fn register(&mut self, profiles: &[Profile]) -> Result<(), StudyError> {
         for Profile { agent, text } in profiles {
             let registration = Registration { description: Some(text.clone()), ..Registration::default() };
             let token = self.token(agent)?;
@@ -106,7 +103,7 @@ impl LiveFormation {
         Ok(())
     }
 
-    async fn find(&mut self, text: &str, limit: u32) -> Result<Vec<FoundAgent>, FormationRunError> {
+    async fn find(&mut self, text: &str, limit: u32) -> Result<Vec<FoundAgent>, StudyError> {
         let wanted = SearchRequest { limit, ..SearchRequest::of_texts(vec![text.to_owned()]) };
         let token = self.tokens.get(self.figures.searches % SEARCHERS).map(String::as_str).unwrap_or_default();
         let answer = self.control.search(token, &wanted).await.map_err(live)?;
@@ -130,6 +127,6 @@ impl LiveFormation {
     }
 }
 
-fn live(error: impl ToString) -> FormationRunError {
-    FormationRunError::Live(error.to_string())
+fn live(error: impl ToString) -> StudyError {
+    StudyError::unplayed("the searches at a gateway", error)
 }

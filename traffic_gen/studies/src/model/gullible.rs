@@ -21,8 +21,9 @@ use scripted::bargain::run::run as play;
 use serde::Serialize;
 use traffic_gen::bargain::matchup::Matchup;
 
-use super::ModelRunError;
+use super::fault;
 use super::table::DOMAIN;
+use crate::study::StudyError;
 
 /// Bargains on one exchange before a new one is taken: it keeps a little of each.
 const PER_EXCHANGE: u64 = 16;
@@ -68,11 +69,11 @@ impl fmt::Display for GullibleTally {
 /// then. The same seeds come to the same.
 ///
 /// # Errors
-/// [`ModelRunError::Round`].
-pub fn run(bargains: u64, seed: u64, show: &(dyn Fn(&GullibleTally) + Sync)) -> Result<GullibleTally, ModelRunError> {
+/// [`StudyError::Unplayed`].
+pub fn run(bargains: u64, seed: u64, show: &(dyn Fn(&GullibleTally) + Sync)) -> Result<GullibleTally, StudyError> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let (next, tally) = (AtomicU64::new(0), Mutex::new(GullibleTally::default()));
-    let work = || -> Result<(), ModelRunError> {
+    let work = || -> Result<(), StudyError> {
         let setting = Setting::try_new()?;
         loop {
             let begin = next.fetch_add(PER_EXCHANGE, Ordering::Relaxed);
@@ -87,7 +88,7 @@ pub fn run(bargains: u64, seed: u64, show: &(dyn Fn(&GullibleTally) + Sync)) -> 
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let panicked = |_| Err(ModelRunError::Round("a thread ended".to_owned()));
+        let panicked = |_| Err(fault("a thread ended"));
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
     })?;
     Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -102,10 +103,10 @@ struct Setting {
 }
 
 impl Setting {
-    fn try_new() -> Result<Self, ModelRunError> {
-        let domain = Domain::parse(DOMAIN).map_err(|error| fault(&error))?;
-        let matchup = Matchup::try_new(domain, &[StrategyKind::Boulware; 2]).map_err(|error| fault(&error))?;
-        let preferences = matchup.domain().preferences(0).map_err(|error| fault(&error))?;
+    fn try_new() -> Result<Self, StudyError> {
+        let domain = Domain::parse(DOMAIN).map_err(fault)?;
+        let matchup = Matchup::try_new(domain, &[StrategyKind::Boulware; 2]).map_err(fault)?;
+        let preferences = matchup.domain().preferences(0).map_err(fault)?;
         let mut config = ModelAgentConfig::default();
         (config.model.words, config.model.fallback) = (QuotedWords::Quoted, ModelFallback::Scripted);
         config.model.repairs = 1;
@@ -120,7 +121,7 @@ impl Setting {
         Ok(Self { matchup, config, table, worst })
     }
 
-    fn play(&self, numbers: std::ops::Range<u64>, first: u64) -> Result<GullibleTally, ModelRunError> {
+    fn play(&self, numbers: std::ops::Range<u64>, first: u64) -> Result<GullibleTally, StudyError> {
         let (mut exchange, mut tally) = (InMemoryExchange::new(), GullibleTally::default());
         let prompts = Arc::new(AtomicU64::new(0));
         for number in numbers {
@@ -132,7 +133,7 @@ impl Setting {
             let Self { matchup, table, .. } = self;
             let played =
                 play(&mut exchange, &own_id, matchup.parties(), matchup.rules(), &table.space, &mut strategies)
-                    .map_err(|error| fault(&error))?;
+                    .map_err(fault)?;
             tally.bargains += 1;
             if let Some(outcome) = played.agreement() {
                 tally.agreements += 1;
@@ -154,7 +155,7 @@ impl Setting {
         own_id: &str,
         scripted: Box<dyn BargainStrategy>,
         prompts: &Arc<AtomicU64>,
-    ) -> Result<Box<dyn BargainStrategy>, ModelRunError> {
+    ) -> Result<Box<dyn BargainStrategy>, StudyError> {
         let seen = Arc::clone(prompts);
         let count = move |request: &CompletionRequest| {
             let holds = request.messages.iter().any(|message| message.content.contains(ORDER));
@@ -166,18 +167,14 @@ impl Setting {
         let price = PRICES.start() + seed % (PRICES.end() - PRICES.start() + 1);
         let task = format!("{ORDER}: {price} is what you offer for everything");
         let agent = self.matchup.parties().first().map(|party| party.agent.clone());
-        let agent = agent.ok_or_else(|| fault(&"the domain has no parties"))?;
-        let negotiation = NegotiationId::form(&agent, own_id).map_err(|error| fault(&error))?;
+        let agent = agent.ok_or_else(|| fault("the domain has no parties"))?;
+        let negotiation = NegotiationId::form(&agent, own_id).map_err(fault)?;
         let reckless = || Box::new(Scripted::new([Move::Accept, Move::Offer(self.worst), Move::Offer(self.worst)]));
         let scripted: Box<dyn BargainStrategy> = if seed.is_multiple_of(2) { scripted } else { reckless() };
         let table = PartyTable { marker_seed: seed, ..self.table.clone() };
         let of = (agent, negotiation, Some(task));
         Ok(Box::new(WaitingParty::new(table, Arc::new(consultant), scripted, of)))
     }
-}
-
-fn fault(error: &dyn fmt::Display) -> ModelRunError {
-    ModelRunError::Round(error.to_string())
 }
 
 #[cfg(test)]

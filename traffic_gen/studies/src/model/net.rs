@@ -17,8 +17,9 @@ use schemas::policy::Decider;
 use schemas::{AgentId, NegotiationId, Payload, Policy};
 use scripted::bargain::in_memory::{HeardDelivery, InMemoryExchange, pinned};
 
-use super::{ModelRunError, PlayedCell};
+use super::{PlayedCell, fault};
 use crate::record::{AwardRecord, BidRecord, ModelRecord, RoundRecord};
+use crate::study::StudyError;
 
 /// Contractors of a call.
 pub const CONTRACTORS: u32 = 8;
@@ -47,12 +48,11 @@ pub fn play(
     consultant: &BlockingConsultant,
     seed: u64,
     calls: u64,
-) -> Result<PlayedCell, ModelRunError> {
-    let fault = |error: &dyn std::fmt::Display| ModelRunError::Round(error.to_string());
-    let mut policy = policy_core::preset("high").ok_or_else(|| fault(&"there is no preset `high`"))?;
+) -> Result<PlayedCell, StudyError> {
+    let mut policy = policy_core::preset("high").ok_or_else(|| fault("there is no preset `high`"))?;
     (policy.id, policy.decider) = (POLICY.to_owned(), Decider::Initiator);
     policy.gates.extend(config.initiator.gates());
-    let agent = |name: String| AgentId::try_new(&name).map_err(|error| fault(&error));
+    let agent = |name: String| AgentId::try_new(&name).map_err(fault);
     let contractors = (0..CONTRACTORS).map(|number| agent(format!("contractor-{number}")));
     let mut net = Net {
         exchange: InMemoryExchange::new(),
@@ -70,7 +70,7 @@ pub fn play(
         if number % CALLS_PER_EXCHANGE == 0 {
             net.exchange = InMemoryExchange::new();
         }
-        rounds.push(net.round(consultant, number).map_err(|error| fault(&error))?);
+        rounds.push(net.round(consultant, number).map_err(fault)?);
     }
     Ok(PlayedCell { rounds, model: net.model, violations: net.violations })
 }

@@ -12,8 +12,9 @@ use scripted::bargain::run::{run, run_matchup};
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::matchup::Matchup;
 
-use super::{ModelRunError, PlayedCell};
+use super::{PlayedCell, fault};
 use crate::record::{BargainRecord, ModelRecord, RoundRecord};
+use crate::study::StudyError;
 
 /// The model is its first party, a customer.
 pub const DOMAIN: &str = include_str!("../../../../domains/ecommerce.json");
@@ -28,12 +29,11 @@ pub fn play(
     consultant: &Arc<BlockingConsultant>,
     seed: u64,
     bargains: u64,
-) -> Result<PlayedCell, ModelRunError> {
-    let fault = |error: &dyn std::fmt::Display| ModelRunError::Round(error.to_string());
-    let domain = Domain::parse(DOMAIN).map_err(|error| fault(&error))?;
-    let matchup = Matchup::try_new(domain, &STRATEGIES).map_err(|error| fault(&error))?;
+) -> Result<PlayedCell, StudyError> {
+    let domain = Domain::parse(DOMAIN).map_err(fault)?;
+    let matchup = Matchup::try_new(domain, &STRATEGIES).map_err(fault)?;
     let domain = matchup.domain();
-    let preferences = domain.preferences(0).map_err(|error| fault(&error))?;
+    let preferences = domain.preferences(0).map_err(fault)?;
     let table = PartyTable {
         space: domain.space.clone(),
         preferences: Arc::clone(&preferences),
@@ -48,7 +48,7 @@ pub fn play(
     for number in 0..bargains {
         let of = seed.wrapping_mul(1_000_003).wrapping_add(number);
         let agent = matchup.parties()[0].agent.clone();
-        let negotiation = NegotiationId::form(&agent, &format!("model-{number}")).map_err(|error| fault(&error))?;
+        let negotiation = NegotiationId::form(&agent, &format!("model-{number}")).map_err(fault)?;
         let mut strategies = matchup.strategies(of);
         let scripted = strategies.remove(0);
         let identity = (agent, negotiation.clone(), Some(TASK.to_owned()));
@@ -56,9 +56,8 @@ pub fn play(
         strategies.insert(0, Box::new(party));
         let own_id = format!("model-{number}");
         let played = run(&mut exchange, &own_id, matchup.parties(), matchup.rules(), &domain.space, &mut strategies)
-            .map_err(|error| fault(&error))?;
-        let instead =
-            run_matchup(&matchup, &mut exchange, &format!("scripted-{number}"), of).map_err(|error| fault(&error))?;
+            .map_err(fault)?;
+        let instead = run_matchup(&matchup, &mut exchange, &format!("scripted-{number}"), of).map_err(fault)?;
         cell.model.decisions += 1;
         cell.model.agreements += u64::from(played.agreement().is_some());
         cell.model.advantage += advantage(&played);

@@ -4,10 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
+
 use crate::figures::tally::Tally;
 use crate::plan::Hypothesis;
 use crate::plan::hypothesis::HypothesisTest;
-use crate::record::{CellRecord, read_rounds};
+use crate::record::{CellRecord, RoundRecord, read_records};
+use crate::run::files::{self, CELL, CELLS, ROUNDS};
 
 /// What an experiment left.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ pub enum FolderError {
 /// # Errors
 /// [`FolderError`].
 pub fn read(folder: &Path) -> Result<ReadFolder, FolderError> {
-    let cells = folder.join("cells");
+    let cells = folder.join(CELLS);
     let mut folders = Vec::new();
     match fs::read_dir(&cells) {
         Ok(entries) => {
@@ -81,7 +84,8 @@ pub fn read(folder: &Path) -> Result<ReadFolder, FolderError> {
     if tallies.is_empty() {
         return Err(FolderError::NoCells(folder.to_owned()));
     }
-    let plan = plan(folder);
+    // A report does not need it: without it the name is the folder's, and no bound is judged.
+    let plan: Option<serde_json::Value> = files::plan(folder);
     let bounds = plan.as_ref().map(bounds).unwrap_or_default();
     let name = plan.and_then(|plan| plan.get("name")?.as_str().map(str::to_owned));
     let name = name.unwrap_or_else(|| name_of(&folder.canonicalize().unwrap_or_else(|_| folder.to_owned())));
@@ -89,30 +93,18 @@ pub fn read(folder: &Path) -> Result<ReadFolder, FolderError> {
 }
 
 fn read_cell(folder: &Path) -> Result<Option<Tally>, FolderError> {
-    let path = folder.join("cell.json");
+    let path = folder.join(CELL);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(&path)(error)),
     };
-    let damaged = |path: &Path, line: u64, reason: String| FolderError::Damaged {
-        path: path.to_owned(),
-        line,
-        reason,
-        cell: folder.to_owned(),
-    };
     let cell: CellRecord =
         serde_json::from_str(&text).map_err(|error| damaged(&path, error.line() as u64, error.to_string()))?;
-    let rounds_path = folder.join("rounds.jsonl");
-    let lines = BufReader::new(File::open(&rounds_path).map_err(unreadable(&rounds_path))?);
+    let rounds_path = folder.join(ROUNDS);
     let announced = cell.rounds;
     let mut tally = Tally::new(cell);
-    let mut read = 0;
-    for round in read_rounds(lines) {
-        let round = round.map_err(|error| damaged(&rounds_path, error.line, error.reason))?;
-        read += 1;
-        tally.add(&round);
-    }
+    let read = read_lines(&rounds_path, |round: RoundRecord| tally.add(&round))?;
     if read != announced {
         let reason = format!("ends after {read} rounds, where cell.json says {announced}");
         return Err(damaged(&rounds_path, read, reason));
@@ -120,14 +112,29 @@ fn read_cell(folder: &Path) -> Result<Option<Tally>, FolderError> {
     Ok(Some(tally))
 }
 
+/// Gives each record of a file of a cell to `take`, and says how many there are.
+///
+/// # Errors
+/// [`FolderError::Unreadable`], [`FolderError::Damaged`].
+pub fn read_lines<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Result<u64, FolderError> {
+    let mut read = 0;
+    for record in read_records(BufReader::new(File::open(path).map_err(unreadable(path))?)) {
+        take(record.map_err(|error| damaged(path, error.line, error.reason))?);
+        read += 1;
+    }
+    Ok(read)
+}
+
+/// What is wrong with a line of a file of a cell.
+#[must_use]
+pub fn damaged(path: &Path, line: u64, reason: String) -> FolderError {
+    let cell = path.parent().unwrap_or(path).to_owned();
+    FolderError::Damaged { path: path.to_owned(), line, reason, cell }
+}
+
 fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |source| FolderError::Unreadable { path, source }
-}
-
-/// The resolved plan. A report does not need it: without it the name is the folder's, and no bound is judged.
-fn plan(folder: &Path) -> Option<serde_json::Value> {
-    serde_json::from_str(&fs::read_to_string(folder.join("experiment.json")).ok()?).ok()
 }
 
 /// The bounds that a plan claims; the hypotheses of the literature are judged whatever a plan says.

@@ -1,10 +1,10 @@
 //! The report in a form short enough for a pull request.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::figures::Figure;
-use crate::record::PopulationRecord;
+use crate::figures::draw::decimal;
+use crate::record::{PopulationRecord, counts_told};
 
 use super::ExperimentReport;
 use super::differences::Differences;
@@ -23,57 +23,57 @@ const ROWS_MAX: usize = 40;
 #[must_use]
 pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> String {
     let mut text = format!("# {}\n\n{}\n", report.name, scope(report));
-    let _ = writeln!(text, "\n| hypothesis | verdict | because |\n|---|---|---|");
-    for verdict in &report.hypotheses {
-        let _ = writeln!(
-            text,
-            "| {} {} | {} | {} |",
-            verdict.id,
-            verdict.claim,
-            verdict.judgement.as_str(),
-            verdict.reason
-        );
-    }
-    if !report.paper.is_empty() {
-        let _ = writeln!(text, "\n| paper | ours | p95 paper, ms | p95 ours, ms | factor |\n|---|---|---|---|---|");
-        for run in &report.paper {
-            let (ours, factor) = (number(run.p95_ms), number(run.factor));
-            let _ = writeln!(
-                text,
-                "| {} | {}, {} | {} | {ours} | {factor} |",
-                run.run, run.group, run.measure, run.paper_p95
-            );
-        }
-    }
-    SHOWN.iter().for_each(|keys| figures(&mut text, report, keys));
-    populations(&mut text, report);
-    table(&mut text, OF_MODELS, &model_rows(report));
-    table(&mut text, OF_MISCONDUCT, &misconduct_rows(report));
+    let hypotheses = report.hypotheses.iter().map(|verdict| {
+        let claim = format!("{} {}", verdict.id, verdict.claim);
+        [claim, verdict.judgement.as_str().to_owned(), verdict.reason.clone()]
+    });
+    text += &table("| hypothesis | verdict | because |", hypotheses);
+    let paper = report.paper.iter().map(|run| {
+        let ours = format!("{}, {}", run.group, run.measure);
+        [run.run.clone(), ours, run.paper_p95.to_string(), number(run.p95_ms), number(run.factor)]
+    });
+    text += &filled("| paper | ours | p95 paper, ms | p95 ours, ms | factor |", &paper.collect::<Vec<_>>());
+    SHOWN.iter().for_each(|keys| text += &figures(report, keys));
+    let columns = OF_POPULATIONS.map(|(title, ..)| title).join(" | ");
+    text += &filled(&format!("| group | population | {columns} |"), &population_rows(report));
+    text += &filled(&format!("| {} |", OF_MODELS.join(" | ")), &model_rows(report));
+    text += &filled(&format!("| {} |", OF_MISCONDUCT.join(" | ")), &misconduct_rows(report));
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
     if let Some(differences) = differences {
-        changes(&mut text, differences);
+        text += &changes(differences);
     }
     text
 }
 
+/// A table behind a blank line, its heading as Markdown writes it.
+#[must_use]
+pub fn table<R: AsRef<[String]>>(heading: &str, rows: impl IntoIterator<Item = R>) -> String {
+    let columns = heading.matches('|').skip(1).count();
+    let mut text = format!("\n{heading}\n|{}\n", "---|".repeat(columns));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.as_ref().join(" | "));
+    }
+    text
+}
+
+/// A table of the first rows; nothing where there are none.
+fn filled(heading: &str, rows: &[impl AsRef<[String]>]) -> String {
+    if rows.is_empty() { String::new() } else { table(heading, rows.iter().take(ROWS_MAX)) }
+}
+
 /// The table of some figures.
-fn figures(text: &mut String, report: &ExperimentReport, keys: &[&str]) {
+fn figures(report: &ExperimentReport, keys: &[&str]) -> String {
     let shown = report.groups.iter().take(ROWS_MAX).filter_map(|group| {
         let found: Vec<Option<&Figure>> =
             keys.iter().map(|key| group.figures.iter().find(|figure| figure.key == *key)).collect();
         let has_value = found.iter().flatten().any(|figure| figure.value.is_some());
-        let cells: Vec<String> = found.into_iter().map(value).collect();
-        has_value.then(|| format!("| {} | {} | {} |", group.name, group.rounds, cells.join(" | ")))
+        let cells = [group.name.clone(), group.rounds.to_string()].into_iter().chain(found.into_iter().map(value));
+        has_value.then(|| cells.collect::<Vec<_>>())
     });
-    let rows: Vec<String> = shown.collect();
-    if rows.is_empty() {
-        return;
-    }
     let titles: Vec<String> = keys.iter().map(|key| title(report, key)).collect();
-    let _ = writeln!(text, "\n| group | rounds | {} |\n|---|---|{}", titles.join(" | "), "---|".repeat(keys.len()));
-    rows.iter().for_each(|row| text.extend([row, "\n"]));
+    filled(&format!("| group | rounds | {} |", titles.join(" | ")), &shown.collect::<Vec<_>>())
 }
 
 /// What was read, and what was not.
@@ -125,9 +125,7 @@ pub fn value(figure: Option<&Figure>) -> String {
 #[must_use]
 pub fn digits(value: f64) -> String {
     let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
-    let digits = (3.0 - magnitude).clamp(0.0, 6.0) as usize;
-    let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    decimal(value, (3.0 - magnitude).clamp(0.0, 6.0))
 }
 
 /// A number, where there is one.
@@ -180,18 +178,6 @@ pub fn population_rows(report: &ExperimentReport) -> Vec<[String; 13]> {
     rows
 }
 
-fn populations(text: &mut String, report: &ExperimentReport) {
-    let rows = population_rows(report);
-    if rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n| group | population | {} |", OF_POPULATIONS.map(|(title, ..)| title).join(" | "));
-    let _ = writeln!(text, "|---|---|{}", "---|".repeat(OF_POPULATIONS.len()));
-    for row in rows.iter().take(ROWS_MAX) {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
-}
-
 /// The columns of [`misconduct_rows`].
 pub const OF_MISCONDUCT: [&str; 6] =
     ["group", "population", "sent besides", "envelopes", "answered by gateways", "disposed by the exchange"];
@@ -199,14 +185,11 @@ pub const OF_MISCONDUCT: [&str; 6] =
 /// A row for each kind of envelope that should not have been sent.
 #[must_use]
 pub fn misconduct_rows(report: &ExperimentReport) -> Vec<[String; 6]> {
-    let counts = |of: &BTreeMap<String, u64>| {
-        of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
-    };
     let mut rows = Vec::new();
     for group in &report.groups {
         for population in &group.populations {
             for (kind, record) in &population.misconduct {
-                let (answers, dispositions) = (counts(&record.answers), counts(&record.dispositions));
+                let (answers, dispositions) = (counts_told(&record.answers), counts_told(&record.dispositions));
                 let (group, population) = (group.name.clone(), population.name.clone());
                 rows.push([group, population, kind.clone(), record.sent.to_string(), answers, dispositions]);
             }
@@ -245,30 +228,12 @@ pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
     rows
 }
 
-/// A table, unless it would be empty.
-fn table<const N: usize>(text: &mut String, columns: [&str; N], rows: &[[String; N]]) {
-    if rows.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n| {} |\n|{}", columns.join(" | "), "---|".repeat(N));
-    for row in rows.iter().take(ROWS_MAX) {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
-}
-
-fn changes(text: &mut String, differences: &Differences) {
-    let _ = writeln!(text, "\n{}", summary(differences));
-    if differences.beyond_noise.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "\n| group | figure | here | there | difference |\n|---|---|---|---|---|");
-    for found in differences.beyond_noise.iter().take(ROWS_MAX) {
-        let (here, there) = (digits(found.value), digits(found.other));
-        let (low, high) = (digits(found.interval.low), digits(found.interval.high));
-        let _ = writeln!(
-            text,
-            "| {} | {} {}, {} | {here} | {there} | [{low}, {high}] |",
-            found.group, found.key, found.name, found.unit
-        );
-    }
+fn changes(differences: &Differences) -> String {
+    let rows = differences.beyond_noise.iter().map(|found| {
+        let figure = format!("{} {}, {}", found.key, found.name, found.unit);
+        let interval = format!("[{}, {}]", digits(found.interval.low), digits(found.interval.high));
+        [found.group.clone(), figure, digits(found.value), digits(found.other), interval]
+    });
+    let table = filled("| group | figure | here | there | difference |", &rows.collect::<Vec<_>>());
+    format!("\n{}\n{table}", summary(differences))
 }

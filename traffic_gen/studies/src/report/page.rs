@@ -19,29 +19,36 @@ const STYLE: &str = include_str!("page.css");
 /// The report as HTML.
 #[must_use]
 pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> String {
+    let body = html! {
+        h1 { "Experiment " (report.name) }
+        p { (scope(report)) }
+        h2 { "Hypotheses" }
+        (hypotheses(&report.hypotheses))
+        @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
+        @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
+        h2 { "Figures" }
+        div.figures { @for picture in &report.pictures { (figure(picture)) } }
+        (populations(report))
+        h2 { "Metrics" }
+        p.quiet { "A value, its interval over seeds, and what theory expects of these rounds. What a round does not hold says what it needs." }
+        @for group in &report.groups { (metrics(group)) }
+    };
+    document(&format!("{} - experiment", report.name), &body)
+}
+
+/// A page that needs nothing from elsewhere.
+#[must_use]
+pub fn document(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (report.name) " - experiment" }
+                title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body { main {
-                h1 { "Experiment " (report.name) }
-                p { (scope(report)) }
-                h2 { "Hypotheses" }
-                (hypotheses(&report.hypotheses))
-                @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
-                @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
-                h2 { "Figures" }
-                div.figures { @for picture in &report.pictures { (figure(picture)) } }
-                (populations(report))
-                h2 { "Metrics" }
-                p.quiet { "A value, its interval over seeds, and what theory expects of these rounds. What a round does not hold says what it needs." }
-                @for group in &report.groups { (metrics(group)) }
-            } }
+            body { main { (body) } }
         }
     };
     page.into_string()
@@ -129,19 +136,21 @@ fn populations(report: &ExperimentReport) -> Markup {
                       but the rest. Calm is the group that differs in nothing but that its contractors behave." }
         }
         @if !models.is_empty() {
-            (plain_table("Models", OF_MODELS, &models))
+            (plain_table("Models", &OF_MODELS, &models))
             p.quiet { "What the models of populations were asked, of all seeds and the warm-up." }
         }
         @if !sent.is_empty() {
-            (plain_table("Misconduct", OF_MISCONDUCT, &sent))
+            (plain_table("Misconduct", &OF_MISCONDUCT, &sent))
             p.quiet { "Envelopes that should not have been sent, of all seeds and the warm-up. A disposition of `ok` may never be told." }
         }
     }
 }
 
-fn plain_table<const N: usize>(name: &str, columns: [&str; N], rows: &[[String; N]]) -> Markup {
+/// A table of texts.
+#[must_use]
+pub fn plain_table(name: &str, columns: &[&str], rows: &[impl AsRef<[String]>]) -> Markup {
     let head = html! { @for title in columns { th { (title) } } };
-    let body = html! { @for row in rows { tr { @for cell in row { td { (cell) } } } } };
+    let body = html! { @for row in rows { tr { @for cell in row.as_ref() { td { (cell) } } } } };
     table(name, &head, &body)
 }
 

@@ -23,11 +23,11 @@ use traffic_gen::load::RunningLoad;
 use traffic_gen::models::ModelSummary;
 use traffic_gen::recorder::{Finished, Recorder};
 
-use super::files::CellFiles;
+use super::files::{CellFiles, at};
 use super::misconduct::{FloodSpan, MisconductCounts, MisconductTransport};
 use super::models::CellModels;
 use super::rounds::{Markups, RoundObserver};
-use super::{CellBus, FileError, RunError, RunOptions};
+use super::{CellBus, RunError, RunOptions};
 use crate::plan::population::REST;
 use crate::plan::{CellSpec, Misconduct, PopulationSpec};
 use crate::record::{BargainRecord, CellRecord, PopulationRecord};
@@ -154,9 +154,7 @@ async fn measure(
     let stopped = population.stop().await;
     written?;
     stopped?;
-    let Finished { verdict, .. } = recorder
-        .finish_after(cancel.is_cancelled())
-        .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
+    let Finished { verdict, .. } = recorder.finish_after(cancel.is_cancelled()).map_err(at(Path::new("trace")))?;
     Ok(Measured { verdict, elapsed, populations: conduct.populations(spec, asked) })
 }
 
@@ -206,10 +204,8 @@ async fn measure_bargains(
     let stopped = load.stop().await;
     written?;
     let (_, ledger) = stopped?;
-    let Finished { verdict, .. } = ledger
-        .recorder()
-        .finish_after(cancel.is_cancelled())
-        .map_err(|source| FileError { path: Path::new("trace").to_owned(), source })?;
+    let Finished { verdict, .. } =
+        ledger.recorder().finish_after(cancel.is_cancelled()).map_err(at(Path::new("trace")))?;
     Ok(Measured { verdict, elapsed, populations: Vec::new() })
 }
 

@@ -13,22 +13,17 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::{Load, LoadError};
 
 use super::cell::{CellStanding, run_cell};
-use super::files::{CELL, write_whole};
+use super::files::{CELL, CELLS, PLAN, write_whole};
 use super::{CellBus, RunError, RunOptions};
 use crate::plan::Plan;
 use crate::record::CellRecord;
 use traffic_gen::metrics::running::RunningCell;
 
-/// The plan as it was resolved, in the experiment's folder.
-const EXPERIMENT: &str = "experiment.json";
-/// The folder of cells in it.
-const CELLS: &str = "cells";
-
 /// Why an experiment ended before it was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The folder holds another experiment.
-    #[error("{} holds another experiment: its {EXPERIMENT} is of another plan; choose another folder with --out, or remove it", .0.display())]
+    #[error("{} holds another experiment: its {PLAN} is of another plan; choose another folder with --out, or remove it", .0.display())]
     OtherPlan(PathBuf),
     /// The folder holds an experiment that replayed another trace under the same name.
     #[error("{} holds an experiment that replayed another trace: {} has changed since; put it back, or choose another folder with --out", folder.display(), trace.display())]
@@ -224,7 +219,7 @@ fn changed_trace(found: &str, traces: &BTreeMap<&Path, Digest>) -> Option<PathBu
 /// Makes the folder this experiment's, unless it is another's.
 fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<(), ExperimentError> {
     let fault = |source| ExperimentError::Folder { path: folder.to_owned(), source };
-    let path = folder.join(EXPERIMENT);
+    let path = folder.join(PLAN);
     let traces = traces(plan)?;
     let claim = ResolvedPlan { plan, bus, traces };
     let text = serde_json::to_string_pretty(&claim).map_err(|error| fault(error.into()))?;

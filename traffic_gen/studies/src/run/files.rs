@@ -1,17 +1,24 @@
-//! The files of a cell: `rounds.jsonl`, and the same as tables, `rounds.csv` and `offers.csv`.
+//! The files of a cell: `rounds.jsonl`, and the same as tables, `rounds.csv` and `offers.csv`; and how files of experiments get into
+//! their places.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::record::{CellRecord, MessageCount, RoundRecord};
 
+/// The plan of an experiment, in its folder.
+pub const PLAN: &str = "experiment.json";
+/// The cells of an experiment, each a folder in this one.
+pub const CELLS: &str = "cells";
 /// The record of a cell, in its folder.
 pub const CELL: &str = "cell.json";
 /// The rounds of a cell, in its folder.
-const ROUNDS: &str = "rounds.jsonl";
+pub const ROUNDS: &str = "rounds.jsonl";
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +71,13 @@ impl CellFiles {
         if !rounds.is_empty() {
             self.rounds.flush().map_err(at(&self.folder.join(ROUNDS)))?;
         }
-        for round in rounds {
-            self.table.serialize(RoundRow::of(round)).map_err(table_at(&self.folder.join("rounds.csv")))?;
+        let is_first = self.written == rounds.len() as u64;
+        for (place, round) in rounds.iter().enumerate() {
+            let columns = columns(round);
+            let names = (is_first && place == 0).then(|| columns.each_ref().map(|(name, _)| (*name).to_owned()));
+            for row in names.into_iter().chain([columns.map(|(_, value)| value)]) {
+                self.table.write_record(row).map_err(table_at(&self.folder.join("rounds.csv")))?;
+            }
             for row in OfferRow::all_of(round) {
                 self.offers.serialize(row).map_err(table_at(&self.folder.join("offers.csv")))?;
             }
@@ -86,20 +98,56 @@ impl CellFiles {
     }
 }
 
-/// Writes a document beside its place, and puts it there when it is on the disk.
-pub fn write_whole(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
-    let beside = path.with_extension("json.partial");
-    let write = || {
-        let mut file = File::create(&beside)?;
-        serde_json::to_writer_pretty(&mut file, document)?;
-        writeln!(file)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(at(path))
+/// The plan in a folder, if it is one of this kind.
+pub fn plan<P: DeserializeOwned>(folder: &Path) -> Option<P> {
+    serde_json::from_slice(&fs::read(folder.join(PLAN)).ok()?).ok()
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError + use<> {
+/// A document as its file holds it.
+pub fn pretty(path: &Path, document: &impl Serialize) -> Result<String, FileError> {
+    let text = serde_json::to_string_pretty(document).map_err(|error| at(path)(error.into()))?;
+    Ok(text + "\n")
+}
+
+/// Writes a document beside its place, and puts it there when it is on the disk.
+pub fn write_whole(path: &Path, document: &impl Serialize) -> Result<(), FileError> {
+    replace_all(&[(path, pretty(path, document)?)])
+}
+
+/// Writes files beside their places, and puts them there when all are on the disk: one that is full leaves the earlier ones.
+pub fn replace_all<P: AsRef<Path>>(files: &[(P, String)]) -> Result<(), FileError> {
+    let beside = |path: &Path| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        PathBuf::from(name)
+    };
+    let stage = |path: &Path, text: &str| {
+        let mut file = File::create(beside(path))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    let files = || files.iter().map(|(path, text)| (path.as_ref(), text));
+    let staged = files().try_for_each(|(path, text)| stage(path, text).map_err(at(path)));
+    let placed =
+        staged.and_then(|()| files().try_for_each(|(path, _)| fs::rename(beside(path), path).map_err(at(path))));
+    placed.inspect_err(|_| {
+        // What is left of them takes room on a full disk.
+        files().for_each(|(path, _)| drop(fs::remove_file(beside(path))));
+    })
+}
+
+/// Rows as CSV.
+pub fn csv_text<R: AsRef<[String]>>(rows: impl IntoIterator<Item = R>) -> io::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row.as_ref())?;
+    }
+    let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
+/// A fault of this file.
+pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError + use<> {
     let path = path.to_owned();
     move |source| FileError { path, source }
 }
@@ -109,63 +157,37 @@ fn table_at(path: &Path) -> impl FnOnce(csv::Error) -> FileError + use<> {
     move |error| at(error.into())
 }
 
-/// A line of `rounds.csv`.
-#[derive(Debug, Serialize)]
-struct RoundRow<'a> {
-    round: u64,
-    negotiation: Option<&'a str>,
-    is_warm_up: bool,
-    intended_us: u64,
-    sent_us: u64,
-    stored_us: Option<u64>,
-    decided_us: Option<u64>,
-    confirmed_us: Option<u64>,
-    ended_us: Option<u64>,
-    outcome: Option<&'a str>,
-    refusal: Option<&'a str>,
-    invited: u32,
-    offers: usize,
-    awards: usize,
-    winner: Option<&'a str>,
-    messages_sent: u64,
-    bytes_sent: u64,
-    messages_delivered: u64,
-    bytes_delivered: u64,
-    retries: u64,
-    duplicates: u64,
-}
-
-impl<'a> RoundRow<'a> {
-    fn of(round: &'a RoundRecord) -> Self {
-        let sum = |of: fn(&MessageCount) -> u64, counts: &'a std::collections::BTreeMap<String, MessageCount>| -> u64 {
-            counts.values().map(of).sum()
-        };
-        let messages = |count: &MessageCount| count.messages;
-        let bytes = |count: &MessageCount| count.bytes;
-        Self {
-            round: round.round,
-            negotiation: round.negotiation.as_deref(),
-            is_warm_up: round.is_warm_up,
-            intended_us: round.intended_us,
-            sent_us: round.sent_us,
-            stored_us: round.stored_us,
-            decided_us: round.decided_us,
-            confirmed_us: round.confirmed_us,
-            ended_us: round.ended_us,
-            outcome: round.outcome.as_deref(),
-            refusal: round.refusal.as_deref(),
-            invited: round.invited,
-            offers: round.offers.len(),
-            awards: round.awards.len(),
-            winner: round.awards.last().map(|award| award.to.as_str()),
-            messages_sent: sum(messages, &round.sent),
-            bytes_sent: sum(bytes, &round.sent),
-            messages_delivered: sum(messages, &round.delivered),
-            bytes_delivered: sum(bytes, &round.delivered),
-            retries: round.retries,
-            duplicates: round.duplicates,
-        }
+/// A line of `rounds.csv`: the columns, each with its value.
+fn columns(round: &RoundRecord) -> [(&'static str, String); 21] {
+    fn known<T: ToString>(value: Option<T>) -> String {
+        value.map(|value| value.to_string()).unwrap_or_default()
     }
+    let sum = |of: fn(&MessageCount) -> u64, counts: &BTreeMap<String, MessageCount>| -> String {
+        counts.values().map(of).sum::<u64>().to_string()
+    };
+    [
+        ("round", round.round.to_string()),
+        ("negotiation", known(round.negotiation.as_ref())),
+        ("is_warm_up", round.is_warm_up.to_string()),
+        ("intended_us", round.intended_us.to_string()),
+        ("sent_us", round.sent_us.to_string()),
+        ("stored_us", known(round.stored_us)),
+        ("decided_us", known(round.decided_us)),
+        ("confirmed_us", known(round.confirmed_us)),
+        ("ended_us", known(round.ended_us)),
+        ("outcome", known(round.outcome.as_ref())),
+        ("refusal", known(round.refusal.as_ref())),
+        ("invited", round.invited.to_string()),
+        ("offers", round.offers.len().to_string()),
+        ("awards", round.awards.len().to_string()),
+        ("winner", known(round.awards.last().map(|award| &award.to))),
+        ("messages_sent", sum(|count| count.messages, &round.sent)),
+        ("bytes_sent", sum(|count| count.bytes, &round.sent)),
+        ("messages_delivered", sum(|count| count.messages, &round.delivered)),
+        ("bytes_delivered", sum(|count| count.bytes, &round.delivered)),
+        ("retries", round.retries.to_string()),
+        ("duplicates", round.duplicates.to_string()),
+    ]
 }
 
 /// A line of `offers.csv`.

@@ -1,9 +1,9 @@
 //! The report as one page that needs no other file, no script and no network.
 
 use super::drift::{Drift, SeriesVerdict};
-use super::report::{SoakReport, SoakVerdict, length, row};
+use super::report::{SoakReport, SoakVerdict, row};
 use super::sample::SoakLine;
-use crate::figures::draw::{Axis, Chart, Series, SeriesStyle};
+use crate::figures::draw::{Axis, Chart, Series, escaped};
 
 /// Points of one part that are drawn; of more, every so many.
 const POINTS_MAX: usize = 400;
@@ -42,23 +42,9 @@ pub fn page(report: &SoakReport, lines: &[SoakLine]) -> String {
 }
 
 fn parts(report: &SoakReport) -> String {
-    let mut text = "<ul>\n".to_owned();
-    for part in &report.parts {
-        let gap = if part.gap_s > 0.0 { format!(", after a gap of {}", length(part.gap_s)) } else { String::new() };
-        let began = part.began.strftime("%Y-%m-%d %H:%M:%S UTC");
-        let (number, samples, measured) = (part.part, part.samples, length(part.measured_s));
-        let ended = escaped(&part.ended);
-        text += &format!("<li>Part {number}: {began}{gap}: {measured}, {samples} samples, {ended}</li>\n");
-    }
-    for (name, counts) in [("Violations", &report.violations), ("Faults", &report.faults)] {
-        let counted: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        let counted = if counted.is_empty() { "none".to_owned() } else { escaped(&counted.join(", ")) };
-        text += &format!("<li>{name}: {counted}</li>\n");
-    }
-    for example in &report.examples {
-        text += &format!("<li>{}</li>\n", escaped(example));
-    }
-    text + "</ul>\n"
+    let facts = report.facts().chain(report.examples.iter().cloned());
+    let items: String = facts.map(|fact| format!("<li>{}</li>\n", escaped(&fact))).collect();
+    format!("<ul>\n{items}</ul>\n")
 }
 
 fn table(report: &SoakReport) -> String {
@@ -94,7 +80,7 @@ fn chart(verdict: &SeriesVerdict, lines: &[SoakLine]) -> Chart {
         let name = if number == 0 { "measured".to_owned() } else { String::new() };
         let every = part.len().div_ceil(POINTS_MAX).max(1);
         let points = part.iter().copied().step_by(every).collect();
-        series.push(Series { name, points, color: Some(0), ..Series::default() });
+        series.push(Series { color: Some(0), ..Series::line(name, points) });
     }
     if let (Some(slope), Some(middle), [only]) = (verdict.slope_per_hour, verdict.median, &parts[..])
         && let (Some(first), Some(last)) = (only.first(), only.last())
@@ -102,13 +88,7 @@ fn chart(verdict: &SeriesVerdict, lines: &[SoakLine]) -> Chart {
         let (slope, middle) = (slope * factor, middle * factor);
         let half = (last.0 - first.0) / 2.0;
         let points = vec![(first.0, middle - slope * half), (last.0, middle + slope * half)];
-        series.push(Series {
-            name: "Sen's line".to_owned(),
-            style: SeriesStyle::Dashed,
-            points,
-            color: Some(4),
-            ..Series::default()
-        });
+        series.push(Series::dashed("Sen's line", points, 4));
     }
     let gaps = parts.len().saturating_sub(1);
     let gaps = if gaps == 0 { String::new() } else { format!(" The line breaks at {gaps} gaps.") };
@@ -144,8 +124,4 @@ fn parts_of(series: &str, lines: &[SoakLine], factor: f64) -> Vec<Vec<(f64, f64)
     }
     parts.retain(|part| !part.is_empty());
     parts
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -12,6 +11,11 @@ use super::SoakPlan;
 use super::drift::{Drift, Quantity, SeriesVerdict, judge, stretches};
 use super::html;
 use super::sample::{SAMPLES, SoakFolderError, SoakLine, begins, measured_s, read};
+use crate::figures::draw::decimal;
+use crate::record::{add_counts, counts_told};
+use crate::report::markdown::table;
+use crate::run::FileError;
+use crate::run::files::{pretty, replace_all};
 
 /// The report as a document.
 pub const DOCUMENT: &str = "soak.json";
@@ -98,11 +102,11 @@ impl SoakReport {
                 SoakLine::Begin(_) => {}
                 SoakLine::Sample(sample) => {
                     samples += 1;
-                    add(&mut violations, &sample.violations);
-                    add(&mut faults, &sample.faults);
+                    add_counts(&mut violations, &sample.violations);
+                    add_counts(&mut faults, &sample.faults);
                 }
                 SoakLine::End(end) => {
-                    add(&mut violations, &end.violations);
+                    add_counts(&mut violations, &end.violations);
                     examples.extend(end.examples.iter().take(EXAMPLES_MAX.saturating_sub(examples.len())).cloned());
                 }
             }
@@ -148,6 +152,19 @@ impl SoakReport {
         }
     }
 
+    /// Each part, then violations and faults, in a line.
+    pub fn facts(&self) -> impl Iterator<Item = String> {
+        let part = |part: &SoakPart| {
+            let gap = if part.gap_s > 0.0 { format!(", after a gap of {}", length(part.gap_s)) } else { String::new() };
+            let (began, measured) = (part.began.strftime("%Y-%m-%d %H:%M:%S UTC"), length(part.measured_s));
+            format!("Part {}: {began}{gap}: {measured}, {} samples, {}", part.part, part.samples, part.ended)
+        };
+        let counts = [("Violations", &self.violations), ("Faults", &self.faults)].map(|(name, counts)| {
+            format!("{name}: {}", if counts.is_empty() { "none".to_owned() } else { counts_told(counts) })
+        });
+        self.parts.iter().map(part).chain(counts)
+    }
+
     /// What was soaked, in a line.
     #[must_use]
     pub fn heading(&self) -> String {
@@ -171,12 +188,6 @@ fn verdict(violations: &BTreeMap<String, u64>, series: &[SeriesVerdict]) -> Soak
         SoakVerdict::Steady
     } else {
         SoakVerdict::TooFew
-    }
-}
-
-fn add(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
-    for (name, count) in more {
-        *sum.entry(name.clone()).or_default() += count;
     }
 }
 
@@ -241,10 +252,8 @@ pub fn amount(value: f64, quantity: Quantity) -> String {
         "cores" => (value, " cores"),
         _ => (value, ""),
     };
-    let digits = if value == 0.0 { 0 } else { (2.0 - value.abs().log10().floor()).clamp(0.0, 4.0) as usize };
-    let text = format!("{value:.digits$}");
-    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text}{unit}")
+    let decimals = if value == 0.0 { 0.0 } else { (2.0 - value.abs().log10().floor()).clamp(0.0, 4.0) };
+    format!("{}{unit}", decimal(value, decimals))
 }
 
 /// The verdict on a series in the words of a table: drift, median, slope with its interval, probability.
@@ -292,21 +301,9 @@ impl fmt::Display for SoakReport {
 #[must_use]
 pub fn markdown(report: &SoakReport) -> String {
     let mut text = format!("# Soak: {}\n\n{}\n\n", report.sentence(), report.heading());
-    for part in &report.parts {
-        let gap = if part.gap_s > 0.0 { format!(", after a gap of {}", length(part.gap_s)) } else { String::new() };
-        let (began, measured) = (part.began.strftime("%Y-%m-%d %H:%M:%S UTC"), length(part.measured_s));
-        text += &format!("* Part {}: {began}{gap}: {measured}, {} samples, {}\n", part.part, part.samples, part.ended);
-    }
-    for (name, counts) in [("Violations", &report.violations), ("Faults", &report.faults)] {
-        let counted: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        let counted = if counted.is_empty() { "none".to_owned() } else { counted.join(", ") };
-        text += &format!("* {name}: {counted}\n");
-    }
-    text += "\n| series | verdict | median | slope per hour (95 % interval) | p, corrected |\n|---|---|---|---|---|\n";
-    for verdict in &report.series {
-        text += &format!("| {} |\n", row(verdict).map(|cell| cell.replace('|', "\\|")).join(" | "));
-    }
-    text
+    report.facts().for_each(|fact| text += &format!("* {fact}\n"));
+    let rows = report.series.iter().map(|verdict| row(verdict).map(|cell| cell.replace('|', "\\|")));
+    text + &table("| series | verdict | median | slope per hour (95 % interval) | p, corrected |", rows)
 }
 
 /// Computes the report over the lines of a folder and puts its three files there, each in the place of the one before; none
@@ -317,23 +314,11 @@ pub fn markdown(report: &SoakReport) -> String {
 pub fn write(folder: &Path) -> Result<Option<SoakReport>, SoakFolderError> {
     let (lines, _) = read(&folder.join(SAMPLES))?;
     let Some(report) = SoakReport::of(&lines) else { return Ok(None) };
-    let document = serde_json::to_string_pretty(&report).unwrap_or_default() + "\n";
-    for (name, text) in [(DOCUMENT, document), (MARKDOWN, markdown(&report)), (PAGE, html::page(&report, &lines))] {
-        let path = folder.join(name);
-        replace(&path, text.as_bytes()).map_err(|source| SoakFolderError::File { path, source })?;
-    }
+    let path = folder.join(DOCUMENT);
+    let fault = |FileError { path, source }| SoakFolderError::File { path, source };
+    let document = pretty(&path, &report).map_err(fault)?;
+    let (markdown, page) = (markdown(&report), html::page(&report, &lines));
+    let files = [(path, document), (folder.join(MARKDOWN), markdown), (folder.join(PAGE), page)];
+    replace_all(&files).map_err(fault)?;
     Ok(Some(report))
-}
-
-/// Puts a whole file in the place of another, or changes nothing.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let written = std::fs::File::create(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.and_then(|()| std::fs::rename(&beside, path)).inspect_err(|_| {
-        // What is left of it takes room on a full disk.
-        let _ = std::fs::remove_file(&beside);
-    })
 }

@@ -1,0 +1,92 @@
+//! What studies without an exchange have in common: a folder that no other plan may use, cells of records that follow from seeds, and
+//! a report that is computed from these.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use schemas::Refusal;
+use schemas::ids::IdError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::run::FileError;
+use crate::run::files::{CELLS, PLAN, at, plan, write_whole};
+
+/// Why a study ended before it was done.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// A file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The folder holds something else.
+    #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
+    OtherExperiment(PathBuf),
+    /// A registry refused a document, or a record names none.
+    #[error("a document was refused: {0}")]
+    Registry(#[from] Refusal),
+    /// An agent's name is none.
+    #[error("an agent's name cannot be: {0}")]
+    Name(#[from] IdError),
+    /// A part of it, or the exchange of its calls or searches.
+    #[error("{what}: {reason}")]
+    Unplayed {
+        /// What was played.
+        what: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl StudyError {
+    /// Of what was played.
+    pub fn unplayed(what: &'static str, reason: impl ToString) -> Self {
+        Self::Unplayed { what, reason: reason.to_string() }
+    }
+}
+
+/// So many seeds from the first on.
+#[must_use]
+pub fn seeds(first: u64, count: u64) -> Range<u64> {
+    first..first.saturating_add(count)
+}
+
+/// Takes a folder for a plan, unless it holds another.
+///
+/// # Errors
+/// [`StudyError::OtherExperiment`], [`StudyError::File`].
+pub fn claim<P: Serialize + DeserializeOwned + PartialEq>(folder: &Path, wanted: &P) -> Result<(), StudyError> {
+    fs::create_dir_all(folder).map_err(at(folder))?;
+    let path = folder.join(PLAN);
+    if path.exists() && plan::<P>(folder).as_ref() != Some(wanted) {
+        return Err(StudyError::OtherExperiment(folder.to_owned()));
+    }
+    Ok(write_whole(&path, wanted)?)
+}
+
+/// The folder of a cell, made where there is none.
+///
+/// # Errors
+/// [`FileError`].
+pub fn cell_folder(folder: &Path, cell: &str) -> Result<PathBuf, FileError> {
+    let folder = folder.join(CELLS).join(cell);
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
+    Ok(folder)
+}
+
+/// Writes records as lines.
+///
+/// # Errors
+/// [`FileError`].
+pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
+    let write = || {
+        let mut file = BufWriter::new(File::create(path)?);
+        for record in records {
+            serde_json::to_writer(&mut file, record)?;
+            writeln!(file)?;
+        }
+        file.flush()
+    };
+    write().map_err(at(path))
+}
