@@ -14,11 +14,12 @@ pub(crate) mod team;
 pub(crate) mod tombstone;
 pub mod view;
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use nonmax::NonMaxU64;
-use schemas::delivery::{Agreement, Closing, Disposition, Notice, Notification, Outcome};
+use schemas::delivery::{Agreement, Call, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome};
 use schemas::envelope::{Envelope, Scope};
 use schemas::ids::Position;
 use schemas::payload::Cfp;
@@ -36,7 +37,6 @@ use crate::effect::{Deliver, Effect, Event, PublicNotice, RegisterWrite};
 use crate::limits::Limits;
 use crate::panel::evidence::EvidenceLedger;
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol};
 
 pub use chain::{CHAIN_START, ChainLink, chained};
 use family::FamilyOrders;
@@ -84,34 +84,12 @@ impl Header {
         Deliver { traceparent: self.traceparent.clone(), ..context.delivery(&self.id, to, told, expires) }
     }
 
-    /// Tells the topics and groups of the call that it is out, and everyone who measures that it began.
-    fn announce(
-        &self,
-        (protocol, phase): (Protocol, Phase),
-        policy: &Arc<str>,
-        invited: usize,
-        reply_by: Timestamp,
-        context: &mut InputContext<'_>,
-    ) {
-        let invited = u32::try_from(invited).unwrap_or(u32::MAX);
+    /// Tells the topics and groups of the call that it is out.
+    fn announce(&self, invited: u32, reply_by: Timestamp, context: &mut InputContext<'_>) {
         if let Some(to) = &self.notices {
             let notice = Notice::Called { negotiation: self.id.clone(), invited, reply_by: WireTime(reply_by) };
             context.out.push_back(Effect::Notice(PublicNotice { to: Arc::clone(to), notice }));
         }
-        context.event(Event::Started {
-            negotiation: self.id.clone(),
-            protocol,
-            phase,
-            policy: Arc::clone(policy),
-            invited,
-            left_out: self.left_out,
-            at: context.now,
-        });
-    }
-
-    /// The state changes.
-    fn note_transition(&self, from: Phase, to: Phase, context: &mut InputContext<'_>) {
-        context.event(Event::Transition { negotiation: self.id.clone(), from, to });
     }
 
     /// Registers the end, then tells it: to the initiator in answer to its call, to `others`, and to the call's topics.
@@ -211,6 +189,93 @@ impl FollowUp {
                 None
             }
         }
+    }
+
+    /// What could have been said instead, of a NOT_UNDERSTOOD.
+    fn expected_mut(&mut self) -> Option<&mut ActSet> {
+        match self {
+            Self::NotUnderstood(_, expected) => Some(expected),
+            Self::Pointed(pointed) => Some(&mut pointed.expected),
+            Self::None | Self::Late | Self::Policy(_) | Self::Closed | Self::Revoked(_) => None,
+        }
+    }
+
+    /// NOT_UNDERSTOOD as it is sent, if it is that.
+    pub(crate) fn misunderstanding(&self) -> Option<Misunderstanding> {
+        let (reason, expected, pointer) = match self {
+            Self::NotUnderstood(reason, expected) => (reason, expected, None),
+            Self::Pointed(pointed) => (&pointed.reason, &pointed.expected, Some(pointed.pointer.to_string())),
+            Self::None | Self::Late | Self::Policy(_) | Self::Closed | Self::Revoked(_) => return None,
+        };
+        Some(Misunderstanding { reason: reason.as_str().to_owned(), expected: expected.to_vec(), pointer })
+    }
+}
+
+/// Why a message is not followed, and what its sender is told beside the receipt.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) disposition: Disposition,
+    /// Of a NOT_UNDERSTOOD: nothing is expected as long as [`Refusal::expecting`] was not asked.
+    pub(crate) reply: FollowUp,
+    is_strike: bool,
+}
+
+impl Refusal {
+    fn answered(disposition: Disposition, reply: FollowUp) -> Self {
+        Self { disposition, reply, is_strike: false }
+    }
+
+    /// The receipt says it all.
+    pub(crate) fn silent(disposition: Disposition) -> Self {
+        Self::answered(disposition, FollowUp::None)
+    }
+
+    /// NOT_UNDERSTOOD.
+    fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
+        Self::answered(disposition, FollowUp::NotUnderstood(reason, ActSet::NONE))
+    }
+
+    /// NOT_UNDERSTOOD, and where.
+    fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<Box<str>>) -> Self {
+        let pointed = Pointed { reason, expected: ActSet::NONE, pointer: pointer.into() };
+        Self::answered(disposition, FollowUp::Pointed(Box::new(pointed)))
+    }
+
+    /// A member that is at fault.
+    pub(crate) fn malformed(reason: NotUnderstoodReason, pointer: impl Into<Box<str>>) -> Self {
+        Self::at(Disposition::Malformed, reason, pointer)
+    }
+
+    /// A call that cannot be followed as a whole.
+    pub(crate) fn unfit(reason: NotUnderstoodReason) -> Self {
+        Self::plain(Disposition::Malformed, reason)
+    }
+
+    /// An act that is not its sender's now.
+    fn out_of_turn(reason: NotUnderstoodReason) -> Self {
+        Self::plain(Disposition::OutOfTurn, reason)
+    }
+
+    /// The same, and it counts against its sender.
+    fn strike(reason: NotUnderstoodReason) -> Self {
+        Self { is_strike: true, ..Self::out_of_turn(reason) }
+    }
+
+    /// Compares the round that a message names with the one that runs. An earlier one is no fault: messages cross.
+    fn check_round(named: Option<u32>, current: u32) -> Result<(), Self> {
+        match named.map(|named| named.cmp(&current)) {
+            Some(Ordering::Less) => Err(Self::silent(Disposition::StaleRound)),
+            Some(Ordering::Greater) => Err(Self::out_of_turn(NotUnderstoodReason::BadRound)),
+            Some(Ordering::Equal) | None => Ok(()),
+        }
+    }
+
+    /// Says in a NOT_UNDERSTOOD what could have been said, unless it does already.
+    pub(crate) fn expecting(mut self, acts: impl FnOnce() -> ActSet) -> Self {
+        if let Some(expected) = self.reply.expected_mut().filter(|expected| **expected == ActSet::NONE) {
+            *expected = acts();
+        }
+        self
     }
 }
 
@@ -369,6 +434,18 @@ impl<A: Default> Ruling<A> {
     }
 }
 
+/// The place of an agent among the initiator and, behind it, the others in the order of their ids.
+fn place_of<T>(parties: &[T], agent: &AgentId, party: impl Fn(&T) -> &Party) -> Option<usize> {
+    let (initiator, others) = parties.split_first()?;
+    if party(initiator).agent == *agent {
+        return Some(0);
+    }
+    others.binary_search_by(|one| party(one).agent.cmp(agent)).ok().map(|index| index + 1)
+}
+
+/// One of the invited, how sure its call is delivered, and how often that is tried at most.
+type Called = (AgentId, Qos, Option<u32>);
+
 /// A call on its way to becoming a negotiation.
 pub(crate) struct Opening<'a> {
     id: NegotiationId,
@@ -400,6 +477,49 @@ impl<'a> Opening<'a> {
         invited.sort_by(|left, right| left.agent.cmp(&right.agent));
         invited.dedup_by(|left, right| left.agent == right.agent);
         invited
+    }
+
+    /// The call of the first round to its one lot, as the invited are told it.
+    fn call(&self, policy: String, policy_digest: Digest, reply_by: Timestamp, ends_by: Timestamp) -> Call {
+        Call {
+            task: self.cfp.task.clone(),
+            round: 1,
+            reply_by: WireTime(reply_by),
+            ends_by: WireTime(ends_by),
+            policy,
+            policy_digest,
+            lots: 1,
+            requires: self.cfp.requires.clone(),
+            constraints: self.cfp.constraints.clone(),
+            currency: self.cfp.currency.clone(),
+            documents: None,
+            bargain: None,
+            team: None,
+            brief: None,
+        }
+    }
+
+    /// Calls the invited to join; the ids of the deliveries follow from `first_ordinal`.
+    fn deliver_call(
+        &self,
+        header: &Header,
+        call: Call,
+        invited: &[Called],
+        first_ordinal: u32,
+        context: &mut InputContext<'_>,
+    ) {
+        let reply_by = call.reply_by.0;
+        let told = Arc::new(Notification::Cfp(call));
+        for ((agent, qos, attempts_max), ordinal) in invited.iter().zip(first_ordinal..) {
+            let delivery = context.delivery_at(ordinal, &header.id, agent, Arc::clone(&told), reply_by);
+            context.deliver(Deliver {
+                from: Some(self.initiator.clone()),
+                qos: *qos,
+                attempts_max: *attempts_max,
+                traceparent: header.traceparent.clone(),
+                ..delivery
+            });
+        }
     }
 
     /// What the negotiation has, whatever its protocol.

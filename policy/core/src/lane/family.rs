@@ -1,15 +1,17 @@
 //! Families of teams and tasks in a lane (docs/spec/team.md#family): what one negotiation does to others of its family, and what
 //! an agent is to the team above a task.
 
+use schemas::delivery::Disposition;
 use schemas::ids::FamilyPlace;
 use schemas::team::{FAMILY_OPEN_MAX, TaskAward};
 use schemas::{AgentId, NegotiationId};
 
 use super::table::{Key, NegotiationTable, TableEntry};
 use crate::lane::negotiation::Negotiation;
-use crate::negotiation::InputContext;
 use crate::negotiation::contract_net;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SUB_TEAM_OF, SubTeamGrant};
+use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{InputContext, Refusal};
 
 impl NegotiationTable {
     /// Whether an agent leads the team whose task this is, or did to its end.
@@ -31,17 +33,19 @@ impl NegotiationTable {
     }
 
     /// What an agent may call a sub-team with, for the award that it names (docs/spec/team.md#tm-64).
-    pub(super) fn grant_sub_team(&self, of: &TaskAward, agent: &AgentId) -> Result<SubTeamGrant, SubTeamRefusal> {
+    pub(super) fn grant_sub_team(&self, of: &TaskAward, agent: &AgentId) -> Result<SubTeamGrant, Refusal> {
+        let unauthorized = || Refusal::silent(Disposition::Unauthorized);
         if self.has_left_above(&of.task, agent) {
-            return Err(SubTeamRefusal::Unauthorized);
+            return Err(unauthorized());
         }
         let grant = match self.entry(Key::of(&of.task)) {
             Some(TableEntry::Open(open)) => open.grant_sub_team(agent, of.award_no),
             Some(TableEntry::Ended(tombstone)) => Err(tombstone.refuse_sub_team(agent, of.award_no)),
-            None => Err(SubTeamRefusal::Unauthorized),
+            None => Err(unauthorized()),
         }?;
         let is_full = self.family_open_count(&of.task) >= FAMILY_OPEN_MAX;
-        if is_full { Err(SubTeamRefusal::Full) } else { Ok(grant) }
+        let full = || Refusal::malformed(NotUnderstoodReason::TooManyTasks, SUB_TEAM_OF);
+        if is_full { Err(full()) } else { Ok(grant) }
     }
 
     /// How many more negotiations a family may open, and a lane with at most `open_max` of them has room for.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Disposition, Misunderstanding, Notification, Receipt};
+use schemas::delivery::{Disposition, Notification, Receipt};
 use schemas::ids::{FamilyPlace, Position};
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, EngineEvent, Message};
@@ -15,53 +15,13 @@ use super::table::{Key, TableEntry};
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::family::carry_out;
 use crate::lane::negotiation::Negotiation;
-use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::Incoming;
-use crate::negotiation::family::{SubTeamGrant, SubTeamRefusal};
+use crate::negotiation::family::SubTeamGrant;
 use crate::negotiation::panel;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
 use crate::negotiation::team::opening::open_team;
-use crate::negotiation::{InputContext, Opening};
+use crate::negotiation::{InputContext, Opening, Refusal};
 use crate::protocol::Protocol;
-
-/// What can be said to the sender of a message that reached no negotiation. Nothing of it is stored.
-#[derive(Debug)]
-enum UnknownSender {
-    /// Unknown negotiation, or not a party: the same answer for both.
-    Unauthorized,
-    /// Not readable.
-    Malformed,
-    /// A call for a negotiation that has been.
-    Closed,
-    /// The lane is full.
-    Full,
-    /// A call to a sub-team for an award that is taken back.
-    Revoked,
-    /// A call to a sub-team for an award that is not committed yet.
-    NotAwarded,
-    /// A call that cannot be followed.
-    NotUnderstood(NotUnderstoodReason, Option<String>),
-}
-
-impl From<SubTeamRefusal> for UnknownSender {
-    fn from(refusal: SubTeamRefusal) -> Self {
-        let at_award = |reason| Self::NotUnderstood(reason, Some("/payload/team/of".to_owned()));
-        match refusal {
-            SubTeamRefusal::Unauthorized => Self::Unauthorized,
-            SubTeamRefusal::Revoked => Self::Revoked,
-            SubTeamRefusal::NotAwarded => Self::NotAwarded,
-            SubTeamRefusal::Depth => at_award(NotUnderstoodReason::Depth),
-            SubTeamRefusal::Closed => Self::Closed,
-            SubTeamRefusal::Full => at_award(NotUnderstoodReason::TooManyTasks),
-        }
-    }
-}
-
-impl UnknownSender {
-    fn not_understood(reason: NotUnderstoodReason) -> Self {
-        Self::NotUnderstood(reason, None)
-    }
-}
 
 /// The little of an unreadable message that is needed to answer it.
 #[derive(Deserialize)]
@@ -81,23 +41,24 @@ impl LaneState {
             Err(_) => {
                 // Gateways validate, so this is a foreign writer's. Without even an id there is nobody to answer.
                 if let Ok(partial) = serde_json::from_str::<PartialMessage>(admitted.body.get()) {
-                    self.answer_unknown_sender(position, admitted, &partial.envelope.msg_id, UnknownSender::Malformed);
+                    let refusal = Refusal::silent(Disposition::Malformed);
+                    self.answer_unknown_sender(position, admitted, &partial.envelope.msg_id, refusal);
                 }
                 return;
             }
         };
         let msg_id = message.envelope.msg_id.clone();
         if message.envelope.sender() != Some(&admitted.from) {
-            return self.answer_unknown_sender(position, admitted, &msg_id, UnknownSender::Unauthorized);
+            return self.answer_unknown_sender(position, admitted, &msg_id, Refusal::silent(Disposition::Unauthorized));
         }
         let key = Key::of(&admitted.negotiation);
         let answer = match self.table.entry(key) {
             Some(_) => self.pass_on(key, position, admitted, message),
             None if admitted.act == Act::Cfp => self.open(key, position, admitted, &message),
-            None => Err(UnknownSender::Unauthorized),
+            None => Err(Refusal::silent(Disposition::Unauthorized)),
         };
-        if let Err(sender) = answer {
-            self.answer_unknown_sender(position, admitted, &msg_id, sender);
+        if let Err(refusal) = answer {
+            self.answer_unknown_sender(position, admitted, &msg_id, refusal);
         }
     }
 
@@ -108,9 +69,9 @@ impl LaneState {
         position: Position,
         admitted: &AdmittedMessage,
         message: Message,
-    ) -> Result<(), UnknownSender> {
+    ) -> Result<(), Refusal> {
         if self.table.has_left_above(&admitted.negotiation, &admitted.from) {
-            return Err(UnknownSender::Unauthorized);
+            return Err(Refusal::silent(Disposition::Unauthorized));
         }
         // A repeated call pins a policy too, but only the first one counts.
         let pinned = admitted.pinned.as_deref().filter(|_| matches!(admitted.act, Act::Join | Act::Assign));
@@ -135,7 +96,7 @@ impl LaneState {
             TableEntry::Open(open) => open.handle_message(&incoming, context),
             TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
         });
-        if is_party == Some(true) { Ok(()) } else { Err(UnknownSender::Unauthorized) }
+        if is_party == Some(true) { Ok(()) } else { Err(Refusal::silent(Disposition::Unauthorized)) }
     }
 
     /// A call (docs/spec/contract-net.md#cn-1). The first record's pinned policy and invitations count, whatever later
@@ -146,21 +107,21 @@ impl LaneState {
         position: Position,
         admitted: &AdmittedMessage,
         message: &Message,
-    ) -> Result<(), UnknownSender> {
+    ) -> Result<(), Refusal> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
-            return Err(UnknownSender::Malformed);
+            return Err(Refusal::silent(Disposition::Malformed));
         };
         let grant = self.may_call(admitted, cfp)?;
         if self.table.expired.contains(key) {
-            return Err(UnknownSender::Closed);
+            return Err(Refusal::silent(Disposition::Closed));
         }
         if self.table.open_count() >= self.context.limits.open_max {
-            return Err(UnknownSender::Full);
+            return Err(Refusal::silent(Disposition::RateLimited));
         }
         let policies = &self.table.policies;
         let policy = policies
             .share(&pinned.policy, pinned.policy_digest)
-            .ok_or(UnknownSender::NotUnderstood(NotUnderstoodReason::InvalidPolicy, None))?;
+            .ok_or_else(|| Refusal::unfit(NotUnderstoodReason::InvalidPolicy))?;
         let initiator = self.context.names.share(&admitted.from);
         let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policy, initiator);
         let now = self.context.now;
@@ -169,32 +130,25 @@ impl LaneState {
         let table = &mut self.table;
         self.context.with_context(position, now, |context, names| {
             if context.rules < protocol.rules_since() {
-                return Err(UnknownSender::not_understood(NotUnderstoodReason::UnsupportedRules));
+                return Err(Refusal::unfit(NotUnderstoodReason::UnsupportedRules));
+            }
+            if cfp.round.is_some_and(|round| round != 1) {
+                return Err(Refusal::unfit(NotUnderstoodReason::BadRound));
             }
             let share = |name: &AgentId| names.share(name);
-            let unfit = |unfit: Unfit| UnknownSender::NotUnderstood(unfit.reason, unfit.pointer);
             let opened = match (&cfp.panel, &cfp.bargain, &cfp.team) {
-                (Some(rules), ..) => panel::opening::open(&opening, rules, context, share)
-                    .map(Box::new)
-                    .map(Negotiation::Panel)
-                    .map_err(unfit),
-                (None, Some(rules), _) => {
-                    opening.open_bargain(rules, context, share).map(Box::new).map(Negotiation::Bargain).map_err(unfit)
+                (Some(rules), ..) => {
+                    Negotiation::Panel(Box::new(panel::opening::open(&opening, rules, context, share)?))
                 }
+                (None, Some(rules), _) => Negotiation::Bargain(Box::new(opening.open_bargain(rules, context, share)?)),
                 (None, None, Some(spec)) => {
-                    let spec = (&**spec, grant.as_ref());
-                    open_team(&opening, spec, task_policy, &admitted.capabilities, context, share)
-                        .map(Box::new)
-                        .map(Negotiation::Team)
-                        .map_err(unfit)
+                    let (spec, capabilities) = ((&**spec, grant.as_ref()), &admitted.capabilities);
+                    let team = open_team(&opening, spec, task_policy, capabilities, context, share)?;
+                    Negotiation::Team(Box::new(team))
                 }
-                (None, None, None) => opening
-                    .open(context, share)
-                    .map(Box::new)
-                    .map(Negotiation::ContractNet)
-                    .map_err(UnknownSender::not_understood),
+                (None, None, None) => Negotiation::ContractNet(Box::new(opening.open(context, share)?)),
             };
-            table.add(key, opened?);
+            table.add(key, opened);
             carry_out(table, context);
             Ok(())
         })
@@ -202,16 +156,16 @@ impl LaneState {
 
     /// Whether a call may be its sender's: a root bears its name, and a sub-team is that of its award. What a sub-team is
     /// called with.
-    fn may_call(&self, admitted: &AdmittedMessage, cfp: &Cfp) -> Result<Option<SubTeamGrant>, UnknownSender> {
+    fn may_call(&self, admitted: &AdmittedMessage, cfp: &Cfp) -> Result<Option<SubTeamGrant>, Refusal> {
         let of = cfp.team.as_ref().and_then(|team| team.of.as_ref());
         match (of, admitted.negotiation.place()) {
             (None, FamilyPlace::Root) if admitted.negotiation.initiator() == admitted.from.as_str() => Ok(None),
             (Some(of), FamilyPlace::SubTeam { .. })
                 if of.task.sub_team(of.award_no).as_ref() == Some(&admitted.negotiation) =>
             {
-                self.table.grant_sub_team(of, &admitted.from).map(Some).map_err(UnknownSender::from)
+                self.table.grant_sub_team(of, &admitted.from).map(Some)
             }
-            (_, _) => Err(UnknownSender::Unauthorized),
+            (_, _) => Err(Refusal::silent(Disposition::Unauthorized)),
         }
     }
 
@@ -220,31 +174,14 @@ impl LaneState {
         position: Position,
         admitted: &AdmittedMessage,
         msg_id: &MsgId,
-        sender: UnknownSender,
+        refusal: Refusal,
     ) {
+        let Refusal { disposition, reply, .. } = refusal.expecting(|| ActSet::of(&[Act::Cfp]));
         let now = self.context.now;
         self.context.with_context(position, now, |context, _| {
-            let disposition = match sender {
-                UnknownSender::Unauthorized => Disposition::Unauthorized,
-                UnknownSender::Malformed | UnknownSender::NotUnderstood(..) => Disposition::Malformed,
-                UnknownSender::Closed => Disposition::Closed,
-                UnknownSender::Revoked => Disposition::Revoked,
-                UnknownSender::NotAwarded => Disposition::OutOfTurn,
-                UnknownSender::Full => Disposition::RateLimited,
-            };
             let receipt = Receipt::new(msg_id.clone(), disposition);
             send(admitted, msg_id, Notification::Ack(receipt), context);
-            let misread = match sender {
-                UnknownSender::NotUnderstood(reason, pointer) => Some((reason, pointer)),
-                UnknownSender::NotAwarded => Some((NotUnderstoodReason::NotAwarded, None)),
-                UnknownSender::Unauthorized
-                | UnknownSender::Malformed
-                | UnknownSender::Closed
-                | UnknownSender::Full
-                | UnknownSender::Revoked => None,
-            };
-            if let Some((reason, pointer)) = misread {
-                let told = Misunderstanding { reason: reason.as_str().to_owned(), expected: vec![Act::Cfp], pointer };
+            if let Some(told) = reply.misunderstanding() {
                 send(admitted, msg_id, Notification::NotUnderstood(told), context);
             }
             context.event(Event::Disposed {

@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
+use schemas::delivery::Disposition;
 use schemas::{AgentId, AwardNo, DeliveryId, Timestamp};
 
 use crate::limits::Limits;
-use crate::negotiation::Header;
-use crate::negotiation::InputContext;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal};
-use crate::negotiation::panel::Panel;
-use crate::negotiation::panel::view::of_panel;
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant};
+use crate::negotiation::panel::{self, Panel};
 use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::team::{self, Team};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
+use crate::negotiation::{Header, InputContext, Refusal};
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
@@ -51,12 +50,7 @@ impl Negotiation {
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
-        match self {
-            Self::ContractNet(_) => Protocol::ContractNet,
-            Self::Bargain(_) => Protocol::AlternatingOffers,
-            Self::Panel(_) => Protocol::Panel,
-            Self::Team(_) => Protocol::Team,
-        }
+        each!(self, open => open.protocol())
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -65,11 +59,7 @@ impl Negotiation {
 
     /// The policies that are shared with others. A bargain has taken from its policies what it needs; a panel has none.
     pub(crate) fn policies(&self) -> Vec<&Arc<PinnedPolicy>> {
-        match self {
-            Self::ContractNet(negotiation) => vec![negotiation.pinned()],
-            Self::Bargain(_) | Self::Panel(_) => Vec::new(),
-            Self::Team(team) => team.policies().to_vec(),
-        }
+        each!(self, open => open.policies())
     }
 
     pub(crate) fn next_timer(&self) -> Option<Timer> {
@@ -82,11 +72,9 @@ impl Negotiation {
     }
 
     /// What an agent may call a sub-team with, for an award of this task.
-    pub(crate) fn grant_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> Result<SubTeamGrant, SubTeamRefusal> {
-        match self {
-            Self::ContractNet(net) => task::grant_sub_team(net, agent, award_no),
-            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => Err(SubTeamRefusal::Unauthorized),
-        }
+    pub(crate) fn grant_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> Result<SubTeamGrant, Refusal> {
+        let Self::ContractNet(net) = self else { return Err(Refusal::silent(Disposition::Unauthorized)) };
+        task::grant_sub_team(net, agent, award_no)
     }
 
     /// Whether it is a team that this agent has left.
@@ -145,12 +133,8 @@ impl Negotiation {
         context: &mut InputContext<'_>,
     ) {
         self.header_mut().link(b"delivery_failed", context);
-        self.handle(context, |open, context| match open {
-            Self::ContractNet(negotiation) => negotiation.handle_delivery_failure(delivery, to, may_answer, context),
-            // The bargain's own timers judge a party that is not heard of.
-            Self::Bargain(_) => {}
-            Self::Panel(panel) => panel.handle_delivery_failure(delivery, to, context),
-            Self::Team(team) => team.handle_delivery_failure(delivery, to, may_answer, context),
+        self.handle(context, |open, context| {
+            each!(open, open => open.handle_delivery_failure(delivery, to, may_answer, context));
         });
     }
 
@@ -180,9 +164,9 @@ impl Negotiation {
 
     pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
         match self {
-            Self::ContractNet(negotiation) => NegotiationView::of_contract_net(negotiation, viewer),
+            Self::ContractNet(net) => NegotiationView::of_contract_net(net, viewer),
             Self::Bargain(bargain) => NegotiationView::of_bargain(bargain, viewer, now),
-            Self::Panel(panel) => of_panel(panel, viewer),
+            Self::Panel(panel) => panel::view_of(panel, viewer),
             Self::Team(team) => team::view_of(team, viewer),
         }
     }

@@ -40,15 +40,11 @@ use schemas::payload::Terms;
 use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::acceptance::gate::GateFault;
-use crate::effect::Event;
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::phase::{BargainTimer, Timer, TimerKind};
+use crate::negotiation::phase::{ActSet, BargainTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{BargainEnd, ProtocolEnd, Tombstone};
-use crate::negotiation::{DIGEST_KEPT, Party};
-use crate::negotiation::{Header, NegotiationEnd};
-use crate::negotiation::{InputContext, Ruling};
+use crate::negotiation::{DIGEST_KEPT, Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
@@ -155,6 +151,9 @@ impl ProtocolRules for Bargain {
     type Speaker = usize;
     type Action = BargainAction;
 
+    const PROTOCOL: Protocol = Protocol::AlternatingOffers;
+    const STRIKE: BargainAction = BargainAction::Strike;
+
     fn header(&self) -> &Header {
         &self.header
     }
@@ -163,8 +162,16 @@ impl ProtocolRules for Bargain {
         &mut self.header
     }
 
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn phase_mut(&mut self) -> &mut Phase {
+        &mut self.phase
+    }
+
     fn speaker(&self, agent: &AgentId) -> Option<usize> {
-        self.index_of(agent)
+        place_of(&self.parties, agent, |one| &one.party)
     }
 
     fn party(&self, speaker: usize) -> &Party {
@@ -180,7 +187,8 @@ impl ProtocolRules for Bargain {
     }
 
     fn messages_max(&self, _: &Limits) -> usize {
-        self.messages_kept()
+        let rounds = self.rules.rounds.unwrap_or(ROUNDS_MAX);
+        usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(MESSAGES_SPARE)
     }
 
     /// One that names a round may be of an earlier one, and ends nothing then.
@@ -196,24 +204,22 @@ impl ProtocolRules for Bargain {
         disposition == Disposition::Ok
     }
 
-    /// There are no gates: mandates take their place.
-    fn gate_code(&self, _: GateFault) -> String {
-        Protocol::AlternatingOffers.as_str().to_owned()
+    fn judge(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<Ruling<BargainAction>, Refusal> {
+        self.judge_message(speaker, incoming, context).map(Ruling::ok)
     }
 
-    fn hear(&mut self, _: usize, _: &InputContext<'_>) {}
-
-    fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<BargainAction> {
-        self.judge_message(speaker, incoming, context)
+    fn expected_acts(&self, speaker: usize) -> ActSet {
+        self.legal_acts(speaker)
     }
 
     /// A confirmation binds nobody before the last one: the agreement itself is what is registered.
     fn register(&mut self, action: &BargainAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
         matches!(action, BargainAction::Confirm).then_some((AWARD, None))
-    }
-
-    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
-        None
     }
 
     fn follow(&mut self, speaker: usize, action: BargainAction, context: &mut InputContext<'_>) {
@@ -233,31 +239,12 @@ impl ProtocolRules for Bargain {
 }
 
 impl Bargain {
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
     fn space(&self) -> OutcomeSpace<'_> {
         OutcomeSpace::of_checked(&self.rules.issues)
     }
 
-    /// The index of an agent.
-    fn index_of(&self, agent: &AgentId) -> Option<usize> {
-        if self.parties.first().is_some_and(|initiator| initiator.party.agent == *agent) {
-            return Some(0);
-        }
-        let invited = self.parties.get(1..)?;
-        invited.binary_search_by(|one| one.party.agent.cmp(agent)).ok().map(|index| index + 1)
-    }
-
     fn agent(&self, index: usize) -> &AgentId {
         &self.parties[index].party.agent
-    }
-
-    /// Messages of one party that are remembered.
-    fn messages_kept(&self) -> usize {
-        let rounds = self.rules.rounds.unwrap_or(ROUNDS_MAX);
-        usize::try_from(rounds).unwrap_or(usize::MAX).saturating_add(MESSAGES_SPARE)
     }
 
     /// Whose turn it is.
@@ -389,20 +376,8 @@ impl Bargain {
         let others = self.parties.iter().skip(1).map(|one| &one.party.agent);
         let end = NegotiationEnd { outcome, detail, agreement, before };
         self.header.tell_closed(end, &self.parties[0].party.agent, others, context);
-        let rounds = self.rounds_begun();
-        self.enter(Phase::Ended, context);
-        context.event(Event::Ended {
-            negotiation: self.header.id.clone(),
-            protocol: Protocol::AlternatingOffers,
-            policy: Arc::from(Protocol::AlternatingOffers.as_str()),
-            invited: u32::try_from(self.parties.len().saturating_sub(1)).unwrap_or(u32::MAX),
-            outcome,
-            rounds,
-            offers: self.offers,
-            awards,
-            at: context.now,
-            elapsed_us: context.now.since_us(self.header.started_at),
-        });
+        let counts = (self.rounds_begun(), self.offers, awards);
+        self.finish(outcome, Arc::from(POLICY_WORD), counts, context);
     }
 
     /// What is left of it, once it has ended.

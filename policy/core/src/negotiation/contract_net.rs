@@ -23,7 +23,7 @@ use schemas::delivery::{
 };
 use schemas::document::CallDocuments;
 use schemas::policy::{Decider, OnIncomplete, STEPS_MAX};
-use schemas::{AgentId, AwardNo, Digest, Payload, Policy, RegisterKey, WireTime};
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Policy, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::AwardLoss;
@@ -33,13 +33,11 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
-use crate::negotiation::Party;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::phase::{ContractNetTimer, Timer, TimerKind, is_numbered};
+use crate::negotiation::phase::{ActSet, ContractNetTimer, Timer, TimerKind, is_numbered};
 use crate::negotiation::seldom::Seldom;
 use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
-use crate::negotiation::{Header, NegotiationEnd};
-use crate::negotiation::{InputContext, Ruling};
+use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol, SessionState};
 
@@ -47,7 +45,7 @@ use awarding::said;
 use awards::{Awards, end_key};
 use collection::Collection;
 use decision::{CloseFacts, Deciding};
-use rules::{ContractNetAction, Rules, Speaker};
+use rules::{ContractNetAction, Rules, Speaker, legal_acts};
 use session::ContractorSession;
 use task::TaskRole;
 
@@ -83,12 +81,23 @@ impl ProtocolRules for ContractNet {
     type Speaker = Speaker;
     type Action = ContractNetAction;
 
+    const PROTOCOL: Protocol = Protocol::ContractNet;
+    const STRIKE: ContractNetAction = ContractNetAction::Strike;
+
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn header_mut(&mut self) -> &mut Header {
         &mut self.header
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn phase_mut(&mut self) -> &mut Phase {
+        &mut self.phase
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
@@ -120,10 +129,6 @@ impl ProtocolRules for ContractNet {
         self.sessions.len()
     }
 
-    fn messages_max(&self, limits: &Limits) -> usize {
-        limits.messages_per_party_max
-    }
-
     /// A CANCEL is only the beginning of an end.
     fn leaves(&self, _: Self::Speaker, _: &Payload) -> bool {
         false
@@ -143,8 +148,17 @@ impl ProtocolRules for ContractNet {
         }
     }
 
-    fn judge(&self, speaker: Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<ContractNetAction> {
+    fn judge(
+        &self,
+        speaker: Speaker,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<Ruling<ContractNetAction>, Refusal> {
         Rules::new(self, context).judge(speaker, incoming)
+    }
+
+    fn expected_acts(&self, speaker: Speaker) -> ActSet {
+        legal_acts(self, speaker)
     }
 
     fn register(
@@ -169,59 +183,57 @@ impl ProtocolRules for ContractNet {
             (Speaker::Initiator | Speaker::Lead(_), _) => {}
         }
     }
+
+    fn policies(&self) -> Vec<&Arc<PinnedPolicy>> {
+        vec![&self.pinned]
+    }
+
+    /// It counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing later was folded; otherwise
+    /// the contractor lives, and its timers judge it. A CFP nobody waits for any more may still be answered.
+    fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        context: &mut InputContext<'_>,
+    ) {
+        let Some(index) = self.session_of(to) else { return };
+        if let Some((position, ordinal)) = self.unanswered_call(index)
+            && delivery_id(context.lane, &self.header.id, position, ordinal, to) == delivery
+        {
+            let state = if may_answer { SessionState::Undelivered } else { SessionState::Failed };
+            self.decline(index, state, context);
+        } else if let Some(lot) = self.unanswered_accept(index, delivery) {
+            self.lose_award(lot, AwardLoss::Undelivered, said("undelivered"), context);
+        }
+    }
 }
 
 impl ContractNet<Digest> {
     /// What a snapshot holds, under the policy whose digest it names; absent where there is none.
     pub(crate) fn under(self, policy: impl FnOnce(Digest) -> Option<Arc<PinnedPolicy>>) -> Option<ContractNet> {
-        let Self {
-            header,
-            pinned,
-            initiator,
-            sessions,
-            currency,
-            documents,
-            call,
-            phase,
-            round,
-            collection,
-            deciding,
-            awards,
-            offers,
-            finals,
-            task,
-            reputations,
-        } = self;
-        policy(pinned).map(|pinned| ContractNet {
-            header,
-            pinned,
-            initiator,
-            sessions,
-            currency,
-            documents,
-            call,
-            phase,
-            round,
-            collection,
-            deciding,
-            awards,
-            offers,
-            finals,
-            task,
-            reputations,
+        Some(ContractNet {
+            pinned: policy(self.pinned)?,
+            header: self.header,
+            initiator: self.initiator,
+            sessions: self.sessions,
+            currency: self.currency,
+            documents: self.documents,
+            call: self.call,
+            phase: self.phase,
+            round: self.round,
+            collection: self.collection,
+            deciding: self.deciding,
+            awards: self.awards,
+            offers: self.offers,
+            finals: self.finals,
+            task: self.task,
+            reputations: self.reputations,
         })
     }
 }
 
 impl ContractNet {
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    pub(crate) fn pinned(&self) -> &Arc<PinnedPolicy> {
-        &self.pinned
-    }
-
     fn policy(&self) -> &Policy {
         &self.pinned.policy
     }
@@ -279,14 +291,6 @@ impl ContractNet {
                 self.lose_award(lot(number), AwardLoss::PerformTimeout, said("perform_timeout"), context);
             }
             ContractNetTimer::Cancel => self.handle_cancel_timeout(context),
-        }
-    }
-
-    fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
-        debug_assert!(self.phase != Phase::Ended, "a negotiation that has ended never changes");
-        if self.phase != phase {
-            self.header.note_transition(self.phase, phase, context);
-            self.phase = phase;
         }
     }
 
@@ -481,19 +485,8 @@ impl ContractNet {
         let told = told.into_iter().map(|index| &sessions[index].party.agent);
         self.header.tell_closed(end, &self.initiator.agent, told, context);
         self.check_finals(context);
-        self.enter(Phase::Ended, context);
-        context.event(Event::Ended {
-            negotiation: self.header.id.clone(),
-            protocol: Protocol::ContractNet,
-            policy: Arc::clone(&self.pinned.id),
-            invited: u32::try_from(self.sessions.len()).unwrap_or(u32::MAX),
-            outcome,
-            rounds: self.round,
-            offers: self.offers,
-            awards: self.awards.made(),
-            at: context.now,
-            elapsed_us: context.now.since_us(self.header.started_at),
-        });
+        let counts = (self.round, self.offers, self.awards.made());
+        self.finish(outcome, Arc::clone(&self.pinned.id), counts, context);
     }
 
     /// Checks the invariant final-notice where it could break.

@@ -7,20 +7,22 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Cancellation, Disposition, Misunderstanding, Notification, Receipt, RejectReason, Rejection};
-use schemas::envelope::Envelope;
+use schemas::delivery::{Cancellation, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection};
 use schemas::ids::Capability;
 use schemas::panel::SeatChoice;
 use schemas::payload::{INTEGER_MAX, Offer};
 use schemas::record::Qos;
-use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, MsgId, OfferId, Payload, RegisterKey, Timestamp};
 
+use crate::acceptance::gate::GateFault;
 use crate::effect::{Deliver, Effect, Event};
 use crate::limits::Limits;
 use crate::negotiation::Header;
+use crate::negotiation::phase::ActSet;
 use crate::negotiation::{BesideReceipt, FollowUp, Party, Repeat, SeenMessage};
-use crate::negotiation::{InputContext, Ruling};
+use crate::negotiation::{InputContext, Opening, Refusal, Ruling};
 use crate::policy::PinnedPolicy;
+use crate::protocol::{Phase, Protocol};
 
 /// A message on its way to a negotiation.
 pub(crate) struct Incoming {
@@ -55,8 +57,14 @@ pub(crate) trait ProtocolRules {
     /// What follows from a message; by default nothing.
     type Action: Default;
 
+    const PROTOCOL: Protocol;
+    /// What follows from a strike.
+    const STRIKE: Self::Action;
+
     fn header(&self) -> &Header;
     fn header_mut(&mut self) -> &mut Header;
+    fn phase(&self) -> Phase;
+    fn phase_mut(&mut self) -> &mut Phase;
     /// The party an agent is; absent when it takes no part.
     fn speaker(&self, agent: &AgentId) -> Option<Self::Speaker>;
     fn party(&self, speaker: Self::Speaker) -> &Party;
@@ -64,26 +72,39 @@ pub(crate) trait ProtocolRules {
     /// Parties but the initiator.
     fn invited(&self) -> usize;
     /// Most messages of one party that are remembered; further ones are answered `rate_limited`.
-    fn messages_max(&self, limits: &Limits) -> usize;
+    fn messages_max(&self, limits: &Limits) -> usize {
+        limits.messages_per_party_max
+    }
     /// Whether a message ends the negotiation whatever state it is in: such a one is taken beyond
     /// [`ProtocolRules::messages_max`], because no other can follow it.
     fn leaves(&self, speaker: Self::Speaker, payload: &Payload) -> bool;
-    /// Whether an offer with this disposition was given an id its sender may refer to.
-    fn is_numbered(disposition: Disposition) -> bool;
-    /// What a gate of its policy is called.
-    fn gate_code(&self, fault: crate::acceptance::gate::GateFault) -> String;
+    /// Whether an offer with this disposition was given an id its sender may refer to; never where there are no offers.
+    fn is_numbered(_: Disposition) -> bool {
+        false
+    }
+    /// What a gate of its policy is called, where there are gates.
+    fn gate_code(&self, _: GateFault) -> String {
+        Self::PROTOCOL.as_str().to_owned()
+    }
     /// Something was heard of a party, whatever it is.
-    fn hear(&mut self, speaker: Self::Speaker, context: &InputContext<'_>);
+    fn hear(&mut self, _: Self::Speaker, _: &InputContext<'_>) {}
     /// What the message meets in the table of acts and states.
-    fn judge(&self, speaker: Self::Speaker, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<Self::Action>;
+    fn judge(
+        &self,
+        speaker: Self::Speaker,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<Ruling<Self::Action>, Refusal>;
+    /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
+    fn expected_acts(&self, speaker: Self::Speaker) -> ActSet;
     /// What must be registered before the receipt leaves: the award it is for, and the key it then waits for.
-    fn register(
-        &mut self,
-        action: &Self::Action,
-        context: &mut InputContext<'_>,
-    ) -> Option<(AwardNo, Option<RegisterKey>)>;
+    fn register(&mut self, _: &Self::Action, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
+        None
+    }
     /// The key the receipt of a CONFIRM waits for.
-    fn commitment_key(&self, award_no: AwardNo) -> Option<RegisterKey>;
+    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
+        None
+    }
     /// Whether the receipt of what leads to this tells its sender of the change, so that it leaves at once.
     fn tells_by_receipt(&self, _: &Self::Action) -> bool {
         false
@@ -98,6 +119,71 @@ pub(crate) trait ProtocolRules {
     }
     /// Does what follows.
     fn follow(&mut self, speaker: Self::Speaker, action: Self::Action, context: &mut InputContext<'_>);
+    /// The policies it shares with others.
+    fn policies(&self) -> Vec<&Arc<PinnedPolicy>> {
+        Vec::new()
+    }
+    /// A delivery was given up; its recipient may still answer, or not.
+    fn handle_delivery_failure(&mut self, _: DeliveryId, _: &AgentId, _: bool, _: &mut InputContext<'_>) {}
+
+    fn protocol(&self) -> Protocol {
+        Self::PROTOCOL
+    }
+
+    /// The state changes.
+    fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
+        let from = self.phase();
+        debug_assert!(from != Phase::Ended, "a negotiation that has ended never changes");
+        if from != phase {
+            context.event(Event::Transition { negotiation: self.header().id.clone(), from, to: phase });
+            *self.phase_mut() = phase;
+        }
+    }
+
+    /// Tells everybody who is to know that it has begun.
+    fn announce(&self, policy: &Arc<str>, reply_by: Timestamp, context: &mut InputContext<'_>) {
+        let (header, invited) = (self.header(), u32::try_from(self.invited()).unwrap_or(u32::MAX));
+        header.announce(invited, reply_by, context);
+        context.event(Event::Started {
+            negotiation: header.id.clone(),
+            protocol: Self::PROTOCOL,
+            phase: self.phase(),
+            policy: Arc::clone(policy),
+            invited,
+            left_out: header.left_out,
+            at: context.now,
+        });
+    }
+
+    /// Enters the terminal state, once everybody is told.
+    fn finish(
+        &mut self,
+        outcome: Outcome,
+        policy: Arc<str>,
+        (rounds, offers, awards): (u32, u32, u32),
+        context: &mut InputContext<'_>,
+    ) {
+        self.enter(Phase::Ended, context);
+        context.event(Event::Ended {
+            negotiation: self.header().id.clone(),
+            protocol: Self::PROTOCOL,
+            policy,
+            invited: u32::try_from(self.invited()).unwrap_or(u32::MAX),
+            outcome,
+            rounds,
+            offers,
+            awards,
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header().started_at),
+        });
+    }
+
+    /// The ruling on a message that is not followed.
+    fn refused(&self, speaker: Self::Speaker, refusal: Refusal) -> Ruling<Self::Action> {
+        let Refusal { disposition, reply, is_strike } = refusal.expecting(|| self.expected_acts(speaker));
+        let action = if is_strike { Self::STRIKE } else { Self::Action::default() };
+        Ruling { action, ..Ruling::refused(disposition, reply) }
+    }
 
     /// Folds one message. False when its sender takes no part; nothing has changed then.
     fn handle_message(&mut self, incoming: &Incoming, context: &mut InputContext<'_>) -> bool {
@@ -119,7 +205,8 @@ pub(crate) trait ProtocolRules {
                 self.settle(speaker, incoming, Ruling::refused(Disposition::StaleSeq, FollowUp::None), context);
             }
             Repeat::New => {
-                let verdict = self.judge(speaker, incoming, context);
+                let judged = self.judge(speaker, incoming, context);
+                let verdict = judged.unwrap_or_else(|refusal| self.refused(speaker, refusal));
                 self.settle(speaker, incoming, verdict, context);
             }
         }
@@ -207,16 +294,10 @@ pub(crate) trait ProtocolRules {
     }
 
     /// Remembers the call that opened the negotiation, and answers it.
-    fn acknowledge_call(
-        &mut self,
-        initiator: Self::Speaker,
-        envelope: &Envelope,
-        digest: Digest,
-        context: &mut InputContext<'_>,
-    ) {
+    fn acknowledge_call(&mut self, initiator: Self::Speaker, opening: &Opening<'_>, context: &mut InputContext<'_>) {
         let seen = SeenMessage {
-            msg_id: envelope.msg_id.clone(),
-            digest: digest.short(),
+            msg_id: opening.envelope.msg_id.clone(),
+            digest: opening.digest.short(),
             act: Act::Cfp,
             disposition: Disposition::Ok,
             beside: None,
@@ -226,7 +307,7 @@ pub(crate) trait ProtocolRules {
         };
         let receipt = self.receipt(&seen, Disposition::Ok, None);
         self.send_receipt(initiator, receipt, Box::default(), None, context);
-        self.party_mut(initiator).remember(seen, envelope.seq);
+        self.party_mut(initiator).remember(seen, opening.envelope.seq);
     }
 
     fn send_receipt(
@@ -269,23 +350,17 @@ pub(crate) trait ProtocolRules {
             |reason, code| Notification::Reject(Rejection { offer_id: Some(OfferId(seen.position())), reason, code });
         let told = match seen.reply() {
             // In a negotiation that goes on, `closed` concerns collection only: there is no outcome to tell.
-            FollowUp::None | FollowUp::Closed => return,
-            FollowUp::Late => reject(RejectReason::Late, None),
-            FollowUp::Policy(fault) => reject(RejectReason::Policy, Some(self.gate_code(*fault))),
-            FollowUp::NotUnderstood(reason, expected) => Notification::NotUnderstood(Misunderstanding {
-                reason: reason.as_str().to_owned(),
-                expected: expected.to_vec(),
-                pointer: None,
-            }),
-            FollowUp::Pointed(pointed) => Notification::NotUnderstood(Misunderstanding {
-                reason: pointed.reason.as_str().to_owned(),
-                expected: pointed.expected.to_vec(),
-                pointer: Some(pointed.pointer.to_string()),
-            }),
+            FollowUp::None | FollowUp::Closed => None,
+            FollowUp::Late => Some(reject(RejectReason::Late, None)),
+            FollowUp::Policy(fault) => Some(reject(RejectReason::Policy, Some(self.gate_code(*fault)))),
+            misread @ (FollowUp::NotUnderstood(..) | FollowUp::Pointed(_)) => {
+                misread.misunderstanding().map(Notification::NotUnderstood)
+            }
             FollowUp::Revoked(award_no) => {
-                Notification::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() })
+                Some(Notification::Cancel(Cancellation { award_no: *award_no, reason: "revoked".to_owned() }))
             }
         };
+        let Some(told) = told else { return };
         let delivery = self.header().delivery(context, &self.party(speaker).agent, told);
         context.deliver(Deliver { in_reply_to: Some(seen.msg_id.clone()), ..delivery });
     }

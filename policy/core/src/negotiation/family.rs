@@ -55,22 +55,8 @@ pub(crate) struct SubTeamGrant {
     pub(crate) traceparent: Option<Arc<str>>,
 }
 
-/// Why an agent may not call a sub-team for an award.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SubTeamRefusal {
-    /// The award is not its own, or is none.
-    Unauthorized,
-    /// The award is taken back, or called off.
-    Revoked,
-    /// The award is not committed yet.
-    NotAwarded,
-    /// No level is left below the task's team.
-    Depth,
-    /// The task has ended.
-    Closed,
-    /// The family is full.
-    Full,
-}
+/// Where a call to a sub-team names its award.
+pub(crate) const SUB_TEAM_OF: &str = "/payload/team/of";
 
 /// A task that a team opens.
 #[derive(Debug)]

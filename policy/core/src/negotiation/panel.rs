@@ -8,8 +8,8 @@
 //!
 //! What answers, counts, orders and importance are is arithmetic, and everybody's: [`crate::panel`]. Here is who takes part and
 //! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves, `reply.rs`
-//! what a seat replied, `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown, `finding.rs` the result with its
-//! decision record, `view.rs` what the members see.
+//! what a seat replied, `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown and see, `finding.rs` the result with its
+//! decision record.
 //!
 //! # Choices
 //! * Before a round is over, nothing made from its answers leaves but each sender's own receipt.
@@ -25,30 +25,29 @@ mod reply;
 mod review;
 mod round;
 mod rules;
-pub(crate) mod view;
 
 use std::sync::Arc;
 
-use schemas::delivery::{Disposition, Notification, Outcome, PanelCalls, ProgressReport, Stopped};
+use schemas::delivery::{Notification, Outcome, PanelCalls, ProgressReport, Stopped};
 use schemas::evidence::Usage;
 use schemas::panel::{PanelSpec, REVIEWERS_MAX, Ranker, SEATS_MAX, SeatChoice, check_panel};
 use schemas::record::Qos;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::acceptance::gate::GateFault;
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::phase::{PanelTimer, Timer, TimerKind};
+use crate::negotiation::phase::{ActSet, PanelTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
-use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Ruling};
+use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::panel::decision::{ChoiceRecord, SelectedBy};
 use crate::protocol::{Phase, Protocol};
 
+pub(crate) use asks::view_of;
 use finding::Ending;
 use review::PanelReview;
-use round::{MemberIndex, PanelRound};
+use round::{AskedSeat, MemberIndex, PanelRound};
 use rules::PanelAction;
 
 /// What stands where a contract net names its policy.
@@ -153,6 +152,9 @@ impl ProtocolRules for Panel {
     type Speaker = MemberIndex;
     type Action = PanelAction;
 
+    const PROTOCOL: Protocol = Protocol::Panel;
+    const STRIKE: PanelAction = PanelAction::Strike;
+
     fn header(&self) -> &Header {
         &self.header
     }
@@ -161,13 +163,16 @@ impl ProtocolRules for Panel {
         &mut self.header
     }
 
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn phase_mut(&mut self) -> &mut Phase {
+        &mut self.phase
+    }
+
     fn speaker(&self, agent: &AgentId) -> Option<MemberIndex> {
-        if self.members.first().is_some_and(|initiator| initiator.party.agent == *agent) {
-            return Some(0);
-        }
-        let others = self.members.get(1..)?;
-        let index = others.binary_search_by(|one| one.party.agent.cmp(agent)).ok()?;
-        MemberIndex::try_from(index + 1).ok()
+        MemberIndex::try_from(place_of(&self.members, agent, |one| &one.party)?).ok()
     }
 
     fn party(&self, speaker: MemberIndex) -> &Party {
@@ -182,37 +187,22 @@ impl ProtocolRules for Panel {
         self.seats().count()
     }
 
-    fn messages_max(&self, limits: &Limits) -> usize {
-        limits.messages_per_party_max
-    }
-
     /// One that names a round may be of an earlier one, and ends nothing then.
     fn leaves(&self, speaker: MemberIndex, payload: &Payload) -> bool {
         matches!(payload, Payload::Cancel(reasoned) if speaker == 0 && reasoned.round.is_none())
     }
 
-    /// There are no offers.
-    fn is_numbered(_: Disposition) -> bool {
-        false
+    fn judge(
+        &self,
+        speaker: MemberIndex,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<Ruling<PanelAction>, Refusal> {
+        self.judge_message(speaker, &incoming.payload, context).map(Ruling::ok)
     }
 
-    /// There are no gates.
-    fn gate_code(&self, _: GateFault) -> String {
-        Protocol::Panel.as_str().to_owned()
-    }
-
-    fn hear(&mut self, _: MemberIndex, _: &InputContext<'_>) {}
-
-    fn judge(&self, speaker: MemberIndex, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<PanelAction> {
-        self.judge_message(speaker, incoming, context)
-    }
-
-    fn register(&mut self, _: &PanelAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
-        None
-    }
-
-    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
-        None
+    fn expected_acts(&self, speaker: MemberIndex) -> ActSet {
+        self.legal_acts(speaker)
     }
 
     fn seat_choice(&self) -> Option<SeatChoice> {
@@ -230,13 +220,21 @@ impl ProtocolRules for Panel {
             PanelAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
         }
     }
+
+    /// An ask could not be delivered: nobody waits for its recipient any more.
+    fn handle_delivery_failure(&mut self, delivery: DeliveryId, to: &AgentId, _: bool, context: &mut InputContext<'_>) {
+        let Some(place) = self.speaker(to) else { return };
+        let is_ask = |asked: &AskedSeat| asked.ask == delivery && asked.is_waited;
+        let is_rank = self.ranking.as_ref().is_some_and(|ranking| ranking.ask == delivery);
+        let reviewer = self.review().and_then(|review| review.asked(place));
+        let is_review = reviewer.is_some_and(|asked| asked.ask == delivery && asked.is_waited);
+        if is_rank || is_review || self.round().asked(place).is_some_and(is_ask) {
+            self.stop_waiting_for(place, context);
+        }
+    }
 }
 
 impl Panel {
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
     fn member(&self, place: MemberIndex) -> &PanelMember {
         &self.members[usize::from(place)]
     }
@@ -304,13 +302,6 @@ impl Panel {
         [hard, asking, ranking, reviewing].into_iter().flatten().min()
     }
 
-    fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
-        if self.phase != phase {
-            self.header.note_transition(self.phase, phase, context);
-            self.phase = phase;
-        }
-    }
-
     /// An engine met a register conflict, or a panic: nothing more may be found.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.end(Outcome::Aborted, Some(code), None, context);
@@ -354,19 +345,8 @@ impl Panel {
         let others = self.members.iter().skip(1).filter(|one| one.was_asked).map(|one| &one.party.agent);
         let end = NegotiationEnd { outcome, detail, agreement: None, before };
         self.header.tell_closed(end, &self.members[0].party.agent, others, context);
-        self.enter(Phase::Ended, context);
-        context.event(Event::Ended {
-            negotiation: self.header.id.clone(),
-            protocol: Protocol::Panel,
-            policy: Arc::from(POLICY_WORD),
-            invited: u32::try_from(self.seats().count()).unwrap_or(u32::MAX),
-            outcome,
-            rounds: self.round().number,
-            offers: self.calls.answered,
-            awards,
-            at: context.now,
-            elapsed_us: context.now.since_us(self.header.started_at),
-        });
+        let counts = (self.round().number, self.calls.answered, awards);
+        self.finish(outcome, Arc::from(POLICY_WORD), counts, context);
     }
 
     /// Ends without a consensus: the last closed round that has an answer decides, failing that the open one.

@@ -24,21 +24,21 @@ mod told;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use schemas::delivery::{CloseReason, Closing, Disposition, Notification, Outcome};
+use schemas::delivery::{CloseReason, Closing, Notification, Outcome};
 use schemas::ids::{FamilyPlace, Position};
 use schemas::team::{AtConclusion, Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
-use schemas::{AgentId, AwardNo, Digest, Lot, Payload, RegisterKey, Timestamp};
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::gate::GateFault;
 use crate::acceptance::reputation::PinnedReputations;
-use crate::effect::{Deliver, Event};
+use crate::effect::Deliver;
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
 use crate::negotiation::family::{FamilyDeed, FamilyOrder};
-use crate::negotiation::phase::{TeamTimer, Timer, TimerKind};
+use crate::negotiation::phase::{ActSet, TeamTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
-use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Ruling};
+use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
@@ -116,12 +116,23 @@ impl ProtocolRules for Team {
     type Speaker = usize;
     type Action = TeamAction;
 
+    const PROTOCOL: Protocol = Protocol::Team;
+    const STRIKE: TeamAction = TeamAction::Strike;
+
     fn header(&self) -> &Header {
         &self.header
     }
 
     fn header_mut(&mut self) -> &mut Header {
         &mut self.header
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn phase_mut(&mut self) -> &mut Phase {
+        &mut self.phase
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<usize> {
@@ -148,10 +159,6 @@ impl ProtocolRules for Team {
         matches!(payload, Payload::End(_) | Payload::Cancel(_))
     }
 
-    fn is_numbered(_: Disposition) -> bool {
-        false
-    }
-
     fn gate_code(&self, fault: GateFault) -> String {
         fault.code(&self.policy.policy)
     }
@@ -160,16 +167,17 @@ impl ProtocolRules for Team {
         self.roster.member_mut(speaker).hear();
     }
 
-    fn judge(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Ruling<TeamAction> {
-        Judge(self).judge_message(speaker, incoming, context)
+    fn judge(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<Ruling<TeamAction>, Refusal> {
+        Judge(self).judge_message(speaker, incoming, context).map(Ruling::ok)
     }
 
-    fn register(&mut self, _: &TeamAction, _: &mut InputContext<'_>) -> Option<(AwardNo, Option<RegisterKey>)> {
-        None
-    }
-
-    fn commitment_key(&self, _: AwardNo) -> Option<RegisterKey> {
-        None
+    fn expected_acts(&self, speaker: usize) -> ActSet {
+        Judge(self).legal_acts(speaker)
     }
 
     /// The receipt of what changes a team is its sender's notice of the change (docs/spec/team.md#tm-54).
@@ -204,6 +212,27 @@ impl ProtocolRules for Team {
             TeamAction::Vote(is_for) => self.vote(speaker, is_for, context),
             TeamAction::Leave => self.leave(speaker, context),
             TeamAction::Cancel => self.end(Outcome::Cancelled, None, None, context),
+        }
+    }
+
+    fn policies(&self) -> Vec<&Arc<PinnedPolicy>> {
+        vec![&self.policy, &self.task_policy]
+    }
+
+    /// The call was not delivered to one of whom nothing was heard since: nobody waits for it (docs/spec/team.md#tm-14).
+    fn handle_delivery_failure(
+        &mut self,
+        delivery: DeliveryId,
+        to: &AgentId,
+        may_answer: bool,
+        context: &mut InputContext<'_>,
+    ) {
+        let Some(index) = self.roster.index_of(to) else { return };
+        let call = delivery_id(context.lane, &self.header.id, self.called_at, call_ordinal(index), to);
+        let is_awaited = self.phase == Phase::Forming && self.roster.member(index).is_unheard();
+        if is_awaited && call == delivery {
+            let standing = if may_answer { MemberStanding::Undelivered } else { MemberStanding::Declined };
+            self.decline(index, standing, context);
         }
     }
 }
@@ -242,10 +271,6 @@ impl Team<Digest> {
 }
 
 impl Team {
-    pub(crate) fn phase(&self) -> Phase {
-        self.phase
-    }
-
     /// The agent that leads, whom its tasks obey.
     pub(crate) fn lead(&self) -> Option<&AgentId> {
         self.roster.lead().map(|lead| self.roster.agent(lead))
@@ -255,11 +280,6 @@ impl Team {
     pub(crate) fn has_left(&self, agent: &AgentId) -> bool {
         let left = |index| self.roster.member(index).standing == MemberStanding::Left;
         self.roster.index_of(agent).is_some_and(left)
-    }
-
-    /// The policies it shares with others.
-    pub(crate) fn policies(&self) -> [&Arc<PinnedPolicy>; 2] {
-        [&self.policy, &self.task_policy]
     }
 
     /// The id of its policy, or the word for none.
@@ -333,19 +353,7 @@ impl Team {
         self.ended = Some(TeamEnd { detail, conclusion, tasks, members, lead });
         self.raise_conclusion(context);
         self.release_tasks(outcome, context);
-        self.enter(Phase::Ended, context);
-        context.event(Event::Ended {
-            negotiation: self.header.id.clone(),
-            protocol: Protocol::Team,
-            policy: self.policy_id(),
-            invited: u32::try_from(self.roster.invited()).unwrap_or(u32::MAX),
-            outcome,
-            rounds: self.turn,
-            offers: 0,
-            awards,
-            at: context.now,
-            elapsed_us: context.now.since_us(self.header.started_at),
-        });
+        self.finish(outcome, self.policy_id(), (self.turn, 0, awards), context);
     }
 
     /// What a sub-team has concluded is the result of its task (docs/spec/team.md#tm-65).

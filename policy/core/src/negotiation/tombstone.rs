@@ -14,8 +14,7 @@ use crate::limits::Limits;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
-use crate::negotiation::family::SubTeamRefusal;
-use crate::negotiation::{Party, Repeat, SeenMessage};
+use crate::negotiation::{Party, Refusal, Repeat, SeenMessage};
 use crate::protocol::Protocol;
 
 /// A closed negotiation.
@@ -58,34 +57,12 @@ impl ProtocolEnd {
     }
 
     fn awards(&self) -> &[PastAward] {
-        match self {
-            Self::ContractNet(awards) => awards,
-            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => &[],
-        }
+        if let Self::ContractNet(awards) = self { awards } else { &[] }
     }
 
     /// Whether an offer that comes now is late: only where offers were collected.
     fn takes_late_offers(&self) -> bool {
-        match self {
-            Self::ContractNet(_) => true,
-            Self::Bargain(_) | Self::Panel(_) | Self::Team(_) => false,
-        }
-    }
-
-    /// What CLOSED says beside the outcome, where it binds its parties by that.
-    pub(crate) fn bargain(&self) -> Option<&BargainEnd> {
-        match self {
-            Self::ContractNet(_) | Self::Panel(_) | Self::Team(_) => None,
-            Self::Bargain(end) => Some(end),
-        }
-    }
-
-    /// How a panel ended.
-    pub(crate) fn panel(&self) -> Option<&PanelEnd> {
-        match self {
-            Self::ContractNet(_) | Self::Bargain(_) | Self::Team(_) => None,
-            Self::Panel(end) => Some(end),
-        }
+        matches!(self, Self::ContractNet(_))
     }
 
     /// What CLOSED says beside the outcome; nothing where late askers are told no detail.
@@ -208,13 +185,13 @@ impl Tombstone {
     }
 
     /// Why no sub-team may be called for an award of a task that has ended.
-    pub(crate) fn refuse_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> SubTeamRefusal {
+    pub(crate) fn refuse_sub_team(&self, agent: &AgentId, award_no: AwardNo) -> Refusal {
         let contractor = self.party_of(agent).filter(|party| (1..self.parties.len()).contains(&usize::from(*party)));
-        match contractor {
-            None => SubTeamRefusal::Unauthorized,
-            Some(party) if self.is_revoked(party, award_no) => SubTeamRefusal::Revoked,
-            Some(_) => SubTeamRefusal::Closed,
-        }
+        Refusal::silent(match contractor {
+            None => Disposition::Unauthorized,
+            Some(party) if self.is_revoked(party, award_no) => Disposition::Revoked,
+            Some(_) => Disposition::Closed,
+        })
     }
 
     /// Whether it was a team of which this agent was no member at the end.

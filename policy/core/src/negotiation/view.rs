@@ -4,7 +4,7 @@ use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
 use schemas::panel::SeatChoice;
 use schemas::payload::Terms;
 use schemas::team::{Conclusion, Floor, TeamTask};
-use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, WireTime};
+use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Timestamp, WireTime};
 use serde::Serialize;
 
 use crate::negotiation::Party;
@@ -213,6 +213,35 @@ pub struct AwardView {
 }
 
 impl NegotiationView {
+    /// Nothing but what is seen of every negotiation.
+    pub(crate) fn plain(
+        negotiation: &NegotiationId,
+        role: Role,
+        (state, round): (Phase, u32),
+        ends_by: Timestamp,
+        messages: Vec<MessageView>,
+    ) -> Self {
+        Self {
+            negotiation: negotiation.clone(),
+            role,
+            state,
+            outcome: None,
+            round,
+            reply_by: None,
+            ends_by: WireTime(ends_by),
+            policy: None,
+            invited: None,
+            session: None,
+            messages,
+            offers: Vec::new(),
+            awards: Vec::new(),
+            bargain: None,
+            panel: None,
+            team: None,
+            digest: None,
+        }
+    }
+
     /// Of an ended negotiation; absent when the viewer took no part, or no part to the end in a team that formed.
     pub(crate) fn of_ended(tombstone: &Tombstone, viewer: &AgentId) -> Option<Self> {
         let party = tombstone.party_of(viewer)?;
@@ -233,36 +262,29 @@ impl NegotiationView {
                 })
             })
             .collect();
-        Some(Self {
-            negotiation: tombstone.id.clone(),
-            role: match (party, &tombstone.end) {
-                (0, _) => Role::Initiator,
-                (_, ProtocolEnd::Bargain(_)) => Role::Party,
-                (_, ProtocolEnd::ContractNet(_)) => Role::Contractor,
-                (_, ProtocolEnd::Panel(end)) if end.ranker == Some(party) => Role::Ranker,
-                (_, ProtocolEnd::Panel(end)) if end.reviewers.contains(&party) => Role::Reviewer,
-                (_, ProtocolEnd::Panel(_)) => Role::Panelist,
-                (_, ProtocolEnd::Team(_)) => Role::Member,
-            },
-            state: Phase::Ended,
+        let role = match (party, &tombstone.end) {
+            (0, _) => Role::Initiator,
+            (_, ProtocolEnd::Bargain(_)) => Role::Party,
+            (_, ProtocolEnd::ContractNet(_)) => Role::Contractor,
+            (_, ProtocolEnd::Panel(end)) if end.ranker == Some(party) => Role::Ranker,
+            (_, ProtocolEnd::Panel(end)) if end.reviewers.contains(&party) => Role::Reviewer,
+            (_, ProtocolEnd::Panel(_)) => Role::Panelist,
+            (_, ProtocolEnd::Team(_)) => Role::Member,
+        };
+        let at_end = (Phase::Ended, tombstone.round);
+        let mut view = Self {
             outcome: Some(tombstone.outcome),
-            round: tombstone.round,
-            reply_by: None,
-            ends_by: WireTime(tombstone.ends_by),
-            policy: None,
-            invited: None,
-            session: None,
-            messages: Vec::new(),
-            offers: Vec::new(),
             awards,
-            team: match &tombstone.end {
-                ProtocolEnd::Team(end) => TeamView::of_ended(tombstone, end, party).map(Box::new),
-                ProtocolEnd::ContractNet(_) | ProtocolEnd::Bargain(_) | ProtocolEnd::Panel(_) => None,
-            },
-            bargain: tombstone.end.bargain().map(|end| Box::new(BargainView::of_ended(tombstone, end))),
-            panel: tombstone.end.panel().map(|end| Box::new(PanelView::of_ended(end))),
             digest: Some(tombstone.chain),
-        })
+            ..Self::plain(&tombstone.id, role, at_end, tombstone.ends_by, Vec::new())
+        };
+        match &tombstone.end {
+            ProtocolEnd::ContractNet(_) => {}
+            ProtocolEnd::Bargain(end) => view.bargain = Some(Box::new(BargainView::of_ended(tombstone, end))),
+            ProtocolEnd::Panel(end) => view.panel = Some(Box::new(PanelView::of_ended(end))),
+            ProtocolEnd::Team(end) => view.team = TeamView::of_ended(tombstone, end, party).map(Box::new),
+        }
+        Some(view)
     }
 }
 

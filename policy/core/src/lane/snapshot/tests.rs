@@ -8,6 +8,7 @@ use crate::lane::LaneState;
 use crate::lane::negotiation::Negotiation;
 use crate::lane::table::TableEntry;
 use crate::limits::Limits;
+use crate::negotiation::disposition::ProtocolRules;
 
 #[test]
 fn a_restored_lane_state_shares_what_was_shared_and_keeps_no_spare_room() {
@@ -45,7 +46,7 @@ impl Footprint {
             match entry {
                 TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_)) => {}
                 TableEntry::Open(Negotiation::ContractNet(open)) => {
-                    policies.insert(std::sync::Arc::as_ptr(open.pinned()));
+                    policies.extend(open.policies().into_iter().map(std::sync::Arc::as_ptr));
                     agents.extend(open.parties().map(|party| place(party.agent.as_str())));
                     texts.extend(open.message_ids().map(|id| place(id.as_str())));
                     spare += open.spare();

@@ -4,77 +4,53 @@ use std::sync::Arc;
 
 use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{BargainSpec, Mandate, PARTIES_MAX};
-use schemas::delivery::{BargainCall, Call, Notification};
+use schemas::delivery::{BargainCall, Call};
 use schemas::policy::{TIMER_MS_MAX, Timers};
-use schemas::record::Qos;
-use schemas::{AgentId, Digest, Timestamp, WireTime};
+use schemas::{AgentId, Digest, Timestamp};
 
 use super::pledge::pledge;
 use super::{Bargain, BargainParty, POLICY_WORD};
-use crate::effect::Deliver;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
-use crate::negotiation::{CALL_ORDINAL, InputContext};
-use crate::negotiation::{Opening, reply_by};
-use crate::protocol::{Phase, Protocol};
-
-/// Why a call or a JOIN cannot be followed, and where that stands in the message.
-#[derive(Debug)]
-pub(crate) struct Unfit {
-    pub(crate) reason: NotUnderstoodReason,
-    pub(crate) pointer: Option<String>,
-}
-
-impl Unfit {
-    pub(crate) fn plain(reason: NotUnderstoodReason) -> Self {
-        Self { reason, pointer: None }
-    }
-
-    pub(crate) fn at(reason: NotUnderstoodReason, fault: SpaceFault, prefix: &str) -> Self {
-        Self { reason, pointer: Some(fault.under(prefix).pointer) }
-    }
-}
+use crate::negotiation::{CALL_ORDINAL, Called, InputContext, Opening, Refusal, reply_by};
+use crate::protocol::Phase;
 
 impl Opening<'_> {
     /// Opens the bargain and calls the invited; `share` gives the shared form of an agent's name.
     ///
     /// # Errors
-    /// [`Unfit`]; nothing is stored then.
+    /// Why it cannot be followed; nothing is stored then.
     pub(crate) fn open_bargain(
         self,
         rules: &BargainSpec,
         context: &mut InputContext<'_>,
         share: impl FnMut(&AgentId) -> AgentId,
-    ) -> Result<Bargain, Unfit> {
-        if self.cfp.round.is_some_and(|round| round != 1) {
-            return Err(Unfit::plain(NotUnderstoodReason::BadRound));
-        }
+    ) -> Result<Bargain, Refusal> {
         if self.cfp.documents.is_some() {
-            let pointer = Some("/payload/documents".to_owned());
-            return Err(Unfit { reason: NotUnderstoodReason::Document, pointer });
+            return Err(Refusal::malformed(NotUnderstoodReason::Document, "/payload/documents"));
         }
-        let space = check_rules(rules)
-            .map_err(|fault| Unfit::at(NotUnderstoodReason::InvalidBargain, fault, "/payload/bargain"))?;
+        let invalid = |fault: SpaceFault| fault.under("/payload/bargain").pointer;
+        let invalid = |fault| Refusal::malformed(NotUnderstoodReason::InvalidBargain, invalid(fault));
+        let space = check_rules(rules).map_err(invalid)?;
         let mandate: Option<Box<Mandate>> = self.cfp.mandate.clone();
         let pledge = mandate.map(|mandate| pledge(mandate, space, Some(&self.policy.policy))).transpose()?;
-        let invited: Vec<(AgentId, Qos)> =
-            self.invited().into_iter().map(|invitation| (invitation.agent.clone(), invitation.qos)).collect();
+        let invited: Vec<Called> =
+            self.invited().into_iter().map(|invitation| (invitation.agent.clone(), invitation.qos, None)).collect();
         if invited.is_empty() {
-            return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
+            return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
         }
         if invited.len() >= PARTIES_MAX {
-            return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
+            return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
         }
         let (join_by, ends_by) = self.bounds(rules, invited.len() + 1, context.now)?;
-        let names = std::iter::once(&self.initiator).chain(invited.iter().map(|(agent, _)| agent));
+        let names = std::iter::once(&self.initiator).chain(invited.iter().map(|(agent, ..)| agent));
         let mut parties: Vec<BargainParty> = names.map(share).map(BargainParty::new).collect();
         (parties[0].has_joined, parties[0].pledge) = (true, pledge);
         let mut bargain = self.bargain(rules, parties, join_by, ends_by, context.now);
         bargain.header.link(&self.digest.0, context);
-        self.call_parties(&bargain, &invited, context);
-        bargain.acknowledge_call(0, self.envelope, self.digest, context);
-        let begins = (Protocol::AlternatingOffers, bargain.phase);
-        bargain.header.announce(begins, &Arc::from(POLICY_WORD), invited.len(), join_by, context);
+        self.deliver_call(&bargain.header, self.bargain_call(&bargain), &invited, CALL_ORDINAL, context);
+        bargain.acknowledge_call(0, &self, context);
+        bargain.announce(&Arc::from(POLICY_WORD), join_by, context);
         Ok(bargain)
     }
 
@@ -106,48 +82,25 @@ impl Opening<'_> {
     }
 
     /// When everybody must have joined, and the hard deadline.
-    fn bounds(&self, rules: &BargainSpec, parties: usize, now: Timestamp) -> Result<(Timestamp, Timestamp), Unfit> {
+    fn bounds(&self, rules: &BargainSpec, parties: usize, now: Timestamp) -> Result<(Timestamp, Timestamp), Refusal> {
         // Not the pinned policy's collection period: that may be the mandate's, and would tell which it is.
         let default_ms = Timers::default().collect;
         let join_by = reply_by(default_ms, self.cfp, self.envelope.scope.as_ref(), now);
         let ends_by = ends_by(rules, parties, join_by);
         if join_by <= now || ends_by > now.plus_ms(TIMER_MS_MAX) {
-            return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
+            return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
         }
         Ok((join_by, ends_by))
-    }
-
-    fn call_parties(&self, bargain: &Bargain, invited: &[(AgentId, Qos)], context: &mut InputContext<'_>) {
-        let told = Arc::new(Notification::Cfp(self.bargain_call(bargain)));
-        for ((agent, qos), ordinal) in invited.iter().zip(CALL_ORDINAL..) {
-            let delivery = context.delivery_at(ordinal, &bargain.header.id, agent, Arc::clone(&told), bargain.join_by);
-            context.deliver(Deliver {
-                from: Some(self.initiator.clone()),
-                qos: *qos,
-                traceparent: bargain.header.traceparent.clone(),
-                ..delivery
-            });
-        }
     }
 
     fn bargain_call(&self, bargain: &Bargain) -> Call {
         let rules = BargainSpec::clone(&bargain.rules);
         let parties = bargain.parties.iter().map(|one| one.party.agent.clone()).collect();
+        let digest = Digest::of(&rules).expect("rules are integers and texts");
+        let (join_by, ends_by) = (bargain.join_by, bargain.header.ends_by);
         Call {
-            task: self.cfp.task.clone(),
-            round: 1,
-            reply_by: WireTime(bargain.join_by),
-            ends_by: WireTime(bargain.header.ends_by),
-            policy: POLICY_WORD.to_owned(),
-            policy_digest: Digest::of(&rules).expect("rules are integers and texts"),
-            lots: 1,
-            requires: self.cfp.requires.clone(),
-            constraints: self.cfp.constraints.clone(),
-            currency: self.cfp.currency.clone(),
-            documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
-            team: None,
-            brief: None,
+            ..self.call(POLICY_WORD.to_owned(), digest, join_by, ends_by)
         }
     }
 }

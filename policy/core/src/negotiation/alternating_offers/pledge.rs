@@ -9,7 +9,7 @@ use schemas::bargain::{Mandate, mandate};
 use schemas::policy::{BargainRule, Policy};
 use serde::{Deserialize, Serialize};
 
-use super::opening::Unfit;
+use crate::negotiation::Refusal;
 use crate::negotiation::phase::NotUnderstoodReason;
 
 /// Moments a policy looks back on, at most; the oldest go first. There is one per round where rounds are counted, so at
@@ -43,28 +43,23 @@ impl<T> fmt::Debug for Sealed<T> {
 /// A mandate with what follows from it, once it is known to fit; `policy` is what a gateway pinned.
 ///
 /// # Errors
-/// [`Unfit`] when it does not fit the space, or its policy is not the one pinned or accepts for nobody.
+/// When it does not fit the space, or its policy is not the one pinned or accepts for nobody.
 pub(super) fn pledge(
     mandate: Box<Mandate>,
     space: OutcomeSpace<'_>,
     policy: Option<&Policy>,
-) -> Result<Sealed<Pledge>, Unfit> {
+) -> Result<Sealed<Pledge>, Refusal> {
+    let unfit = |fault: SpaceFault| fault.under("/payload/mandate").pointer;
     mandate::check(&mandate, space)
-        .map_err(|fault| Unfit::at(NotUnderstoodReason::InvalidMandate, fault, "/payload/mandate"))?;
+        .map_err(|fault| Refusal::malformed(NotUnderstoodReason::InvalidMandate, unfit(fault)))?;
     let rule = mandate.policy.as_deref().map(|name| rule(name, policy)).transpose()?;
     let best = mandate::best_ppm(&mandate, space).unwrap_or(0);
     Ok(Sealed(Pledge { mandate, rule, best, window: VecDeque::new() }))
 }
 
-fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Unfit> {
+fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Refusal> {
     let named = policy.filter(|policy| policy.id == name || policy.name() == name);
-    let unfit = || {
-        Unfit::at(
-            NotUnderstoodReason::InvalidPolicy,
-            SpaceFault::at("", "accepts for nobody"),
-            "/payload/mandate/policy",
-        )
-    };
+    let unfit = || Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/mandate/policy");
     named.and_then(|policy| policy.bargain.clone()).ok_or_else(unfit)
 }
 

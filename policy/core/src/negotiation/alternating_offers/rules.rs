@@ -9,14 +9,13 @@ use schemas::digest::canonical;
 use schemas::payload::{Accept, AttrValue, Confirm, Offer};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
-use super::opening::Unfit;
 use super::pledge::{Pledge, Sealed, pledge};
 use super::{AWARD, Bargain, StandingOffer};
 use crate::negotiation::InputContext;
+use crate::negotiation::Refusal;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::disposition::valid_until;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, Pointed, Ruling};
 use crate::protocol::Phase;
 
 /// What follows from a message.
@@ -37,27 +36,6 @@ pub(crate) enum BargainAction {
     Cancel,
 }
 
-/// Why a message is not followed, though it may be its sender's turn: no strike.
-struct Refusal {
-    disposition: Disposition,
-    reason: NotUnderstoodReason,
-    pointer: Option<String>,
-}
-
-impl Refusal {
-    fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
-        Self { disposition, reason, pointer: None }
-    }
-
-    fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
-        Self { disposition, reason, pointer: Some(pointer.into()) }
-    }
-
-    fn malformed(reason: NotUnderstoodReason, fault: SpaceFault, prefix: &str) -> Self {
-        Self::at(Disposition::Malformed, reason, fault.under(prefix).pointer)
-    }
-}
-
 impl Bargain {
     /// What the message meets in the table of acts and states.
     pub(super) fn judge_message(
@@ -65,69 +43,53 @@ impl Bargain {
         speaker: usize,
         incoming: &Incoming,
         context: &InputContext<'_>,
-    ) -> Ruling<BargainAction> {
-        if let Some(round) = incoming.payload.round() {
-            if round < self.round() {
-                return Ruling::refused(Disposition::StaleRound, FollowUp::None);
-            }
-            if round > self.round() {
-                let refusal = Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::BadRound);
-                return self.refused(speaker, refusal);
-            }
-        }
+    ) -> Result<BargainAction, Refusal> {
+        Refusal::check_round(incoming.payload.round(), self.round())?;
         match (&incoming.payload, self.phase) {
-            (Payload::End(_), _) => Ruling::ok(BargainAction::End),
-            (Payload::Cancel(_), _) if speaker == 0 => Ruling::ok(BargainAction::Cancel),
-            (Payload::Withdraw(_), _) if self.may_withdraw(speaker) => Ruling::ok(BargainAction::Withdraw),
-            (Payload::Cancel(_) | Payload::Withdraw(_), _) => {
-                self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn))
-            }
+            (Payload::End(_), _) => Ok(BargainAction::End),
+            (Payload::Cancel(_), _) if speaker == 0 => Ok(BargainAction::Cancel),
+            (Payload::Withdraw(_), _) if self.may_withdraw(speaker) => Ok(BargainAction::Withdraw),
+            (Payload::Cancel(_) | Payload::Withdraw(_), _) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
             (_, Phase::Joining) => self.judge_joining(speaker, incoming),
             (_, Phase::Confirming) => self.judge_confirming(speaker, &incoming.payload),
             (Payload::Offer(offer), _) if self.turn() == speaker => {
-                self.judged(speaker, self.judge_offer(speaker, offer, context).map(BargainAction::Offer))
+                self.judge_offer(speaker, offer, context).map(BargainAction::Offer)
             }
             (Payload::Accept(accept), _) if self.turn() == speaker => {
-                self.judged(speaker, self.judge_accept(speaker, accept, context.now).map(|()| BargainAction::Accept))
+                self.judge_accept(speaker, accept, context.now).map(|()| BargainAction::Accept)
             }
-            (_, _) => self.out_of_turn(speaker),
+            (_, _) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
-    fn judge_joining(&self, speaker: usize, incoming: &Incoming) -> Ruling<BargainAction> {
+    fn judge_joining(&self, speaker: usize, incoming: &Incoming) -> Result<BargainAction, Refusal> {
         match (&incoming.payload, self.parties[speaker].has_joined) {
-            (Payload::Join(join), false) => match self.judge_join(join, incoming) {
-                Ok(action) => Ruling::ok(action),
-                Err(Unfit { reason, pointer }) => {
-                    self.refused(speaker, Refusal { disposition: Disposition::Malformed, reason, pointer })
-                }
-            },
-            (Payload::Refuse(_) | Payload::NotUnderstood(_), false) => Ruling::ok(BargainAction::End),
-            (_, _) => self.out_of_turn(speaker),
+            (Payload::Join(join), false) => self.judge_join(join, incoming),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), false) => Ok(BargainAction::End),
+            (_, _) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
-    fn judge_join(&self, join: &Join, incoming: &Incoming) -> Result<BargainAction, Unfit> {
+    fn judge_join(&self, join: &Join, incoming: &Incoming) -> Result<BargainAction, Refusal> {
         let Some(mandate) = &join.mandate else { return Ok(BargainAction::Join(None)) };
         let policy = incoming.policy.as_deref().map(|pinned| &pinned.policy);
         pledge(mandate.clone(), self.space(), policy).map(|pledge| BargainAction::Join(Some(pledge)))
     }
 
-    fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Ruling<BargainAction> {
+    fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Result<BargainAction, Refusal> {
         match (payload, self.parties[speaker].has_confirmed) {
-            (Payload::Confirm(confirm), false) if confirm.award_no == AWARD => self.judge_confirm(speaker, confirm),
-            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) => Ruling::ok(BargainAction::Unconfirmed),
-            (_, _) => self.out_of_turn(speaker),
+            (Payload::Confirm(confirm), false) if confirm.award_no == AWARD => self.judge_confirm(confirm),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _) => Ok(BargainAction::Unconfirmed),
+            (_, _) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
-    fn judge_confirm(&self, speaker: usize, confirm: &Confirm) -> Ruling<BargainAction> {
+    fn judge_confirm(&self, confirm: &Confirm) -> Result<BargainAction, Refusal> {
         let agreed = self.standing.as_ref().map(|standing| standing.digest);
         if confirm.terms_digest.is_none_or(|digest| Some(digest) == agreed) {
-            return Ruling::ok(BargainAction::Confirm);
+            return Ok(BargainAction::Confirm);
         }
-        let refusal = Refusal::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, "/payload/terms_digest");
-        self.refused(speaker, refusal)
+        Err(Refusal::malformed(NotUnderstoodReason::TermsDigest, "/payload/terms_digest"))
     }
 
     /// An offer in its sender's turn (docs/spec/alternating-offers.md#ao-16).
@@ -138,14 +100,14 @@ impl Bargain {
         context: &InputContext<'_>,
     ) -> Result<Box<StandingOffer>, Refusal> {
         let space = self.space();
-        space
-            .contains(&offer.terms)
-            .map_err(|fault| Refusal::malformed(NotUnderstoodReason::OutOfSpace, fault, "/payload/terms"))?;
+        space.contains(&offer.terms).map_err(|fault| {
+            Refusal::malformed(NotUnderstoodReason::OutOfSpace, fault.under("/payload/terms").pointer)
+        })?;
         if offer.currency.is_some() && offer.currency.as_deref() != self.currency.as_deref() {
-            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Currency, "/payload/currency"));
+            return Err(Refusal::malformed(NotUnderstoodReason::Currency, "/payload/currency"));
         }
         if !offer.documents.is_empty() {
-            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Document, "/payload/documents"));
+            return Err(Refusal::malformed(NotUnderstoodReason::Document, "/payload/documents"));
         }
         let valid_from = offer.valid_from.map(|from| from.0).filter(|from| *from > context.now);
         let valid_until = valid_until(offer, context.now);
@@ -154,7 +116,7 @@ impl Bargain {
             return Err(Refusal::at(Disposition::Expired, NotUnderstoodReason::Validity, format!("/payload/{member}")));
         }
         if valid_from.is_some_and(|from| from > valid_until) {
-            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::Validity, "/payload/valid_from"));
+            return Err(Refusal::malformed(NotUnderstoodReason::Validity, "/payload/valid_from"));
         }
         let conditions = self.judge_conditions(offer)?;
         let terms = canonical(&offer.terms).expect("terms are names, integers and texts");
@@ -180,7 +142,9 @@ impl Bargain {
 
     /// Conditions the exchange can judge, and whose part about the terms holds of the offer's own.
     fn judge_conditions(&self, offer: &Offer) -> Result<Vec<Predicate>, Refusal> {
-        let malformed = |fault| Refusal::malformed(NotUnderstoodReason::Condition, fault, "/payload/conditions");
+        let malformed = |fault: SpaceFault| {
+            Refusal::malformed(NotUnderstoodReason::Condition, fault.under("/payload/conditions").pointer)
+        };
         let predicates = match &offer.conditions {
             Some(Conditions::Predicates(predicates)) => predicates,
             // A condition nobody can judge, or is told, must not look as if it bound anyone.
@@ -201,7 +165,7 @@ impl Bargain {
     /// An acceptance in its sender's turn (docs/spec/alternating-offers.md#ao-25).
     fn judge_accept(&self, speaker: usize, accept: &Accept, now: Timestamp) -> Result<(), Refusal> {
         let Some(digest) = accept.terms_digest else {
-            return Err(Refusal::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, "/payload/terms_digest"));
+            return Err(Refusal::malformed(NotUnderstoodReason::TermsDigest, "/payload/terms_digest"));
         };
         let named = |standing: &&StandingOffer| standing.id == accept.offer_id && standing.digest == digest;
         let Some(standing) = self.standing.as_deref().filter(named).filter(|standing| standing.by != speaker) else {
@@ -210,7 +174,7 @@ impl Bargain {
             return Err(Refusal::plain(disposition, NotUnderstoodReason::Standing));
         };
         if standing.valid_from.is_some_and(|from| now < from) {
-            return Err(Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::NotYetValid));
+            return Err(Refusal::out_of_turn(NotUnderstoodReason::NotYetValid));
         }
         if !self.are_met(standing, now) {
             return Err(Refusal::plain(Disposition::PolicyReject, NotUnderstoodReason::Condition));
@@ -237,30 +201,8 @@ impl Bargain {
             && self.standing.as_ref().is_some_and(|standing| standing.by == speaker && standing.accepted.is_empty())
     }
 
-    fn judged(&self, speaker: usize, judgement: Result<BargainAction, Refusal>) -> Ruling<BargainAction> {
-        judgement.map_or_else(|refusal| self.refused(speaker, refusal), Ruling::ok)
-    }
-
-    fn refused(&self, speaker: usize, refusal: Refusal) -> Ruling<BargainAction> {
-        let Refusal { disposition, reason, pointer } = refusal;
-        let expected = self.expected_acts(speaker);
-        let reply = match pointer {
-            Some(pointer) => {
-                FollowUp::Pointed(Box::new(Pointed { reason, expected, pointer: pointer.into_boxed_str() }))
-            }
-            None => FollowUp::NotUnderstood(reason, expected),
-        };
-        Ruling::refused(disposition, reply)
-    }
-
-    /// An act in another's turn, or one that is no act of the state (docs/spec/alternating-offers.md#ao-32).
-    fn out_of_turn(&self, speaker: usize) -> Ruling<BargainAction> {
-        let refused = self.refused(speaker, Refusal::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn));
-        Ruling { action: BargainAction::Strike, ..refused }
-    }
-
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
-    fn expected_acts(&self, speaker: usize) -> ActSet {
+    pub(super) fn legal_acts(&self, speaker: usize) -> ActSet {
         let party = &self.parties[speaker];
         let mut acts = match (self.phase, self.turn() == speaker) {
             (Phase::Joining, _) if !party.has_joined => vec![Act::Join, Act::Refuse, Act::NotUnderstood],

@@ -16,6 +16,7 @@ use super::view::turn_told;
 use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, StandingOffer, UNCONFIRMED};
 use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::InputContext;
+use crate::negotiation::disposition::ProtocolRules;
 use crate::protocol::Phase;
 
 impl Bargain {
@@ -35,11 +36,6 @@ impl Bargain {
     /// `join_by`: somebody is missing.
     pub(super) fn handle_join_timeout(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::NoAgreement, Some(NOT_JOINED), context);
-    }
-
-    pub(super) fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
-        self.header.note_transition(self.phase, phase, context);
-        self.phase = phase;
     }
 
     /// The offer stands, in place of any other (docs/spec/alternating-offers.md#ao-16).

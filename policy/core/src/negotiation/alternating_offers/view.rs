@@ -4,6 +4,7 @@ use schemas::delivery::{self, Disposition};
 use schemas::{AgentId, Timestamp, WireTime};
 
 use super::{Bargain, BargainParty};
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::tombstone::{BargainEnd, Tombstone};
 use crate::negotiation::view::{BargainView, NegotiationView, Role, messages};
 use crate::protocol::Phase;
@@ -11,7 +12,7 @@ use crate::protocol::Phase;
 impl NegotiationView {
     /// Of an open bargain at an instant of log time; absent when the viewer takes no part.
     pub(crate) fn of_bargain(open: &Bargain, viewer: &AgentId, now: Timestamp) -> Option<Self> {
-        let index = open.index_of(viewer)?;
+        let index = open.speaker(viewer)?;
         let named = |is_shown: fn(&BargainParty) -> bool| {
             open.parties.iter().filter(|one| is_shown(one)).map(|one| one.party.agent.clone()).collect()
         };
@@ -23,24 +24,14 @@ impl NegotiationView {
             agreement: (open.phase == Phase::Confirming).then(|| open.agreement()).flatten(),
             detail: None,
         };
+        let role = if index == 0 { Role::Initiator } else { Role::Party };
+        let messages = messages(open.party(index), |disposition| disposition == Disposition::Ok);
+        let at = (open.phase, open.rounds_begun());
         Some(Self {
-            negotiation: open.header.id.clone(),
-            role: if index == 0 { Role::Initiator } else { Role::Party },
-            state: open.phase,
-            outcome: open.header.outcome,
-            round: open.rounds_begun(),
             reply_by: (open.phase == Phase::Joining).then_some(WireTime(open.join_by)),
-            ends_by: WireTime(open.header.ends_by),
-            policy: None,
-            invited: (index == 0).then(|| u32::try_from(open.parties.len() - 1).unwrap_or(u32::MAX)),
-            session: None,
-            messages: messages(&open.parties[index].party, |disposition| disposition == Disposition::Ok),
-            offers: Vec::new(),
-            awards: Vec::new(),
+            invited: (index == 0).then(|| u32::try_from(open.invited()).unwrap_or(u32::MAX)),
             bargain: Some(Box::new(bargain)),
-            panel: None,
-            team: None,
-            digest: None,
+            ..Self::plain(&open.header.id, role, at, open.header.ends_by, messages)
         })
     }
 }

@@ -7,14 +7,15 @@ use schemas::delivery::{
 };
 use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
 use schemas::policy::HoldUntil;
-use schemas::{AgentId, AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, WireTime};
+use schemas::{AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, WireTime};
 
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
 use crate::effect::{Deliver, Event, Invariant};
+use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
 use crate::negotiation::contract_net::{ContractNet, decision};
-use crate::negotiation::{InputContext, delivery_id};
+use crate::negotiation::disposition::ProtocolRules;
 use crate::protocol::{Phase, SessionState};
 
 /// How a contractor answers a CANCEL.
@@ -366,29 +367,8 @@ impl ContractNet {
         }
     }
 
-    /// A delivery was given up. It counts for a CFP to an INVITED and an ACCEPT to an AWARDED contractor from whom nothing
-    /// later was folded; otherwise the contractor lives, and its timers judge it. A CFP nobody waits for any more may still
-    /// be answered.
-    pub(crate) fn handle_delivery_failure(
-        &mut self,
-        delivery: DeliveryId,
-        to: &AgentId,
-        may_answer: bool,
-        context: &mut InputContext<'_>,
-    ) {
-        let Some(index) = self.session_of(to) else { return };
-        if let Some((position, ordinal)) = self.unanswered_call(index)
-            && delivery_id(context.lane, &self.header.id, position, ordinal, to) == delivery
-        {
-            let state = if may_answer { SessionState::Undelivered } else { SessionState::Failed };
-            self.decline(index, state, context);
-        } else if let Some(lot) = self.unanswered_accept(index, delivery) {
-            self.lose_award(lot, AwardLoss::Undelivered, said("undelivered"), context);
-        }
-    }
-
     /// The session whose ACCEPT this delivery is, while nothing has been heard of its contractor since.
-    fn unanswered_accept(&self, session: usize, delivery: DeliveryId) -> Option<usize> {
+    pub(super) fn unanswered_accept(&self, session: usize, delivery: DeliveryId) -> Option<usize> {
         let (lot, award) = self.awards.of_session(session)?;
         let is_waiting = award.stage == AwardStage::Awarded
             && award.accept.0 == delivery

@@ -15,6 +15,7 @@ use crate::effect::{Deliver, Event};
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::decision::CloseFacts;
 use crate::negotiation::contract_net::session::{CollectedOffer, ContractorSession};
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::ContractNetTimer;
 use crate::negotiation::{CALL_ORDINAL, InputContext};
 use crate::protocol::{Phase, SessionState};

@@ -6,11 +6,9 @@ use schemas::delivery::Call;
 use schemas::envelope::Scope;
 use schemas::payload::Cfp;
 use schemas::policy::{OnIncomplete, Policy, TIMER_MS_MAX};
-use schemas::{AgentId, Timestamp, WireTime};
+use schemas::{AgentId, Timestamp};
 
 use crate::acceptance::reputation::PinnedReputations;
-use crate::negotiation::InputContext;
-use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::collection::Collection;
 use crate::negotiation::contract_net::rules::Speaker;
@@ -18,8 +16,8 @@ use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession}
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::seldom::Seldom;
-use crate::negotiation::{Opening, lifetime_ms, reply_by};
-use crate::protocol::{Phase, Protocol};
+use crate::negotiation::{InputContext, Opening, Party, Refusal, lifetime_ms, reply_by};
+use crate::protocol::Phase;
 
 /// The deadlines of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,24 +35,22 @@ impl Opening<'_> {
         self,
         context: &mut InputContext<'_>,
         share: impl FnMut(&AgentId) -> AgentId,
-    ) -> Result<ContractNet, NotUnderstoodReason> {
-        if self.cfp.round.is_some_and(|round| round != 1) {
-            return Err(NotUnderstoodReason::BadRound);
-        }
+    ) -> Result<ContractNet, Refusal> {
         let deadlines = deadlines(&self.policy.policy, self.cfp, self.envelope.scope.as_ref(), context.now)?;
         let sessions = self.sessions(context.limits.invited_max, share);
         if sessions.is_empty() {
-            return Err(NotUnderstoodReason::NoRecipient);
+            return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
         }
-        let call = Arc::new(self.call(deadlines));
+        let (policy, document) = (&self.policy.policy, self.cfp.documents.clone());
+        let Deadlines { reply_by, ends_by } = deadlines;
+        let call = self.call(policy.id.clone(), self.policy.digest, reply_by, ends_by);
+        let call = Arc::new(Call { lots: policy.awards, documents: document, ..call });
         let mut negotiation = self.negotiation(deadlines, sessions, &call, context);
         negotiation.header.link(&self.digest.0, context);
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();
         negotiation.deliver_call(&call, &everyone, context);
-        negotiation.acknowledge_call(Speaker::Initiator, self.envelope, self.digest, context);
-        let (invited, reply_by) = (negotiation.sessions.len(), deadlines.reply_by);
-        let begins = (Protocol::ContractNet, negotiation.phase);
-        negotiation.header.announce(begins, &self.policy.id, invited, reply_by, context);
+        negotiation.acknowledge_call(Speaker::Initiator, &self, context);
+        negotiation.announce(&self.policy.id, deadlines.reply_by, context);
         Ok(negotiation)
     }
 
@@ -66,25 +62,6 @@ impl Opening<'_> {
             .into_iter()
             .map(|invitation| ContractorSession::new(share(&invitation.agent), CallDelivery::of(invitation)))
             .collect()
-    }
-
-    fn call(&self, deadlines: Deadlines) -> Call {
-        Call {
-            task: self.cfp.task.clone(),
-            round: 1,
-            reply_by: WireTime(deadlines.reply_by),
-            ends_by: WireTime(deadlines.ends_by),
-            policy: self.policy.policy.id.clone(),
-            policy_digest: self.policy.digest,
-            lots: self.policy.policy.awards,
-            requires: self.cfp.requires.clone(),
-            constraints: self.cfp.constraints.clone(),
-            currency: self.cfp.currency.clone(),
-            documents: self.cfp.documents.clone(),
-            bargain: None,
-            team: None,
-            brief: None,
-        }
     }
 
     fn negotiation(
@@ -119,12 +96,7 @@ impl Opening<'_> {
 
 /// The collection deadline ([`reply_by`]). The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the
 /// collection deadline.
-fn deadlines(
-    policy: &Policy,
-    cfp: &Cfp,
-    scope: Option<&Scope>,
-    now: Timestamp,
-) -> Result<Deadlines, NotUnderstoodReason> {
+fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Result<Deadlines, Refusal> {
     let lifetime_ms = lifetime_ms(scope);
     let has_own_deadline = cfp.reply_within_ms.is_some() || cfp.reply_by.is_some();
     let reply_by = reply_by(policy.timers_ms.collect, cfp, scope, now);
@@ -134,7 +106,7 @@ fn deadlines(
     };
     let ends_by = now.plus_ms(hard_ms);
     if reply_by <= now || reply_by > ends_by || reply_by > now.plus_ms(TIMER_MS_MAX) {
-        return Err(NotUnderstoodReason::BadDeadline);
+        return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
     }
     Ok(Deadlines { reply_by, ends_by })
 }

@@ -15,9 +15,9 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward};
 use crate::negotiation::contract_net::session::{CollectedOffer, amount};
-use crate::negotiation::disposition::{Incoming, valid_until};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, valid_until};
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, Pointed, Ruling};
+use crate::negotiation::{FollowUp, Refusal, Ruling};
 use crate::policy::PRICE;
 use crate::protocol::{Phase, SessionState};
 
@@ -48,6 +48,9 @@ pub(crate) enum ContractNetAction {
     Choose(usize),
 }
 
+/// What becomes of a message, or why it is not followed.
+type Judged = Result<Ruling<ContractNetAction>, Refusal>;
+
 /// The rules of a contract net, as it stands when an input comes.
 pub(super) struct Rules<'a> {
     net: &'a ContractNet,
@@ -60,21 +63,15 @@ impl<'a> Rules<'a> {
     }
 
     /// What the message meets in the table of acts and states; before it, the round it names.
-    pub(super) fn judge(&self, speaker: Speaker, incoming: &Incoming) -> Ruling<ContractNetAction> {
+    pub(super) fn judge(&self, speaker: Speaker, incoming: &Incoming) -> Judged {
         let payload = &incoming.payload;
-        if let Some(round) = payload.round() {
-            if round < self.net.round {
-                return Ruling::refused(Disposition::StaleRound, FollowUp::None);
-            }
-            if round > self.net.round {
-                let reply = FollowUp::NotUnderstood(NotUnderstoodReason::BadRound, self.expected_acts(speaker));
-                return Ruling::refused(Disposition::OutOfTurn, reply);
-            }
-        }
+        Refusal::check_round(payload.round(), self.net.round)?;
         match speaker {
             Speaker::Initiator | Speaker::Lead(_) => self.judge_initiator(payload),
             // To call off is the initiator's part, of whoever has both: all else is the contractor's.
-            Speaker::Contractor(index) if self.calls_off(index, incoming) => self.judge_initiator(payload),
+            Speaker::Contractor(index) if self.calls_off(index, incoming) => {
+                self.judge_initiator(payload).or_else(|refusal| Ok(self.net.refused(Speaker::Initiator, refusal)))
+            }
             Speaker::Contractor(index) => self.judge_contractor(index, payload),
         }
     }
@@ -85,34 +82,34 @@ impl<'a> Rules<'a> {
         matches!(incoming.payload, Payload::Cancel(_)) && (is_initiator || incoming.leads)
     }
 
-    fn judge_initiator(&self, payload: &Payload) -> Ruling<ContractNetAction> {
+    fn judge_initiator(&self, payload: &Payload) -> Judged {
         match (payload, self.net.phase) {
-            (Payload::Cancel(_), phase) if phase != Phase::Cancelling => Ruling::ok(ContractNetAction::Cancel),
+            (Payload::Cancel(_), phase) if phase != Phase::Cancelling => Ok(Ruling::ok(ContractNetAction::Cancel)),
             (Payload::Accept(accept), Phase::Deciding) => match self.chosen(accept.offer_id) {
-                Some(index) => Ruling::ok(ContractNetAction::Choose(index)),
-                None => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::UnknownOffer),
+                Some(index) => Ok(Ruling::ok(ContractNetAction::Choose(index))),
+                None => Err(Refusal::out_of_turn(NotUnderstoodReason::UnknownOffer)),
             },
             // "What you sent me makes no sense" voids nothing (docs/spec/messages.md#ms-38).
-            (Payload::NotUnderstood(_), _) => Ruling::ok(ContractNetAction::Nothing),
-            (_, _) => self.out_of_turn(Speaker::Initiator, NotUnderstoodReason::OutOfTurn),
+            (Payload::NotUnderstood(_), _) => Ok(Ruling::ok(ContractNetAction::Nothing)),
+            (_, _) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
-    fn judge_contractor(&self, index: usize, payload: &Payload) -> Ruling<ContractNetAction> {
+    fn judge_contractor(&self, index: usize, payload: &Payload) -> Judged {
         match (payload, payload.act()) {
             (Payload::Offer(offer), _) => self.judge_offer(index, offer),
             (_, act @ (Act::Refuse | Act::NotUnderstood | Act::Withdraw)) => self.judge_decline(index, act),
             (Payload::Confirm(confirm), _) => self.judge_confirm(index, confirm),
             (Payload::Inform(inform), _) => self.judge_inform(index, inform),
             (Payload::Failure(failure), _) => self.judge_failure(index, failure),
-            (_, _) => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
+            (_, _) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
-    fn judge_offer(&self, index: usize, payload: &OfferPayload) -> Ruling<ContractNetAction> {
+    fn judge_offer(&self, index: usize, payload: &OfferPayload) -> Judged {
         if matches!(payload.conditions, Some(Conditions::Predicates(_))) {
             // Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
-            return self.malformed(index, NotUnderstoodReason::Condition, "/payload/conditions");
+            return Err(Refusal::malformed(NotUnderstoodReason::Condition, "/payload/conditions"));
         }
         let valid_until = valid_until(payload, self.context.now);
         let (currency, documents) = (self.net.currency.as_deref(), self.net.documents.as_deref());
@@ -124,16 +121,16 @@ impl<'a> Rules<'a> {
             Ok(score::score(policy, &terms))
         });
         if self.net.phase != Phase::Collecting {
-            return Ruling { score: gates.ok(), ..Ruling::refused(Disposition::Late, FollowUp::Late) };
+            return Ok(Ruling { score: gates.ok(), ..Ruling::refused(Disposition::Late, FollowUp::Late) });
         }
-        if !self.may_offer(index) {
-            return self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn);
+        if !may_offer(self.net, index) {
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         }
         let score = match gates {
             Ok(score) => score,
             Err(fault) => {
                 let refused = Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
-                return Ruling { action: ContractNetAction::GateFailed, ..refused };
+                return Ok(Ruling { action: ContractNetAction::GateFailed, ..refused });
             }
         };
         let offer = CollectedOffer {
@@ -145,131 +142,103 @@ impl<'a> Rules<'a> {
             terms: canonical_terms(payload),
             document: documents.and_then(|documents| documents.pinned(&payload.documents)).map(Box::new),
         };
-        Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) }
-    }
-
-    /// One member of a contractor's message is at fault. It is not struck for it, and may say it right.
-    fn malformed(&self, index: usize, reason: NotUnderstoodReason, pointer: &str) -> Ruling<ContractNetAction> {
-        let reply = FollowUp::Pointed(Box::new(Pointed {
-            reason,
-            expected: self.expected_acts(Speaker::Contractor(index)),
-            pointer: Box::from(pointer),
-        }));
-        Ruling::refused(Disposition::Malformed, reply)
-    }
-
-    /// Who may offer now (docs/spec/contract-net.md#cn-8).
-    fn may_offer(&self, index: usize) -> bool {
-        let session = &self.net.sessions[index];
-        let is_open = session.state.may_answer()
-            || matches!(session.state, SessionState::Withdrawn | SessionState::PolicyRejected)
-            || (session.state == SessionState::Offered && self.net.policy().offer_revision == OfferRevision::Replace);
-        is_open && session.round == self.net.round
+        Ok(Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) })
     }
 
     /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor.
-    fn judge_decline(&self, index: usize, act: Act) -> Ruling<ContractNetAction> {
-        let speaker = Speaker::Contractor(index);
+    fn judge_decline(&self, index: usize, act: Act) -> Judged {
         let session = &self.net.sessions[index];
         if self.net.phase == Phase::Collecting {
             return match (act, session.state) {
-                (Act::Withdraw, SessionState::Offered) => Ruling::ok(ContractNetAction::Withdraw),
+                (Act::Withdraw, SessionState::Offered) => Ok(Ruling::ok(ContractNetAction::Withdraw)),
                 (Act::Refuse, state) if state.may_answer() => {
-                    Ruling::ok(ContractNetAction::Decline(SessionState::Refused))
+                    Ok(Ruling::ok(ContractNetAction::Decline(SessionState::Refused)))
                 }
                 (Act::NotUnderstood, state) if state.may_answer() => {
-                    Ruling::ok(ContractNetAction::Decline(SessionState::NotUnderstood))
+                    Ok(Ruling::ok(ContractNetAction::Decline(SessionState::NotUnderstood)))
                 }
-                (_, _) => self.out_of_turn(speaker, NotUnderstoodReason::OutOfTurn),
+                (_, _) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
             };
         }
         let Some((lot, award)) = self.net.awards.of_session(index) else {
-            return Ruling::refused(Disposition::Closed, FollowUp::Closed);
+            return Err(Refusal::answered(Disposition::Closed, FollowUp::Closed));
         };
         match award.stage {
-            AwardStage::Awarded => {
-                Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Refused, said(&format!("declined_by_{act}"))))
+            AwardStage::Awarded => Ok(Ruling::ok(ContractNetAction::LoseAward(
+                lot,
+                AwardLoss::Refused,
+                said(&format!("declined_by_{act}")),
+            ))),
+            AwardStage::Committed if act == Act::NotUnderstood => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
+            AwardStage::Committed => Err(Refusal::strike(NotUnderstoodReason::UseFailureDecommit)),
+            AwardStage::Done | AwardStage::CancelPending => {
+                Err(Refusal::answered(Disposition::Closed, FollowUp::Closed))
             }
-            AwardStage::Committed if act == Act::NotUnderstood => {
-                self.out_of_turn(speaker, NotUnderstoodReason::OutOfTurn)
-            }
-            AwardStage::Committed => self.out_of_turn(speaker, NotUnderstoodReason::UseFailureDecommit),
-            AwardStage::Done | AwardStage::CancelPending => Ruling::refused(Disposition::Closed, FollowUp::Closed),
         }
     }
 
     /// CONFIRM of a live award (docs/spec/contract-net.md#cn-41), or of one taken back
     /// (docs/spec/contract-net.md#cn-43).
-    fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Ruling<ContractNetAction> {
+    fn judge_confirm(&self, index: usize, confirm: &Confirm) -> Judged {
         let award_no = confirm.award_no;
         if self.net.awards.is_revoked(award_no, index) {
-            return Ruling::refused(Disposition::Revoked, FollowUp::Revoked(award_no));
+            return Err(Refusal::answered(Disposition::Revoked, FollowUp::Revoked(award_no)));
         }
         match self.net.awards.of_session(index) {
             Some((lot, award)) if award.award_no == award_no && award.stage == AwardStage::Awarded => {
-                Ruling { disposition: Disposition::Committed, ..Ruling::ok(ContractNetAction::Confirm(lot)) }
+                Ok(Ruling { disposition: Disposition::Committed, ..Ruling::ok(ContractNetAction::Confirm(lot)) })
             }
-            Some(_) | None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
+            Some(_) | None => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
     /// The report of a bound contractor (docs/spec/contract-net.md#cn-54), or its answer to a CANCEL
     /// (docs/spec/contract-net.md#cn-56). Either names no document but the pinned one (docs/spec/agora.md#ag-36).
-    fn judge_inform(&self, index: usize, inform: &Inform) -> Ruling<ContractNetAction> {
+    fn judge_inform(&self, index: usize, inform: &Inform) -> Judged {
         let may_report = |award: &LiveAward| match award.stage {
             AwardStage::CancelPending => true,
             AwardStage::Committed => inform.kind != InformKind::Cancelled,
             AwardStage::Awarded | AwardStage::Done => false,
         };
         let Some((lot, award)) = self.net.awards.of_session(index).filter(|(_, award)| may_report(award)) else {
-            return self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn);
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         };
         let named = inform.routine.and_then(|routine| routine.hash);
         if named.is_some() && named != award.document {
-            return self.malformed(index, NotUnderstoodReason::Document, "/payload/routine/hash");
+            return Err(Refusal::malformed(NotUnderstoodReason::Document, "/payload/routine/hash"));
         }
-        Ruling::ok(if award.stage == AwardStage::CancelPending {
+        Ok(Ruling::ok(if award.stage == AwardStage::CancelPending {
             ContractNetAction::AnswerCancel(lot, CancelAnswer::Informed(inform.clone()))
         } else {
             ContractNetAction::Perform(lot, inform.clone())
-        })
+        }))
     }
 
     /// FAILURE: an answer (docs/spec/contract-net.md#cn-14), a lost award (docs/spec/contract-net.md#cn-46, #cn-49), or
     /// an answer to a CANCEL (docs/spec/contract-net.md#cn-56).
-    fn judge_failure(&self, index: usize, failure: &Failure) -> Ruling<ContractNetAction> {
+    fn judge_failure(&self, index: usize, failure: &Failure) -> Judged {
         let session = &self.net.sessions[index];
         if self.net.phase == Phase::Collecting {
             return if session.state.may_answer() {
-                Ruling::ok(ContractNetAction::Decline(SessionState::Failed))
+                Ok(Ruling::ok(ContractNetAction::Decline(SessionState::Failed)))
             } else {
-                self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn)
+                Err(Refusal::strike(NotUnderstoodReason::OutOfTurn))
             };
         }
         let failure = failure.clone();
         match self.net.awards.of_session(index) {
             Some((lot, award)) => match award.stage {
-                AwardStage::Awarded => Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Failed, failure)),
+                AwardStage::Awarded => Ok(Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::Failed, failure))),
                 AwardStage::Committed => {
-                    Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::PerformFailed, failure))
+                    Ok(Ruling::ok(ContractNetAction::LoseAward(lot, AwardLoss::PerformFailed, failure)))
                 }
                 AwardStage::CancelPending => {
-                    Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Failed(failure)))
+                    Ok(Ruling::ok(ContractNetAction::AnswerCancel(lot, CancelAnswer::Failed(failure))))
                 }
-                AwardStage::Done => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
+                AwardStage::Done => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
             },
-            None => self.out_of_turn(Speaker::Contractor(index), NotUnderstoodReason::OutOfTurn),
+            None => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
-    }
-
-    /// Contractors are struck for it; the initiator, without whom there is no negotiation, is not.
-    fn out_of_turn(&self, speaker: Speaker, reason: NotUnderstoodReason) -> Ruling<ContractNetAction> {
-        let reply = FollowUp::NotUnderstood(reason, self.expected_acts(speaker));
-        let action = match speaker {
-            Speaker::Initiator | Speaker::Lead(_) => ContractNetAction::Nothing,
-            Speaker::Contractor(_) => ContractNetAction::Strike,
-        };
-        Ruling { action, ..Ruling::refused(Disposition::OutOfTurn, reply) }
     }
 
     /// The session whose offer the initiator names, if that offer is in the running and still valid.
@@ -279,31 +248,40 @@ impl<'a> Rules<'a> {
             session.state == SessionState::Offered && session.offer.as_deref().is_some_and(is_named)
         })
     }
+}
 
-    /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
-    fn expected_acts(&self, speaker: Speaker) -> ActSet {
-        let Speaker::Contractor(index) = speaker else {
-            return match (speaker, self.net.phase) {
-                (_, Phase::Deciding) => ActSet::of(&[Act::Accept, Act::Cancel]),
-                (_, Phase::Collecting | Phase::Awarding | Phase::Performing) => ActSet::of(&[Act::Cancel]),
-                (_, _) => ActSet::NONE,
-            };
+/// Who may offer now (docs/spec/contract-net.md#cn-8).
+fn may_offer(net: &ContractNet, index: usize) -> bool {
+    let session = &net.sessions[index];
+    let is_open = session.state.may_answer()
+        || matches!(session.state, SessionState::Withdrawn | SessionState::PolicyRejected)
+        || (session.state == SessionState::Offered && net.policy().offer_revision == OfferRevision::Replace);
+    is_open && session.round == net.round
+}
+
+/// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
+pub(super) fn legal_acts(net: &ContractNet, speaker: Speaker) -> ActSet {
+    let Speaker::Contractor(index) = speaker else {
+        return match (speaker, net.phase) {
+            (_, Phase::Deciding) => ActSet::of(&[Act::Accept, Act::Cancel]),
+            (_, Phase::Collecting | Phase::Awarding | Phase::Performing) => ActSet::of(&[Act::Cancel]),
+            (_, _) => ActSet::NONE,
         };
-        let state = self.net.sessions[index].state;
-        let is_collecting = self.net.phase == Phase::Collecting;
-        if is_collecting && state.may_answer() {
-            ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
-        } else if is_collecting && state == SessionState::Offered {
-            if self.may_offer(index) { ActSet::of(&[Act::Offer, Act::Withdraw]) } else { ActSet::of(&[Act::Withdraw]) }
-        } else if is_collecting && self.may_offer(index) {
-            ActSet::of(&[Act::Offer])
-        } else if state == SessionState::Awarded {
-            ActSet::of(&[Act::Confirm, Act::Refuse, Act::NotUnderstood, Act::Withdraw, Act::Failure])
-        } else if matches!(state, SessionState::Committed | SessionState::CancelPending) {
-            ActSet::of(&[Act::Inform, Act::Failure])
-        } else {
-            ActSet::NONE
-        }
+    };
+    let state = net.sessions[index].state;
+    let is_collecting = net.phase == Phase::Collecting;
+    if is_collecting && state.may_answer() {
+        ActSet::of(&[Act::Offer, Act::Refuse, Act::NotUnderstood, Act::Failure])
+    } else if is_collecting && state == SessionState::Offered {
+        if may_offer(net, index) { ActSet::of(&[Act::Offer, Act::Withdraw]) } else { ActSet::of(&[Act::Withdraw]) }
+    } else if is_collecting && may_offer(net, index) {
+        ActSet::of(&[Act::Offer])
+    } else if state == SessionState::Awarded {
+        ActSet::of(&[Act::Confirm, Act::Refuse, Act::NotUnderstood, Act::Withdraw, Act::Failure])
+    } else if matches!(state, SessionState::Committed | SessionState::CancelPending) {
+        ActSet::of(&[Act::Inform, Act::Failure])
+    } else {
+        ActSet::NONE
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, CloseReason, Outcome};
+use schemas::delivery::{Call, CloseReason, Disposition, Outcome};
 use schemas::payload::{Failure, FailurePhase, Inform, InformKind, Offer};
 use schemas::policy::OnIncomplete;
 use schemas::team::{Brief, TaskAward, TaskStatus};
@@ -22,10 +22,11 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::score;
 use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant, SubTeamRefusal, TaskOpening, TaskProgress};
+use crate::negotiation::family::{FamilyDeed, FamilyOrder, SUB_TEAM_OF, SubTeamGrant, TaskOpening, TaskProgress};
+use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::seldom::Seldom;
-use crate::negotiation::{CHAIN_START, Header, InputContext, Party};
-use crate::protocol::{Phase, Protocol, SessionState};
+use crate::negotiation::{CHAIN_START, Header, InputContext, Party, Refusal};
+use crate::protocol::{Phase, SessionState};
 
 /// An award lost because its contractor has left the team, and a task ended because its assigner has.
 const LEFT: &str = "left";
@@ -63,9 +64,7 @@ pub(crate) fn open_task(opening: TaskOpening, input: &[u8], context: &mut InputC
     let call = Arc::new(call_of(&opening));
     let mut task = new_task(opening, &call, context);
     task.header.link(input, context);
-    let (invited, reply_by) = (task.sessions.len(), task.collection.reply_by());
-    let begins = (Protocol::ContractNet, task.phase);
-    task.header.announce(begins, &task.pinned.id, invited, reply_by, context);
+    task.announce(&task.pinned.id, task.collection.reply_by(), context);
     if is_direct {
         award_directly(&mut task, context);
     } else {
@@ -150,30 +149,30 @@ pub(crate) fn outlive_team(task: &mut ContractNet, lead: AgentId) {
 /// What the contractor of an award may call a sub-team with (docs/spec/team.md#tm-64).
 ///
 /// # Errors
-/// [`SubTeamRefusal`].
+/// Why not.
 pub(crate) fn grant_sub_team(
     net: &ContractNet,
     contractor: &AgentId,
     award_no: AwardNo,
-) -> Result<SubTeamGrant, SubTeamRefusal> {
-    let (Some(role), Some(session)) = (&net.task, net.session_of(contractor)) else {
-        return Err(SubTeamRefusal::Unauthorized);
-    };
+) -> Result<SubTeamGrant, Refusal> {
+    let not_its_own = || Refusal::silent(Disposition::Unauthorized);
+    let (Some(role), Some(session)) = (&net.task, net.session_of(contractor)) else { return Err(not_its_own()) };
     if net.awards.is_revoked(award_no, session) {
-        return Err(SubTeamRefusal::Revoked);
+        return Err(Refusal::silent(Disposition::Revoked));
     }
     let live = net.awards.of_session(session).filter(|(_, award)| award.award_no == award_no);
-    let (_, award) = live.ok_or(SubTeamRefusal::Unauthorized)?;
+    let (_, award) = live.ok_or_else(not_its_own)?;
     match award.stage {
-        AwardStage::Awarded => return Err(SubTeamRefusal::NotAwarded),
-        AwardStage::CancelPending => return Err(SubTeamRefusal::Revoked),
-        AwardStage::Done => return Err(SubTeamRefusal::Closed),
+        AwardStage::Awarded => return Err(Refusal::out_of_turn(NotUnderstoodReason::NotAwarded)),
+        AwardStage::CancelPending => return Err(Refusal::silent(Disposition::Revoked)),
+        AwardStage::Done => return Err(Refusal::silent(Disposition::Closed)),
         AwardStage::Committed => {}
     }
+    let no_level = || Refusal::malformed(NotUnderstoodReason::Depth, SUB_TEAM_OF);
     Ok(SubTeamGrant {
         of: TaskAward { task: net.header.id.clone(), award_no },
         ends_by: award.deadline,
-        depth_left: role.depth_left.checked_sub(1).ok_or(SubTeamRefusal::Depth)?,
+        depth_left: role.depth_left.checked_sub(1).ok_or_else(no_level)?,
         traceparent: net.header.traceparent.clone(),
     })
 }

@@ -36,20 +36,11 @@ impl NegotiationView {
 /// What every participant may see, with the awards of one session or of all.
 fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
     let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
+    let messages = messages(party, is_numbered);
     let awards = net.awards.shown().into_iter().filter(|award| is_shown(award.session));
     NegotiationView {
-        negotiation: net.header.id.clone(),
-        role,
-        state: net.phase,
-        outcome: net.header.outcome,
-        round: net.round,
         reply_by: Some(WireTime(net.collection.reply_by())),
-        ends_by: WireTime(net.header.ends_by),
         policy: Some(net.policy().id.clone()),
-        invited: None,
-        session: None,
-        messages: messages(party, is_numbered),
-        offers: Vec::new(),
         awards: awards
             .map(|award| AwardView {
                 award_no: award.award_no,
@@ -59,10 +50,7 @@ fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize
                 document: award.document,
             })
             .collect(),
-        bargain: None,
-        panel: None,
-        team: None,
-        digest: None,
+        ..NegotiationView::plain(&net.header.id, role, (net.phase, net.round), net.header.ends_by, messages)
     }
 }
 

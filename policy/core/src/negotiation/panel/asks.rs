@@ -1,19 +1,21 @@
 //! What the members of a panel are asked, and shown: others' answers of closed rounds, without names, in an order of the
-//! recipient's own (docs/spec/panel.md#pn-22).
+//! recipient's own (docs/spec/panel.md#pn-22); and what they see of it.
 
 use std::sync::Arc;
 
 use schemas::delivery::{Ask, Notification, RankAsk, Rated, ShownAnswer};
 use schemas::record::Qos;
-use schemas::{Timestamp, WireTime};
+use schemas::{AgentId, Timestamp, WireTime};
 
-use super::Panel;
 use super::reply::SeatReply;
 use super::review::PanelReview;
 use super::round::{MemberIndex, PanelRound};
+use super::{MemberRole, Panel};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;
+use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::view::{NegotiationView, PanelView, Role, messages};
 use crate::panel::ranker::showing;
 
 /// The round whose answers are shown in the one that runs.
@@ -179,4 +181,33 @@ fn delivery(panel: &Panel, to: MemberIndex, ask: Ask, context: &mut InputContext
         expires,
         ..panel.header.delivery(context, &member.party.agent, told)
     }
+}
+
+/// What a member may see of its panel (docs/spec/panel.md#pn-33): the initiator counts only, a seat its own messages; absent when the
+/// viewer takes no part.
+pub(crate) fn view_of(panel: &Panel, viewer: &AgentId) -> Option<NegotiationView> {
+    let member = panel.member(panel.speaker(viewer)?);
+    let is_initiator = member.role == MemberRole::Initiator;
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let round = panel.round();
+    let counts = PanelView {
+        rounds: panel.rules.rounds,
+        seats: panel.seat_choice(),
+        asked: Some(count(round.asked.len())),
+        replied: Some(count(round.replies().count())),
+        detail: None,
+    };
+    let shown = if is_initiator { counts } else { PanelView { seats: None, asked: None, replied: None, ..counts } };
+    let role = match member.role {
+        MemberRole::Initiator => Role::Initiator,
+        MemberRole::Seat => Role::Panelist,
+        MemberRole::Ranker => Role::Ranker,
+        MemberRole::Reviewer => Role::Reviewer,
+    };
+    let messages = messages(&member.party, |_| false);
+    Some(NegotiationView {
+        invited: is_initiator.then(|| count(panel.invited())),
+        panel: Some(Box::new(shown)),
+        ..NegotiationView::plain(&panel.header.id, role, (panel.phase, round.number), panel.header.ends_by, messages)
+    })
 }

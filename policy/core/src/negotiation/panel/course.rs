@@ -1,11 +1,11 @@
 //! What follows from a message or a timer: waves are completed and asked, rounds close, a selection is made, reviewers are
 //! asked (docs/spec/panel.md#states).
 
+use schemas::AgentId;
 use schemas::delivery::{Outcome, Stopped};
 use schemas::evidence::Usage;
 use schemas::panel::Ranker;
 use schemas::payload::INTEGER_MAX;
-use schemas::{AgentId, DeliveryId};
 
 use super::reply::SeatReply;
 use super::review::{AskedReviewer, PanelReview, ReviewReply};
@@ -13,6 +13,7 @@ use super::round::{AskedSeat, MemberIndex, PanelRound};
 use super::{MemberRole, Panel, Ranking, Selected, asks, finding};
 use crate::effect::{AskKind, Event};
 use crate::negotiation::InputContext;
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::PanelTimer;
 use crate::panel::count::consensus;
 use crate::panel::decision::SelectedBy;
@@ -318,7 +319,7 @@ impl Panel {
     }
 
     /// Goes on without somebody who is waited for.
-    fn stop_waiting_for(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
+    pub(super) fn stop_waiting_for(&mut self, place: MemberIndex, context: &mut InputContext<'_>) {
         if self.phase == Phase::Ranking && self.ranker() == Some(place) {
             self.select(SelectedBy::Fallback, &[], context);
         } else if let Some(asked) = self.review_mut().and_then(|review| review.asked_mut(place)) {
@@ -372,23 +373,6 @@ impl Panel {
         let is_asking = self.phase == Phase::Asking;
         if !(is_asking && self.ends_by_consensus(context)) {
             self.end_by_plurality(Stopped::Timeout, context);
-        }
-    }
-
-    /// An ask could not be delivered: nobody waits for its recipient any more.
-    pub(crate) fn handle_delivery_failure(
-        &mut self,
-        delivery: DeliveryId,
-        to: &AgentId,
-        context: &mut InputContext<'_>,
-    ) {
-        let Some(place) = crate::negotiation::disposition::ProtocolRules::speaker(self, to) else { return };
-        let is_ask = |asked: &AskedSeat| asked.ask == delivery && asked.is_waited;
-        let is_rank = self.ranking.as_ref().is_some_and(|ranking| ranking.ask == delivery);
-        let reviewer = self.review().and_then(|review| review.asked(place));
-        let is_review = reviewer.is_some_and(|asked| asked.ask == delivery && asked.is_waited);
-        if is_rank || is_review || self.round().asked(place).is_some_and(is_ask) {
-            self.stop_waiting_for(place, context);
         }
     }
 }

@@ -10,36 +10,32 @@ use schemas::record::{Invitation, PinnedPanel};
 use schemas::{AgentId, Digest, Timestamp};
 
 use super::{MemberRole, POLICY_WORD, Panel, PanelMember};
-use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
-use crate::negotiation::{InputContext, Opening, lifetime_ms, reply_by};
+use crate::negotiation::{InputContext, Opening, Refusal, lifetime_ms, reply_by};
 use crate::panel::count::quorum;
 use crate::panel::decision::{CandidateRecord, ChoiceRecord};
 use crate::panel::reputation::{RecommendedSeats, choose};
-use crate::protocol::{Phase, Protocol};
+use crate::protocol::Phase;
 
 /// Opens the panel and asks its first wave; `share` gives the shared form of an agent's name.
 ///
 /// # Errors
-/// [`Unfit`]; nothing is stored then.
+/// Why it cannot be followed; nothing is stored then.
 pub(crate) fn open(
     opening: &Opening<'_>,
     spec: &PanelSpec,
     context: &mut InputContext<'_>,
     share: impl FnMut(&AgentId) -> AgentId,
-) -> Result<Panel, Unfit> {
-    if opening.cfp.round.is_some_and(|round| round != 1) {
-        return Err(Unfit::plain(NotUnderstoodReason::BadRound));
-    }
+) -> Result<Panel, Refusal> {
     check(opening, spec)?;
     let invited = opening.invited();
     let (seats, choice) = seated(opening, spec, &invited)?;
     if seats.len() < usize::try_from(spec.min_seats).unwrap_or(usize::MAX) {
-        return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
+        return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
     }
     if seats.len() > spec.seats_max() {
-        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
+        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
     }
     let members = members(opening, spec, (&seats, &invited), share)?;
     let ends_by = ends_by(opening, spec, seats.len(), context.now)?;
@@ -67,19 +63,18 @@ pub(crate) fn open(
         ended: None,
     };
     panel.header.link(&opening.digest.0, context);
-    panel.acknowledge_call(0, opening.envelope, opening.digest, context);
+    panel.acknowledge_call(0, opening, context);
+    panel.announce(&Arc::from(POLICY_WORD), ends_by, context);
     let seats: Vec<_> = panel.seats().collect();
-    let begins = (Protocol::Panel, panel.phase);
-    panel.header.announce(begins, &Arc::from(POLICY_WORD), seats.len(), ends_by, context);
     let of = seats.len();
     panel.begin_round(seats, of, context);
     Ok(panel)
 }
 
 /// Rules that contradict themselves, or that stand beside those of another protocol.
-fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
-    let invalid = |pointer: String| Unfit { reason: NotUnderstoodReason::InvalidPanel, pointer: Some(pointer) };
-    check_panel(spec).map_err(|fault| invalid(format!("/payload/panel{}", fault.pointer)))?;
+fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Refusal> {
+    let invalid = |pointer: &str| Refusal::malformed(NotUnderstoodReason::InvalidPanel, pointer);
+    check_panel(spec).map_err(|fault| invalid(&format!("/payload/panel{}", fault.pointer)))?;
     let cfp = opening.cfp;
     let others = [
         (cfp.bargain.is_some(), "/payload/bargain"),
@@ -90,7 +85,7 @@ fn check(opening: &Opening<'_>, spec: &PanelSpec) -> Result<(), Unfit> {
         (cfp.documents.is_some(), "/payload/documents"),
     ];
     match others.into_iter().find(|(is_there, _)| *is_there) {
-        Some((_, pointer)) => Err(invalid(pointer.to_owned())),
+        Some((_, pointer)) => Err(invalid(pointer)),
         None => Ok(()),
     }
 }
@@ -101,10 +96,10 @@ fn seated<'a>(
     opening: &Opening<'_>,
     spec: &PanelSpec,
     invited: &[&'a Invitation],
-) -> Result<(Vec<&'a Invitation>, Option<Box<ChoiceRecord>>), Unfit> {
+) -> Result<(Vec<&'a Invitation>, Option<Box<ChoiceRecord>>), Refusal> {
     let Some(rule) = &spec.choose else { return Ok((invited.to_vec(), None)) };
     if invited.len() > CANDIDATES_MAX {
-        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
+        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
     }
     let candidate = |one: &&Invitation| (one.agent.clone(), one.reputation);
     let candidates: Vec<_> = invited.iter().map(candidate).collect();
@@ -121,21 +116,21 @@ fn members(
     spec: &PanelSpec,
     (seats, candidates): (&[&Invitation], &[&Invitation]),
     mut share: impl FnMut(&AgentId) -> AgentId,
-) -> Result<Vec<PanelMember>, Unfit> {
+) -> Result<Vec<PanelMember>, Refusal> {
     let is_candidate = |agent: &AgentId| candidates.iter().any(|candidate| candidate.agent == *agent);
     let mut others: Vec<PanelMember> = seats.iter().map(|seat| invited(seat, MemberRole::Seat, &mut share)).collect();
     if let Some(Ranker::Agent { agent, .. }) = spec.select.as_ref().map(|select| &select.ranker)
         && *agent != opening.initiator
     {
-        let pointer = || Some("/payload/panel/select/ranker/agent".to_owned());
-        let unfit = || Unfit { reason: NotUnderstoodReason::NoRecipient, pointer: pointer() };
+        let pointer = "/payload/panel/select/ranker/agent";
+        let unfit = || Refusal::malformed(NotUnderstoodReason::NoRecipient, pointer);
         let pinned = opening.pinned.panel.as_deref().and_then(|PinnedPanel { ranker, .. }| ranker.as_ref());
         let pinned = pinned.filter(|pinned| pinned.agent == *agent && !is_candidate(agent));
         others.push(invited(pinned.ok_or_else(unfit)?, MemberRole::Ranker, &mut share));
     }
     for (index, agent) in spec.review.iter().flat_map(|review| &review.by).enumerate() {
-        let reason = NotUnderstoodReason::NoRecipient;
-        let unfit = || Unfit { reason, pointer: Some(format!("/payload/panel/review/by/{index}")) };
+        let pointer = || format!("/payload/panel/review/by/{index}");
+        let unfit = || Refusal::malformed(NotUnderstoodReason::NoRecipient, pointer());
         let pinned = opening.pinned.panel.iter().flat_map(|panel| &panel.reviewers).find(|one| one.agent == *agent);
         let is_free = *agent != opening.initiator
             && !is_candidate(agent)
@@ -154,7 +149,7 @@ fn invited(invitation: &Invitation, role: MemberRole, share: &mut impl FnMut(&Ag
 }
 
 /// The hard deadline: what the call says, or the time all its asks may take, whichever is first (docs/spec/panel.md#pn-6).
-fn ends_by(opening: &Opening<'_>, spec: &PanelSpec, seats: usize, now: Timestamp) -> Result<Timestamp, Unfit> {
+fn ends_by(opening: &Opening<'_>, spec: &PanelSpec, seats: usize, now: Timestamp) -> Result<Timestamp, Refusal> {
     let waves = match spec.asking {
         Asking::QuorumFirst => u64::try_from(seats.saturating_sub(quorum(seats))).unwrap_or(u64::MAX).saturating_add(1),
         Asking::All => 1,
@@ -172,7 +167,7 @@ fn ends_by(opening: &Opening<'_>, spec: &PanelSpec, seats: usize, now: Timestamp
     let lifetime = now.plus_ms(lifetime_ms(scope).unwrap_or(most_ms));
     let ends_by = given.min(lifetime).min(now.plus_ms(most_ms));
     if ends_by <= now || ends_by > now.plus_ms(TIMER_MS_MAX) {
-        return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
+        return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
     }
     Ok(ends_by)
 }

@@ -10,9 +10,8 @@ use super::reply::{GivenRating, Opinion, SeatReply};
 use super::review::ReviewReply;
 use super::round::MemberIndex;
 use super::{MemberRole, Panel};
-use crate::negotiation::disposition::Incoming;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, InputContext, Pointed, Ruling};
+use crate::negotiation::{InputContext, Refusal};
 use crate::protocol::Phase;
 
 /// What follows from a message.
@@ -32,62 +31,18 @@ pub(crate) enum PanelAction {
     Cancel,
 }
 
-/// Why a message is not followed.
-struct Unfollowed {
-    disposition: Disposition,
-    reason: Option<NotUnderstoodReason>,
-    pointer: Option<String>,
-    is_strike: bool,
-}
-
-impl Unfollowed {
-    /// An act that is not its sender's now: a strike.
-    fn strike(reason: NotUnderstoodReason) -> Self {
-        Self { disposition: Disposition::OutOfTurn, reason: Some(reason), pointer: None, is_strike: true }
-    }
-
-    /// An act that is not its sender's now.
-    fn out_of_turn(reason: NotUnderstoodReason) -> Self {
-        Self { is_strike: false, ..Self::strike(reason) }
-    }
-
-    /// Too late.
-    fn after(disposition: Disposition) -> Self {
-        Self { disposition, reason: None, pointer: None, is_strike: false }
-    }
-
-    /// An answer that may be sent again, corrected.
-    fn malformed(reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
-        let disposition = Disposition::Malformed;
-        Self { disposition, reason: Some(reason), pointer: Some(pointer.into()), is_strike: false }
-    }
-}
-
 impl Panel {
     /// What the message meets in the table of acts and states.
     pub(super) fn judge_message(
         &self,
         speaker: MemberIndex,
-        incoming: &Incoming,
-        context: &InputContext<'_>,
-    ) -> Ruling<PanelAction> {
-        self.followed(speaker, &incoming.payload, context).map_or_else(|why| self.refused(speaker, why), Ruling::ok)
-    }
-
-    fn followed(
-        &self,
-        speaker: MemberIndex,
         payload: &Payload,
         context: &InputContext<'_>,
-    ) -> Result<PanelAction, Unfollowed> {
+    ) -> Result<PanelAction, Refusal> {
         let round = if let Payload::Answer(answer) = payload { Some(answer.round) } else { payload.round() };
-        match round.map(|round| round.cmp(&self.round().number)) {
-            Some(std::cmp::Ordering::Less) => return Err(Unfollowed::after(Disposition::StaleRound)),
-            Some(std::cmp::Ordering::Greater) => return Err(Unfollowed::out_of_turn(NotUnderstoodReason::BadRound)),
-            Some(std::cmp::Ordering::Equal) | None => {}
-        }
+        Refusal::check_round(round, self.round().number)?;
         if self.is_dropped_seat(speaker) && !matches!(payload, Payload::Cancel(_)) {
-            return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked));
+            return Err(Refusal::strike(NotUnderstoodReason::NotAsked));
         }
         match payload {
             Payload::Answer(answer) => match self.member(speaker).role {
@@ -97,7 +52,7 @@ impl Panel {
             },
             Payload::Refuse(_) | Payload::NotUnderstood(_) if self.may_leave(speaker) => Ok(PanelAction::Leave),
             Payload::Cancel(_) if speaker == 0 => Ok(PanelAction::Cancel),
-            Payload::Cancel(_) => Err(Unfollowed::out_of_turn(NotUnderstoodReason::OutOfTurn)),
+            Payload::Cancel(_) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
             Payload::Cfp(_)
             | Payload::Offer(_)
             | Payload::Refuse(_)
@@ -112,7 +67,7 @@ impl Panel {
             | Payload::Say(_)
             | Payload::Assign(_)
             | Payload::Pause(_)
-            | Payload::Conclude(_) => Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn)),
+            | Payload::Conclude(_) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
@@ -135,21 +90,21 @@ impl Panel {
         seat: MemberIndex,
         said: &PanelAnswer,
         context: &InputContext<'_>,
-    ) -> Result<PanelAction, Unfollowed> {
-        let Some(answer) = &said.answer else { return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn)) };
+    ) -> Result<PanelAction, Refusal> {
+        let Some(answer) = &said.answer else { return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)) };
         let round = self.round();
         let asked = round.asked(seat).filter(|_| !self.member(seat).has_left);
-        let Some(asked) = asked else { return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked)) };
+        let Some(asked) = asked else { return Err(Refusal::strike(NotUnderstoodReason::NotAsked)) };
         if asked.reply.is_some() {
-            return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn));
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         }
         if round.closed_at.is_some() || context.now > asked.answer_by {
-            return Err(Unfollowed::after(Disposition::Late));
+            return Err(Refusal::silent(Disposition::Late));
         }
         if let Some(member) = said.oversized() {
-            return Err(Unfollowed::malformed(NotUnderstoodReason::BadAnswer, format!("/payload{member}")));
+            return Err(Refusal::malformed(NotUnderstoodReason::BadAnswer, format!("/payload{member}")));
         }
-        let bad = |_| Unfollowed::malformed(NotUnderstoodReason::BadAnswer, "/payload/answer");
+        let bad = |_| Refusal::malformed(NotUnderstoodReason::BadAnswer, "/payload/answer");
         let opinion = answer.as_deref().map(|text| Opinion::try_new(&self.rules.answer, text));
         let opinion = opinion.transpose().map_err(bad)?;
         let seen = SeenBySeat::of(self, seat);
@@ -164,10 +119,10 @@ impl Panel {
         said: &PanelAnswer,
         rated: &[MemberIndex],
         may_rate: bool,
-    ) -> Result<Vec<GivenRating>, Unfollowed> {
+    ) -> Result<Vec<GivenRating>, Refusal> {
         let rated = rated.iter().copied();
         let Some(ratings) = &said.ratings else { return Ok(rated.map(|of| GivenRating { of, rating: 0 }).collect()) };
-        let bad = || Unfollowed::malformed(NotUnderstoodReason::BadRatings, "/payload/ratings");
+        let bad = || Refusal::malformed(NotUnderstoodReason::BadRatings, "/payload/ratings");
         if !self.rules.rate || !may_rate || ratings.len() != rated.len() {
             return Err(bad());
         }
@@ -184,18 +139,18 @@ impl Panel {
         reviewer: MemberIndex,
         said: &PanelAnswer,
         context: &InputContext<'_>,
-    ) -> Result<PanelAction, Unfollowed> {
-        let Some(texts) = &said.reviews else { return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn)) };
+    ) -> Result<PanelAction, Refusal> {
+        let Some(texts) = &said.reviews else { return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)) };
         let review = self.review().filter(|_| !self.member(reviewer).has_left);
         let asked = review.and_then(|review| Some((review, review.asked(reviewer)?)));
-        let Some((review, asked)) = asked else { return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked)) };
+        let Some((review, asked)) = asked else { return Err(Refusal::strike(NotUnderstoodReason::NotAsked)) };
         if asked.reply.is_some() {
-            return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn));
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         }
         if context.now > review.review_by {
-            return Err(Unfollowed::after(Disposition::Late));
+            return Err(Refusal::silent(Disposition::Late));
         }
-        let bad = |member: &str| Unfollowed::malformed(NotUnderstoodReason::BadReviews, format!("/payload{member}"));
+        let bad = |member: &str| Refusal::malformed(NotUnderstoodReason::BadReviews, format!("/payload{member}"));
         if let Some(member) = said.oversized() {
             return Err(bad(member));
         }
@@ -212,18 +167,18 @@ impl Panel {
         speaker: MemberIndex,
         said: &PanelAnswer,
         context: &InputContext<'_>,
-    ) -> Result<PanelAction, Unfollowed> {
+    ) -> Result<PanelAction, Refusal> {
         let is_ranker = self.ranker() == Some(speaker) && !self.member(speaker).has_left;
         let ranking = self.ranking.as_ref().filter(|_| is_ranker && self.phase == Phase::Ranking);
         let (Some(order), true) = (&said.order, is_ranker) else {
-            return Err(Unfollowed::strike(NotUnderstoodReason::OutOfTurn));
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         };
-        let Some(ranking) = ranking else { return Err(Unfollowed::strike(NotUnderstoodReason::NotAsked)) };
+        let Some(ranking) = ranking else { return Err(Refusal::strike(NotUnderstoodReason::NotAsked)) };
         if context.now > ranking.rank_by {
-            return Err(Unfollowed::after(Disposition::Late));
+            return Err(Refusal::silent(Disposition::Late));
         }
         let keep = self.rules.select.as_ref().map_or(0, |select| usize::try_from(select.keep).unwrap_or(usize::MAX));
-        let bad = |place: &str| Unfollowed::malformed(NotUnderstoodReason::BadOrder, format!("/payload/order{place}"));
+        let bad = |place: &str| Refusal::malformed(NotUnderstoodReason::BadOrder, format!("/payload/order{place}"));
         if order.is_empty() {
             return Err(bad(""));
         }
@@ -239,22 +194,8 @@ impl Panel {
         Ok(PanelAction::Order(chosen, said.usage))
     }
 
-    fn refused(&self, speaker: MemberIndex, why: Unfollowed) -> Ruling<PanelAction> {
-        let Unfollowed { disposition, reason, pointer, is_strike } = why;
-        let expected = self.expected_acts(speaker);
-        let reply = match (reason, pointer) {
-            (Some(reason), Some(pointer)) => {
-                FollowUp::Pointed(Box::new(Pointed { reason, expected, pointer: pointer.into_boxed_str() }))
-            }
-            (Some(reason), None) => FollowUp::NotUnderstood(reason, expected),
-            (None, _) => FollowUp::None,
-        };
-        let refused = Ruling::refused(disposition, reply);
-        if is_strike { Ruling { action: PanelAction::Strike, ..refused } } else { refused }
-    }
-
     /// What somebody could legally have said: `expected` of a NOT_UNDERSTOOD.
-    fn expected_acts(&self, speaker: MemberIndex) -> ActSet {
+    pub(super) fn legal_acts(&self, speaker: MemberIndex) -> ActSet {
         let is_asked = if self.phase == Phase::Ranking {
             self.ranker() == Some(speaker)
         } else if let Some(review) = self.review() {

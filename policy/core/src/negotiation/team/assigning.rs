@@ -8,11 +8,10 @@ use schemas::{AgentId, Timestamp};
 
 use super::Team;
 use super::opening::decides_tasks;
-use super::rules::Misjudged;
-use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::TaskOpening;
 use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::{InputContext, Refusal};
 use crate::policy::PinnedPolicy;
 
 /// An assignment, as it meets its team.
@@ -27,18 +26,17 @@ pub(super) struct Assignment<'a> {
 
 impl Assignment<'_> {
     /// Its tasks, all of them or none.
-    pub(super) fn openings(&self) -> Result<Vec<TaskOpening>, Misjudged> {
-        let malformed = |reason, pointer: &str| Misjudged::at(Disposition::Malformed, reason, pointer);
+    pub(super) fn openings(&self) -> Result<Vec<TaskOpening>, Refusal> {
         let (known, more) = (self.team.tasks.count(), self.assign.tasks.len());
         let count = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(known);
         if count > self.team.rules.tasks || more > self.incoming.room {
-            return Err(malformed(NotUnderstoodReason::TooManyTasks, "/payload/tasks"));
+            return Err(Refusal::malformed(NotUnderstoodReason::TooManyTasks, "/payload/tasks"));
         }
         let policy = match &self.assign.policy {
             None => Some(&self.team.task_policy),
             Some(_) => self.incoming.policy.as_ref().filter(|pinned| decides_tasks(&pinned.policy)),
         };
-        let policy = policy.ok_or_else(|| malformed(NotUnderstoodReason::InvalidPolicy, "/payload/policy"))?;
+        let policy = policy.ok_or_else(|| Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/policy"))?;
         let tasks = (known + 1..).zip(self.assign.tasks.iter().enumerate());
         tasks
             .map(|(number, (index, task))| self.opening(number, task, policy, &format!("/payload/tasks/{index}")))
@@ -51,16 +49,19 @@ impl Assignment<'_> {
         task: &AssignedTask,
         policy: &Arc<PinnedPolicy>,
         pointer: &str,
-    ) -> Result<TaskOpening, Misjudged> {
+    ) -> Result<TaskOpening, Refusal> {
         let contractors = self.contractors(task, pointer)?;
         let is_direct = contractors.len() == 1;
         let (reply_by, ends_by) = self
             .deadlines(task, policy, is_direct)
-            .ok_or_else(|| Misjudged::at(Disposition::Malformed, NotUnderstoodReason::BadDeadline, pointer))?;
+            .ok_or_else(|| Refusal::malformed(NotUnderstoodReason::BadDeadline, pointer))?;
         // The number is within the rules of the team, which the ids have room for.
-        let id = self.team.header.id.task(number).ok_or_else(|| {
-            Misjudged::at(Disposition::Malformed, NotUnderstoodReason::TooManyTasks, "/payload/tasks")
-        })?;
+        let id = self
+            .team
+            .header
+            .id
+            .task(number)
+            .ok_or_else(|| Refusal::malformed(NotUnderstoodReason::TooManyTasks, "/payload/tasks"))?;
         Ok(TaskOpening {
             id,
             policy: Arc::clone(policy),
@@ -86,14 +87,14 @@ impl Assignment<'_> {
 
     /// Who may offer, in the order of their ids (docs/spec/team.md#tm-32): the owner that is named, or everybody that could do it. The assigner, who
     /// writes the call, must not offer in it.
-    fn contractors(&self, task: &AssignedTask, pointer: &str) -> Result<Vec<AgentId>, Misjudged> {
+    fn contractors(&self, task: &AssignedTask, pointer: &str) -> Result<Vec<AgentId>, Refusal> {
         let roster = &self.team.roster;
         if let Some(owner) = &task.owner {
             return match roster.index_of(owner).filter(|index| roster.member(*index).is_seated()) {
                 Some(index) => Ok(vec![roster.agent(index).clone()]),
                 None => {
                     let pointer = format!("{pointer}/owner");
-                    Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownMember, pointer))
+                    Err(Refusal::malformed(NotUnderstoodReason::UnknownMember, pointer))
                 }
             };
         }
@@ -105,7 +106,7 @@ impl Assignment<'_> {
         let mut able: Vec<AgentId> = roster.seated().filter(is_able).map(|index| roster.agent(index).clone()).collect();
         able.sort();
         if able.is_empty() {
-            return Err(Misjudged::at(Disposition::PolicyReject, NotUnderstoodReason::NoCandidate, pointer));
+            return Err(Refusal::at(Disposition::PolicyReject, NotUnderstoodReason::NoCandidate, pointer));
         }
         Ok(able)
     }

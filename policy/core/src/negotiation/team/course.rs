@@ -7,19 +7,20 @@ use schemas::delivery::{CloseReason, Notification, Outcome, RejectReason, Reject
 use schemas::digest::canonical;
 use schemas::ids::Capability;
 use schemas::team::{AtConclusion, Spoken, VoteRules};
-use schemas::{AgentId, DeliveryId, Digest, RegisterKey, RegisterValue};
+use schemas::{Digest, RegisterKey, RegisterValue};
 
 use super::ballot::{Ballot, ConclusionText, VoteResult};
 use super::roster::{JoinOffer, MemberStanding};
 use super::rules::WellSaid;
 use super::tasks::TasksAwaited;
 use super::told::TeamChange;
-use super::{DEADLINE, LEFT, ORPHANED, REJECTED, SILENCE, Team, call_ordinal};
+use super::{DEADLINE, LEFT, ORPHANED, REJECTED, SILENCE, Team};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::effect::{Deliver, Event, TurnKind};
+use crate::negotiation::InputContext;
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
-use crate::negotiation::{InputContext, delivery_id};
 use crate::protocol::Phase;
 
 impl Team {
@@ -41,26 +42,6 @@ impl Team {
         let member = self.roster.member_mut(index);
         (member.standing, member.offer) = (standing, None);
         self.form_if_answered(context);
-    }
-
-    /// The call was not delivered to one of whom nothing was heard since: nobody waits for it (docs/spec/team.md#tm-14).
-    pub(crate) fn handle_delivery_failure(
-        &mut self,
-        delivery: DeliveryId,
-        to: &AgentId,
-        may_answer: bool,
-        context: &mut InputContext<'_>,
-    ) {
-        let Some(index) = self.roster.index_of(to) else { return };
-        let call = delivery_id(context.lane, &self.header.id, self.called_at, call_ordinal(index), to);
-        let is_awaited = self.phase == Phase::Forming && self.roster.member(index).is_unheard();
-        if is_awaited && call == delivery {
-            self.decline(
-                index,
-                if may_answer { MemberStanding::Undelivered } else { MemberStanding::Declined },
-                context,
-            );
-        }
     }
 
     /// Gives the seats once nobody is waited for (docs/spec/team.md#tm-17).
@@ -216,13 +197,6 @@ impl Team {
                 self.give_floor(Phase::Concluding, next, change, context);
             }
             None => self.end(Outcome::Unconcluded, Some(SILENCE), None, context),
-        }
-    }
-
-    pub(super) fn enter(&mut self, phase: Phase, context: &mut InputContext<'_>) {
-        if self.phase != phase {
-            self.header.note_transition(self.phase, phase, context);
-            self.phase = phase;
         }
     }
 

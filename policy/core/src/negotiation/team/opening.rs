@@ -2,30 +2,27 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Call, Notification};
+use schemas::delivery::Call;
 use schemas::ids::Capability;
 use schemas::policy::{Decider, STRIKES_MAX, TIMER_MS_MAX, Timers};
 use schemas::team::{
     ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
     SPEAK_TIMES_MIN, TASKS_MAX, TURNS_MAX, TeamCall, TeamRules, TeamSpec, WRAP_TIMES,
 };
-use schemas::{AgentId, Digest, Timestamp, WireTime};
+use schemas::{AgentId, Digest, Timestamp};
 
 use super::repetition::DistinctSays;
-use super::roster::{Called, Roster};
+use super::roster::Roster;
 use super::tasks::TaskList;
 use super::{POLICY_WORD, Team, call_ordinal};
 use crate::acceptance::reputation::PinnedReputations;
-use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
-use crate::negotiation::InputContext;
-use crate::negotiation::alternating_offers::opening::Unfit;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant};
 use crate::negotiation::phase::NotUnderstoodReason;
-use crate::negotiation::{Opening, reply_by};
+use crate::negotiation::{Called, InputContext, Opening, Refusal, reply_by};
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol};
+use crate::protocol::Phase;
 use schemas::record::{Invitation, Qos};
 
 /// The deadlines of a call to a team.
@@ -38,7 +35,7 @@ struct TeamDeadlines {
 /// Opens the team and calls the invited; `share` gives the shared form of an agent's name. A sub-team has a `grant`.
 ///
 /// # Errors
-/// [`Unfit`]; nothing is stored then.
+/// Why it cannot be followed; nothing is stored then.
 pub(crate) fn open_team(
     opening: &Opening<'_>,
     (spec, grant): (&TeamSpec, Option<&SubTeamGrant>),
@@ -46,22 +43,19 @@ pub(crate) fn open_team(
     capabilities: &[Capability],
     context: &mut InputContext<'_>,
     share: impl FnMut(&AgentId) -> AgentId,
-) -> Result<Team, Unfit> {
-    let at = |reason, pointer: &str| Unfit { reason, pointer: Some(pointer.to_owned()) };
-    if opening.cfp.round.is_some_and(|round| round != 1) {
-        return Err(Unfit::plain(NotUnderstoodReason::BadRound));
-    }
+) -> Result<Team, Refusal> {
     let rules = &spec.rules;
-    check_team(rules).map_err(|member| at(NotUnderstoodReason::InvalidTeam, &format!("/payload/team/{member}")))?;
+    let invalid = |member| Refusal::malformed(NotUnderstoodReason::InvalidTeam, format!("/payload/team/{member}"));
+    check_team(rules).map_err(invalid)?;
     let task_policy = task_policy
         .filter(|pinned| decides_tasks(&pinned.policy))
-        .ok_or_else(|| at(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
+        .ok_or_else(|| Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
     let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
     if invited.is_empty() {
-        return Err(Unfit::plain(NotUnderstoodReason::NoRecipient));
+        return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
     }
     if invited.len() > INVITED_MAX {
-        return Err(Unfit::plain(NotUnderstoodReason::TooManyParties));
+        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
     }
     let deadlines = team_deadlines(opening, rules, grant, context.now)?;
     let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
@@ -75,11 +69,9 @@ pub(crate) fn open_team(
         context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.digest, deed });
     }
     team.header.link(&opening.digest.0, context);
-    call_members((opening, spec), &team, &invited, context);
-    team.acknowledge_call(0, opening.envelope, opening.digest, context);
-    let policy = team.policy_id();
-    let begins = (Protocol::Team, team.phase);
-    team.header.announce(begins, &policy, invited.len(), deadlines.join_by, context);
+    opening.deliver_call(&team.header, team_call(opening, spec, &team), &invited, call_ordinal(1), context);
+    team.acknowledge_call(0, opening, context);
+    team.announce(&team.policy_id(), deadlines.join_by, context);
     Ok(team)
 }
 
@@ -89,13 +81,13 @@ fn team_deadlines(
     rules: &TeamRules,
     grant: Option<&SubTeamGrant>,
     now: Timestamp,
-) -> Result<TeamDeadlines, Unfit> {
+) -> Result<TeamDeadlines, Refusal> {
     let join_by = reply_by(Timers::default().collect, opening.cfp, opening.envelope.scope.as_ref(), now);
     let own_end = now.plus_ms(rules.ends_within_ms);
     let ends_by = grant.map_or(own_end, |grant| grant.ends_by.min(own_end));
     let has_time = ends_by >= join_by.plus_ms(rules.speak_ms.saturating_mul(SPEAK_TIMES_MIN));
     if join_by <= now || rules.ends_within_ms > TIMER_MS_MAX || !has_time {
-        return Err(Unfit::plain(NotUnderstoodReason::BadDeadline));
+        return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
     }
     Ok(TeamDeadlines { join_by, ends_by })
 }
@@ -138,51 +130,15 @@ fn new_team(
     }
 }
 
-fn call_members(
-    (opening, spec): (&Opening<'_>, &TeamSpec),
-    team: &Team,
-    invited: &[Called],
-    context: &mut InputContext<'_>,
-) {
-    let told = Arc::new(Notification::Cfp(team_call(opening, spec, team)));
-    for (index, (agent, qos, attempts_max)) in invited.iter().enumerate() {
-        let ordinal = call_ordinal(index + 1);
-        let delivery = context.delivery_at(ordinal, &team.header.id, agent, Arc::clone(&told), team.join_by);
-        context.deliver(Deliver {
-            from: Some(opening.initiator.clone()),
-            qos: *qos,
-            attempts_max: *attempts_max,
-            traceparent: team.header.traceparent.clone(),
-            ..delivery
-        });
-    }
-}
-
 fn team_call(opening: &Opening<'_>, spec: &TeamSpec, team: &Team) -> Call {
     let rules = TeamRules::clone(&team.rules);
     let digest = Digest::of(&rules).expect("rules are integers and texts");
     let policy_digest = if team.is_ranked { team.policy.digest } else { digest };
     let policy = if team.is_ranked { team.policy.policy.id.clone() } else { POLICY_WORD.to_owned() };
+    let lead = opening.initiator.clone();
     Call {
-        task: opening.cfp.task.clone(),
-        round: 1,
-        reply_by: WireTime(team.join_by),
-        ends_by: WireTime(team.header.ends_by),
-        policy,
-        policy_digest,
-        lots: 1,
-        requires: opening.cfp.requires.clone(),
-        constraints: opening.cfp.constraints.clone(),
-        currency: opening.cfp.currency.clone(),
-        documents: None,
-        bargain: None,
-        team: Some(Box::new(TeamCall {
-            lead: opening.initiator.clone(),
-            rules,
-            depth_left: team.depth_left,
-            of: spec.of.clone(),
-        })),
-        brief: None,
+        team: Some(Box::new(TeamCall { lead, rules, depth_left: team.depth_left, of: spec.of.clone() })),
+        ..opening.call(policy, policy_digest, team.join_by, team.header.ends_by)
     }
 }
 

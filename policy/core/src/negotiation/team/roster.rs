@@ -2,12 +2,11 @@
 
 use schemas::ids::{Capability, Position};
 use schemas::payload::Terms;
-use schemas::record::Qos;
 use schemas::team::MEMBERS_MAX;
 use schemas::{AgentId, OfferId};
 use serde::{Deserialize, Serialize};
 
-use crate::negotiation::Party;
+use crate::negotiation::{Party, place_of};
 
 /// The initiator, then the invited in the order of their ids: seats are in that order too.
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,9 +52,6 @@ pub(crate) struct JoinOffer {
     #[serde(with = "schemas::text::json")]
     pub(super) terms: Terms,
 }
-
-/// An invited agent, and how its call is delivered.
-pub(super) type Called = (AgentId, Qos, Option<u32>);
 
 impl Member {
     pub(super) fn is_active(&self) -> bool {
@@ -127,11 +123,7 @@ impl Roster {
 
     /// The index of an agent.
     pub(super) fn index_of(&self, agent: &AgentId) -> Option<usize> {
-        let (initiator, invited) = self.0.split_first()?;
-        if initiator.party.agent == *agent {
-            return Some(0);
-        }
-        invited.binary_search_by(|member| member.party.agent.cmp(agent)).ok().map(|index| index + 1)
+        place_of(&self.0, agent, |member| &member.party)
     }
 
     /// The index of a member that may hold the floor.

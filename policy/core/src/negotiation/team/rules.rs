@@ -19,7 +19,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::TaskOpening;
 use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::{FollowUp, Pointed, Ruling};
+use crate::negotiation::{FollowUp, Refusal};
 use crate::protocol::Phase;
 
 /// What follows from a message.
@@ -56,34 +56,6 @@ pub(crate) struct WellSaid {
 /// The acts by which the floor is used.
 const FLOOR_ACTS: [Act; 4] = [Act::Say, Act::Assign, Act::Pause, Act::Conclude];
 
-/// A message that is not followed.
-pub(super) struct Misjudged {
-    disposition: Disposition,
-    reason: NotUnderstoodReason,
-    pointer: Option<String>,
-    is_strike: bool,
-    /// What could have been said; absent: what the sender's standing allows.
-    expected: Option<ActSet>,
-}
-
-impl Misjudged {
-    /// Out of turn, and a strike or none.
-    fn out_of_turn(is_strike: bool) -> Self {
-        Self { is_strike, ..Self::plain(Disposition::OutOfTurn, NotUnderstoodReason::OutOfTurn) }
-    }
-
-    fn plain(disposition: Disposition, reason: NotUnderstoodReason) -> Self {
-        Self { disposition, reason, pointer: None, is_strike: false, expected: None }
-    }
-
-    pub(super) fn at(disposition: Disposition, reason: NotUnderstoodReason, pointer: impl Into<String>) -> Self {
-        Self { pointer: Some(pointer.into()), ..Self::plain(disposition, reason) }
-    }
-}
-
-/// A message that is judged without the table of the floor.
-type Judged = Result<TeamAction, Ruling<TeamAction>>;
-
 /// Judges messages to a team.
 pub(super) struct Judge<'a>(pub(super) &'a Team);
 
@@ -102,32 +74,36 @@ impl Judge<'_> {
         speaker: usize,
         incoming: &Incoming,
         context: &InputContext<'_>,
-    ) -> Ruling<TeamAction> {
+    ) -> Result<TeamAction, Refusal> {
         let is_second_call =
             matches!(&incoming.payload, Payload::Cfp(cfp) if cfp.team.as_ref().is_some_and(|team| team.of.is_some()));
-        let judged = if is_second_call && speaker == 0 {
-            Err(self.refused(speaker, Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::Taken)))
+        if is_second_call && speaker == 0 {
+            Err(Refusal::out_of_turn(NotUnderstoodReason::Taken))
         } else if self.phase == Phase::Forming {
             self.judge_forming(speaker, incoming, context)
         } else if self.roster.member(speaker).is_seated() {
             self.judge_member(speaker, incoming, context)
         } else {
-            Err(self.judge_unseated(speaker, &incoming.payload))
-        };
-        judged.map_or_else(|ruling| ruling, Ruling::ok)
-    }
-
-    /// Whoever has no seat hears nothing more (docs/spec/team.md#tm-21).
-    fn judge_unseated(&self, speaker: usize, payload: &Payload) -> Ruling<TeamAction> {
-        let has_left = self.roster.member(speaker).standing == MemberStanding::Left;
-        if matches!(payload, Payload::Join(_)) && !has_left {
-            Ruling::refused(Disposition::Late, FollowUp::None)
-        } else {
-            Ruling::refused(Disposition::Closed, FollowUp::Closed)
+            Err(self.refuse_unseated(speaker, &incoming.payload))
         }
     }
 
-    fn judge_forming(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+    /// Whoever has no seat hears nothing more (docs/spec/team.md#tm-21).
+    fn refuse_unseated(&self, speaker: usize, payload: &Payload) -> Refusal {
+        let has_left = self.roster.member(speaker).standing == MemberStanding::Left;
+        if matches!(payload, Payload::Join(_)) && !has_left {
+            Refusal::silent(Disposition::Late)
+        } else {
+            Refusal::answered(Disposition::Closed, FollowUp::Closed)
+        }
+    }
+
+    fn judge_forming(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<TeamAction, Refusal> {
         let standing = self.roster.member(speaker).standing;
         let may_join = matches!(standing, MemberStanding::Invited | MemberStanding::Undelivered);
         match (&incoming.payload, standing) {
@@ -137,18 +113,24 @@ impl Judge<'_> {
             (Payload::End(_), MemberStanding::Invited | MemberStanding::Undelivered | MemberStanding::Joined) => {
                 Ok(TeamAction::Decline)
             }
-            (_, _) => Err(self.refused(speaker, Misjudged::out_of_turn(false))),
+            (_, _) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
     /// JOIN (docs/spec/team.md#tm-15): a policy that is named gates and scores what it offers.
-    fn judge_join(&self, speaker: usize, join: &Join, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+    fn judge_join(
+        &self,
+        speaker: usize,
+        join: &Join,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<TeamAction, Refusal> {
         let policy = &self.policy.policy;
         let mut offered = JoinOffer { position: context.position, score: 0, terms: join.terms.clone() };
         if self.is_ranked {
             let offer = Offer { terms: join.terms.clone(), ..Offer::default() };
             let asked = CallGates { currency: None, documents: None };
-            let refused = |fault| Ruling::refused(Disposition::PolicyReject, FollowUp::Policy(fault));
+            let refused = |fault| Refusal::answered(Disposition::PolicyReject, FollowUp::Policy(fault));
             let weighed = self.reputations.weighed(policy, speaker.saturating_sub(1), &join.terms).map_err(refused)?;
             gate::check(policy, asked, (&offer, &weighed), Timestamp::MAX, context.now).map_err(refused)?;
             offered.score = score(policy, &weighed);
@@ -156,9 +138,13 @@ impl Judge<'_> {
         Ok(TeamAction::Join(offered, incoming.capabilities.clone()))
     }
 
-    fn judge_member(&self, speaker: usize, incoming: &Incoming, context: &InputContext<'_>) -> Judged {
+    fn judge_member(
+        &self,
+        speaker: usize,
+        incoming: &Incoming,
+        context: &InputContext<'_>,
+    ) -> Result<TeamAction, Refusal> {
         let payload = &incoming.payload;
-        let refused = |fault| Err(self.refused(speaker, fault));
         match (payload, self.phase) {
             (Payload::End(_), _) => Ok(TeamAction::Leave),
             (Payload::Cancel(_), _) if self.roster.lead() == Some(speaker) => Ok(TeamAction::Cancel),
@@ -169,42 +155,29 @@ impl Judge<'_> {
                 | Payload::Assign(Assign { turn, .. }),
                 _,
             ) => {
-                self.check_turn(speaker, *turn)?;
+                Refusal::check_round(*turn, self.turn)?;
                 self.check_floor(speaker, payload.act())?;
-                self.judge_floor(speaker, incoming, context).or_else(refused)
+                self.judge_floor(speaker, incoming, context)
             }
             (_, Phase::Concluding) if self.holder == speaker => {
-                refused(Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::MustConclude))
+                Err(Refusal::out_of_turn(NotUnderstoodReason::MustConclude))
             }
             (Payload::Accept(accept), Phase::Voting) => {
-                self.judge_vote(speaker, accept).map(|()| TeamAction::Vote(true)).or_else(refused)
+                self.judge_vote(speaker, accept).map(|()| TeamAction::Vote(true))
             }
             (Payload::Refuse(_), Phase::Voting) if !self.has_voted(speaker) => Ok(TeamAction::Vote(false)),
-            (_, _) => refused(Misjudged::out_of_turn(false)),
-        }
-    }
-
-    /// An earlier turn is no fault: messages cross (docs/spec/team.md#tm-40).
-    fn check_turn(&self, speaker: usize, turn: Option<u32>) -> Result<(), Ruling<TeamAction>> {
-        match turn {
-            Some(turn) if turn < self.turn => Err(Ruling::refused(Disposition::StaleRound, FollowUp::None)),
-            Some(turn) if turn > self.turn => {
-                let fault = Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::BadRound);
-                Err(self.refused(speaker, fault))
-            }
-            Some(_) | None => Ok(()),
+            (_, _) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
     /// Whether the floor is the speaker's, in a state that takes the act.
-    fn check_floor(&self, speaker: usize, act: Act) -> Result<(), Ruling<TeamAction>> {
+    fn check_floor(&self, speaker: usize, act: Act) -> Result<(), Refusal> {
         let is_open = matches!(self.phase, Phase::Discussing | Phase::Concluding);
         if !is_open || self.holder != speaker {
-            return Err(self.refused(speaker, Misjudged::out_of_turn(true)));
+            return Err(Refusal::strike(NotUnderstoodReason::OutOfTurn));
         }
         if self.phase == Phase::Concluding && act != Act::Conclude {
-            let fault = Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::MustConclude);
-            return Err(self.refused(speaker, fault));
+            return Err(Refusal::out_of_turn(NotUnderstoodReason::MustConclude));
         }
         Ok(())
     }
@@ -214,7 +187,7 @@ impl Judge<'_> {
         speaker: usize,
         incoming: &Incoming,
         context: &InputContext<'_>,
-    ) -> Result<TeamAction, Misjudged> {
+    ) -> Result<TeamAction, Refusal> {
         match (&incoming.payload, self.phase) {
             (Payload::Say(say), _) => self.judge_say(speaker, say),
             (Payload::Pause(pause), _) => self.judge_pause(pause),
@@ -222,10 +195,10 @@ impl Judge<'_> {
                 let assignment = Assignment { team: self, assigner: speaker, assign, incoming, context };
                 assignment.openings().map(|openings| TeamAction::Assign(openings, assign.mode == TaskMode::Sync))
             }
-            (Payload::Conclude(_), _) if self.has_unsettled_tasks() => Err(Misjudged {
-                expected: Some(ActSet::of(&[Act::Pause, Act::Say])),
-                ..Misjudged::plain(Disposition::PolicyReject, NotUnderstoodReason::OpenTasks)
-            }),
+            (Payload::Conclude(_), _) if self.has_unsettled_tasks() => {
+                let refusal = Refusal::plain(Disposition::PolicyReject, NotUnderstoodReason::OpenTasks);
+                Err(refusal.expecting(|| ActSet::of(&[Act::Pause, Act::Say])))
+            }
             (Payload::Conclude(conclude), _) => Ok(TeamAction::Conclude(ConclusionText {
                 offer_id: OfferId(context.position),
                 by: speaker,
@@ -233,7 +206,7 @@ impl Judge<'_> {
                 digest: Digest::of_bytes(conclude.text.as_bytes()),
                 turn: self.turn,
             })),
-            (_, _) => Err(Misjudged::out_of_turn(false)),
+            (_, _) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
@@ -242,8 +215,8 @@ impl Judge<'_> {
         self.rules.at_conclusion == AtConclusion::Settle && !self.tasks.open().is_empty()
     }
 
-    fn judge_say(&self, speaker: usize, say: &Say) -> Result<TeamAction, Misjudged> {
-        let unknown = || Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownMember, "/payload/next");
+    fn judge_say(&self, speaker: usize, say: &Say) -> Result<TeamAction, Refusal> {
+        let unknown = || Refusal::malformed(NotUnderstoodReason::UnknownMember, "/payload/next");
         let next = match &say.next {
             Some(next) => self.roster.active(next).ok_or_else(unknown)?,
             None => self.roster.next_after(speaker).unwrap_or(speaker),
@@ -251,16 +224,16 @@ impl Judge<'_> {
         let sketch = (self.rules.on_repeat != OnRepeat::Pass).then(|| Sketch::of(&say.text));
         let repeats = sketch.as_ref().and_then(|sketch| self.says.repeated_by(sketch, self.rules.repeat_ppm));
         if repeats.is_some() && self.rules.on_repeat == OnRepeat::Refuse {
-            return Err(Misjudged::plain(Disposition::PolicyReject, NotUnderstoodReason::Repeated));
+            return Err(Refusal::plain(Disposition::PolicyReject, NotUnderstoodReason::Repeated));
         }
         Ok(TeamAction::Say(Box::new(WellSaid { text: Box::from(say.text.as_str()), next, sketch, repeats })))
     }
 
-    fn judge_pause(&self, pause: &Pause) -> Result<TeamAction, Misjudged> {
+    fn judge_pause(&self, pause: &Pause) -> Result<TeamAction, Refusal> {
         let unknown = pause.triggers.iter().position(|task| !self.tasks.knows(*task));
         if let Some(index) = unknown {
             let pointer = format!("/payload/triggers/{index}");
-            return Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::UnknownTask, pointer));
+            return Err(Refusal::malformed(NotUnderstoodReason::UnknownTask, pointer));
         }
         Ok(TeamAction::Pause(pause.triggers.clone(), pause.text.as_deref().map(Box::from)))
     }
@@ -270,36 +243,22 @@ impl Judge<'_> {
     }
 
     /// A vote for the conclusion that is voted on, by its id and its digest (docs/spec/team.md#tm-34).
-    fn judge_vote(&self, speaker: usize, accept: &Accept) -> Result<(), Misjudged> {
+    fn judge_vote(&self, speaker: usize, accept: &Accept) -> Result<(), Refusal> {
         let Some(ballot) = self.ballot.as_ref().filter(|ballot| !ballot.has_voted(speaker)) else {
-            return Err(Misjudged::out_of_turn(false));
+            return Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn));
         };
         if ballot.conclusion.offer_id != accept.offer_id {
-            return Err(Misjudged::plain(Disposition::OutOfTurn, NotUnderstoodReason::Standing));
+            return Err(Refusal::out_of_turn(NotUnderstoodReason::Standing));
         }
         if accept.terms_digest != Some(ballot.conclusion.digest) {
             let pointer = "/payload/terms_digest";
-            return Err(Misjudged::at(Disposition::Malformed, NotUnderstoodReason::TermsDigest, pointer));
+            return Err(Refusal::malformed(NotUnderstoodReason::TermsDigest, pointer));
         }
         Ok(())
     }
 
-    fn refused(&self, speaker: usize, fault: Misjudged) -> Ruling<TeamAction> {
-        let expected = fault.expected.unwrap_or_else(|| self.expected_acts(speaker));
-        let reply = match fault.pointer {
-            None => FollowUp::NotUnderstood(fault.reason, expected),
-            Some(pointer) => FollowUp::Pointed(Box::new(Pointed {
-                reason: fault.reason,
-                expected,
-                pointer: pointer.into_boxed_str(),
-            })),
-        };
-        let action = if fault.is_strike { TeamAction::Strike } else { TeamAction::Nothing };
-        Ruling { action, ..Ruling::refused(fault.disposition, reply) }
-    }
-
     /// What a party could legally have said: `expected` of a NOT_UNDERSTOOD.
-    fn expected_acts(&self, speaker: usize) -> ActSet {
+    pub(super) fn legal_acts(&self, speaker: usize) -> ActSet {
         let standing = self.roster.member(speaker).standing;
         let is_lead = if self.phase == Phase::Forming { speaker == 0 } else { self.roster.lead() == Some(speaker) };
         let mut acts = match (self.phase, standing) {

@@ -11,6 +11,7 @@ use super::roster::MemberStanding;
 use super::{POLICY_WORD, Team};
 use crate::effect::Deliver;
 use crate::negotiation::InputContext;
+use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::tombstone::{TeamEnd, Tombstone};
 use crate::negotiation::view::{NegotiationView, Role, SaidView, TeamView, messages};
 use crate::protocol::Phase;
@@ -116,24 +117,14 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
             detail: None,
         })
     });
+    let role = if index == 0 { Role::Initiator } else { Role::Member };
+    let messages = messages(team.party(index), |disposition| disposition == Disposition::Ok);
     Some(NegotiationView {
-        negotiation: team.header.id.clone(),
-        role: if index == 0 { Role::Initiator } else { Role::Member },
-        state: team.phase,
-        outcome: None,
-        round: 1,
         reply_by: is_forming.then_some(WireTime(team.join_by)),
-        ends_by: WireTime(team.header.ends_by),
         policy: Some(if team.is_ranked { team.policy.policy.id.clone() } else { POLICY_WORD.to_owned() }),
         invited: (index == 0).then(|| u32::try_from(team.roster.invited()).unwrap_or(u32::MAX)),
-        session: None,
-        messages: messages(&team.roster.member(index).party, |disposition| disposition == Disposition::Ok),
-        offers: Vec::new(),
-        awards: Vec::new(),
-        bargain: None,
-        panel: None,
         team: shown,
-        digest: None,
+        ..NegotiationView::plain(&team.header.id, role, (team.phase, 1), team.header.ends_by, messages)
     })
 }
 
