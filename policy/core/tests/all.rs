@@ -3,6 +3,8 @@
 
 #![allow(clippy::duplicate_mod, reason = "other test programs load the same helpers")]
 
+#[path = "support/alike.rs"]
+mod alike;
 mod bargains_alike;
 mod found;
 mod panel_arithmetic;

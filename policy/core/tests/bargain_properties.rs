@@ -3,6 +3,8 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for one variant and skips the others")]
 
+#[path = "support/alike.rs"]
+mod alike;
 #[path = "bargain_properties/course.rs"]
 mod course;
 #[path = "support/golden.rs"]
@@ -24,9 +26,10 @@ use schemas::delivery::{Disposition, Notification};
 use schemas::record::Entry;
 use schemas::{Act, Lane, RegisterValue};
 
+use alike::{Played, Step, asks};
 use course::Course;
 use plan::any_case;
-use table::{Played, Step, Table, asks};
+use table::play;
 
 /// Seed, unless the environment names another.
 const SEED: u64 = 20_261_122;
@@ -36,7 +39,7 @@ type Checked = Result<(), TestCaseError>;
 #[test]
 fn turns_rotate_nobody_accepts_its_own_offer_and_the_agreement_is_the_last_standing_offer() {
     explore(any_case(), |case| {
-        let played = Table::play(case)?;
+        let played = play(case)?;
         let mut course = Course::default();
         played.steps.iter().try_for_each(|step| course.follow(step))?;
         course.check_end()
@@ -46,7 +49,7 @@ fn turns_rotate_nobody_accepts_its_own_offer_and_the_agreement_is_the_last_stand
 #[test]
 fn no_offer_acceptance_or_agreement_is_outside_the_mandate_of_whoever_made_it() {
     explore(any_case(), |case| {
-        let played = Table::play(case)?;
+        let played = play(case)?;
         let mut course = Course::default();
         played.steps.iter().try_for_each(|step| course.follow(step))?;
         course.check_mandates()
@@ -56,7 +59,7 @@ fn no_offer_acceptance_or_agreement_is_outside_the_mandate_of_whoever_made_it() 
 #[test]
 fn every_message_gets_one_disposition_and_every_delivery_an_id_of_its_own() {
     explore(any_case(), |case| {
-        let played = Table::play(case)?;
+        let played = play(case)?;
         let mut ids = BTreeSet::new();
         for step in &played.steps {
             let messages = step.record.entries.iter().filter(|entry| matches!(entry, Entry::Message(_))).count();
@@ -84,7 +87,7 @@ fn every_message_gets_one_disposition_and_every_delivery_an_id_of_its_own() {
 #[test]
 fn the_same_records_give_the_same_bytes_from_any_snapshot_on() {
     explore((any_case(), vec(0_usize..1000, 1..6)), |(case, cuts)| {
-        let played = Table::play(case)?;
+        let played = play(case)?;
         for cut in cuts {
             check_restored(&played, cut % (played.steps.len() + 1))?;
         }
@@ -95,7 +98,7 @@ fn the_same_records_give_the_same_bytes_from_any_snapshot_on() {
 #[test]
 fn a_message_applied_twice_counts_once() {
     explore((any_case(), 0_usize..1000, 0_usize..1000), |(case, which, later)| {
-        let played = Table::play(case)?;
+        let played = play(case)?;
         let messages: Vec<(usize, &Entry)> = played
             .steps
             .iter()

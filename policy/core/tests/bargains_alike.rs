@@ -8,45 +8,21 @@ mod plan;
 #[path = "bargains_alike/table.rs"]
 mod table;
 
-use std::collections::BTreeSet;
-
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngSeed, TestRunner};
-
+use crate::alike::{assert_covered, explore};
 use plan::any_case;
-use table::Table;
+use table::play;
 
 /// Seed, unless the environment names another.
 const SEED: u64 = 20_261_121;
-/// How many times as many cases as a property usually gets: mandates and their policies have rare edges.
-const TIMES: u32 = 4;
-/// Cases in which everything there is must have happened at least once.
-const COVERAGE_CASES: u32 = 1_500;
 
 #[test]
 fn the_naive_reference_says_the_same_of_every_bargain() {
-    let mut config = Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    config.cases = config.cases.saturating_mul(TIMES);
-    if let RngSeed::Random = config.rng_seed {
-        config.rng_seed = RngSeed::Fixed(SEED);
-    }
-    let seed = config.rng_seed;
-    let explored = TestRunner::new(config).run(&any_case(), |case| Table::play(&case).map(|_| ()));
-    if let Err(failure) = explored {
-        panic!("seed {seed}: {failure}");
-    }
+    explore(any_case(), SEED, play);
 }
 
 #[test]
 fn the_bargains_come_to_every_end_and_every_refusal() {
-    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
-    let mut words = BTreeSet::new();
-    for _ in 0..COVERAGE_CASES {
-        let case = any_case().new_tree(&mut runner).expect("a case").current();
-        words.extend(Table::play(&case).expect("alike").words);
-    }
-    let missing: Vec<&str> = WANTED.into_iter().filter(|wanted| !words.contains(*wanted)).collect();
-    assert_eq!(missing, [""; 0]);
+    assert_covered(any_case(), SEED, play, &WANTED);
 }
 
 /// Words of facts.

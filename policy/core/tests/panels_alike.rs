@@ -8,57 +8,35 @@ mod plan;
 #[path = "panels_alike/table.rs"]
 mod table;
 
-use std::collections::BTreeSet;
-
 use policy_core::panel::evidence::EvidenceLedger;
 use policy_reference::evidence::EvidenceList;
-use proptest::strategy::{Strategy, ValueTree};
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use schemas::evidence::{EvidenceCounts, EvidenceRole, EvidenceSubject};
 use schemas::ids::DomainName;
 use serde_json::json;
 
-use plan::{AnswerPlan, Case, Deed, Move, RatingsPlan, Time, Who, any_case};
-
-use table::{Table, agent};
+use crate::alike::{assert_covered, explore, party};
+use plan::{AnswerPlan, Case, Deed, Move, RatingsPlan, Who, any_case};
+use table::play;
 
 /// Seed, unless the environment names another.
 const SEED: u64 = 20_261_123;
-/// How many times as many cases as a property usually gets: selections and strikes are rare.
-const TIMES: u32 = 4;
-/// Cases in which everything there is must have happened at least once.
-const COVERAGE_CASES: u32 = 1_500;
 
 #[test]
 fn the_naive_reference_says_the_same_of_every_panel() {
-    let mut config = Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    config.cases = config.cases.saturating_mul(TIMES);
-    if let RngSeed::Random = config.rng_seed {
-        config.rng_seed = RngSeed::Fixed(SEED);
-    }
-    let seed = config.rng_seed;
-    let explored = TestRunner::new(config).run(&any_case(), |case| Table::play(&case).map(|_| ()));
-    if let Err(failure) = explored {
-        panic!("seed {seed}: {failure}");
-    }
+    explore(any_case(), SEED, play);
 }
 
 #[test]
 fn the_panels_come_to_every_end_and_every_refusal() {
-    let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
-    let mut words = BTreeSet::new();
-    for _ in 0..COVERAGE_CASES {
-        let case = any_case().new_tree(&mut runner).expect("a case").current();
-        words.extend(Table::play(&case).expect("alike"));
-    }
-    let missing: Vec<&str> = WANTED.into_iter().filter(|wanted| !words.contains(*wanted)).collect();
-    assert_eq!(missing, [""; 0]);
+    assert_covered(any_case(), SEED, play, &WANTED);
 }
 
 /// Few of everything, so that shares and the whole are full most of the time.
 #[test]
 fn the_ledger_holds_and_forgets_what_the_naive_list_does() {
-    let names = |count: usize| (0..count).prop_map(|number| agent(&format!("p{number}")));
+    let names = |count: usize| (0..count).prop_map(party);
     let subject = (names(6), names(5), proptest::bool::ANY, 0_u64..5);
     let additions = proptest::collection::vec(subject, 0..120);
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(SEED), ..Config::default() });
@@ -85,20 +63,11 @@ fn a_ranking_that_keeps_only_those_who_have_left_ends_the_panel_at_once() {
     let rules = json!({"rounds": 2, "answer_ms": 100, "asking": "all", "consensus_from": 0, "select": {"after_round": 1, "keep": 1,
         "if_more_than": 1, "ranker": {"kind": "agent", "agent": "q", "rank_ms": 50}}});
     let plan = AnswerPlan { answer: Some("1"), text: None, ratings: RatingsPlan::None, shift: 0, usage: None };
-    let says = |who, deed| Move { joins: false, time: Time::Us(1), who, deed, is_stale: false };
-    let answers = [Who::Seat(0), Who::Seat(1)].map(|who| says(who, Deed::Answer(plan.clone())));
-    let leaves = [Who::Seat(0), Who::Seat(1)].map(|who| says(who, Deed::Refuse));
-    let moves = [&answers[..], &leaves, &[says(Who::Ranker, Deed::Order(vec![1]))]].concat();
-    let words = Table::play(&Case {
-        seats: 2,
-        reputations: Vec::new(),
-        rules,
-        is_pinned: true,
-        reply_ms: None,
-        is_new: true,
-        moves,
-    })
-    .unwrap();
+    let answers = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Deed::Answer(plan.clone())));
+    let leaves = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Deed::Refuse));
+    let moves = [&answers[..], &leaves, &[Move::at_once(Who::Ranker, Deed::Order(vec![1]))]].concat();
+    let case = Case { seats: 2, reputations: Vec::new(), rules, is_pinned: true, reply_ms: None, is_new: true, moves };
+    let words = play(&case).unwrap().words;
     assert!(words.contains("Plurality") && words.contains("silence"), "{words:?}");
 }
 

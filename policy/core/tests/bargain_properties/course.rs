@@ -12,7 +12,7 @@ use schemas::payload::Terms;
 use schemas::record::Entry;
 use schemas::{Act, AgentId, Digest, OfferId, Payload, RegisterKey, RegisterValue, Timestamp};
 
-use crate::table::Step;
+use crate::alike::Step;
 use crate::{Checked, hold, is_ok};
 
 /// See the module.

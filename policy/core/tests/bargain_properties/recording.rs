@@ -11,9 +11,10 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use schemas::Lane;
 
+use crate::alike::Played;
 use crate::golden::{self, GoldenLog, Logged};
 use crate::plan::any_case;
-use crate::table::{Played, Table};
+use crate::table::play;
 
 /// Cases to choose from.
 const CANDIDATES: u32 = 3_000;
@@ -68,7 +69,7 @@ fn choose(seed: u64) -> Vec<GoldenLog> {
 /// A case under rules that know bargains.
 fn candidate(runner: &mut TestRunner) -> Option<Candidate> {
     let case = any_case().new_tree(runner).expect("a case").current();
-    let played = case.is_new.then(|| Table::play(&case).expect("as the reference says"))?;
+    let played = case.is_new.then(|| play(&case).expect("as the reference says"))?;
     let is_word = |word: &&String| word.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'/');
     let words = played.words.iter().filter(is_word).cloned().collect();
     let goes = played.steps.iter().map(|step| step.effects.iter().map(kind).collect::<Vec<_>>().join(" ")).collect();

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::alike::{self, any_time};
+
 /// One bargain.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
@@ -30,24 +32,7 @@ pub(crate) struct Mandated {
 }
 
 /// One move.
-#[derive(Debug, Clone)]
-pub(crate) struct Move {
-    /// Whether it shares the record of the one before.
-    pub(crate) joins: bool,
-    pub(crate) time: Time,
-    pub(crate) who: Who,
-    pub(crate) deed: Deed,
-    /// Whether the message is numbered lower than the one before.
-    pub(crate) is_stale: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Time {
-    Us(u64),
-    Ms(u64),
-    Deadline,
-    PastDeadline,
-}
+pub(crate) type Move = alike::Move<Who, Deed>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -103,12 +88,8 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     let join_ms = option::weighted(0.95, prop_oneof![12 => 20_u64..200, 1 => Just(0_u64), 1 => Just(86_400_000_u64)]);
     let mandates = vec(option::weighted(0.5, mandated()), 4);
     let early = vec(prop::bool::weighted(0.97), 4).prop_map(|joins| {
-        let join = |(index, joins): (usize, bool)| Move {
-            joins: false,
-            time: Time::Us(1),
-            who: Who::Party(index),
-            deed: if joins { Deed::Join } else { Deed::Tick },
-            is_stale: false,
+        let join = |(index, joins): (usize, bool)| {
+            Move::at_once(Who::Party(index), if joins { Deed::Join } else { Deed::Tick })
         };
         joins.into_iter().enumerate().skip(1).map(join).collect::<Vec<_>>()
     });
@@ -195,12 +176,6 @@ fn mandated() -> impl Strategy<Value = Mandated> {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let time = prop_oneof![
-        6 => (0_u64..1000).prop_map(Time::Us),
-        8 => (1_u64..20).prop_map(Time::Ms),
-        1 => Just(Time::Deadline),
-        1 => Just(Time::PastDeadline),
-    ];
     let sensible = (
         Just(Who::Turn),
         prop_oneof![
@@ -210,7 +185,7 @@ fn any_move() -> impl Strategy<Value = Move> {
     );
     let any_who = prop_oneof![8 => (0_usize..4).prop_map(Who::Party), 1 => Just(Who::Stranger)];
     let speech = prop_oneof![8 => sensible, 3 => (any_who, deed())];
-    (prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03))
+    (prop::bool::weighted(0.15), any_time(6, 1), speech, prop::bool::weighted(0.03))
         .prop_map(|(joins, time, (who, deed), is_stale)| Move { joins, time, who, deed, is_stale })
 }
 

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::alike::{self, any_time};
+
 /// Most seats.
 pub(crate) const SEATS_MAX: usize = 8;
 /// Reviewers there may be.
@@ -29,24 +31,7 @@ pub(crate) struct Case {
 }
 
 /// One move.
-#[derive(Debug, Clone)]
-pub(crate) struct Move {
-    /// Whether it shares the record of the one before.
-    pub(crate) joins: bool,
-    pub(crate) time: Time,
-    pub(crate) who: Who,
-    pub(crate) deed: Deed,
-    /// Whether the message is numbered lower than the one before.
-    pub(crate) is_stale: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Time {
-    Us(u64),
-    Ms(u64),
-    Deadline,
-    PastDeadline,
-}
+pub(crate) type Move = alike::Move<Who, Deed>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -165,12 +150,6 @@ fn rules() -> impl Strategy<Value = Value> {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let time = prop_oneof![
-        20 => (0_u64..1000).prop_map(Time::Us),
-        8 => (1_u64..20).prop_map(Time::Ms),
-        1 => Just(Time::Deadline),
-        1 => Just(Time::PastDeadline),
-    ];
     let sensible = ((0..SEATS_MAX).prop_map(Who::Asked), answer().prop_map(Deed::Answer));
     let ranks = (select(vec![Who::Ranker, Who::Ranker, Who::Initiator]), order());
     let reviews = ((0..REVIEWERS.len()).prop_map(Who::Reviewer), review());
@@ -182,7 +161,7 @@ fn any_move() -> impl Strategy<Value = Move> {
         1 => Just(Who::Stranger),
     ];
     let speech = prop_oneof![20 => sensible, 3 => ranks, 2 => reviews, 4 => (any_who, deed())];
-    (prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03))
+    (prop::bool::weighted(0.15), any_time(20, 1), speech, prop::bool::weighted(0.03))
         .prop_map(|(joins, time, (who, deed), is_stale)| Move { joins, time, who, deed, is_stale })
 }
 

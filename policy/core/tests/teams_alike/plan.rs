@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
+use crate::alike::{self, any_time};
+
 /// Whether members share out tasks: docs/spec/team.md says what is in force.
 const HAS_TASKS: bool = true;
 /// Whether says that repeat others are told by reference, or refused.
@@ -30,27 +32,8 @@ pub(crate) struct Case {
     pub(crate) moves: Vec<Move>,
 }
 
-/// One move.
-#[derive(Debug, Clone)]
-pub(crate) struct Move {
-    /// Which of the teams there are it is in.
-    pub(crate) team: usize,
-    /// Whether it shares the record of the one before.
-    pub(crate) joins: bool,
-    pub(crate) time: Time,
-    pub(crate) who: Who,
-    pub(crate) deed: Deed,
-    /// Whether the message is numbered lower than the one before.
-    pub(crate) is_stale: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Time {
-    Us(u64),
-    Ms(u64),
-    Deadline,
-    PastDeadline,
-}
+/// One move; and which of the teams there are it is in.
+pub(crate) type Move = alike::Move<(usize, Who), Deed>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -161,13 +144,8 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
         select(vec![json!("hash"), json!("arrival"), json!("least_recent_winner"), json!({"lottery": {"seed": 7}})]);
     let fit = || select(vec![0_i64, 250_000, 250_000, 500_000, 750_000, 750_000, 1_000_000]);
     let early = vec((prop::bool::weighted(0.9), fit()), 5).prop_map(|joins| {
-        let join = |(index, (joins, fit)): (usize, (bool, i64))| Move {
-            team: 0,
-            joins: false,
-            time: Time::Us(1),
-            who: Who::Party(index),
-            deed: if joins { Deed::Join(fit) } else { Deed::Tick },
-            is_stale: false,
+        let join = |(index, (joins, fit)): (usize, (bool, i64))| {
+            Move::at_once((0, Who::Party(index)), if joins { Deed::Join(fit) } else { Deed::Tick })
         };
         joins.into_iter().enumerate().skip(1).map(join).collect::<Vec<_>>()
     });
@@ -206,7 +184,7 @@ fn rules() -> impl Strategy<Value = Value> {
 
 /// A task, and a sub-team that somebody joins for it.
 fn nesting() -> impl Strategy<Value = Vec<Move>> {
-    let at_once = |team, who, deed| Move { team, joins: false, time: Time::Us(1), who, deed, is_stale: false };
+    let at_once = |team, who, deed| Move::at_once((team, who), deed);
     let team = prop_oneof![1 => Just(0_usize), 2 => Just(LAST)];
     (team, 0_usize..6, select(vec!["sync", "async"]), sub_team()).prop_map(move |(team, owner, mode, plan)| {
         let task = TaskPlan { owner: Some(owner), is_drawn: false, reply_within_ms: None, perform_ms: None };
@@ -222,12 +200,6 @@ fn nesting() -> impl Strategy<Value = Vec<Move>> {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let time = prop_oneof![
-        6 => (0_u64..1000).prop_map(Time::Us),
-        8 => (1_u64..20).prop_map(Time::Ms),
-        1 => Just(Time::Deadline),
-        2 => Just(Time::PastDeadline),
-    ];
     let sensible =
         (Just(Who::Speaker), prop_oneof![12 => say().prop_map(Deed::Say), 1 => turn().prop_map(Deed::Conclude)]);
     let owner = (Just(Who::Owner), (0_usize..8, work()).prop_map(|(task, deed)| Deed::InTask(task, deed)));
@@ -248,10 +220,10 @@ fn any_move() -> impl Strategy<Value = Move> {
     let tasks = prop_oneof![3 => assigning, 1 => pausing, 5 => owner, 3 => offering, 3 => calling, 4 => joining];
     let speech = prop_oneof![8 => sensible, 3 => voting, 8 => tasks, 4 => (any_who, deed())];
     let team = prop_oneof![2 => Just(0_usize), 1 => 0_usize..6, 2 => Just(LAST)];
-    (team, prop::bool::weighted(0.15), time, speech, prop::bool::weighted(0.03)).prop_map(
+    (team, prop::bool::weighted(0.15), any_time(6, 2), speech, prop::bool::weighted(0.03)).prop_map(
         |(team, joins, time, (who, deed), is_stale)| {
             let deed = if matches!(deed, Deed::Assign(_)) && !HAS_TASKS { Deed::Tick } else { deed };
-            Move { team, joins, time, who, deed, is_stale }
+            Move { joins, time, who: (team, who), deed, is_stale }
         },
     )
 }
