@@ -17,11 +17,12 @@ use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{Address, AgentId, Digest, NegotiationId, OfferId, Timestamp, WireTime};
 
 use crate::Moment;
-use crate::contract_net::{Party, Said, count};
+use crate::contract_net::opening::NotUnderstood;
+use crate::contract_net::{Party, count};
 use crate::fact;
 
 use BargainTimer as Timer;
-use opening::{DAY_MS, NotUnderstood, delegated, join_by};
+use opening::{DAY_MS, delegated, invited, join_by};
 
 /// Timers that are due together fire in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,9 +101,6 @@ impl Bargain {
         moment: Moment,
     ) -> Result<Self, NotUnderstood> {
         let rules = (**cfp.bargain.as_ref().expect("a call to a bargain")).clone();
-        if cfp.round.is_some_and(|round| round != 1) {
-            return Err("bad_round".into());
-        }
         if cfp.documents.is_some() {
             return Err(NotUnderstood { reason: "document", pointer: Some("/payload/documents".to_owned()) });
         }
@@ -113,10 +111,7 @@ impl Bargain {
             });
         }
         let rule = delegated(cfp.mandate.as_deref(), &rules, Some(pinned))?;
-        let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
-        invited.retain(|agent| *agent != message.from);
-        invited.sort();
-        invited.dedup();
+        let invited = invited(message, pinned);
         if invited.is_empty() {
             return Err("no_recipient".into());
         }
@@ -166,8 +161,10 @@ impl Bargain {
     }
 
     fn call(&mut self, message: &AdmittedMessage, decoded: &Message, invited: &[AgentId]) {
-        let msg_id = decoded.envelope.msg_id.clone();
-        let receipt = Receipt { invited: Some(count(invited.len())), ..Receipt::new(msg_id.clone(), Disposition::Ok) };
+        let receipt = Receipt {
+            invited: Some(count(invited.len())),
+            ..Receipt::new(decoded.envelope.msg_id.clone(), Disposition::Ok)
+        };
         self.facts.push(fact::ack(&self.id, &message.from, &receipt));
         if self.is_public {
             self.facts.push(fact::notice_called(&self.id));
@@ -177,20 +174,15 @@ impl Bargain {
             let call = fact::cfp(&self.id, agent, 1, self.join_by, self.ends_by);
             self.facts.push(fact::to_bargain(&call, &parties, &self.rules));
         }
-        let party = &mut self.seats[0].party;
-        party.last_seq = decoded.envelope.seq;
-        party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+        self.seats[0].party.note_call(message, decoded);
     }
 
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
         self.seats.iter().any(|seat| seat.agent == *agent)
     }
 
-    /// Every timer that is armed.
+    /// Every timer that is armed while it goes on.
     pub(crate) fn timers(&self) -> Vec<(Timestamp, Timer)> {
-        if self.outcome.is_some() {
-            return Vec::new();
-        }
         let mut timers = vec![(self.ends_by, Timer::Hard)];
         match (self.begun_at, self.confirm_by) {
             (None, _) => timers.push((self.join_by, Timer::Join)),

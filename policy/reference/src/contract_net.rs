@@ -11,6 +11,7 @@ use policy_core::{AwardLoss, Deliver, Phase, SessionState};
 use schemas::delivery::{Disposition, Notification, Outcome, RejectReason, Rejection};
 use schemas::document::{CallDocuments, RoutineReport};
 use schemas::payload::{Inform, InformKind, Terms};
+use schemas::record::{AdmittedMessage, Message};
 use schemas::register::AwardEnd;
 use schemas::{
     AgentId, AwardNo, Digest, DocumentHash, MsgId, NegotiationId, OfferId, Policy, Position, RegisterKey, Timestamp,
@@ -83,6 +84,23 @@ pub(crate) struct Party {
 }
 
 impl Party {
+    /// Its message was answered; one too many is not remembered.
+    pub(crate) fn note(&mut self, said: Said, seq: Option<u64>, is_full: bool) {
+        if said.disposition != Disposition::RateLimited {
+            self.last_seq = self.last_seq.max(seq);
+        }
+        if !is_full {
+            self.said.push(said);
+        }
+    }
+
+    /// Its call was taken.
+    pub(crate) fn note_call(&mut self, message: &AdmittedMessage, decoded: &Message) {
+        let msg_id = decoded.envelope.msg_id.clone();
+        let said = Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None };
+        self.note(said, decoded.envelope.seq, false);
+    }
+
     /// A reply after the end: sent for the first of a party's messages with that disposition (docs/spec/deliveries.md#dl-44).
     pub(crate) fn reply_after_end(&self, to: (&MsgId, Disposition), is_full: bool, reply: String) -> String {
         let (msg_id, disposition) = to;
@@ -99,6 +117,25 @@ pub(crate) struct Said {
     pub(crate) disposition: Disposition,
     /// What was answered beside the receipt.
     pub(crate) reply: Option<String>,
+}
+
+/// What becomes of a message, and what follows.
+#[derive(Debug)]
+pub(crate) struct Verdict<A> {
+    pub(crate) disposition: Disposition,
+    pub(crate) reply: Option<String>,
+    pub(crate) award_no: Option<AwardNo>,
+    pub(crate) then: A,
+}
+
+impl<A: Default> Verdict<A> {
+    pub(crate) fn of(disposition: Disposition) -> Self {
+        Self { disposition, reply: None, award_no: None, then: A::default() }
+    }
+
+    pub(crate) fn ok(then: A) -> Self {
+        Self { then, ..Self::of(Disposition::Ok) }
+    }
 }
 
 #[derive(Debug)]
@@ -155,11 +192,8 @@ impl ContractNet {
         self.parties.contains_key(agent)
     }
 
-    /// Every timer that is armed.
+    /// Every timer that is armed while it goes on.
     pub(crate) fn timers(&self) -> Vec<(Timestamp, Timer)> {
-        if self.outcome.is_some() {
-            return Vec::new();
-        }
         let mut timers = vec![(self.ends_by, Timer::Hard)];
         if self.phase == Phase::Collecting {
             timers.push((self.reply_by, Timer::Collect));
@@ -442,12 +476,8 @@ impl ContractNet {
                 self.reject(&contractor, reason);
             }
         }
-        let key = RegisterKey::Closed(self.id.clone()).to_string();
-        self.facts.push(fact::closed_entry(&key, outcome));
-        if self.is_public {
-            self.facts.push(fact::notice_closed(&self.id, outcome));
-        }
-        self.facts.push(fact::ended(&self.id, outcome, [self.round, self.offers, self.awards], moment.now));
+        let counts = [self.round, self.offers, self.awards];
+        self.facts.extend(fact::end(&self.id, outcome, self.is_public, counts, moment.now));
         (self.phase, self.outcome) = (Phase::Ended, Some(outcome));
     }
 }

@@ -13,8 +13,8 @@ use schemas::document::{CallDocuments, RoutineReport};
 use schemas::register::AwardEnd;
 use schemas::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use schemas::{
-    AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterValue, Timestamp,
-    WireTime,
+    AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterKey, RegisterValue,
+    Timestamp, WireTime,
 };
 
 /// The facts of some effects, sorted. Dispositions, notices, register entries, closes, decisions, awards, ends.
@@ -357,7 +357,7 @@ pub(crate) fn formed_entry(key: &str) -> String {
     format!("{key} formed")
 }
 
-pub(crate) fn closed_entry(key: &str, outcome: Outcome) -> String {
+fn closed_entry(key: &str, outcome: Outcome) -> String {
     format!("{key} = {outcome:?}")
 }
 
@@ -365,7 +365,7 @@ pub(crate) fn notice_called(negotiation: &NegotiationId) -> String {
     format!("{negotiation} notice called")
 }
 
-pub(crate) fn notice_closed(negotiation: &NegotiationId, outcome: Outcome) -> String {
+fn notice_closed(negotiation: &NegotiationId, outcome: Outcome) -> String {
     format!("{negotiation} notice closed {outcome:?}")
 }
 
@@ -418,7 +418,21 @@ pub(crate) fn lost(negotiation: &NegotiationId, contractor: &AgentId, award_no: 
     format!("{negotiation} {contractor} lost {award_no} {loss:?}")
 }
 
+/// An end as it is registered, announced and measured; the counts are rounds, offers and awards.
+pub(crate) fn end(
+    negotiation: &NegotiationId,
+    outcome: Outcome,
+    is_public: bool,
+    counts: [u32; 3],
+    at: Timestamp,
+) -> Vec<String> {
+    let key = RegisterKey::Closed(negotiation.clone()).to_string();
+    let mut facts = vec![closed_entry(&key, outcome), ended(negotiation, outcome, counts, at)];
+    facts.extend(is_public.then(|| notice_closed(negotiation, outcome)));
+    facts
+}
+
 /// The end; `counts` are rounds, offers and awards.
-pub(crate) fn ended(negotiation: &NegotiationId, outcome: Outcome, counts: [u32; 3], at: Timestamp) -> String {
+fn ended(negotiation: &NegotiationId, outcome: Outcome, counts: [u32; 3], at: Timestamp) -> String {
     format!("{negotiation} ends {outcome:?} {counts:?} at {}", at.0)
 }

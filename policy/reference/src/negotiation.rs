@@ -4,19 +4,27 @@ use policy_core::{Deliver, Limits};
 use schemas::record::{AdmittedMessage, Message};
 use schemas::{AgentId, Payload, Timestamp};
 
-use crate::alternating_offers::opening::NotUnderstood;
 use crate::alternating_offers::{Bargain, BargainTimer};
+use crate::contract_net::opening::NotUnderstood;
 use crate::contract_net::{ContractNet, Timer, opening};
 use crate::panel::{Panel, PanelTimer};
-use crate::team::{Team, TeamTimer};
+use crate::team::{self, Team, TeamTimer};
 use crate::{Moment, Wins};
 
-/// The first rules under which there are bargains.
-const BARGAIN_RULES: u32 = 1;
-/// The first rules under which there are panels.
-const PANEL_RULES: u32 = 1;
-/// The first rules under which there are teams.
-const TEAM_RULES: u32 = 1;
+/// The first rules under which there are bargains, panels and teams.
+const NEWER_RULES: u32 = 1;
+
+/// Asks the same of a negotiation of whichever protocol.
+macro_rules! each {
+    ($negotiation:expr, $one:ident => $asked:expr) => {
+        match $negotiation {
+            Negotiation::ContractNet($one) => $asked,
+            Negotiation::Bargain($one) => $asked,
+            Negotiation::Panel($one) => $asked,
+            Negotiation::Team($one) => $asked,
+        }
+    };
+}
 
 /// One negotiation, under the protocol its call chose.
 #[derive(Debug)]
@@ -46,78 +54,44 @@ impl Negotiation {
         moment: Moment,
     ) -> Result<Self, Option<NotUnderstood>> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&decoded.payload, &message.pinned) else { return Err(None) };
-        if cfp.panel.is_some() {
-            if moment.rules < PANEL_RULES {
-                return Err(Some("unsupported_rules".into()));
-            }
-            let panel = Panel::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
-            return Ok(Self::Panel(Box::new(panel)));
-        }
-        if cfp.team.is_some() {
-            if moment.rules < TEAM_RULES {
-                return Err(Some("unsupported_rules".into()));
-            }
-            let team = crate::team::opening::open(message, decoded, cfp, pinned, above, moment).map_err(Some)?;
-            return Ok(Self::Team(Box::new(team)));
-        }
-        if cfp.bargain.is_none() {
-            let net = opening::open(message, decoded, moment).map_err(|reason| reason.map(NotUnderstood::from))?;
-            return Ok(Self::ContractNet(Box::new(net)));
-        }
-        if moment.rules < BARGAIN_RULES {
+        let is_newer = cfp.panel.is_some() || cfp.team.is_some() || cfp.bargain.is_some();
+        if is_newer && moment.rules < NEWER_RULES {
             return Err(Some("unsupported_rules".into()));
         }
-        let bargain = Bargain::open(message, decoded, cfp, pinned, moment).map_err(Some)?;
-        Ok(Self::Bargain(Box::new(bargain)))
+        if cfp.round.is_some_and(|round| round != 1) {
+            return Err(Some("bad_round".into()));
+        }
+        let opened = if cfp.panel.is_some() {
+            Panel::open(message, decoded, cfp, pinned, moment).map(Box::new).map(Self::Panel)
+        } else if cfp.team.is_some() {
+            team::opening::open(message, decoded, cfp, pinned, above, moment).map(Box::new).map(Self::Team)
+        } else if cfp.bargain.is_some() {
+            Bargain::open(message, decoded, cfp, pinned, moment).map(Box::new).map(Self::Bargain)
+        } else {
+            opening::open(message, decoded, cfp, pinned, moment).map(Box::new).map(Self::ContractNet)
+        };
+        opened.map_err(Some)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        match self {
-            Self::ContractNet(net) => net.outcome.is_some(),
-            Self::Bargain(bargain) => bargain.outcome.is_some(),
-            Self::Panel(panel) => panel.outcome.is_some(),
-            Self::Team(team) => team.outcome.is_some(),
-        }
+        each!(self, one => one.outcome.is_some())
     }
 
     pub(crate) fn ends_by(&self) -> Timestamp {
-        match self {
-            Self::ContractNet(net) => net.ends_by,
-            Self::Bargain(bargain) => bargain.ends_by,
-            Self::Panel(panel) => panel.ends_by,
-            Self::Team(team) => team.ends_by,
-        }
+        each!(self, one => one.ends_by)
     }
 
     pub(crate) fn is_party(&self, agent: &AgentId) -> bool {
-        match self {
-            Self::ContractNet(net) => net.is_party(agent),
-            Self::Bargain(bargain) => bargain.is_party(agent),
-            Self::Panel(panel) => panel.is_party(agent),
-            Self::Team(team) => team.is_party(agent),
-        }
+        each!(self, one => one.is_party(agent))
     }
 
     pub(crate) fn timers(&self) -> Vec<(Timestamp, AnyTimer)> {
         match self {
-            Self::ContractNet(net) => {
-                let any = |timer| if timer == Timer::Hard { AnyTimer::Hard } else { AnyTimer::Net(timer) };
-                net.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
-            }
-            Self::Bargain(bargain) => {
-                let is_hard = |timer| timer == BargainTimer::Hard;
-                let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Bargain(timer) };
-                bargain.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
-            }
-            Self::Panel(panel) => {
-                let is_hard = |timer| timer == PanelTimer::Hard;
-                let any = |timer| if is_hard(timer) { AnyTimer::Hard } else { AnyTimer::Panel(timer) };
-                panel.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
-            }
-            Self::Team(team) => {
-                let any = |timer| if timer == TeamTimer::Hard { AnyTimer::Hard } else { AnyTimer::Team(timer) };
-                team.timers().into_iter().map(|(at, timer)| (at, any(timer))).collect()
-            }
+            _ if self.has_ended() => Vec::new(),
+            Self::ContractNet(net) => any(net.timers(), Timer::Hard, AnyTimer::Net),
+            Self::Bargain(bargain) => any(bargain.timers(), BargainTimer::Hard, AnyTimer::Bargain),
+            Self::Panel(panel) => any(panel.timers(), PanelTimer::Hard, AnyTimer::Panel),
+            Self::Team(team) => any(team.timers(), TeamTimer::Hard, AnyTimer::Team),
         }
     }
 
@@ -137,10 +111,7 @@ impl Negotiation {
 
     /// Whether the last receipt was also its sender's notice, which goes at once.
     pub(crate) fn answered_at_once(&self) -> bool {
-        match self {
-            Self::Team(team) => team.answered_at_once,
-            Self::ContractNet(_) | Self::Bargain(_) | Self::Panel(_) => false,
-        }
+        matches!(self, Self::Team(team) if team.answered_at_once)
     }
 
     /// One message of a party.
@@ -174,20 +145,16 @@ impl Negotiation {
     }
 
     pub(crate) fn abort(&mut self, moment: Moment) {
-        match self {
-            Self::ContractNet(net) => net.abort(moment),
-            Self::Bargain(bargain) => bargain.abort(moment),
-            Self::Panel(panel) => panel.abort(moment),
-            Self::Team(team) => team.abort(moment),
-        }
+        each!(self, one => one.abort(moment));
     }
 
     pub(crate) fn facts(&mut self) -> &mut Vec<String> {
-        match self {
-            Self::ContractNet(net) => &mut net.facts,
-            Self::Bargain(bargain) => &mut bargain.facts,
-            Self::Panel(panel) => &mut panel.facts,
-            Self::Team(team) => &mut team.facts,
-        }
+        each!(self, one => &mut one.facts)
     }
+}
+
+/// Timers of one protocol among those of all.
+fn any<T: PartialEq>(timers: Vec<(Timestamp, T)>, hard: T, any: fn(T) -> AnyTimer) -> Vec<(Timestamp, AnyTimer)> {
+    let any = |timer| if timer == hard { AnyTimer::Hard } else { any(timer) };
+    timers.into_iter().map(|(at, timer)| (at, any(timer))).collect()
 }

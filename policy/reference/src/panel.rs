@@ -13,9 +13,7 @@ use std::sync::Arc;
 
 use policy_core::Deliver;
 use policy_core::panel::key::{AnswerKey, agrees};
-use schemas::delivery::{
-    Ask, Disposition, Finding, Notification, Outcome, PanelCalls, RankAsk, Rated, ShownAnswer, Stopped,
-};
+use schemas::delivery::{Ask, Finding, Notification, Outcome, PanelCalls, RankAsk, Rated, ShownAnswer, Stopped};
 use schemas::evidence::Usage;
 use schemas::evidence::{EvidenceCounts, EvidenceSubject};
 use schemas::panel::{AnswerKind, Asking, PanelSpec, Ranker};
@@ -24,8 +22,8 @@ use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{AgentId, Digest, NegotiationId, Position, RegisterKey, Timestamp, WireTime};
 
 use self::reviewing::{Review, ReviewSaid};
-use crate::alternating_offers::opening::NotUnderstood;
-use crate::contract_net::{Party, count};
+use crate::contract_net::opening::NotUnderstood;
+use crate::contract_net::{Party, Verdict, count};
 use crate::{Moment, fact};
 
 /// Timers that are due together fire in this order.
@@ -178,11 +176,8 @@ impl Panel {
         self.people.contains_key(agent)
     }
 
-    /// Every timer that is armed.
+    /// Every timer that is armed while it goes on.
     pub(crate) fn timers(&self) -> Vec<(Timestamp, PanelTimer)> {
-        if self.outcome.is_some() {
-            return Vec::new();
-        }
         let rank = self.ranking.as_ref().map(|ranking| (ranking.rank_by, PanelTimer::Rank));
         let wave = self.round().waves.last().filter(|wave| !wave.waits_for.is_empty());
         let answer = wave.map(|wave| (wave.answer_by, PanelTimer::Answer));
@@ -531,12 +526,8 @@ impl Panel {
         let told = self.people.iter().filter(|(agent, one)| one.was_asked || **agent == self.initiator);
         let closed: Vec<String> = told.map(|(agent, _)| self.closed(agent)).collect();
         self.facts.extend(closed);
-        self.facts.push(fact::closed_entry(&RegisterKey::Closed(self.id.clone()).to_string(), outcome));
-        if self.is_public {
-            self.facts.push(fact::notice_closed(&self.id, outcome));
-        }
         let counts = [self.number(), self.calls.answered, awards];
-        self.facts.push(fact::ended(&self.id, outcome, counts, moment.now));
+        self.facts.extend(fact::end(&self.id, outcome, self.is_public, counts, moment.now));
     }
 
     fn closed(&self, to: &AgentId) -> String {
@@ -567,17 +558,12 @@ fn shown(reply: &Reply) -> ShownAnswer {
     }
 }
 
-/// What becomes of a message.
-#[derive(Debug)]
-struct PanelVerdict {
-    disposition: Disposition,
-    reply: Option<String>,
-    then: Then,
-}
+type PanelVerdict = Verdict<Then>;
 
 /// What follows from a message.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Then {
+    #[default]
     Nothing,
     Strike,
     Reply(Box<Reply>, Option<Usage>),

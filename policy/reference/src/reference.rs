@@ -13,7 +13,7 @@ use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, P
 
 use serde_json::Value;
 
-use crate::alternating_offers::opening::NotUnderstood;
+use crate::contract_net::opening::NotUnderstood;
 use crate::contract_net::task;
 use crate::evidence::EvidenceList;
 use crate::fact;
@@ -218,7 +218,7 @@ impl Reference {
         self.raise(key, moment, facts);
         let orders = match self.negotiations.get_mut(&key) {
             Some(Negotiation::Team(team)) => team.take_orders(),
-            Some(Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_)) | None => Vec::new(),
+            Some(_) | None => Vec::new(),
         };
         for order in orders {
             self.obey(order, moment, facts);
@@ -229,7 +229,7 @@ impl Reference {
     fn raise(&mut self, key: [u8; 16], moment: Moment, facts: &mut Vec<String>) {
         let raised = match self.negotiations.get_mut(&key) {
             Some(Negotiation::Team(team)) => team.take_raised().map(|text| (team.id().clone(), text)),
-            Some(Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_)) | None => None,
+            Some(_) | None => None,
         };
         if let Some((id, text)) = raised
             && let FamilyPlace::SubTeam { award_no, .. } = id.place()
@@ -242,14 +242,11 @@ impl Reference {
         }
         let Some(Negotiation::ContractNet(net)) = self.negotiations.get(&key) else { return };
         let is_aborted = net.outcome == Some(Outcome::Aborted);
-        let is_orphan = |one: &Negotiation| match one {
-            Negotiation::Team(team) if team.outcome.is_none() && team.id().parent().as_ref() == Some(net.id()) => {
-                let FamilyPlace::SubTeam { award_no, .. } = team.id().place() else { return false };
-                !task::is_committed(net, award_no)
-            }
-            Negotiation::Team(_) | Negotiation::ContractNet(_) | Negotiation::Bargain(_) | Negotiation::Panel(_) => {
-                false
-            }
+        let is_orphan = |one: &Negotiation| {
+            let Negotiation::Team(team) = one else { return false };
+            let FamilyPlace::SubTeam { award_no, .. } = team.id().place() else { return false };
+            let is_below = team.id().parent().as_ref() == Some(net.id());
+            team.outcome.is_none() && is_below && !task::is_committed(net, award_no)
         };
         let orphans: Vec<_> = self.negotiations.iter().filter(|(_, one)| is_orphan(one)).map(|(key, _)| *key).collect();
         for orphan in orphans {

@@ -155,11 +155,8 @@ impl Team {
         self.people.iter().any(|person| person.agent == *agent)
     }
 
-    /// Every timer that is armed.
+    /// Every timer that is armed while it goes on.
     pub(crate) fn timers(&self) -> Vec<(Timestamp, TeamTimer)> {
-        if self.outcome.is_some() {
-            return Vec::new();
-        }
         let mut timers = vec![(self.ends_by, TeamTimer::Hard)];
         if !self.is_wrapped {
             timers.push((self.wrap_at(), TeamTimer::Wrap));
@@ -314,17 +311,8 @@ impl Team {
         let told: Vec<usize> = if has_formed { self.members() } else { everybody.collect() };
         let closed: Vec<String> = told.into_iter().map(|who| self.closed(who)).collect();
         self.facts.extend(closed);
-        let key = RegisterKey::Closed(self.id.clone()).to_string();
-        self.facts.push(fact::closed_entry(&key, outcome));
-        if self.is_public {
-            self.facts.push(fact::notice_closed(&self.id, outcome));
-        }
-        self.facts.push(fact::ended(
-            &self.id,
-            outcome,
-            [self.turn, 0, u32::from(outcome == Outcome::Concluded)],
-            moment.now,
-        ));
+        let counts = [self.turn, 0, u32::from(outcome == Outcome::Concluded)];
+        self.facts.extend(fact::end(&self.id, outcome, self.is_public, counts, moment.now));
         match (outcome, self.rules.at_conclusion) {
             (Outcome::Concluded, AtConclusion::Leave) => {
                 let lead = self.leader().expect("somebody concluded");

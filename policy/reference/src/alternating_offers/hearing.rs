@@ -54,13 +54,8 @@ impl Bargain {
         };
         self.facts.push(fact::ack(&self.id, from, &receipt));
         self.facts.extend(verdict.reply.clone());
-        let party = &mut self.seats[seat].party;
-        if verdict.disposition != Disposition::RateLimited {
-            party.last_seq = party.last_seq.max(seq);
-        }
-        if !is_full {
-            party.said.push(Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply });
-        }
+        let said = Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply };
+        self.seats[seat].party.note(said, seq, is_full);
         self.follow(seat, verdict.then, moment);
     }
 
@@ -203,11 +198,6 @@ impl Bargain {
         (self.outcome, self.detail) = (Some(outcome), detail);
         let closed: Vec<String> = (0..self.seats.len()).map(|seat| self.closed(seat)).collect();
         self.facts.extend(closed);
-        let key = RegisterKey::Closed(self.id.clone()).to_string();
-        self.facts.push(fact::closed_entry(&key, outcome));
-        if self.is_public {
-            self.facts.push(fact::notice_closed(&self.id, outcome));
-        }
         let rounds = match self.begun_at {
             None => 0,
             // The last acceptance began no other.
@@ -216,7 +206,8 @@ impl Bargain {
         };
         let offers = crate::contract_net::count(self.offers.len());
         let awards = u32::from(outcome == Outcome::Agreement);
-        self.facts.push(fact::ended(&self.id, outcome, [rounds, offers, awards], moment.now));
+        let counts = [rounds, offers, awards];
+        self.facts.extend(fact::end(&self.id, outcome, self.is_public, counts, moment.now));
     }
 
     /// How it ended, as everybody is told; nobody is told of words.

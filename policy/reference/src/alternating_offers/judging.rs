@@ -9,16 +9,14 @@ use schemas::{AwardNo, OfferId, Payload, Timestamp};
 
 use super::opening::delegated;
 use super::{Bargain, Made, digest, mandate, space};
+use crate::contract_net::Verdict;
 use crate::{Moment, fact};
 
-/// What becomes of a message, and what follows.
-pub(crate) struct BargainVerdict {
-    pub(crate) disposition: Disposition,
-    pub(crate) reply: Option<String>,
-    pub(crate) then: BargainAction,
-}
+pub(crate) type BargainVerdict = Verdict<BargainAction>;
 
+#[derive(Default)]
 pub(crate) enum BargainAction {
+    #[default]
     Nothing,
     Strike,
     Join(Join, Option<BargainRule>),
@@ -28,16 +26,6 @@ pub(crate) enum BargainAction {
     Confirm,
     /// How it ends, and the detail.
     End(Outcome, Option<String>),
-}
-
-impl BargainVerdict {
-    pub(crate) fn of(disposition: Disposition) -> Self {
-        Self { disposition, reply: None, then: BargainAction::Nothing }
-    }
-
-    fn ok(then: BargainAction) -> Self {
-        Self { then, ..Self::of(Disposition::Ok) }
-    }
 }
 
 impl Bargain {

@@ -3,27 +3,15 @@
 use schemas::bargain::{BargainSpec as Rules, Mandate};
 use schemas::payload::Cfp;
 use schemas::policy::{BargainRule, Policy, Timers};
-use schemas::record::Pinned;
+use schemas::record::{AdmittedMessage, Pinned};
 use schemas::{AgentId, Timestamp};
 
 use super::{Seat, mandate};
 use crate::contract_net::Party;
+use crate::contract_net::opening::NotUnderstood;
 
-/// The longest bargain there is.
-pub(super) const DAY_MS: u64 = 86_400_000;
-
-/// Why a call or a JOIN cannot be followed, and where.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotUnderstood {
-    pub(crate) reason: &'static str,
-    pub(crate) pointer: Option<String>,
-}
-
-impl From<&'static str> for NotUnderstood {
-    fn from(reason: &'static str) -> Self {
-        Self { reason, pointer: None }
-    }
-}
+/// The longest that anything lasts.
+pub(crate) const DAY_MS: u64 = 86_400_000;
 
 impl Seat {
     pub(super) fn empty(agent: &AgentId) -> Self {
@@ -62,11 +50,20 @@ fn is_named(policy: &Policy, named: &str) -> bool {
 }
 
 /// Not by the pinned policy, which may be sealed in a mandate.
-pub(super) fn join_by(cfp: &Cfp, ttl_ms: Option<u64>, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn join_by(cfp: &Cfp, ttl_ms: Option<u64>, now: Timestamp) -> Option<Timestamp> {
     let join_by = match (cfp.reply_within_ms, cfp.reply_by) {
         (Some(ms), _) => now.plus_ms(ms),
         (None, Some(reply_by)) => reply_by.0,
         (None, None) => now.plus_ms(ttl_ms.unwrap_or(Timers::default().collect)),
     };
     (join_by > now && join_by <= now.plus_ms(DAY_MS)).then_some(join_by)
+}
+
+/// Everybody but the caller, once.
+pub(crate) fn invited(message: &AdmittedMessage, pinned: &Pinned) -> Vec<AgentId> {
+    let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
+    invited.retain(|agent| *agent != message.from);
+    invited.sort();
+    invited.dedup();
+    invited
 }

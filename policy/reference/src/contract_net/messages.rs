@@ -9,19 +9,15 @@ use schemas::policy::OfferRevision;
 use schemas::record::Message;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, Timestamp};
 
-use crate::contract_net::{ContractNet, HeldOffer, Said, Stage};
+use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, Verdict};
 
 use crate::{Moment, Wins, fact, scoring};
 
-/// What becomes of a message, and what follows.
-pub(crate) struct NetVerdict {
-    pub(crate) disposition: Disposition,
-    pub(crate) reply: Option<String>,
-    award_no: Option<AwardNo>,
-    pub(crate) then: NetAction,
-}
+pub(crate) type NetVerdict = Verdict<NetAction>;
 
+#[derive(Default)]
 pub(crate) enum NetAction {
+    #[default]
     Nothing,
     Strike,
     Record(HeldOffer),
@@ -72,12 +68,7 @@ impl ContractNet {
         }
         self.answer(from, &msg_id, payload.act(), &verdict, moment);
         let party = self.parties.get_mut(from).expect("a party");
-        if verdict.disposition != Disposition::RateLimited {
-            party.last_seq = party.last_seq.max(seq);
-        }
-        if !is_full {
-            party.said.push(Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply });
-        }
+        party.note(Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply }, seq, is_full);
         self.follow(from, verdict.then, moment, wins);
     }
 
@@ -171,16 +162,6 @@ impl ContractNet {
                 self.decide(Some(&contractor), Cause::Initiator, moment, wins);
             }
         }
-    }
-}
-
-impl NetVerdict {
-    pub(crate) fn of(disposition: Disposition) -> Self {
-        Self { disposition, reply: None, award_no: None, then: NetAction::Nothing }
-    }
-
-    pub(crate) fn ok(then: NetAction) -> Self {
-        Self { then, ..Self::of(Disposition::Ok) }
     }
 }
 

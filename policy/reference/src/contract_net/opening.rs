@@ -4,31 +4,41 @@ use policy_core::{Phase, SessionState};
 use schemas::delivery::{Disposition, Receipt};
 use schemas::payload::Cfp;
 use schemas::policy::WindowAnchor;
-use schemas::record::{AdmittedMessage, Message};
-use schemas::{Address, AgentId, NegotiationId, Payload, Policy, Timestamp};
+use schemas::record::{AdmittedMessage, Message, Pinned};
+use schemas::{Address, AgentId, NegotiationId, Policy, Timestamp};
 
 use crate::Moment;
-use crate::contract_net::{ContractNet, Party, Said, Session, Window, count};
+use crate::contract_net::{ContractNet, Party, Session, Window, count};
 use crate::fact;
 
-/// The negotiation of a call, or what its initiator is told: nothing, when it is no call at all.
+/// Why a call or a JOIN cannot be followed, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotUnderstood {
+    pub(crate) reason: &'static str,
+    pub(crate) pointer: Option<String>,
+}
+
+impl From<&'static str> for NotUnderstood {
+    fn from(reason: &'static str) -> Self {
+        Self { reason, pointer: None }
+    }
+}
+
+/// The negotiation of a call, or what its initiator is told.
 pub(crate) fn open(
     message: &AdmittedMessage,
     decoded: &Message,
+    cfp: &Cfp,
+    pinned: &Pinned,
     moment: Moment,
-) -> Result<ContractNet, Option<&'static str>> {
-    let Payload::Cfp(cfp) = &decoded.payload else { return Err(None) };
-    let pinned = message.pinned.as_ref().ok_or(None)?;
-    if cfp.round.is_some_and(|round| round != 1) {
-        return Err(Some("bad_round"));
-    }
+) -> Result<ContractNet, NotUnderstood> {
     let policy = (*pinned.policy).clone();
     let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
-    let (reply_by, ends_by) = deadlines(&policy, cfp, ttl_ms, moment.now).ok_or(Some("bad_deadline"))?;
+    let (reply_by, ends_by) = deadlines(&policy, cfp, ttl_ms, moment.now).ok_or("bad_deadline")?;
     let agents = pinned.invited.iter().map(|invitation| invitation.agent.clone());
     let invited: Vec<AgentId> = agents.filter(|agent| *agent != message.from).collect();
     if invited.is_empty() {
-        return Err(Some("no_recipient"));
+        return Err("no_recipient".into());
     }
     let opened = Opened {
         id: message.negotiation.clone(),
@@ -97,15 +107,15 @@ pub(super) fn opened(opened: Opened, moment: Moment) -> ContractNet {
 }
 
 fn acknowledge_call(one: &mut ContractNet, message: &AdmittedMessage, decoded: &Message) {
-    let msg_id = decoded.envelope.msg_id.clone();
-    let receipt = Receipt { invited: Some(count(one.sessions.len())), ..Receipt::new(msg_id.clone(), Disposition::Ok) };
+    let receipt = Receipt {
+        invited: Some(count(one.sessions.len())),
+        ..Receipt::new(decoded.envelope.msg_id.clone(), Disposition::Ok)
+    };
     one.facts.push(fact::ack(&one.id, &one.initiator, &receipt));
     if one.is_public {
         one.facts.push(fact::notice_called(&one.id));
     }
-    let party = one.parties.get_mut(&message.from).expect("it calls");
-    party.last_seq = decoded.envelope.seq;
-    party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    one.parties.get_mut(&message.from).expect("it calls").note_call(message, decoded);
 }
 
 impl Session {

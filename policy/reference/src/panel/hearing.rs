@@ -13,16 +13,6 @@ use crate::contract_net::Said;
 use crate::contract_net::messages::is_stale;
 use crate::{Moment, fact};
 
-impl PanelVerdict {
-    pub(super) fn of(disposition: Disposition) -> Self {
-        Self { disposition, reply: None, then: Then::Nothing }
-    }
-
-    pub(super) fn ok(then: Then) -> Self {
-        Self { then, ..Self::of(Disposition::Ok) }
-    }
-}
-
 impl Panel {
     /// One message of somebody who takes part.
     pub(crate) fn hear(&mut self, from: &AgentId, digest: Digest, message: Message, moment: Moment, limits: &Limits) {
@@ -52,16 +42,11 @@ impl Panel {
         } else {
             self.judge(from, &payload, moment)
         };
-        let PanelVerdict { disposition, reply, then } = verdict;
+        let PanelVerdict { disposition, reply, then, .. } = verdict;
         self.facts.push(fact::ack(&self.id, from, &Receipt::new(msg_id.clone(), disposition)));
         self.facts.extend(reply.clone());
         let party = &mut self.people.get_mut(from).expect("it takes part").party;
-        if disposition != Disposition::RateLimited {
-            party.last_seq = party.last_seq.max(seq);
-        }
-        if !is_full {
-            party.said.push(Said { msg_id, digest, disposition, reply });
-        }
+        party.note(Said { msg_id, digest, disposition, reply }, seq, is_full);
         self.follow(from, then, moment);
     }
 
@@ -109,12 +94,12 @@ impl Panel {
 
     pub(super) fn strike(&self, from: &AgentId, reason: &str) -> PanelVerdict {
         let told = fact::not_understood(&self.id, from, reason, None);
-        PanelVerdict { disposition: Disposition::OutOfTurn, reply: Some(told), then: Then::Strike }
+        PanelVerdict { reply: Some(told), then: Then::Strike, ..PanelVerdict::of(Disposition::OutOfTurn) }
     }
 
     pub(super) fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> PanelVerdict {
         let told = fact::not_understood(&self.id, from, reason, Some(pointer));
-        PanelVerdict { disposition: Disposition::Malformed, reply: Some(told), then: Then::Nothing }
+        PanelVerdict { reply: Some(told), ..PanelVerdict::of(Disposition::Malformed) }
     }
 
     fn judge_answer(&self, seat: &AgentId, said: &PanelAnswer, moment: Moment) -> PanelVerdict {

@@ -12,12 +12,10 @@ use schemas::{Address, AgentId, Digest, NegotiationId, Timestamp};
 
 use super::{Panel, Panelist, hash};
 use crate::Moment;
-use crate::alternating_offers::opening::NotUnderstood;
-use crate::contract_net::{Said, count};
+use crate::alternating_offers::opening::DAY_MS;
+use crate::contract_net::count;
+use crate::contract_net::opening::NotUnderstood;
 use crate::fact;
-
-/// The longest panel there is.
-const DAY_MS: u64 = 86_400_000;
 
 /// The panel of a call, or what its initiator is told.
 pub(super) fn open(
@@ -28,9 +26,6 @@ pub(super) fn open(
     moment: Moment,
 ) -> Result<Panel, NotUnderstood> {
     let mut rules = (**cfp.panel.as_ref().expect("a call to a panel")).clone();
-    if cfp.round.is_some_and(|round| round != 1) {
-        return Err("bad_round".into());
-    }
     if let Some(pointer) = contradiction(cfp, &rules) {
         return Err(NotUnderstood { reason: "invalid_panel", pointer: Some(pointer) });
     }
@@ -85,15 +80,12 @@ pub(super) fn open(
 }
 
 fn acknowledge(panel: &mut Panel, message: &AdmittedMessage, decoded: &Message, seats: Option<SeatChoice>) {
-    let msg_id = decoded.envelope.msg_id.clone();
-    let receipt = Receipt { seats, ..Receipt::new(msg_id.clone(), Disposition::Ok) };
+    let receipt = Receipt { seats, ..Receipt::new(decoded.envelope.msg_id.clone(), Disposition::Ok) };
     panel.facts.push(fact::ack(&panel.id, &panel.initiator, &receipt));
     if panel.is_public {
         panel.facts.push(fact::notice_called(&panel.id));
     }
-    let party = &mut panel.people.get_mut(&message.from).expect("the initiator").party;
-    party.last_seq = decoded.envelope.seq;
-    party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    panel.people.get_mut(&message.from).expect("the initiator").party.note_call(message, decoded);
 }
 
 /// Where the rules contradict themselves, or what stands beside them.

@@ -11,19 +11,16 @@ use schemas::team::{Assign, AtConclusion, MESSAGES_SPARE, OnRepeat, Pause, Say, 
 use schemas::{Digest, OfferId, Payload, Timestamp};
 
 use super::{JoinAnswer, Team, TeamStage, assigning, repetition};
-use crate::contract_net::Said;
 use crate::contract_net::messages::is_stale;
 use crate::contract_net::task::TaskCall;
+use crate::contract_net::{Said, Verdict};
 use crate::{Moment, fact, scoring};
 
-/// What becomes of a message, and what follows.
-struct TeamVerdict {
-    disposition: Disposition,
-    reply: Option<String>,
-    then: TeamAction,
-}
+type TeamVerdict = Verdict<TeamAction>;
 
+#[derive(Default)]
 enum TeamAction {
+    #[default]
     Nothing,
     Strike,
     Join(Terms),
@@ -38,16 +35,6 @@ enum TeamAction {
     Vote(bool),
     Leave,
     Cancel,
-}
-
-impl TeamVerdict {
-    fn of(disposition: Disposition) -> Self {
-        Self { disposition, reply: None, then: TeamAction::Nothing }
-    }
-
-    fn ok(then: TeamAction) -> Self {
-        Self { then, ..Self::of(Disposition::Ok) }
-    }
 }
 
 impl Team {
@@ -87,13 +74,8 @@ impl Team {
         };
         self.facts.push(fact::ack(&self.id, from, &receipt));
         self.facts.extend(verdict.reply.clone());
-        let party = &mut self.people[who].party;
-        if verdict.disposition != Disposition::RateLimited {
-            party.last_seq = party.last_seq.max(seq);
-        }
-        if !is_full {
-            party.said.push(Said { msg_id, digest: *digest, disposition: verdict.disposition, reply: verdict.reply });
-        }
+        let said = Said { msg_id, digest: *digest, disposition: verdict.disposition, reply: verdict.reply };
+        self.people[who].party.note(said, seq, is_full);
     }
 
     /// One for each turn, and some besides.

@@ -2,23 +2,21 @@
 
 use schemas::delivery::{Disposition, Receipt};
 use schemas::payload::Cfp;
-use schemas::policy::{Decider, Timers};
+use schemas::policy::Decider;
 use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::team::{
     ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
     SPEAK_TIMES_MIN, TASKS_MAX, TURNS_MAX, TeamCall, TeamRules,
 };
-use schemas::{Address, AgentId, Payload, Policy, Timestamp};
+use schemas::{Address, Payload, Policy, Timestamp};
 
 use super::tasks::TaskBoard;
 use super::{Person, Team, TeamStage};
 use crate::Moment;
-use crate::alternating_offers::opening::NotUnderstood;
-use crate::contract_net::{Said, count};
+use crate::alternating_offers::opening::{DAY_MS, invited, join_by};
+use crate::contract_net::count;
+use crate::contract_net::opening::NotUnderstood;
 use crate::fact;
-
-/// The longest team there is.
-const DAY_MS: u64 = 86_400_000;
 
 /// The team of a call, or what its initiator is told.
 pub(crate) fn open(
@@ -30,9 +28,6 @@ pub(crate) fn open(
     moment: Moment,
 ) -> Result<Team, NotUnderstood> {
     let spec = cfp.team.as_ref().expect("a call to a team");
-    if cfp.round.is_some_and(|round| round != 1) {
-        return Err("bad_round".into());
-    }
     if let Some(member) = fault(&spec.rules) {
         return Err(NotUnderstood { reason: "invalid_team", pointer: Some(format!("/payload/team/{member}")) });
     }
@@ -50,11 +45,7 @@ pub(crate) fn open(
     }
     let policy = cfp.policy.is_some().then(|| (*pinned.policy).clone());
     let ttl_ms = decoded.envelope.scope.as_ref().and_then(|scope| scope.ttl).map(|ttl| ttl * 1000);
-    let join_by = match (cfp.reply_within_ms, cfp.reply_by) {
-        (Some(ms), _) => moment.now.plus_ms(ms),
-        (None, Some(reply_by)) => reply_by.0,
-        (None, None) => moment.now.plus_ms(ttl_ms.unwrap_or(Timers::default().collect)),
-    };
+    let join_by = join_by(cfp, ttl_ms, moment.now).ok_or("bad_deadline")?;
     let mut ends_by = moment.now.plus_ms(spec.rules.ends_within_ms);
     let is_soon = ends_by <= moment.now.plus_ms(DAY_MS);
     let mut depth_left = spec.rules.depth;
@@ -62,7 +53,7 @@ pub(crate) fn open(
         (ends_by, depth_left) = (ends_by.min(latest), depth_left.min(levels));
     }
     let has_time = join_by.plus_ms(SPEAK_TIMES_MIN * spec.rules.speak_ms) <= ends_by;
-    if !(is_soon && has_time && join_by > moment.now) {
+    if !(is_soon && has_time) {
         return Err("bad_deadline".into());
     }
     let mut people: Vec<Person> = std::iter::once(&message.from).chain(&invited).map(Person::called).collect();
@@ -100,19 +91,9 @@ pub(crate) fn open(
     Ok(one)
 }
 
-/// Everybody but the caller, once.
-fn invited(message: &AdmittedMessage, pinned: &Pinned) -> Vec<AgentId> {
-    let mut invited: Vec<AgentId> = pinned.invited.iter().map(|one| one.agent.clone()).collect();
-    invited.retain(|agent| *agent != message.from);
-    invited.sort();
-    invited.dedup();
-    invited
-}
-
 fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
-    let msg_id = decoded.envelope.msg_id.clone();
     let invited = Some(count(team.people.len() - 1));
-    let receipt = Receipt { invited, ..Receipt::new(msg_id.clone(), Disposition::Ok) };
+    let receipt = Receipt { invited, ..Receipt::new(decoded.envelope.msg_id.clone(), Disposition::Ok) };
     team.facts.push(fact::ack(&team.id, &message.from, &receipt));
     if team.is_public {
         team.facts.push(fact::notice_called(&team.id));
@@ -127,9 +108,7 @@ fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
         let called = fact::cfp(&team.id, &person.agent, 1, team.join_by, team.ends_by);
         team.facts.push(fact::to_team(&called, &call));
     }
-    let party = &mut team.people[0].party;
-    party.last_seq = decoded.envelope.seq;
-    party.said.push(Said { msg_id, digest: message.digest, disposition: Disposition::Ok, reply: None });
+    team.people[0].party.note_call(message, decoded);
 }
 
 /// Whether a policy can decide who does a task.
