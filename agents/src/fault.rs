@@ -1,6 +1,7 @@
 //! What is wrong with a document that a person wrote, and where.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use schemas::bargain::space::SpaceFault;
 use serde::de::DeserializeOwned;
@@ -34,6 +35,34 @@ impl DocumentFault {
     pub fn under(self, prefix: &str) -> Self {
         Self { pointer: format!("{prefix}{}", self.pointer), ..self }
     }
+}
+
+/// Whether a text has a length, in characters, and nothing in it that steers a terminal: texts are printed as they are.
+///
+/// # Errors
+/// A [`DocumentFault`] at the text itself.
+pub fn check_text(text: &str, range: RangeInclusive<usize>) -> Result<(), DocumentFault> {
+    if !range.contains(&text.chars().count()) {
+        return Err(DocumentFault::at("", format!("{} to {} characters", range.start(), range.end())));
+    }
+    let is_plain = !text.chars().any(|letter| letter.is_control() && letter != '\n');
+    if is_plain { Ok(()) } else { Err(DocumentFault::at("", "has control characters")) }
+}
+
+/// Whether numbers lie within their ranges: each by its pointer, absent or not, with the least and the most.
+///
+/// # Errors
+/// A [`DocumentFault`] at the first that does not.
+pub fn check_ranges<'a>(
+    numbers: impl IntoIterator<Item = (&'a str, Option<u64>, u64, u64)>,
+) -> Result<(), DocumentFault> {
+    let is_outside = |(_, number, least, most): &(&str, Option<u64>, u64, u64)| {
+        number.is_some_and(|number| !(*least..=*most).contains(&number))
+    };
+    numbers
+        .into_iter()
+        .find(is_outside)
+        .map_or(Ok(()), |(pointer, _, least, most)| Err(DocumentFault::at(pointer, format!("{least} to {most}"))))
 }
 
 /// Reads a JSON document that holds nothing else.

@@ -82,6 +82,7 @@ use serde::{Deserialize, Serialize};
 use super::DocumentFault;
 use super::space::Space;
 use super::utility::{Preferences, Utility, ppm};
+use crate::fault::check_ranges;
 
 /// Longest name of a domain, in characters.
 pub const NAME_LEN_MAX: usize = 64;
@@ -341,18 +342,13 @@ impl BargainRules {
     }
 
     fn check(&self) -> Result<(), DocumentFault> {
-        for (pointer, value, max) in [
-            ("/rounds", self.rounds.map(u64::from), u64::from(ROUNDS_MAX)),
-            ("/deadline_ms", self.deadline_ms, TIMER_MS_MAX),
-            ("/step_ms", Some(self.step_ms), TIMER_MS_MAX),
-            ("/confirm_ms", self.confirm_ms, TIMER_MS_MAX),
-            ("/max_strikes", Some(u64::from(self.max_strikes)), u64::from(STRIKES_MAX)),
-        ] {
-            if value.is_some_and(|value| !(1..=max).contains(&value)) {
-                return Err(DocumentFault::at(pointer, format!("1 to {max}")));
-            }
-        }
-        Ok(())
+        check_ranges([
+            ("/rounds", self.rounds.map(u64::from), 1, u64::from(ROUNDS_MAX)),
+            ("/deadline_ms", self.deadline_ms, 1, TIMER_MS_MAX),
+            ("/step_ms", Some(self.step_ms), 1, TIMER_MS_MAX),
+            ("/confirm_ms", self.confirm_ms, 1, TIMER_MS_MAX),
+            ("/max_strikes", Some(u64::from(self.max_strikes)), 1, u64::from(STRIKES_MAX)),
+        ])
     }
 }
 

@@ -13,7 +13,7 @@ use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::Deserialize;
 
 use super::stub::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
-use crate::fault::{DocumentFault, read_json};
+use crate::fault::{DocumentFault, check_ranges, check_text, read_json};
 
 /// Longest name, in characters.
 const NAME_LEN_MAX: usize = 128;
@@ -85,8 +85,8 @@ impl PanelFile {
     /// A [`DocumentFault`] at the first member that does not fit.
     pub fn parse(json: &str) -> Result<Self, DocumentFault> {
         let written: Written = read_json(json)?;
-        check_text("/name", &written.name, NAME_LEN_MAX)?;
-        check_text("/task", &written.task, TEXT_LEN_MAX)?;
+        check_text(&written.name, 1..=NAME_LEN_MAX).map_err(|fault| fault.under("/name"))?;
+        check_text(&written.task, 1..=TEXT_LEN_MAX).map_err(|fault| fault.under("/task"))?;
         check_rules(&written.panel).map_err(|fault| fault.under("/panel"))?;
         let question = written.question()?;
         let agents = written.agents(question.as_ref())?;
@@ -238,17 +238,6 @@ impl Cast {
     }
 }
 
-/// Whether a text has a length, and nothing in it that steers a terminal.
-fn check_text(pointer: &str, text: &str, max: usize) -> Result<(), DocumentFault> {
-    if !(1..=max).contains(&text.chars().count()) {
-        return Err(DocumentFault::at(pointer, format!("1 to {max} characters")));
-    }
-    if text.chars().any(|character| character.is_control() && character != '\n') {
-        return Err(DocumentFault::at(pointer, "has control characters"));
-    }
-    Ok(())
-}
-
 /// Whether the rules are within their ranges.
 fn check_rules(rules: &PanelSpec) -> Result<(), DocumentFault> {
     let (select, review) = (rules.select.as_ref(), rules.review.as_ref());
@@ -257,7 +246,7 @@ fn check_rules(rules: &PanelSpec) -> Result<(), DocumentFault> {
         Some(Ranker::Support | Ranker::Rating | Ranker::Hash) | None => None,
     };
     let rounds = u64::from(rules.rounds);
-    for (pointer, value, min, max) in [
+    check_ranges([
         ("/rounds", Some(rounds), 1, u64::from(PANEL_ROUNDS_MAX)),
         ("/answer_ms", Some(rules.answer_ms), 1, TIMER_MS_MAX),
         ("/consensus_from", Some(u64::from(rules.consensus_from)), 0, rounds),
@@ -269,11 +258,7 @@ fn check_rules(rules: &PanelSpec) -> Result<(), DocumentFault> {
         ("/select/ranker/rank_ms", rank_ms, 1, TIMER_MS_MAX),
         ("/review/by", review.map(|review| review.by.len() as u64), 1, REVIEWERS_MAX as u64),
         ("/review/review_ms", review.map(|review| review.review_ms), 1, TIMER_MS_MAX),
-    ] {
-        if value.is_some_and(|value| !(min..=max).contains(&value)) {
-            return Err(DocumentFault::at(pointer, format!("{min} to {max}")));
-        }
-    }
+    ])?;
     if rules.choose.is_some() {
         return Err(DocumentFault::at("/choose", "a file names its seats: nobody is chosen"));
     }

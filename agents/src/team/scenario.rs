@@ -57,10 +57,11 @@ use schemas::team::{
     ASSIGNED_MAX, ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
     SPEAK_TIMES_MIN, TASKS_MAX, TITLE_LEN_MAX, TURNS_MAX, TeamRules,
 };
+use serde::Deserialize;
 
 use super::script::Vote;
 use super::speaker::TeamMove;
-use crate::fault::DocumentFault;
+use crate::fault::{DocumentFault, check_ranges, check_text};
 
 /// Most agents of a scenario: as many as one team may invite, and its lead.
 pub const AGENTS_MAX: usize = INVITED_MAX + 1;
@@ -151,7 +152,8 @@ pub struct TeamScript {
 }
 
 /// What one agent does in one team.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct MemberScript {
     /// The terms it joins with, which the policy of the call scores.
     pub join: Terms,
@@ -340,39 +342,22 @@ fn check_move(next: &TeamMove, names: &BTreeSet<&AgentId>) -> Result<(), Documen
 
 /// The ranges that a call must keep (docs/spec/team.md).
 fn check_rules(rules: &TeamRules, reply_ms: u64) -> Result<(), DocumentFault> {
-    let range = |pointer: &str, value: u64, least: u64, most: u64| {
-        let is_inside = (least..=most).contains(&value);
-        if is_inside {
-            Ok(())
-        } else {
-            Err(DocumentFault::at(format!("/rules{pointer}"), format!("{least} to {most}")))
-        }
-    };
     let (min, max) = (u64::from(rules.members.min), u64::from(rules.members.max));
-    range("/members/min", min, MEMBERS_MIN.into(), MEMBERS_MAX.into())?;
-    range("/members/max", max, min, MEMBERS_MAX.into())?;
-    range("/turns", rules.turns.into(), 1, TURNS_MAX.into())?;
-    range("/speak_ms", rules.speak_ms, SPEAK_MS_MIN, SPEAK_MS_MAX)?;
-    range("/depth", rules.depth.into(), 0, DEPTH_MAX.into())?;
-    range("/tasks", rules.tasks.into(), 1, TASKS_MAX.into())?;
-    if let Some(vote) = rules.vote {
-        range("/vote/attempts", vote.attempts.into(), 1, ATTEMPTS_MAX.into())?;
-    }
-    let least = reply_ms.saturating_add(SPEAK_TIMES_MIN * rules.speak_ms);
-    range("/ends_within_ms", rules.ends_within_ms, least, ENDS_MS_MAX)
+    let least_ms = reply_ms.saturating_add(SPEAK_TIMES_MIN * rules.speak_ms);
+    check_ranges([
+        ("/rules/members/min", Some(min), MEMBERS_MIN.into(), MEMBERS_MAX.into()),
+        ("/rules/members/max", Some(max), min, MEMBERS_MAX.into()),
+        ("/rules/turns", Some(rules.turns.into()), 1, TURNS_MAX.into()),
+        ("/rules/speak_ms", Some(rules.speak_ms), SPEAK_MS_MIN, SPEAK_MS_MAX),
+        ("/rules/depth", Some(rules.depth.into()), 0, DEPTH_MAX.into()),
+        ("/rules/tasks", Some(rules.tasks.into()), 1, TASKS_MAX.into()),
+        ("/rules/vote/attempts", rules.vote.map(|vote| vote.attempts.into()), 1, ATTEMPTS_MAX.into()),
+        ("/rules/ends_within_ms", Some(rules.ends_within_ms), least_ms, ENDS_MS_MAX),
+    ])
 }
 
 fn unknown(pointer: &str, name: &AgentId) -> DocumentFault {
     DocumentFault::at(pointer, format!("there is no agent `{name}`"))
-}
-
-/// Texts are printed as they are: what steers a terminal has no place in them.
-fn check_text(text: &str, range: std::ops::RangeInclusive<usize>) -> Result<(), DocumentFault> {
-    if !range.contains(&text.chars().count()) {
-        return Err(DocumentFault::at("", format!("{} to {} characters", range.start(), range.end())));
-    }
-    let is_plain = !text.chars().any(|letter| letter.is_control() && letter != '\n');
-    if is_plain { Ok(()) } else { Err(DocumentFault::at("", "has control characters")) }
 }
 
 #[cfg(test)]

@@ -65,12 +65,6 @@ struct WorthFile<T> {
     at_max: Option<T>,
 }
 
-/// The worth of one issue, as it was written.
-enum WorthSource<T> {
-    Listed(Vec<T>),
-    Ends(T, T),
-}
-
 pub(super) fn parse(json: &str) -> Result<Domain, DocumentFault> {
     let file: DomainFile = read_json(json)?;
     let issues = each("/issues", file.issues, issue)?;
@@ -94,24 +88,18 @@ fn party(file: PartyFile) -> Result<PartyProfile, DocumentFault> {
     let PartyFile { name, utility, reservation, limits, policy, concession } = file;
     let (utility, scale) = match utility {
         UtilityFile::Linear(worths) => {
+            let ends = |at_min, at_max| Worth::Linear { at_min, at_max };
             let worths = each("/utility/linear", worths, |one| {
-                let (issue, weight, written) = one.written()?;
-                let worth = match written {
-                    WorthSource::Listed(worth) => Worth::Listed { worth },
-                    WorthSource::Ends(at_min, at_max) => Worth::Linear { at_min, at_max },
-                };
+                let (issue, weight, worth) = one.written(|worth| Worth::Listed { worth }, ends)?;
                 Ok(IssueWorth { issue, weight, worth })
             })?;
             (Utility::Ppm(bargain::Utility::Linear(worths)), f64::from(PPM))
         }
         UtilityFile::Table(table) => (Utility::Ppm(bargain::Utility::Table(table)), f64::from(PPM)),
         UtilityFile::LinearReal(worths) => {
+            let ends = |at_min, at_max| ValueWorth::Linear { at_min, at_max };
             let worths = each("/utility/linear_real", worths, |one| {
-                let (issue, weight, written) = one.written()?;
-                let worth = match written {
-                    WorthSource::Listed(worth) => ValueWorth::Listed(worth),
-                    WorthSource::Ends(at_min, at_max) => ValueWorth::Linear { at_min, at_max },
-                };
+                let (issue, weight, worth) = one.written(ValueWorth::Listed, ends)?;
                 Ok(Contribution { issue, weight, worth })
             })?;
             (Utility::Linear(worths), 1.0)
@@ -132,13 +120,18 @@ fn party(file: PartyFile) -> Result<PartyProfile, DocumentFault> {
 }
 
 impl<T> WorthFile<T> {
-    fn written(self) -> Result<(AttrName, T, WorthSource<T>), DocumentFault> {
-        let written = match (self.worth, self.at_min, self.at_max) {
-            (Some(worth), None, None) => WorthSource::Listed(worth),
-            (None, Some(at_min), Some(at_max)) => WorthSource::Ends(at_min, at_max),
+    /// Issue and weight, and the worth of its values: of those listed, or between two ends.
+    fn written<W>(
+        self,
+        listed: impl Fn(Vec<T>) -> W,
+        ends: impl Fn(T, T) -> W,
+    ) -> Result<(AttrName, T, W), DocumentFault> {
+        let worth = match (self.worth, self.at_min, self.at_max) {
+            (Some(worth), None, None) => listed(worth),
+            (None, Some(at_min), Some(at_max)) => ends(at_min, at_max),
             _ => return Err(DocumentFault::at("", "either `worth`, or `at_min` and `at_max`")),
         };
-        Ok((self.issue, self.weight, written))
+        Ok((self.issue, self.weight, worth))
     }
 }
 

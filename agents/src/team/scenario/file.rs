@@ -12,8 +12,6 @@ use serde_json::{Map, Value};
 
 use super::{AgentScript, MemberScript, REPLY_MS_DEFAULT, Scenario, TaskCourse, TaskScript, TeamScript};
 use crate::fault::{DocumentFault, read_json};
-use crate::team::script::Vote;
-use crate::team::speaker::TeamMove;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,20 +61,7 @@ struct TeamFile {
     #[serde(default)]
     search: Vec<String>,
     #[serde(default)]
-    members: BTreeMap<AgentId, MemberFile>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemberFile {
-    #[serde(default)]
-    join: Terms,
-    refuses: Option<String>,
-    #[serde(default)]
-    moves: Vec<TeamMove>,
-    conclusion: Option<String>,
-    #[serde(default)]
-    votes: Vec<Vote>,
+    members: BTreeMap<AgentId, MemberScript>,
 }
 
 pub(super) fn parse(json: &str) -> Result<Scenario, DocumentFault> {
@@ -114,11 +99,6 @@ fn team_of(file: TeamFile) -> Result<TeamScript, DocumentFault> {
     if lead.is_some() {
         return Err(DocumentFault::at("/lead", "a sub-team is led by the owner of its task"));
     }
-    let member = |file: MemberFile| {
-        let MemberFile { join, refuses, moves, conclusion, votes } = file;
-        MemberScript { join, refuses, moves, conclusion, votes }
-    };
-    let members = members.into_iter().map(|(name, file)| (name, member(file))).collect();
     let reply_within_ms = reply_within_ms.unwrap_or(REPLY_MS_DEFAULT);
     Ok(TeamScript { goal, policy, reply_within_ms, rules, invites, search, members })
 }
