@@ -79,6 +79,18 @@ pub struct InboxMessage {
     pub unreadable: u32,
 }
 
+impl FromIterator<Option<Delivery>> for InboxMessage {
+    /// Of documents that arrived together, as far as each could be read.
+    fn from_iter<I: IntoIterator<Item = Option<Delivery>>>(documents: I) -> Self {
+        let mut message = Self::default();
+        for document in documents {
+            message.unreadable = message.unreadable.saturating_add(u32::from(document.is_none()));
+            message.deliveries.extend(document);
+        }
+        message
+    }
+}
+
 /// The way out. Its futures own what they need: many may be under way at once.
 pub trait Uplink: Send + Sync {
     /// Sends one document and waits for its answer, at most [`ANSWER_TIMEOUT`].
@@ -155,13 +167,7 @@ fn read_inbox_array(json: &[u8]) -> InboxMessage {
         return InboxMessage { deliveries, unreadable: 0 };
     }
     match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(json) {
-        Ok(documents) => {
-            let total = documents.len();
-            let deliveries: Vec<_> =
-                documents.into_iter().filter_map(|document| serde_json::from_str(document.get()).ok()).collect();
-            let unreadable = u32::try_from(total - deliveries.len()).unwrap_or(u32::MAX);
-            InboxMessage { deliveries, unreadable }
-        }
+        Ok(documents) => documents.into_iter().map(|document| serde_json::from_str(document.get()).ok()).collect(),
         Err(_) => InboxMessage { deliveries: Vec::new(), unreadable: 1 },
     }
 }

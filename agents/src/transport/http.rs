@@ -10,7 +10,6 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode};
 use schemas::control::{Registration, Tag};
-use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal};
 use tokio::sync::Semaphore;
 
@@ -63,8 +62,7 @@ impl HttpTransport {
         let instance = registration.instance.clone().or_else(|| self.instance.clone());
         let registration = Registration { instance, ..registration.clone() };
         let request = self.client.put(url).bearer_auth(identity.token.current()).json(&registration);
-        let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
-        if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
+        granted(request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?).await
     }
 
     /// Registers, looks once in a lease whether the registration still stands, and registers again where another process
@@ -101,8 +99,7 @@ impl HttpTransport {
         let named = self.instance.as_ref().map(|instance| format!("?instance={instance}")).unwrap_or_default();
         let url = format!("{}/v1/agents/{}{named}", self.base, identity.agent);
         let request = self.client.delete(url).bearer_auth(identity.token.current());
-        let response = request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?;
-        if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
+        granted(request.timeout(ANSWER_TIMEOUT).send().await.map_err(unreachable)?).await
     }
 }
 
@@ -134,16 +131,11 @@ fn inbox(response: Response) -> impl Stream<Item = InboxMessage> + Send + 'stati
             let mut events = Vec::new();
             reader.handle_bytes(&bytes, &mut events);
             if !events.is_empty() {
-                return Some((read_events(&events), (response, reader)));
+                let message: InboxMessage = events.iter().map(|data| serde_json::from_slice(data).ok()).collect();
+                return Some((message, (response, reader)));
             }
         }
     })
-}
-
-fn read_events(events: &[Vec<u8>]) -> InboxMessage {
-    let deliveries: Vec<Delivery> = events.iter().filter_map(|data| serde_json::from_slice(data).ok()).collect();
-    let unreadable = u32::try_from(events.len() - deliveries.len()).unwrap_or(u32::MAX);
-    InboxMessage { deliveries, unreadable }
 }
 
 struct HttpUplink {
@@ -187,12 +179,13 @@ impl Uplink for HttpUplink {
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
         let body = serde_json::json!({ "delivery_ids": deliveries }).to_string();
         let response = self.post("/v1/acks", body.into());
-        async move {
-            let response = response.await?;
-            if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
-        }
-        .boxed()
+        async move { granted(response.await?).await }.boxed()
     }
+}
+
+/// Whether a gateway has done what it was asked.
+async fn granted(response: Response) -> Result<(), TransportError> {
+    if response.status().is_success() { Ok(()) } else { Err(TransportError::Refused(refusal(response).await)) }
 }
 
 async fn refusal(response: Response) -> Refusal {

@@ -147,9 +147,7 @@ fn inbox(receiver: mpsc::Receiver<Option<Delivery>>) -> Inbox {
     futures_util::stream::unfold(receiver, |mut receiver| async move {
         let mut batch = Vec::new();
         let count = receiver.recv_many(&mut batch, BATCH_MAX).await;
-        let deliveries: Vec<_> = batch.into_iter().flatten().collect();
-        let unreadable = u32::try_from(count - deliveries.len()).unwrap_or(u32::MAX);
-        (count > 0).then_some((InboxMessage { deliveries, unreadable }, receiver))
+        (count > 0).then(|| (batch.into_iter().collect::<InboxMessage>(), receiver))
     })
     .boxed()
 }
