@@ -26,6 +26,8 @@ pub mod native;
 pub mod runner;
 pub mod table;
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use schemas::document::{DocumentHash, RoutineKind};
 use schemas::{AgentId, NegotiationId, Timestamp};
@@ -35,7 +37,7 @@ pub use attempt::{Attempt, PinnedRoutine};
 #[cfg(feature = "http")]
 pub use http::HttpRoutine;
 pub use native::NativeRoutine;
-pub use runner::{RoutineAnswer, RoutineLimits, RoutineRunner};
+pub use runner::{RoutineAnswer, RoutineLimits, RoutineRunner, RoutineTally};
 pub use table::RoutineTable;
 
 /// Most characters of a result: what an INFORM may carry.
@@ -49,6 +51,20 @@ pub trait Routine: Send + Sync {
     /// Carries out a request. Whoever runs it limits the time and the result; a future that is dropped must end what it
     /// has begun, or bound it.
     fn run(&self, request: RoutineRequest) -> BoxFuture<'static, Result<String, RoutineFault>>;
+}
+
+/// The result of a run, if it comes in time and is short enough.
+///
+/// # Errors
+/// [`RoutineFault::TimedOut`], [`RoutineFault::TooLong`], or what the run says.
+pub async fn run_within(
+    time_max: Duration,
+    running: BoxFuture<'static, Result<String, RoutineFault>>,
+) -> Result<String, RoutineFault> {
+    let result = tokio::time::timeout(time_max, running).await.map_err(|_| RoutineFault::TimedOut)??;
+    // Four bytes are the longest character: the length in bytes settles most results.
+    let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;
+    if is_short { Ok(result) } else { Err(RoutineFault::TooLong) }
 }
 
 /// One award that is to be carried out.

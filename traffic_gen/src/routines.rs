@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use agents::routine::RoutineRunner;
+use agents::routine::{RoutineRunner, RoutineTally};
 use schemas::document::RoutineKind;
 use serde::Serialize;
 
@@ -12,23 +12,14 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct RoutineSummary {
-    by_kind: BTreeMap<RoutineKind, RoutineRuns>,
-}
-
-/// Runs of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct RoutineRuns {
-    /// Those that gave the result of an award.
-    pub answered: u64,
-    /// Those that failed.
-    pub failed: u64,
+    by_kind: BTreeMap<RoutineKind, RoutineTally>,
 }
 
 impl RoutineSummary {
     /// What these have run so far, together. One that is named more than once counts once.
     #[must_use]
     pub fn of(runners: &[Arc<RoutineRunner>]) -> Self {
-        let mut by_kind: BTreeMap<RoutineKind, RoutineRuns> = BTreeMap::new();
+        let mut by_kind: BTreeMap<RoutineKind, RoutineTally> = BTreeMap::new();
         for (index, runner) in runners.iter().enumerate() {
             if runners.iter().take(index).any(|earlier| Arc::ptr_eq(earlier, runner)) {
                 continue;
@@ -50,7 +41,7 @@ impl RoutineSummary {
 
     /// Runs of one kind.
     #[must_use]
-    pub fn runs(&self, kind: RoutineKind) -> RoutineRuns {
+    pub fn runs(&self, kind: RoutineKind) -> RoutineTally {
         self.by_kind.get(&kind).copied().unwrap_or_default()
     }
 }

@@ -16,21 +16,57 @@ pub const NATIVE_RUNS_MAX: usize = 16;
 /// Grams that a parcel of [`parcel_price`] may weigh.
 const GRAMS_MAX: u64 = 100_000;
 
-/// What a request comes to, or in words why nothing does.
-type NativeFunction = dyn Fn(&str) -> Result<String, String> + Send + Sync;
-
-/// A function, run on a thread for blocking work.
-#[derive(Clone)]
-pub struct NativeRoutine {
-    function: Arc<NativeFunction>,
+/// A function of what is asked, run on a thread for blocking work: what a request comes to, or in words why nothing does.
+pub struct BlockingFunction<R> {
+    function: Arc<TextFunction<R>>,
     places: Arc<Semaphore>,
 }
+
+type TextFunction<R> = dyn Fn(&R) -> Result<String, String> + Send + Sync;
+
+impl<R: Send + 'static> BlockingFunction<R> {
+    /// This function, so many times at once.
+    #[must_use]
+    pub fn new(function: impl Fn(&R) -> Result<String, String> + Send + Sync + 'static, runs_max: usize) -> Self {
+        Self { function: Arc::new(function), places: Arc::new(Semaphore::new(runs_max)) }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`RoutineFault::Busy`] while it runs as often as it may; [`RoutineFault::Failed`].
+    pub fn run(&self, request: R) -> BoxFuture<'static, Result<String, RoutineFault>> {
+        let (function, place) = (Arc::clone(&self.function), Arc::clone(&self.places).try_acquire_owned());
+        async move {
+            let place = place.map_err(|_| RoutineFault::Busy)?;
+            let running = tokio::task::spawn_blocking(move || {
+                let _place = place;
+                function(&request)
+            });
+            match running.await {
+                Ok(result) => result.map_err(RoutineFault::Failed),
+                Err(_) => Err(RoutineFault::Failed("it panicked".to_owned())),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl<R> Clone for BlockingFunction<R> {
+    fn clone(&self) -> Self {
+        Self { function: Arc::clone(&self.function), places: Arc::clone(&self.places) }
+    }
+}
+
+/// A function of the request's text as a routine.
+#[derive(Clone)]
+pub struct NativeRoutine(BlockingFunction<String>);
 
 impl NativeRoutine {
     /// This function.
     #[must_use]
     pub fn new(function: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(function), places: Arc::new(Semaphore::new(NATIVE_RUNS_MAX)) }
+        Self(BlockingFunction::new(move |text: &String| function(text), NATIVE_RUNS_MAX))
     }
 
     /// One of the functions that come with this crate ([`NATIVE_NAMES`]).
@@ -61,19 +97,7 @@ impl Routine for NativeRoutine {
     }
 
     fn run(&self, request: RoutineRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
-        let (function, place) = (Arc::clone(&self.function), Arc::clone(&self.places).try_acquire_owned());
-        async move {
-            let place = place.map_err(|_| RoutineFault::Busy)?;
-            let running = tokio::task::spawn_blocking(move || {
-                let _place = place;
-                function(&request.text)
-            });
-            match running.await {
-                Ok(result) => result.map_err(RoutineFault::Failed),
-                Err(_) => Err(RoutineFault::Failed("it panicked".to_owned())),
-            }
-        }
-        .boxed()
+        self.0.run(request.text)
     }
 }
 

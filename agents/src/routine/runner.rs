@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use schemas::document::{RoutineKind, RoutineReport};
+use serde::Serialize;
 use telemetry::{Kind, Span, SpanId, Tracer};
 use tokio::time::Instant;
 
 #[cfg(feature = "metrics")]
 use super::metrics::RoutineMetrics;
-use super::{Attempt, PinnedRoutine, RESULT_CHARS_MAX, Routine, RoutineFault, RoutineRequest, RoutineTable};
+use super::{
+    Attempt, PinnedRoutine, RESULT_CHARS_MAX, Routine, RoutineFault, RoutineRequest, RoutineTable, run_within,
+};
 
 /// Limits of each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub struct RoutineAnswer {
 }
 
 /// Runs of one kind, counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RoutineTally {
     /// Those that gave the result of an award.
     pub answered: u64,
@@ -167,12 +170,7 @@ impl RoutineRunner {
         // What has no use for more time ends by itself, and says why.
         let time_ms = u64::try_from(self.limits.time.as_millis()).unwrap_or(u64::MAX);
         let deadline = request.deadline.min(request.asked_at.plus_ms(time_ms));
-        let running =
-            tokio::time::timeout(self.limits.time, routine.run(RoutineRequest { deadline, ..request.clone() }));
-        let result = running.await.map_err(|_| RoutineFault::TimedOut)??;
-        // Four bytes are the longest character: the length in bytes settles most results.
-        let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;
-        if is_short { Ok(result) } else { Err(RoutineFault::TooLong) }
+        run_within(self.limits.time, routine.run(RoutineRequest { deadline, ..request.clone() })).await
     }
 
     /// The span of a run: `routine <kind>`, under the delivery that made the award binding.

@@ -1,6 +1,7 @@
 //! What carries the tasks of a team out: a function of this program, a program, a service.
 //!
-//! A worker is given the text of a task and answers with its result, of at most [`RESULT_CHARS_MAX`] characters. It runs in a
+//! A worker is given the text of a task and answers with its result, of at most
+//! [`RESULT_CHARS_MAX`](crate::routine::RESULT_CHARS_MAX) characters. It runs in a
 //! task of its own and never in the agent's loop; [`WorkRunner`] limits its time and the result.
 
 #[cfg(feature = "http")]
@@ -12,12 +13,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::{AgentId, NegotiationId};
 use tokio::sync::Semaphore;
 
-use crate::routine::{RESULT_CHARS_MAX, RoutineFault};
+use crate::routine::native::BlockingFunction;
+use crate::routine::{RoutineFault, run_within};
 
 #[cfg(feature = "http")]
 pub use http::HttpWorker;
@@ -78,10 +79,7 @@ impl WorkRunner {
     /// [`RoutineFault::Busy`] where too many tasks are under way.
     pub async fn run(&self, request: WorkRequest) -> Result<String, RoutineFault> {
         let _place = self.places.try_acquire().map_err(|_| RoutineFault::Busy)?;
-        let running = tokio::time::timeout(self.time_max, self.worker.run(request));
-        let result = running.await.map_err(|_| RoutineFault::TimedOut)??;
-        let is_short = result.len() <= RESULT_CHARS_MAX || result.chars().count() <= RESULT_CHARS_MAX;
-        if is_short { Ok(result) } else { Err(RoutineFault::TooLong) }
+        run_within(self.time_max, self.worker.run(request)).await
     }
 }
 
@@ -94,37 +92,19 @@ impl fmt::Debug for WorkRunner {
 /// A function of this program, run on a thread for blocking work. One that is given up for its time keeps its thread until it
 /// returns, because a thread cannot be ended from outside.
 #[derive(Clone)]
-pub struct FunctionWorker {
-    function: Arc<WorkFunction>,
-    places: Arc<Semaphore>,
-}
-
-/// What a task comes to, or in words why nothing does.
-type WorkFunction = dyn Fn(&WorkRequest) -> Result<String, String> + Send + Sync;
+pub struct FunctionWorker(BlockingFunction<WorkRequest>);
 
 impl FunctionWorker {
     /// This function.
     #[must_use]
     pub fn new(function: impl Fn(&WorkRequest) -> Result<String, String> + Send + Sync + 'static) -> Self {
-        Self { function: Arc::new(function), places: Arc::new(Semaphore::new(WORKERS_MAX)) }
+        Self(BlockingFunction::new(function, WORKERS_MAX))
     }
 }
 
 impl Worker for FunctionWorker {
     fn run(&self, request: WorkRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
-        let (function, place) = (Arc::clone(&self.function), Arc::clone(&self.places).try_acquire_owned());
-        async move {
-            let place = place.map_err(|_| RoutineFault::Busy)?;
-            let running = tokio::task::spawn_blocking(move || {
-                let _place = place;
-                function(&request)
-            });
-            match running.await {
-                Ok(result) => result.map_err(RoutineFault::Failed),
-                Err(_) => Err(RoutineFault::Failed("it panicked".to_owned())),
-            }
-        }
-        .boxed()
+        self.0.run(request)
     }
 }
 

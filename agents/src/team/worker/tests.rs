@@ -1,7 +1,9 @@
+use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::routine::RESULT_CHARS_MAX;
 
 fn request(text: &str) -> WorkRequest {
     WorkRequest {
