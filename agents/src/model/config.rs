@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use schemas::ids::AttrName;
-use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, TERMS_MAX};
+use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, TERMS_MAX, Terms};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::contractor::ContractorConfig;
 
@@ -27,16 +28,18 @@ pub struct ModelAgentConfig {
     pub initiator: ModelDeciderConfig,
     /// What parties of bargains are told.
     #[serde(default)]
-    pub party: ModelPartyConfig,
-    /// What a model that carries awards out is told.
+    pub party: ModelInstructions,
+    /// What a model that carries awards out is told. It is shown the task of each award, quoted, whatever `words` says.
     #[serde(default)]
-    pub routine: ModelRoutineConfig,
-    /// What a model that forms teams, and speaks and works in them, is told.
+    pub routine: ModelInstructions,
+    /// What a model that forms teams, and speaks and works in them, is told. It is shown goals, tasks and what members say, quoted,
+    /// whatever `words` says; profiles of candidates only where that says so.
     #[serde(default)]
-    pub team: ModelTeamConfig,
-    /// What a model that answers, ranks and reviews on panels is told.
+    pub team: ModelInstructions,
+    /// What a model that answers, ranks and reviews on panels is told. It is shown the question and what others answer and say,
+    /// quoted, whatever `words` says.
     #[serde(default)]
-    pub panel: ModelPanelConfig,
+    pub panel: ModelInstructions,
 }
 
 /// An endpoint and the limits of using it.
@@ -127,37 +130,11 @@ pub struct ModelDeciderConfig {
     pub order: OfferOrder,
 }
 
-/// What a party of a bargain is told. Its limits are those of its domain.
+/// What an agent of one kind is told that has no other limits here: a party has those of its domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ModelPartyConfig {
-    /// The owner's words to the model: how it should bargain. Limits do not belong here.
-    pub instructions: String,
-}
-
-/// What a model that carries awards out is told. It is shown the task of each award, quoted, whatever `words` says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelRoutineConfig {
-    /// The owner's words to the model: what the agent does, and how. Secrets do not belong here.
-    pub instructions: String,
-}
-
-/// What a model is told that forms teams, and speaks and works in them. It is shown goals, tasks and what members say, quoted,
-/// whatever `words` says; profiles of candidates only where that says so.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelTeamConfig {
-    /// The owner's words to the model: what the agent is good at, how it should work with others. Secrets do not belong here.
-    pub instructions: String,
-}
-
-/// What a model is told that answers, ranks and reviews on panels. It is shown the question and what others answer and say,
-/// quoted, whatever `words` says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ModelPanelConfig {
-    /// The owner's words to the model: what the agent knows, how it should judge. Secrets do not belong here.
+pub struct ModelInstructions {
+    /// The owner's words to the model: what the agent is, knows and does, and how. Neither limits nor secrets belong here.
     pub instructions: String,
 }
 
@@ -201,6 +178,22 @@ impl TermConfig {
     pub fn is_limited(&self) -> bool {
         self.min.is_some() || self.max.is_some() || !self.values.is_empty()
     }
+}
+
+/// Of what others say, the terms that the owner has named and that are no words of theirs.
+#[must_use]
+pub fn typed_terms(known: &BTreeMap<AttrName, TermConfig>, said: &Terms) -> Terms {
+    let is_typed = |name: &AttrName, value: &AttrValue| known.get(name).is_some_and(|term| term.is_typed(value));
+    said.iter()
+        .filter(|(name, value)| is_typed(name, value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// What terms are, in the owner's words.
+#[must_use]
+pub fn meanings(known: &BTreeMap<AttrName, TermConfig>) -> Value {
+    known.iter().map(|(name, term)| (name.to_string(), Value::from(term.about.as_str()))).collect()
 }
 
 /// A parameter that makes no sense.
@@ -263,10 +256,7 @@ impl ModelAgentConfig {
     /// [`ModelConfigError`] names the first that does not.
     pub fn check_party(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
-        if self.party.instructions.len() > INSTRUCTIONS_BYTES_MAX {
-            return Err(fault("party.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-        }
-        Ok(())
+        check_instructions("party", &self.party.instructions)
     }
 
     /// Whether the parameters of a model that carries awards out make sense.
@@ -275,10 +265,7 @@ impl ModelAgentConfig {
     /// [`ModelConfigError`] names the first that does not.
     pub fn check_routine(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
-        if self.routine.instructions.len() > INSTRUCTIONS_BYTES_MAX {
-            return Err(fault("routine.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-        }
-        Ok(())
+        check_instructions("routine", &self.routine.instructions)
     }
 
     /// Whether the parameters of a member of teams make sense.
@@ -287,10 +274,7 @@ impl ModelAgentConfig {
     /// [`ModelConfigError`] names the first that does not.
     pub fn check_team(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
-        if self.team.instructions.len() > INSTRUCTIONS_BYTES_MAX {
-            return Err(fault("team.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-        }
-        Ok(())
+        check_instructions("team", &self.team.instructions)
     }
 
     /// Whether the parameters of a panelist, ranker or reviewer make sense.
@@ -299,10 +283,7 @@ impl ModelAgentConfig {
     /// [`ModelConfigError`] names the first that does not.
     pub fn check_panel(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
-        if self.panel.instructions.len() > INSTRUCTIONS_BYTES_MAX {
-            return Err(fault("panel.instructions", format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-        }
-        Ok(())
+        check_instructions("panel", &self.panel.instructions)
     }
 
     /// Whether the parameters of a deciding initiator make sense.
@@ -354,15 +335,20 @@ impl ModelContractorConfig {
     }
 }
 
+fn check_instructions(section: &str, instructions: &str) -> Result<(), ModelConfigError> {
+    if instructions.len() <= INSTRUCTIONS_BYTES_MAX {
+        return Ok(());
+    }
+    Err(fault(&format!("{section}.instructions"), format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")))
+}
+
 /// The words and limits of one kind of agent.
 fn check_section(
     section: &str,
     instructions: &str,
     terms: &BTreeMap<AttrName, TermConfig>,
 ) -> Result<(), ModelConfigError> {
-    if instructions.len() > INSTRUCTIONS_BYTES_MAX {
-        return Err(fault(&format!("{section}.instructions"), format!("at most {INSTRUCTIONS_BYTES_MAX} bytes")));
-    }
+    check_instructions(section, instructions)?;
     if terms.is_empty() || terms.len() > TERMS_MAX {
         return Err(fault(
             &format!("{section}.terms"),
@@ -391,7 +377,7 @@ fn fault(parameter: &str, fault: impl Into<String>) -> ModelConfigError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 

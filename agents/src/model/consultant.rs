@@ -34,6 +34,20 @@ pub struct Subject {
     pub deadline: Timestamp,
 }
 
+impl Subject {
+    /// A question that arises in a negotiation, in the trace that `traceparent` carries on, else in the negotiation's own.
+    #[must_use]
+    pub fn new(
+        agent: &AgentId,
+        negotiation: &NegotiationId,
+        traceparent: Option<&str>,
+        (asked_at, deadline): (Timestamp, Timestamp),
+    ) -> Self {
+        let context = TraceContext::of(traceparent, negotiation);
+        Self { agent: agent.clone(), negotiation: negotiation.clone(), context, asked_at, deadline }
+    }
+}
+
 /// What one consultation took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsultationCost {

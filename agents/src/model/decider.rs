@@ -14,7 +14,6 @@ use futures_util::future::BoxFuture;
 use schemas::delivery::OfferNews;
 use schemas::policy::Gate;
 use schemas::{OfferId, Timestamp};
-use telemetry::TraceContext;
 
 use super::config::{ModelAgentConfig, ModelDeciderConfig};
 use super::consultant::{Consultant, Subject};
@@ -104,13 +103,8 @@ impl OfferChooser for ModelDecider {
 #[must_use]
 pub fn subject(decision: &OpenDecision) -> Subject {
     let OpenDecision { agent, negotiation, traceparent, closed_at, report } = decision;
-    Subject {
-        agent: agent.clone(),
-        negotiation: negotiation.clone(),
-        context: TraceContext::of(traceparent.as_deref(), negotiation),
-        asked_at: *closed_at,
-        deadline: Timestamp(report.decide_by.0.0.saturating_sub(DECIDE_MARGIN_MS * 1000)),
-    }
+    let deadline = Timestamp(report.decide_by.0.0.saturating_sub(DECIDE_MARGIN_MS * 1000));
+    Subject::new(agent, negotiation, traceparent.as_deref(), (*closed_at, deadline))
 }
 
 /// The offer with the best score that the owner's limits allow; of several, the first in the exchange's order.

@@ -83,7 +83,6 @@ impl FormingQuestion {
                 .enumerate()
                 .map(|(index, candidate)| (format!("candidate {index}"), candidate.profile.join(" ")))
                 .collect();
-            let words: Vec<(&str, &str)> = words.iter().map(|(of, text)| (of.as_str(), text.as_str())).collect();
             lines.push(quoted(retry::hash(candidates.goal(), marker_seed), &words));
         }
         Self { config: Arc::clone(config), shown, recruits_max, is_last, data: lines.join("\n") }

@@ -47,13 +47,8 @@ impl ModelAdvisor {
 impl Advisor for ModelAdvisor {
     fn advise(&self, asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
         let margin_ms = SPEAK_MARGIN_MS.min(view.rules.speak_ms / 4);
-        let subject = Subject {
-            agent: view.me.clone(),
-            negotiation: view.team.clone(),
-            context: TraceContext::of(None, &view.team),
-            asked_at,
-            deadline: asked_at.plus_ms(view.rules.speak_ms - margin_ms),
-        };
+        let deadline = asked_at.plus_ms(view.rules.speak_ms - margin_ms);
+        let subject = Subject::new(&view.me, &view.team, None, (asked_at, deadline));
         let question = TurnOfTeam::new(view, &self.config.team.instructions, self.marker_seed);
         let consultant = Arc::clone(&self.consultant);
         async move {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use schemas::Digest;
 use schemas::delivery::Call;
 use schemas::payload::{AttrValue, INTEGER_MAX, Terms};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::model::config::{ModelAgentConfig, QuotedWords};
+use crate::model::config::{ModelAgentConfig, QuotedWords, meanings, typed_terms};
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
 use crate::model::prompt::{messages, quoted};
@@ -55,14 +55,6 @@ impl CallQuestion {
 /// out, unless the owner lets them be quoted.
 fn describe(subject: &Subject, call: &Call, config: &ModelAgentConfig, marker_seed: u64) -> String {
     let known = &config.contractor.terms;
-    let constraints: Terms = call
-        .constraints
-        .iter()
-        .filter(|(name, value)| known.get(*name).is_some_and(|term| term.is_typed(value)))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    let about: Map<String, Value> =
-        known.iter().map(|(name, term)| (name.to_string(), Value::from(term.about.as_str()))).collect();
     let ids = [subject.agent.as_str().as_bytes(), subject.negotiation.as_str().as_bytes()];
     let data = json!({
         // Ids are chosen by others and can hold words.
@@ -70,8 +62,8 @@ fn describe(subject: &Subject, call: &Call, config: &ModelAgentConfig, marker_se
         "round": call.round,
         "lots": call.lots,
         "currency": call.currency,
-        "constraints": constraints,
-        "terms": about,
+        "constraints": typed_terms(known, &call.constraints),
+        "terms": meanings(known),
     });
     let task = call.task.as_deref().filter(|_| config.model.words == QuotedWords::Quoted);
     match task {

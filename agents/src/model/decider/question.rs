@@ -5,9 +5,9 @@ use std::sync::Arc;
 use schemas::delivery::OfferNews;
 use schemas::payload::{AttrValue, Terms};
 use schemas::{Digest, OfferId};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords};
+use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords, meanings, typed_terms};
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
 use crate::model::prompt::{messages, quoted};
@@ -72,29 +72,18 @@ fn place(seed: u64, subject: &Subject, offer_id: OfferId) -> Digest {
 /// offer, and whatever else its maker wrote, is left out unless the owner lets it be quoted.
 fn describe(subject: &Subject, shown: &[OfferNews], config: &ModelAgentConfig, seed: u64) -> String {
     let known = &config.initiator.terms;
-    let is_typed = |name, value: &AttrValue| known.get(name).is_some_and(|term| term.is_typed(value));
-    let about: Map<String, Value> =
-        known.iter().map(|(name, term)| (name.to_string(), Value::from(term.about.as_str()))).collect();
+    let typed: Vec<Terms> = shown.iter().map(|offer| typed_terms(known, &offer.terms)).collect();
     let mut lines = vec!["The offers:".to_owned()];
-    for (index, offer) in shown.iter().enumerate() {
-        let typed: Terms = offer
-            .terms
-            .iter()
-            .filter(|(name, value)| is_typed(*name, value))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        lines.push(json!({ "index": index, "terms": typed }).to_string());
-    }
-    lines.push(format!("The terms mean:\n{}", Value::from(about)));
+    lines.extend(typed.iter().enumerate().map(|(index, typed)| json!({ "index": index, "terms": typed }).to_string()));
+    lines.push(format!("The terms mean:\n{}", meanings(known)));
     if config.model.words == QuotedWords::Quoted {
         let mut words = Vec::new();
-        for (index, offer) in shown.iter().enumerate() {
+        for (index, (offer, typed)) in shown.iter().zip(&typed).enumerate() {
             words.push((format!("offer {index}"), format!("from {}", offer.contractor)));
             // Names of terms are words of others, too.
-            let untyped = offer.terms.iter().filter(|(name, value)| !is_typed(*name, value));
+            let untyped = offer.terms.iter().filter(|(name, _)| !typed.contains_key(*name));
             words.extend(untyped.map(|(name, value)| (format!("offer {index}"), format!("{name}: {}", text(value)))));
         }
-        let words: Vec<(&str, &str)> = words.iter().map(|(of, text)| (of.as_str(), text.as_str())).collect();
         let marker_seed = retry::hash(subject.negotiation.as_str(), seed);
         lines.push(quoted(marker_seed, &words));
     }

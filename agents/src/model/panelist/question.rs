@@ -256,7 +256,6 @@ impl AskedPart {
             let of = |what: &str| format!("{what} {number}");
             quotes.extend(shown(peer, [of("answer"), of("reasons"), of("answer")]));
         }
-        let quotes: Vec<(&str, &str)> = quotes.iter().map(|(name, text)| (name.as_str(), *text)).collect();
         format!("The panel:\n{}\n{}", Value::from(data), quoted_whole(seed, &quotes, asked))
     }
 }
@@ -273,13 +272,14 @@ fn shown(shown: &ShownAnswer, [answer, reasons, reviewed]: [String; 3]) -> Vec<(
 }
 
 /// Quotes every text: those behind the first `whole` ones cut as far as it takes.
-fn quoted_whole(seed: u64, quotes: &[(&str, &str)], whole: usize) -> String {
+fn quoted_whole(seed: u64, quotes: &[(String, &str)], whole: usize) -> String {
     let mut chars = SHOWN_CHARS_MAX;
     loop {
-        let cut: Vec<String> = quotes.iter().skip(whole).map(|(_, text)| text.chars().take(chars).collect()).collect();
-        let asked = quotes.iter().take(whole).copied();
-        let said = quotes.iter().skip(whole).zip(&cut).map(|((name, _), text)| (*name, text.as_str()));
-        let texts: Vec<(&str, &str)> = asked.chain(said).collect();
+        let most = |place: usize| if place < whole { usize::MAX } else { chars };
+        let cut = |(place, (name, text)): (usize, &(String, &str))| -> (String, String) {
+            (name.clone(), text.chars().take(most(place)).collect())
+        };
+        let texts: Vec<(String, String)> = quotes.iter().enumerate().map(cut).collect();
         let block = quoted_within(seed, &texts, TEXT_LEN_MAX, QUOTES_BYTES_MAX);
         // One line before the marker, one with it, one for each text, and the marker again.
         if block.lines().count() == texts.len() + 3 || chars <= SHOWN_CHARS_MIN {

@@ -73,7 +73,6 @@ fn describe(view: &TeamView, marker_seed: u64) -> String {
         words.extend(task.title.iter().map(|title| (format!("title of task {}", task.task), title.as_str())));
         words.extend(task.result.iter().map(|result| (format!("result of task {}", task.task), result.as_str())));
     }
-    let words: Vec<(&str, &str)> = words.iter().map(|(of, text)| (of.as_str(), *text)).collect();
     let seed = retry::hash(view.team.as_str(), marker_seed ^ u64::from(view.turn));
     format!("The team:\n{data}\n{}", quoted_within(seed, &words, TEXT_LEN_MAX, QUOTES_BYTES_MAX))
 }

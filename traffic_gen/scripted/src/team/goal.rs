@@ -22,7 +22,6 @@ use schemas::search::SearchRequest;
 use schemas::team::{Seats, TeamRules};
 use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
-use telemetry::TraceContext;
 use tokio_util::sync::CancellationToken;
 
 use super::{GatewaySearch, OVERTIME, TeamPlayError};
@@ -206,13 +205,7 @@ async fn form(
     let book = help.book.as_ref().map(|kept| &kept.book);
     if let Some(model) = &help.model {
         let asked_at = Timestamp::from_ms(book_time(help));
-        let subject = Subject {
-            agent: request.lead.clone(),
-            negotiation: team.clone(),
-            context: TraceContext::of(None, team),
-            asked_at,
-            deadline: asked_at.plus_ms(FORMING_MS),
-        };
+        let subject = Subject::new(&request.lead, team, None, (asked_at, asked_at.plus_ms(FORMING_MS)));
         let GoalModel { config, consultant, marker_seed } = model;
         let forming = ModelForming { consultant, config, marker_seed: *marker_seed, subject, recruits_max };
         let book: Option<&ContactBook> = book;
