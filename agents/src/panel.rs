@@ -16,9 +16,10 @@ pub mod member;
 pub mod parse;
 pub mod stub;
 
-use schemas::NegotiationId;
 use schemas::delivery::Ask;
 use schemas::panel::PanelAnswer;
+use schemas::payload::Reasoned;
+use schemas::{NegotiationId, Payload};
 
 use crate::strategy::ActRefusal;
 
@@ -41,7 +42,23 @@ impl AskReply {
     /// A seat's answer to an ask; none: no opinion.
     #[must_use]
     pub fn answer(ask: &Ask, answer: Option<String>) -> Self {
-        Self::Answer(Box::new(PanelAnswer { round: ask.round, answer: Some(answer), ..PanelAnswer::default() }))
+        Self::of_round(ask, PanelAnswer { answer: Some(answer), ..PanelAnswer::default() })
+    }
+
+    /// What is said, if anything is.
+    #[must_use]
+    pub fn payload(self) -> Option<Payload> {
+        match self {
+            Self::Answer(answer) => Some(Payload::Answer(answer)),
+            Self::Refuse(reason) => Some(Payload::Refuse(Reasoned { reason: Some(reason), round: None })),
+            Self::Silence => None,
+        }
+    }
+
+    /// An answer in the round of an ask.
+    #[must_use]
+    pub fn of_round(ask: &Ask, answer: PanelAnswer) -> Self {
+        Self::Answer(Box::new(PanelAnswer { round: ask.round, ..answer }))
     }
 }
 

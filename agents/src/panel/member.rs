@@ -9,7 +9,6 @@
 //! | CLOSED | forgets the panel |
 
 use schemas::delivery::{Ask, Delivery, Disposition, Notification, Receipt};
-use schemas::payload::Reasoned;
 use schemas::{Act, NegotiationId, Payload, Timestamp};
 
 use super::{AskReply, Panelist};
@@ -63,7 +62,15 @@ impl<P: Panelist> PanelMember<P> {
         &mut self.panelist
     }
 
-    fn handle_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) -> Vec<Action> {
+    /// Hears an ask, and says this to it whatever its panelist would.
+    pub fn answer_with(&mut self, now: Timestamp, delivery: &Delivery, reply: AskReply) -> Vec<Action> {
+        let Notification::Ask(ask) = &delivery.payload else { return Vec::new() };
+        delivery.receipts_told().for_each(|receipt| self.handle_receipt(now, delivery, receipt));
+        self.note_ask(now, delivery, ask);
+        say(delivery, ask, reply)
+    }
+
+    fn note_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) {
         self.asks.expire(now);
         let panel = &delivery.envelope.negotiation;
         self.asks.remove(panel);
@@ -71,7 +78,6 @@ impl<P: Panelist> PanelMember<P> {
             let open = OpenAsk { ask: Box::new(ask.clone()), asked_at: delivery.envelope.ts.0, corrections: 0 };
             self.asks.insert(panel, open, ask.ends_by.0);
         }
-        reply(&mut self.panelist, delivery, ask)
     }
 
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) {
@@ -106,11 +112,7 @@ impl<P: Panelist> PanelMember<P> {
         };
         tracing::warn!(%panel, %refusal, "an answer does not count, and may be corrected");
         open.corrections += 1;
-        match self.panelist.refused(panel, refusal, Some(&open.ask)) {
-            AskReply::Answer(answer) => Some(Payload::Answer(answer)),
-            AskReply::Refuse(reason) => Some(Payload::Refuse(Reasoned { reason: Some(reason), round: None })),
-            AskReply::Silence => None,
-        }
+        self.panelist.refused(panel, refusal, Some(&open.ask)).payload()
     }
 }
 
@@ -119,7 +121,10 @@ impl<P: Panelist> Strategy for PanelMember<P> {
         let negotiation: &NegotiationId = &delivery.envelope.negotiation;
         delivery.receipts_told().for_each(|receipt| self.handle_receipt(now, delivery, receipt));
         match &delivery.payload {
-            Notification::Ask(ask) => self.handle_ask(now, delivery, ask),
+            Notification::Ask(ask) => {
+                self.note_ask(now, delivery, ask);
+                reply(&mut self.panelist, delivery, ask)
+            }
             Notification::Cfp(_) => vec![Action::refuse(delivery, "takes part in panels only")],
             Notification::NotUnderstood(why) => {
                 let is_correctable = CORRECTABLE.contains(&why.reason.as_str()) && self.is_of_open_ask(delivery);
@@ -149,14 +154,14 @@ impl<P: Panelist> Strategy for PanelMember<P> {
     }
 }
 
-/// What a panelist says to an ask. One answer to each: told again, the same bytes leave.
+/// What a panelist says to an ask.
 pub fn reply(panelist: &mut (impl Panelist + ?Sized), delivery: &Delivery, ask: &Ask) -> Vec<Action> {
-    let message = match panelist.reply(&delivery.envelope.negotiation, ask) {
-        AskReply::Answer(answer) => Outgoing::reply(delivery, Payload::Answer(answer)).once(ask.round),
-        AskReply::Refuse(reason) => {
-            Outgoing::reply(delivery, Payload::Refuse(Reasoned { reason: Some(reason), round: None })).once(0)
-        }
-        AskReply::Silence => return Vec::new(),
-    };
-    vec![message.into()]
+    say(delivery, ask, panelist.reply(&delivery.envelope.negotiation, ask))
+}
+
+/// One answer to each ask: told again, the same bytes leave.
+fn say(delivery: &Delivery, ask: &Ask, reply: AskReply) -> Vec<Action> {
+    let number = if matches!(reply, AskReply::Answer(_)) { ask.round } else { 0 };
+    let message = reply.payload().map(|payload| Outgoing::reply(delivery, payload).once(number).into());
+    message.into_iter().collect()
 }

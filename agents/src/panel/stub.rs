@@ -158,13 +158,7 @@ impl StubRound<'_> {
             None => None,
         };
         let text = self.stub.profile.ring.as_deref().map(mark);
-        AskReply::Answer(Box::new(PanelAnswer {
-            round: ask.round,
-            answer: Some(answer),
-            text,
-            ratings,
-            ..PanelAnswer::default()
-        }))
+        AskReply::of_round(ask, PanelAnswer { answer: Some(answer), text, ratings, ..PanelAnswer::default() })
     }
 
     fn rank(mut self, ask: &Ask, keep: u32) -> AskReply {
@@ -185,12 +179,8 @@ impl StubRound<'_> {
         let peers = ask.peers.as_deref().unwrap_or_default();
         let ratings = self.rate(peers);
         let verdict = |&rating: &u32| Some(if rating > RATING_MIDDLE { LOOKS_RIGHT } else { LOOKS_WRONG }.to_owned());
-        AskReply::Answer(Box::new(PanelAnswer {
-            round: ask.round,
-            reviews: Some(ratings.iter().map(verdict).collect()),
-            ratings: Some(ratings),
-            ..PanelAnswer::default()
-        }))
+        let reviews = Some(ratings.iter().map(verdict).collect());
+        AskReply::of_round(ask, PanelAnswer { reviews, ratings: Some(ratings), ..PanelAnswer::default() })
     }
 
     /// Its answer, once it has rated its peers.
@@ -305,11 +295,7 @@ fn scaled(drawn: usize, bound: usize) -> usize {
 /// The first places, counted from 1.
 fn order(ask: &Ask, places: Vec<usize>, keep: u32) -> AskReply {
     let places = places.into_iter().take(keep as usize).filter_map(|place| u32::try_from(place + 1).ok());
-    AskReply::Answer(Box::new(PanelAnswer {
-        round: ask.round,
-        order: Some(places.collect()),
-        ..PanelAnswer::default()
-    }))
+    AskReply::of_round(ask, PanelAnswer { order: Some(places.collect()), ..PanelAnswer::default() })
 }
 
 impl AnswerScript {
@@ -318,13 +304,8 @@ impl AnswerScript {
             let rates = ask.rate == Some(Rated::Peers) && !self.ratings.is_empty();
             let peers = ask.peers.as_deref().unwrap_or_default();
             let ratings = rates.then(|| peers.iter().map(|peer| self.rating(peer)).collect());
-            AskReply::Answer(Box::new(PanelAnswer {
-                round: ask.round,
-                answer: Some(self.answer.clone()),
-                text: self.text.clone(),
-                ratings,
-                ..PanelAnswer::default()
-            }))
+            let (answer, text) = (Some(self.answer.clone()), self.text.clone());
+            AskReply::of_round(ask, PanelAnswer { answer, text, ratings, ..PanelAnswer::default() })
         })
     }
 
