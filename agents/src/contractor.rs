@@ -16,7 +16,7 @@
 //! | CANCEL for another reason, REJECT, CLOSED | stops and forgets |
 //!
 //! With a table of routines ([`Contractor::with_routines`]) performing is a [`RoutineRun`], which leaves by
-//! [`Performs::poll_run`]; its result comes back by [`Performs::handle_result`] and is what the INFORM carries; without one it says FAILURE.
+//! [`Asks::poll_question`]; its result comes back by [`Asks::take_answer`] and is what the INFORM carries; without one it says FAILURE.
 //!
 //! It holds one small [`Engagement`] per negotiation it made an offer in, at most [`ContractorConfig::engagements_max`],
 //! released by the final notice and at the latest when the negotiation must have ended. With no room left it refuses.
@@ -33,14 +33,16 @@ use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer
 use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
 use self::distribution::Draws;
+use crate::asking::Asks;
+use crate::open::OpenNegotiations;
 use crate::routine::{RoutineAnswer, RoutineTable};
 use crate::strategy::{Action, Outgoing, Strategy};
 use distribution::Script;
 
 pub use config::{ConfigError, ContractorConfig};
 pub use distribution::Distribution;
-pub use engagement::{Engagement, EngagementStage, Engagements};
-pub use performing::{PerformingContractor, Performs, RoutineRun};
+pub use engagement::{Engagement, EngagementStage};
+pub use performing::{PerformingContractor, RoutineRun};
 
 /// `reason` of the CANCEL that an initiator asked for: the only one that awaits an answer.
 const CANCELLED_BY_INITIATOR: &str = "cancelled";
@@ -55,7 +57,7 @@ pub struct Contractor {
     agent: AgentId,
     config: ContractorConfig,
     script: Script,
-    engagements: Engagements,
+    engagements: OpenNegotiations<Engagement>,
     counts: ContractorCounts,
     routines: Option<RoutineTable>,
     runs: VecDeque<RoutineRun>,
@@ -92,7 +94,7 @@ impl Contractor {
     pub fn try_new(agent: &AgentId, config: ContractorConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let script = Script::new(config.seed, agent);
-        let engagements = Engagements::new(config.engagements_max);
+        let engagements = OpenNegotiations::new(config.engagements_max);
         let (counts, runs) = (ContractorCounts::default(), VecDeque::new());
         Ok(Self { agent: agent.clone(), config, script, engagements, counts, routines: None, runs })
     }
@@ -150,8 +152,7 @@ impl Contractor {
     fn answer_call(&mut self, delivery: &Delivery, call: &Call, plan: CallPlan, delay_ms: u64) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         let offered: Vec<Terms> = std::iter::once(plan.terms).chain(plan.revised_terms).collect();
-        let keeps_task = self.routines.is_some();
-        let has_room = plan.is_refusal || self.engagements.begin(negotiation, call, offered.clone(), keeps_task);
+        let has_room = plan.is_refusal || self.engage(negotiation, call, offered.clone());
         if plan.is_refusal || !has_room {
             self.counts.refusals += 1;
             let reason = if has_room { NOT_INTERESTED } else { "busy" };
@@ -182,11 +183,22 @@ impl Contractor {
         actions
     }
 
+    /// Notes an offer; false when there is no room. A later round replaces an earlier one.
+    fn engage(&mut self, negotiation: &NegotiationId, call: &Call, offered: Vec<Terms>) -> bool {
+        self.engagements.remove(negotiation);
+        let has_room = self.engagements.has_room();
+        if has_room {
+            let engagement = Engagement::new(call, offered, self.routines.is_some());
+            self.engagements.insert(negotiation, engagement, call.ends_by.0);
+        }
+        has_room
+    }
+
     fn handle_award(&mut self, delivery: &Delivery, award: &Award) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         self.counts.awards += 1;
         let award_no = award.award_no;
-        let is_known = self.engagements.value(negotiation).is_some_and(|known| known.has_offered(&award.terms));
+        let is_known = self.engagements.part(negotiation).is_some_and(|known| known.offered.contains(&award.terms));
         if !is_known {
             self.counts.unknown_awards += 1;
             return vec![refuse_award(delivery, award_no, "no such offer")];
@@ -196,16 +208,16 @@ impl Contractor {
         let (is_declined, is_ignored) = (draws.comes_true(config.decline), draws.comes_true(config.ignore_award));
         let delay_ms = draws.sample_ms(&config.confirm_delay_ms);
         if is_declined {
-            self.engagements.end(negotiation);
+            self.engagements.remove(negotiation);
             return vec![refuse_award(delivery, award_no, "changed its mind")];
         }
         if is_ignored {
             return Vec::new();
         }
         // A repeat must not take a commitment back to its beginning.
-        if self.engagements.value(negotiation).is_some_and(|known| known.stage != EngagementStage::Committed(award_no))
-        {
-            self.engagements.confirm(negotiation, award_no, award.document);
+        let is_open = |known: &&mut Engagement| known.stage != EngagementStage::Committed(award_no);
+        if let Some(known) = self.engagements.part(negotiation).filter(is_open) {
+            (known.stage, known.document) = (EngagementStage::Confirming(award_no), award.document);
         }
         let confirm = Payload::Confirm(Confirm { award_no, terms_digest: None });
         vec![Outgoing::reply(delivery, confirm).after_ms(delay_ms).once(award_no.0).into()]
@@ -223,11 +235,10 @@ impl Contractor {
     fn handle_commitment(&mut self, now: Timestamp, delivery: &Delivery, award_no: AwardNo) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         // Heard once, or for an award it never confirmed: not a reason to perform.
-        let is_confirming = |known: &&Engagement| known.stage == EngagementStage::Confirming(award_no);
-        let Some(engagement) = self.engagements.value(negotiation).filter(is_confirming).cloned() else {
-            return Vec::new();
-        };
-        self.engagements.commit(negotiation, award_no);
+        let is_confirming = |known: &&mut Engagement| known.stage == EngagementStage::Confirming(award_no);
+        let Some(known) = self.engagements.part(negotiation).filter(is_confirming) else { return Vec::new() };
+        known.stage = EngagementStage::Committed(award_no);
+        let engagement = known.clone();
         self.counts.commitments += 1;
         let config = &self.config;
         let mut draws = self.script.draws(negotiation, "perform", award_no.0);
@@ -238,12 +249,7 @@ impl Contractor {
         }
         let report = if fails {
             self.counts.failures += 1;
-            Payload::Failure(Failure {
-                phase: FailurePhase::Perform,
-                code: FAILURE_CODE.to_owned(),
-                retryable: false,
-                penalty: None,
-            })
+            scripted_failure(FailurePhase::Perform)
         } else if self.routines.is_some() {
             self.runs.push_back(RoutineRun::new((now, &self.agent, delivery), award_no, engagement, perform_ms));
             return vec![Action::Defer];
@@ -256,18 +262,13 @@ impl Contractor {
 
     fn handle_cancel(&mut self, delivery: &Delivery, cancellation: &Cancellation) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        self.engagements.end(negotiation);
+        self.engagements.remove(negotiation);
         if cancellation.reason != CANCELLED_BY_INITIATOR {
             return vec![Action::Release(negotiation.clone())];
         }
         let mut draws = self.script.draws(negotiation, "cancel", cancellation.award_no.0);
         let answer = if draws.comes_true(self.config.cannot_cancel) {
-            Payload::Failure(Failure {
-                phase: FailurePhase::CannotCancel,
-                code: FAILURE_CODE.to_owned(),
-                retryable: false,
-                penalty: None,
-            })
+            scripted_failure(FailurePhase::CannotCancel)
         } else {
             Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None })
         };
@@ -276,23 +277,26 @@ impl Contractor {
         vec![Action::Unschedule(negotiation.clone()), Outgoing::reply(delivery, answer).once(number).into()]
     }
 
-    fn has_revised(&self, negotiation: &NegotiationId) -> bool {
-        self.engagements.value(negotiation).is_some_and(|known| known.offered.len() > 1)
+    fn has_revised(&mut self, negotiation: &NegotiationId) -> bool {
+        self.engagements.part(negotiation).is_some_and(|known| known.offered.len() > 1)
     }
 
     fn release(&mut self, negotiation: &NegotiationId) -> Vec<Action> {
-        self.engagements.end(negotiation);
+        self.engagements.remove(negotiation);
         vec![Action::Release(negotiation.clone())]
     }
 }
 
-impl Performs for Contractor {
-    fn poll_run(&mut self) -> Option<RoutineRun> {
+impl Asks for Contractor {
+    type Question = RoutineRun;
+    type Answer = Option<RoutineAnswer>;
+
+    fn poll_question(&mut self) -> Option<RoutineRun> {
         self.runs.pop_front()
     }
 
-    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action> {
-        let known = self.engagements.value(&run.request().negotiation);
+    fn take_answer(&mut self, _now: Timestamp, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action> {
+        let known = self.engagements.part(&run.request().negotiation);
         if known.is_none_or(|known| known.stage != EngagementStage::Committed(run.award_no())) {
             // Cancelled in the meantime, or over.
             return Vec::new();
@@ -319,7 +323,7 @@ impl Strategy for Contractor {
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
             Notification::Closed(_) if self.config.offers_after_close => {
                 // What is scheduled still goes out, to be answered `late`: the experiments count such offers.
-                self.engagements.end(&delivery.envelope.negotiation);
+                self.engagements.remove(&delivery.envelope.negotiation);
                 Vec::new()
             }
             Notification::Closed(_) => self.release(&delivery.envelope.negotiation),
@@ -346,6 +350,10 @@ pub fn other_protocol(call: &Call) -> Option<&'static str> {
     }
 }
 
+fn scripted_failure(phase: FailurePhase) -> Payload {
+    Payload::Failure(Failure { phase, code: FAILURE_CODE.to_owned(), retryable: false, penalty: None })
+}
+
 fn refuse_call(delivery: &Delivery, round: u32, reason: &str, delay_ms: u64) -> Action {
     let refusal = Payload::Refuse(Reasoned { reason: Some(reason.to_owned()), round: Some(round) });
     Outgoing::reply(delivery, refusal).after_ms(delay_ms).once(round).into()
@@ -359,6 +367,7 @@ fn refuse_award(delivery: &Delivery, award_no: AwardNo, reason: &str) -> Action 
 
 /// Everything that is drawn when a call comes. Each draw is made whether or not it matters, so that changing one
 /// parameter of a configuration changes nothing else.
+#[derive(Default)]
 struct CallPlan {
     is_silent: bool,
     is_refusal: bool,
@@ -373,16 +382,7 @@ struct CallPlan {
 impl CallPlan {
     /// One offer, at once.
     fn of_terms(terms: Terms) -> Self {
-        Self {
-            is_silent: false,
-            is_refusal: false,
-            reply_delay_ms: 0,
-            late_by_ms: None,
-            terms,
-            revised_terms: None,
-            revise_after_ms: 0,
-            withdraw_after_ms: None,
-        }
+        Self { terms, ..Self::default() }
     }
 
     fn draw(config: &ContractorConfig, draws: &mut Draws) -> Self {

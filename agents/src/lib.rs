@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`strategy`] | what does an agent decide? (pure: deliveries in, actions out) |
 //! | [`agent`] | who runs a strategy: connection, retries, delays, acknowledgements |
+//! | [`asking`] | how do the questions of a strategy reach something slow, and the answers come back? |
 //! | [`session`] | how "act once" and "same bytes on every retry" are kept (pure) |
 //! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events, several gateways; faults to inject |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
@@ -28,6 +29,7 @@
 //! built with. `examples/rust/contractor.rs` is a whole contractor; `examples/python/contractor.py` the same without this crate.
 
 pub mod agent;
+pub mod asking;
 pub mod bargain;
 pub mod contractor;
 pub mod fault;

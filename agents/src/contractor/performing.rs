@@ -1,8 +1,7 @@
 //! A contractor whose awards are carried out by routines, and the task that takes its runs to them.
 //!
-//! A binding award becomes a [`RoutineRun`] that leaves the contractor by [`Performs::poll_run`]. [`RunQueue`] hands it to a
-//! [`RoutineRunner`] outside of the agent's loop, and the result comes back as a command by [`Performs::handle_result`]. A
-//! result that comes after the award was cancelled says nothing.
+//! A binding award becomes a [`RoutineRun`], which [`Asking`] hands to a [`RoutineRunner`] outside of the agent's loop. A result
+//! that comes back after the award was cancelled says nothing.
 
 use std::sync::Arc;
 
@@ -10,25 +9,16 @@ use schemas::delivery::Delivery;
 use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
 use schemas::{AgentId, AwardNo, Payload, Timestamp};
 use telemetry::{SpanId, TraceContext};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Contractor;
 use super::engagement::Engagement;
-use crate::agent::{Agent, AgentCommander, AgentHandle, AgentOptions, QUESTIONS_MAX};
+use crate::agent::{AgentHandle, AgentOptions};
+use crate::asking::{self, Answers, Asking};
 use crate::identity::Identity;
 use crate::routine::{RoutineAnswer, RoutineRequest, RoutineRunner};
-use crate::strategy::{Action, Outgoing, Sent, Strategy};
+use crate::strategy::{Action, Outgoing};
 use crate::transport::Transport;
-
-/// A contractor that leaves its awards to routines.
-pub trait Performs: Strategy {
-    /// The next award that is to be carried out.
-    fn poll_run(&mut self) -> Option<RoutineRun>;
-
-    /// Takes what an award came to; nothing where it could not be carried out.
-    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action>;
-}
 
 /// Code of the FAILURE of an award that no routine, model or sentence answered.
 pub const FAILURE_CODE: &str = "routine_failed";
@@ -106,107 +96,28 @@ impl RoutineRun {
     }
 }
 
-/// Where the runs of one contractor go: at most [`QUESTIONS_MAX`] wait, and as many as a commander asks for at a time are
-/// under way.
-#[derive(Debug)]
-pub struct RunQueue {
-    runs: mpsc::Sender<RoutineRun>,
-    runner: Arc<RoutineRunner>,
-}
-
-impl RunQueue {
-    /// A queue to a runner, and its end.
-    #[must_use]
-    pub fn new(runner: Arc<RoutineRunner>) -> (Self, mpsc::Receiver<RoutineRun>) {
-        let (runs, receiver) = mpsc::channel(QUESTIONS_MAX);
-        (Self { runs, runner }, receiver)
+impl Answers<Contractor> for RoutineRunner {
+    async fn answer(&self, run: &RoutineRun) -> Option<RoutineAnswer> {
+        self.run(run.request()).await
     }
 
-    /// Its runner.
-    #[must_use]
-    pub fn runner(&self) -> &Arc<RoutineRunner> {
-        &self.runner
+    fn turn_away(&self, run: &RoutineRun) -> Option<RoutineAnswer> {
+        self.turn_away(run.request())
     }
-
-    /// Hands a contractor's runs on, after whatever it was told. Those that find no room are answered at once.
-    pub fn pass<C: Performs>(&self, contractor: &mut C, mut actions: Vec<Action>) -> Vec<Action> {
-        while let Some(run) = contractor.poll_run() {
-            if let Err(unheard) = self.runs.try_send(run) {
-                let run = unheard.into_inner();
-                let answer = self.runner.turn_away(run.request());
-                actions.extend(contractor.handle_result(&run, answer));
-            }
-        }
-        actions
-    }
-}
-
-/// Takes the runs of an agent to its routines and their results back, until either end is gone.
-pub async fn perform_all<C: Performs + 'static>(
-    commander: AgentCommander<C>,
-    runs: mpsc::Receiver<RoutineRun>,
-    runner: Arc<RoutineRunner>,
-) {
-    let perform = move |run: RoutineRun| {
-        let runner = Arc::clone(&runner);
-        async move {
-            let answer = runner.run(run.request()).await;
-            (run, answer)
-        }
-    };
-    let take = |contractor: &mut C, _now, (run, answer): (RoutineRun, Option<RoutineAnswer>)| {
-        contractor.handle_result(&run, answer)
-    };
-    commander.answer_all(runs, perform, take).await;
 }
 
 /// A scripted contractor that hands its runs on.
-#[derive(Debug)]
-pub struct PerformingContractor {
-    contractor: Contractor,
-    queue: RunQueue,
-}
+pub type PerformingContractor = Asking<Contractor>;
 
 impl PerformingContractor {
-    /// The contractor inside.
-    #[must_use]
-    pub fn contractor(&self) -> &Contractor {
-        &self.contractor
-    }
-
     /// Runs a contractor in a task of its own, and its routines in another, which ends with it.
     #[must_use]
     pub fn spawn(
         contractor: Contractor,
         runner: &Arc<RoutineRunner>,
-        (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
+        way: (Arc<dyn Transport>, Identity, AgentOptions),
         cancel: CancellationToken,
     ) -> AgentHandle<Self> {
-        let (queue, runs) = RunQueue::new(Arc::clone(runner));
-        let contractor = contractor.with_routines(runner.table().clone());
-        let handle = Agent::new(transport, identity, Self { contractor, queue }).with_options(options).spawn(cancel);
-        tokio::spawn(perform_all(handle.commander(), runs, Arc::clone(runner)));
-        handle
-    }
-}
-
-impl Performs for PerformingContractor {
-    fn poll_run(&mut self) -> Option<RoutineRun> {
-        self.contractor.poll_run()
-    }
-
-    fn handle_result(&mut self, run: &RoutineRun, answer: Option<RoutineAnswer>) -> Vec<Action> {
-        self.contractor.handle_result(run, answer)
-    }
-}
-
-impl Strategy for PerformingContractor {
-    fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
-        let actions = self.contractor.handle(now, delivery);
-        self.queue.pass(&mut self.contractor, actions)
-    }
-
-    fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
-        self.contractor.handle_sent(now, sent)
+        asking::spawn(contractor.with_routines(runner.table().clone()), Arc::clone(runner), way, cancel)
     }
 }

@@ -1,8 +1,8 @@
 //! A contractor whose terms a model chooses. Everything else it does is the scripted contractor's, so what it sends for the
 //! same terms is the same, byte for byte.
 //!
-//! A call becomes a [`CallQuestion`], which leaves by [`ModelStrategy::poll_question`]; the answer comes back by
-//! [`ModelStrategy::handle_answer`]. Where none comes in time, the contractor refuses and says why by a code of
+//! A call becomes a [`CallQuestion`], which leaves by [`Asks::poll_question`]; the answer comes back by
+//! [`Asks::take_answer`]. Where none comes in time, the contractor refuses and says why by a code of
 //! [`GaveUp`], or does what the scripted one does ([`ModelFallback`]); at and past the deadline it says nothing.
 
 mod question;
@@ -14,10 +14,11 @@ use schemas::delivery::{Call, Delivery, Notification};
 use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::{SpanId, TraceContext};
 
-use super::asking::{ModelCounts, ModelStrategy};
+use super::asking::{AsksModel, CountsQuestions, ModelCounts};
 use super::config::{ModelAgentConfig, ModelFallback};
 use super::consultant::{Consultant, Subject};
 use super::consultation::GaveUp;
+use crate::asking::Asks;
 use crate::contractor::{ConfigError, Contractor, ContractorConfig, NOT_INTERESTED, other_protocol};
 use crate::strategy::{Action, Strategy};
 
@@ -122,34 +123,14 @@ impl ModelContractor {
         self.by_deadline.remove(&(waiting.deadline, negotiation.clone()));
         Some(waiting)
     }
-}
 
-impl ModelStrategy for ModelContractor {
-    type Question = CallQuestion;
-    type Answer = Result<CallAnswer, GaveUp>;
-
-    fn poll_question(&mut self) -> Option<CallQuestion> {
-        self.questions.pop_front()
-    }
-
-    fn asked(question: &CallQuestion) -> (u64, &NegotiationId) {
-        (question.number, &question.subject.negotiation)
-    }
-
-    fn unasked() -> Self::Answer {
-        Err(GaveUp::Budget)
-    }
-
-    async fn consult(consultant: &Consultant, question: &CallQuestion) -> Self::Answer {
-        consultant.consult(&question.subject, question.clone()).await
-    }
-
+    /// Takes the answer to a question, by its number.
     fn handle_answer(
         &mut self,
         now: Timestamp,
         negotiation: &NegotiationId,
         number: u64,
-        answer: Self::Answer,
+        answer: Result<CallAnswer, GaveUp>,
     ) -> Vec<Action> {
         let is_current = self.waiting.get(negotiation).is_some_and(|waiting| waiting.number == number);
         let waiting = if is_current { self.forget(negotiation) } else { None };
@@ -171,7 +152,32 @@ impl ModelStrategy for ModelContractor {
             }
         }
     }
+}
 
+impl Asks for ModelContractor {
+    type Question = CallQuestion;
+    type Answer = Result<CallAnswer, GaveUp>;
+
+    fn poll_question(&mut self) -> Option<CallQuestion> {
+        self.questions.pop_front()
+    }
+
+    fn take_answer(&mut self, now: Timestamp, question: &CallQuestion, answer: Self::Answer) -> Vec<Action> {
+        self.handle_answer(now, &question.subject.negotiation, question.number, answer)
+    }
+}
+
+impl AsksModel for ModelContractor {
+    async fn consult(consultant: &Consultant, question: &CallQuestion) -> Self::Answer {
+        consultant.consult(&question.subject, question.clone()).await
+    }
+
+    fn unasked() -> Self::Answer {
+        Err(GaveUp::Budget)
+    }
+}
+
+impl CountsQuestions for ModelContractor {
     fn counts(&self) -> ModelCounts {
         self.counts
     }

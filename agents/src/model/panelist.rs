@@ -1,7 +1,7 @@
 //! A panelist, ranker and reviewer whose answers a model gives (docs/panels.md#models).
 //!
-//! An ask becomes a [`PanelQuestion`], which leaves by [`ModelStrategy::poll_question`]; the answer comes back by
-//! [`ModelStrategy::handle_answer`]. What the model says is an answer that the exchange takes, or none. Without a usable answer
+//! An ask becomes a [`PanelQuestion`], which leaves by [`Asks::poll_question`]; the answer comes back by
+//! [`Asks::take_answer`]. What the model says is an answer that the exchange takes, or none. Without a usable answer
 //! a seat has no opinion, and is asked again in the next round; without a budget for more calls it leaves. A ranker or reviewer
 //! leaves, and the panel goes on without it.
 
@@ -14,13 +14,14 @@ use std::sync::Arc;
 use schemas::delivery::{Ask, Delivery, Notification};
 use schemas::evidence::Usage;
 use schemas::panel::PanelAnswer;
-use schemas::{AgentId, NegotiationId, Payload, Timestamp};
+use schemas::{AgentId, NegotiationId, Timestamp};
 use telemetry::{SpanId, TraceContext};
 
-use super::asking::{ModelCounts, ModelStrategy};
+use super::asking::{AskedQuestion, AsksModel, CountsQuestions, ModelCounts};
 use super::config::ModelAgentConfig;
 use super::consultant::{Consultant, ConsultationCost, Subject};
 use super::consultation::GaveUp;
+use crate::asking::Asks;
 use crate::open::OpenNegotiations;
 use crate::panel::{AskReply, PanelMember, Panelist};
 use crate::strategy::{ActRefusal, Action, Outgoing, Sent, Strategy};
@@ -42,23 +43,15 @@ pub struct ModelPanelist {
     agent: AgentId,
     config: Arc<ModelAgentConfig>,
     marker_seed: u64,
-    member: PanelMember<AdvisedPanelist>,
+    member: PanelMember<PanelReplies>,
     waiting: BTreeMap<NegotiationId, WaitingAsk>,
-    questions: VecDeque<AskedQuestion>,
+    questions: VecDeque<AskedQuestion<PanelQuestion>>,
     last_number: u64,
     counts: ModelCounts,
 }
 
-/// A question on its way to the model.
-#[derive(Debug, Clone)]
-pub struct AskedQuestion {
-    /// Its number, by which the answer comes back.
-    pub number: u64,
-    /// Who asks, about what, until when.
-    pub subject: Subject,
-    /// The question.
-    pub question: PanelQuestion,
-}
+/// What came of a question to the model, and what that took.
+type CountedAnswer = (Result<PanelAnswer, GaveUp>, ConsultationCost);
 
 #[derive(Debug)]
 struct WaitingAsk {
@@ -77,7 +70,7 @@ impl ModelPanelist {
             marker_seed: retry::hash(agent.as_str(), marker_seed),
             agent,
             config,
-            member: PanelMember::new(AdvisedPanelist::new()),
+            member: PanelMember::new(PanelReplies::new()),
             waiting: BTreeMap::new(),
             questions: VecDeque::new(),
             last_number: 0,
@@ -87,8 +80,8 @@ impl ModelPanelist {
 
     fn handle_ask(&mut self, now: Timestamp, delivery: &Delivery, ask: &Ask) -> Vec<Action> {
         let panel = &delivery.envelope.negotiation;
-        if self.member.panelist_mut().has_replied(panel, ask) {
-            return self.member.handle(now, delivery);
+        if let Some(reply) = self.member.panelist_mut().reply_to(panel, ask) {
+            return self.member.answer_with(now, delivery, reply);
         }
         if let Some(waiting) = self.waiting.get_mut(panel).filter(|waiting| is_same(&waiting.ask, ask)) {
             waiting.delivery = Some(delivery.clone());
@@ -149,13 +142,12 @@ impl ModelPanelist {
         tracing::debug!(agent = %self.agent, %panel, reason = reason.as_str(), "an ask is answered without the model");
         let is_seat = ask.rank.is_none() && !ask.review;
         let reply = if is_seat && reason != GaveUp::Budget {
-            let answer = PanelAnswer { round: ask.round, answer: Some(None), usage, ..PanelAnswer::default() };
-            AskReply::Answer(Box::new(answer))
+            AskReply::of_round(ask, PanelAnswer { answer: Some(None), usage, ..PanelAnswer::default() })
         } else {
             AskReply::Refuse(reason.as_str().to_owned())
         };
-        self.member.panelist_mut().advise(now, panel, ask, reply);
-        self.member.handle(now, delivery)
+        self.member.panelist_mut().note_reply(now, panel, ask, &reply);
+        self.member.answer_with(now, delivery, reply)
     }
 
     /// Puts what was refused and may be corrected to the model again.
@@ -167,34 +159,14 @@ impl ModelPanelist {
             }
         }
     }
-}
 
-impl ModelStrategy for ModelPanelist {
-    type Question = AskedQuestion;
-    type Answer = (Result<PanelAnswer, GaveUp>, ConsultationCost);
-
-    fn poll_question(&mut self) -> Option<AskedQuestion> {
-        self.questions.pop_front()
-    }
-
-    fn asked(question: &AskedQuestion) -> (u64, &NegotiationId) {
-        (question.number, &question.subject.negotiation)
-    }
-
-    fn unasked() -> Self::Answer {
-        (Err(GaveUp::Budget), ConsultationCost::default())
-    }
-
-    async fn consult(consultant: &Consultant, asked: &AskedQuestion) -> Self::Answer {
-        consultant.consult_counted(&asked.subject, asked.question.clone()).await
-    }
-
+    /// Takes the answer to a question, by its number.
     fn handle_answer(
         &mut self,
         now: Timestamp,
         panel: &NegotiationId,
         number: u64,
-        (answer, cost): Self::Answer,
+        (answer, cost): CountedAnswer,
     ) -> Vec<Action> {
         if self.waiting.get(panel).is_none_or(|waiting| waiting.number != number) {
             self.counts.stale += 1;
@@ -213,11 +185,15 @@ impl ModelStrategy for ModelPanelist {
             }
             (Ok(answer), delivery) => {
                 self.counts.answers += 1;
-                let answer = PanelAnswer { usage, ..answer };
-                self.member.panelist_mut().advise(now, panel, &ask, AskReply::Answer(Box::new(answer.clone())));
+                let reply = AskReply::Answer(Box::new(PanelAnswer { usage, ..answer }));
+                self.member.panelist_mut().note_reply(now, panel, &ask, &reply);
                 match delivery {
-                    Some(delivery) => self.member.handle(now, &delivery),
-                    None => vec![Outgoing::new(panel.clone(), Payload::Answer(Box::new(answer))).into()],
+                    Some(delivery) => self.member.answer_with(now, &delivery, reply),
+                    None => reply
+                        .payload()
+                        .map(|payload| Outgoing::new(panel.clone(), payload).into())
+                        .into_iter()
+                        .collect(),
                 }
             }
             (Err(reason), Some(delivery)) => self.fall_back(now, &delivery, &ask, (reason, usage)),
@@ -225,7 +201,32 @@ impl ModelStrategy for ModelPanelist {
             (Err(_), None) => Vec::new(),
         }
     }
+}
 
+impl Asks for ModelPanelist {
+    type Question = AskedQuestion<PanelQuestion>;
+    type Answer = CountedAnswer;
+
+    fn poll_question(&mut self) -> Option<Self::Question> {
+        self.questions.pop_front()
+    }
+
+    fn take_answer(&mut self, now: Timestamp, asked: &Self::Question, answer: CountedAnswer) -> Vec<Action> {
+        self.handle_answer(now, &asked.subject.negotiation, asked.number, answer)
+    }
+}
+
+impl AsksModel for ModelPanelist {
+    async fn consult(consultant: &Consultant, asked: &Self::Question) -> CountedAnswer {
+        consultant.consult_counted(&asked.subject, asked.question.clone()).await
+    }
+
+    fn unasked() -> CountedAnswer {
+        (Err(GaveUp::Budget), ConsultationCost::default())
+    }
+}
+
+impl CountsQuestions for ModelPanelist {
     fn counts(&self) -> ModelCounts {
         self.counts
     }
@@ -258,33 +259,31 @@ fn is_same(one: &Ask, other: &Ask) -> bool {
     (one.round, one.rank, one.review) == (other.round, other.rank, other.review)
 }
 
-/// Says what was advised, and nothing where nothing was.
+/// Keeps what was said to asks, and what was refused of it. Whoever holds it says what is to be said.
 #[derive(Debug)]
-pub struct AdvisedPanelist {
+pub struct PanelReplies {
     replies: OpenNegotiations<(Box<Ask>, AskReply)>,
-    /// Said in any case: it may be of a panel too many.
-    latest: Option<(NegotiationId, Box<Ask>, AskReply)>,
     refused: VecDeque<(NegotiationId, ActRefusal, Box<Ask>)>,
 }
 
-impl AdvisedPanelist {
+impl PanelReplies {
     fn new() -> Self {
-        Self { replies: OpenNegotiations::new(REPLIES_MAX), latest: None, refused: VecDeque::new() }
+        Self { replies: OpenNegotiations::new(REPLIES_MAX), refused: VecDeque::new() }
     }
 
-    fn advise(&mut self, now: Timestamp, panel: &NegotiationId, ask: &Ask, reply: AskReply) {
-        // What it was asked about is not needed any more.
-        let asked = Box::new(Ask { task: None, own: None, peers: None, ..ask.clone() });
-        self.latest = Some((panel.clone(), asked.clone(), reply.clone()));
+    fn note_reply(&mut self, now: Timestamp, panel: &NegotiationId, ask: &Ask, reply: &AskReply) {
         self.replies.remove(panel);
         self.replies.expire(now);
         if self.replies.has_room() {
-            self.replies.insert(panel, (asked, reply), ask.ends_by.0);
+            // What it was asked about is not needed any more.
+            let asked = Box::new(Ask { task: None, own: None, peers: None, ..ask.clone() });
+            self.replies.insert(panel, (asked, reply.clone()), ask.ends_by.0);
         }
     }
 
-    fn has_replied(&mut self, panel: &NegotiationId, ask: &Ask) -> bool {
-        self.replies.part(panel).is_some_and(|(asked, _)| is_same(asked, ask))
+    fn reply_to(&mut self, panel: &NegotiationId, ask: &Ask) -> Option<AskReply> {
+        let (_, reply) = self.replies.part(panel).filter(|(asked, _)| is_same(asked, ask))?;
+        Some(reply.clone())
     }
 
     fn forget(&mut self, panel: &NegotiationId) {
@@ -296,17 +295,9 @@ impl AdvisedPanelist {
     }
 }
 
-impl Panelist for AdvisedPanelist {
-    fn answer(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
-        self.reply(panel, ask)
-    }
-
-    fn reply(&mut self, panel: &NegotiationId, ask: &Ask) -> AskReply {
-        if let Some((_, reply)) = self.replies.part(panel).filter(|(asked, _)| is_same(asked, ask)) {
-            return reply.clone();
-        }
-        let latest = self.latest.as_ref().filter(|(latest, asked, _)| latest == panel && is_same(asked, ask));
-        latest.map_or(AskReply::Silence, |(_, _, reply)| reply.clone())
+impl Panelist for PanelReplies {
+    fn answer(&mut self, _panel: &NegotiationId, _ask: &Ask) -> AskReply {
+        AskReply::Silence
     }
 
     fn refused(&mut self, panel: &NegotiationId, refusal: &ActRefusal, ask: Option<&Ask>) -> AskReply {

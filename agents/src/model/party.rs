@@ -9,7 +9,6 @@ mod question;
 use std::sync::Arc;
 
 use schemas::{AgentId, NegotiationId, Timestamp};
-use telemetry::TraceContext;
 
 use super::blocking::BlockingConsultant;
 use super::config::{ModelAgentConfig, ModelFallback};
@@ -17,7 +16,7 @@ use super::consultant::Subject;
 use crate::bargain::strategy::OpenTurn;
 use crate::bargain::{BargainStrategy, Move, Preferences, Space, TurnView};
 
-pub use asking::{AskingBargainer, spawn};
+pub use asking::{AskingBargainer, ModelBargainer, spawn};
 pub use question::TurnQuestion;
 
 /// How long before the end of a turn a model's answer is of use at the latest: the move has to be admitted as well.
@@ -94,13 +93,8 @@ impl WaitingParty {
 
 impl BargainStrategy for WaitingParty {
     fn decide(&mut self, view: &TurnView<'_>) -> Move {
-        let subject = Subject {
-            agent: self.agent.clone(),
-            negotiation: self.negotiation.clone(),
-            context: TraceContext::of(None, &self.negotiation),
-            asked_at: Timestamp(0),
-            deadline: Timestamp(0).plus_ms(TURN_MS - TURN_MARGIN_MS),
-        };
+        let times = (Timestamp(0), Timestamp(0).plus_ms(TURN_MS - TURN_MARGIN_MS));
+        let subject = Subject::new(&self.agent, &self.negotiation, None, times);
         let turn = OpenTurn::of(view);
         let question = TurnQuestion::new(turn, &self.table, self.task.as_deref(), &self.negotiation);
         if let Ok(next) = self.consultant.consult(&subject, question) {

@@ -52,10 +52,10 @@ fn words_where_the_call_requires_a_document_are_reported_as_a_failure() {
         };
         contractor.handle(T0, &award_pinning("n1", 1, &terms, Some("a")));
         contractor.handle(T0, &receipt("n1", Disposition::Committed, 1));
-        let run = contractor.poll_run().unwrap();
+        let run = contractor.poll_question().unwrap();
         let report = RoutineReport { hash: None, kind: RoutineKind::Language };
         let words = RoutineAnswer { result: "Some 575, I think.".to_owned(), report };
-        assert_eq!(only(contractor.handle_result(&run, Some(words))).payload.act(), act);
+        assert_eq!(only(contractor.take_answer(T0, &run, Some(words))).payload.act(), act);
         assert_eq!([contractor.counts().done, contractor.counts().failures], [done, failures]);
     }
 }
@@ -67,10 +67,10 @@ fn committed(contractor: &mut Contractor, own: &str, document: Option<&str>) -> 
         panic!("no offer")
     };
     assert_eq!(only(contractor.handle(T0, &award_pinning(own, 1, &terms, document))).payload.act(), Act::Confirm);
-    assert!(contractor.poll_run().is_none(), "nothing runs before the award is binding");
+    assert!(contractor.poll_question().is_none(), "nothing runs before the award is binding");
     assert_eq!(contractor.handle(T0, &receipt(own, Disposition::Committed, 1)), [Action::Defer]);
-    let run = contractor.poll_run().unwrap();
-    assert!(contractor.poll_run().is_none());
+    let run = contractor.poll_question().unwrap();
+    assert!(contractor.poll_question().is_none());
     run
 }
 
@@ -101,9 +101,9 @@ fn a_binding_award_becomes_one_run_of_the_pinned_document_and_its_result_the_inf
     assert_eq!((request.text.as_str(), request.document), ("1250", Some(hash("b"))));
     assert_eq!((request.asked_at, request.deadline), (T0, T0.plus_ms(120_000)));
     assert_eq!(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)), [], "a repeat runs nothing again");
-    assert!(contractor.poll_run().is_none());
+    assert!(contractor.poll_question().is_none());
 
-    let inform = only(contractor.handle_result(&run, answer("575", "b")));
+    let inform = only(contractor.take_answer(T0, &run, answer("575", "b")));
     let routine = Some(RoutineReport { hash: Some(hash("b")), kind: RoutineKind::Native });
     let expected = Inform { kind: InformKind::Result, result: Some("575".to_owned()), routine };
     assert_eq!((inform.payload, inform.once), (Payload::Inform(expected), Some(1)));
@@ -114,7 +114,7 @@ fn a_binding_award_becomes_one_run_of_the_pinned_document_and_its_result_the_inf
 fn an_award_that_nothing_carried_out_is_reported_as_failed() {
     let mut contractor = with_routines(&["a"]);
     let run = committed(&mut contractor, "n1", Some("a"));
-    let report = only(contractor.handle_result(&run, None));
+    let report = only(contractor.take_answer(T0, &run, None));
     let Payload::Failure(failure) = report.payload else { panic!("no failure") };
     assert_eq!(
         (failure.phase, failure.code.as_str(), failure.retryable),
@@ -129,12 +129,12 @@ fn the_result_of_an_award_that_was_cancelled_says_nothing() {
     let run = committed(&mut contractor, "n1", Some("a"));
     let cancellation = Cancellation { award_no: AwardNo(1), reason: "cancelled".to_owned() };
     assert_eq!(contractor.handle(T0, &delivery("n1", Notification::Cancel(cancellation))).len(), 2);
-    assert_eq!(contractor.handle_result(&run, answer("575", "a")), []);
+    assert_eq!(contractor.take_answer(T0, &run, answer("575", "a")), []);
     assert_eq!(contractor.counts().done, 0);
 
     let run = committed(&mut contractor, "n2", Some("a"));
     contractor.handle(T0, &closed("n2"));
-    assert_eq!(contractor.handle_result(&run, answer("575", "a")), [], "nor does that of one that is over");
+    assert_eq!(contractor.take_answer(T0, &run, answer("575", "a")), [], "nor does that of one that is over");
 }
 
 #[test]
@@ -147,21 +147,24 @@ fn a_later_award_is_carried_out_by_the_document_it_pins_itself() {
     contractor.handle(T0, &award_pinning("n1", 1, &terms, Some("a")));
     contractor.handle(T0, &award_pinning("n1", 2, &terms, None));
     contractor.handle(T0, &receipt("n1", Disposition::Committed, 2));
-    let run = contractor.poll_run().unwrap();
+    let run = contractor.poll_question().unwrap();
     assert_eq!((run.award_no(), run.request().document), (AwardNo(2), None));
     contractor.handle(T0, &award_pinning("n1", 3, &terms, Some("b")));
-    assert_eq!(contractor.handle_result(&run, answer("575", "a")), [], "the result of an award that another followed");
+    assert_eq!(
+        contractor.take_answer(T0, &run, answer("575", "a")),
+        [],
+        "the result of an award that another followed"
+    );
 }
 
 #[test]
 fn runs_that_find_no_room_are_answered_at_once_in_words() {
     let runner = Arc::new(RoutineRunner::new(table(&["a"]), RoutineLimits::default()).saying("busy"));
-    let (queue, runs) = performing::RunQueue::new(Arc::clone(&runner));
+    let (mut contractor, runs) = PerformingContractor::new(with_routines(&["a"]), Arc::clone(&runner));
     drop(runs);
-    let mut contractor = with_routines(&["a"]);
-    let run = committed(&mut contractor, "n1", Some("a"));
-    contractor.runs.push_back(run);
-    let inform = only(queue.pass(&mut contractor, Vec::new()));
+    let run = committed(contractor.strategy(), "n1", Some("a"));
+    contractor.strategy().runs.push_back(run);
+    let inform = only(contractor.handle(T0, &receipt("n1", Disposition::Ok, 1)));
     let routine = Some(RoutineReport { hash: None, kind: RoutineKind::Language });
     let expected = Inform { kind: InformKind::Result, result: Some("busy".to_owned()), routine };
     assert_eq!(inform.payload, Payload::Inform(expected));

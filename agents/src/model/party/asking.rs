@@ -1,19 +1,20 @@
-//! A bargaining agent that takes its turns to a model, and the task in which it does.
+//! A bargaining agent that takes its turns to a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schemas::delivery::{Delivery, Notification, Turn};
+use schemas::delivery::{BargainCall, Delivery, Notification, Turn};
 use schemas::{AgentId, NegotiationId, Timestamp};
-use telemetry::TraceContext;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{AdvisedStrategy, PartyTable, TURN_MARGIN_MS, TurnQuestion};
-use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
-use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move};
+use crate::agent::{AgentHandle, AgentOptions};
+use crate::asking::{self, Asking, Asks};
+use crate::bargain::{BargainEvent, BargainPlan, BargainRequest, Bargainer, DomainPlanner, Move, Planner};
 use crate::identity::Identity;
 use crate::initiator::CallError;
+use crate::model::asking::{AskedQuestion, AsksModel};
 use crate::model::config::ModelFallback;
 use crate::model::consultant::{Consultant, Subject};
 use crate::model::consultation::GaveUp;
@@ -21,7 +22,7 @@ use crate::strategy::{Action, Sent, Strategy};
 use crate::transport::Transport;
 
 /// A bargaining agent that holds each turn of its own back until its model has decided it.
-pub struct AskingBargainer {
+pub struct ModelBargainer {
     agent: AgentId,
     bargainer: Bargainer,
     table: PartyTable,
@@ -29,8 +30,11 @@ pub struct AskingBargainer {
     held: BTreeMap<NegotiationId, HeldTurn>,
     tasks: BTreeMap<NegotiationId, String>,
     last_number: u64,
-    questions: mpsc::Sender<AskedTurn>,
+    questions: VecDeque<AskedTurn>,
 }
+
+/// A model's party, as it runs.
+pub type AskingBargainer = Asking<ModelBargainer>;
 
 /// A turn that waits.
 struct HeldTurn {
@@ -40,22 +44,12 @@ struct HeldTurn {
     delivery: Delivery,
 }
 
-struct AskedTurn {
-    number: u64,
-    subject: Subject,
-    question: TurnQuestion,
-}
+type AskedTurn = AskedQuestion<TurnQuestion>;
 
-impl AskingBargainer {
-    /// The plan of the owner's domain, its moves advised by the model.
-    fn plan(planner: &DomainPlanner, table: &PartyTable, negotiation: &NegotiationId) -> BargainPlan {
-        let plan = planner.plan_for(negotiation);
-        BargainPlan { strategy: Box::new(AdvisedStrategy::new(table.config.model.fallback, plan.strategy)), ..plan }
-    }
-
+impl ModelBargainer {
     /// Opens a bargain over the owner's domain, as [`Bargainer::open`] does; the plan of the request is replaced.
     pub fn open(&mut self, now: Timestamp, negotiation: &NegotiationId, request: BargainRequest) -> Vec<Action> {
-        let plan = Self::plan(&self.planner, &self.table, negotiation);
+        let plan = advised(self.planner.plan_for(negotiation), self.table.config.model.fallback);
         self.bargainer.open(now, negotiation, BargainRequest { plan, ..request })
     }
 
@@ -75,35 +69,29 @@ impl AskingBargainer {
         };
         self.last_number += 1;
         let number = self.last_number;
-        let subject = Subject {
-            agent: self.agent.clone(),
-            negotiation: negotiation.clone(),
-            context: TraceContext::of(delivery.envelope.traceparent.as_deref(), negotiation),
-            asked_at: now,
-            deadline: Timestamp(turn.act_by.0.0.saturating_sub(TURN_MARGIN_MS * 1000)),
-        };
+        let deadline = Timestamp(turn.act_by.0.0.saturating_sub(TURN_MARGIN_MS * 1000));
+        let traceparent = delivery.envelope.traceparent.as_deref();
+        let subject = Subject::new(&self.agent, negotiation, traceparent, (now, deadline));
         let task = self.tasks.get(negotiation).map(String::as_str);
         let question = TurnQuestion::new(open, &self.table, task, negotiation);
         let held = HeldTurn { number: Some(number), round: turn.round, delivery: delivery.clone() };
         self.held.insert(negotiation.clone(), held);
-        let negotiation = negotiation.clone();
-        match self.questions.try_send(AskedTurn { number, subject, question }) {
-            Ok(()) => vec![Action::Defer],
-            Err(_) => {
-                let why = format!("{}: too many questions wait", GaveUp::Budget.as_str());
-                self.handle_answer(now, &negotiation, number, Err(why))
-            }
-        }
+        self.questions.push_back(AskedTurn { number, subject, question });
+        vec![Action::Defer]
+    }
+}
+
+impl Asks for ModelBargainer {
+    type Question = AskedTurn;
+    type Answer = Result<Move, String>;
+
+    fn poll_question(&mut self) -> Option<AskedTurn> {
+        self.questions.pop_front()
     }
 
     /// Takes the model's move, and makes it, or what the owner wants instead.
-    fn handle_answer(
-        &mut self,
-        now: Timestamp,
-        negotiation: &NegotiationId,
-        number: u64,
-        answer: Result<Move, String>,
-    ) -> Vec<Action> {
+    fn take_answer(&mut self, now: Timestamp, asked: &AskedTurn, answer: Self::Answer) -> Vec<Action> {
+        let (negotiation, number) = (&asked.subject.negotiation, asked.number);
         if self.held.get(negotiation).is_none_or(|held| held.number != Some(number)) {
             return Vec::new();
         }
@@ -121,7 +109,18 @@ impl AskingBargainer {
     }
 }
 
-impl AskingBargainer {
+impl AsksModel for ModelBargainer {
+    async fn consult(consultant: &Consultant, asked: &AskedTurn) -> Result<Move, String> {
+        let answer = consultant.consult(&asked.subject, asked.question.clone()).await;
+        answer.map_err(|reason| consultant.explain(reason))
+    }
+
+    fn unasked() -> Result<Move, String> {
+        Err(format!("{}: too many questions wait", GaveUp::Budget.as_str()))
+    }
+}
+
+impl ModelBargainer {
     /// Forgets the bargains that the bargainer lets go of, ended or lost.
     fn forgetting(&mut self, actions: Vec<Action>) -> Vec<Action> {
         for action in &actions {
@@ -134,7 +133,7 @@ impl AskingBargainer {
     }
 }
 
-impl Strategy for AskingBargainer {
+impl Strategy for ModelBargainer {
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         if let Notification::Turn(turn) = &delivery.payload {
@@ -171,9 +170,14 @@ impl AgentHandle<AskingBargainer> {
     pub async fn bargain(&self, request: BargainRequest) -> Result<NegotiationId, CallError> {
         let negotiation = NegotiationId::form(self.agent(), &request.call.own_id)?;
         let id = negotiation.clone();
-        self.command(move |asking, now| asking.open(now, &id, request)).await?;
+        self.command(move |asking, now| asking.strategy().open(now, &id, request)).await?;
         Ok(negotiation)
     }
+}
+
+/// A plan whose moves a model advises.
+fn advised(plan: BargainPlan, fallback: ModelFallback) -> BargainPlan {
+    BargainPlan { strategy: Box::new(AdvisedStrategy::new(fallback, plan.strategy)), ..plan }
 }
 
 /// Runs a bargaining agent in a task of its own, and its turns in another, which ends with it. It takes part in bargains over
@@ -183,42 +187,25 @@ pub fn spawn(
     (table, planner): (PartyTable, DomainPlanner),
     consultant: Arc<Consultant>,
     events: mpsc::Sender<BargainEvent>,
-    (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
+    way: (Arc<dyn Transport>, Identity, AgentOptions),
     cancel: CancellationToken,
 ) -> AgentHandle<AskingBargainer> {
-    let (sender, questions) = mpsc::channel(QUESTIONS_MAX);
-    let joining = (table.clone(), planner.clone());
-    let plan = move |negotiation: &NegotiationId, call: &schemas::delivery::BargainCall, _party: usize| {
-        let (table, planner) = &joining;
-        if call.rules.issues != table.space.issues() {
-            return Err("bargains about something else".to_owned());
-        }
-        Ok(AskingBargainer::plan(planner, table, negotiation))
+    let (fallback, mut joining) = (table.config.model.fallback, planner.clone());
+    let plan = move |negotiation: &NegotiationId, call: &BargainCall, party: usize| {
+        joining.plan(negotiation, call, party).map(|plan| advised(plan, fallback))
     };
-    let asking = AskingBargainer {
-        agent: identity.agent.clone(),
-        bargainer: Bargainer::new(identity.agent.clone(), plan, events),
+    let agent = way.1.agent.clone();
+    let party = ModelBargainer {
+        bargainer: Bargainer::new(agent.clone(), plan, events),
+        agent,
         table,
         planner,
         held: BTreeMap::new(),
         tasks: BTreeMap::new(),
         last_number: 0,
-        questions: sender,
+        questions: VecDeque::new(),
     };
-    let handle = Agent::new(transport, identity, asking).with_options(options).spawn(cancel);
-    let answer = move |asked: AskedTurn| {
-        let consultant = Arc::clone(&consultant);
-        async move {
-            let AskedTurn { number, subject, question } = asked;
-            let answer = consultant.consult(&subject, question).await.map_err(|reason| consultant.explain(reason));
-            (number, subject.negotiation, answer)
-        }
-    };
-    let take = |asking: &mut AskingBargainer, now, (number, negotiation, answer): (u64, NegotiationId, _)| {
-        asking.handle_answer(now, &negotiation, number, answer)
-    };
-    tokio::spawn(handle.commander().answer_all(questions, answer, take));
-    handle
+    asking::spawn(party, consultant, way, cancel)
 }
 
 #[cfg(test)]

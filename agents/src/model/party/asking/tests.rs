@@ -9,7 +9,7 @@ const T0: Timestamp = Timestamp::from_ms(1_760_000_000_000);
 #[test]
 fn the_text_of_a_call_is_kept_while_its_bargain_is_open_and_of_other_calls_not_at_all() {
     let domain = Domain::parse(include_str!("../../../../../domains/ecommerce.json")).unwrap();
-    let (mut asking, _questions, _events) = party(&domain);
+    let (mut asking, _events) = party(&domain);
     for own in ["n1", "n2", "n3"] {
         let refused = asking.handle(T0, &call(own, T0, &json!({"task": "carry a parcel"})));
         assert!(matches!(refused[..], [Action::Send(_)]), "{refused:?}");
@@ -30,15 +30,14 @@ fn the_text_of_a_call_is_kept_while_its_bargain_is_open_and_of_other_calls_not_a
     assert!(asking.tasks.is_empty(), "{:?}", asking.tasks);
 }
 
-fn party(domain: &Domain) -> (AskingBargainer, mpsc::Receiver<AskedTurn>, mpsc::Receiver<BargainEvent>) {
-    let (sender, questions) = mpsc::channel(1);
+fn party(domain: &Domain) -> (ModelBargainer, mpsc::Receiver<BargainEvent>) {
     let (events_sender, events) = mpsc::channel(64);
     let planner = DomainPlanner::try_new(domain, 1, StrategyKind::Linear, 1).unwrap();
     let config = serde_json::from_value(json!({"model": {}, "party": {"instructions": "Buy."}})).unwrap();
     let space = Space::try_new(domain.bargain().issues).unwrap();
     let preferences = domain.preferences(1).unwrap();
     let agent = AgentId::try_new("bob").unwrap();
-    let asking = AskingBargainer {
+    let asking = ModelBargainer {
         agent: agent.clone(),
         bargainer: Bargainer::new(agent, planner.clone(), events_sender),
         table: PartyTable { space, preferences, config: Arc::new(config), marker_seed: 5 },
@@ -46,9 +45,9 @@ fn party(domain: &Domain) -> (AskingBargainer, mpsc::Receiver<AskedTurn>, mpsc::
         held: BTreeMap::new(),
         tasks: BTreeMap::new(),
         last_number: 0,
-        questions: sender,
+        questions: VecDeque::new(),
     };
-    (asking, questions, events)
+    (asking, events)
 }
 
 /// A call that ends within a second.
