@@ -128,6 +128,12 @@ impl<W: ProtocolLoad> LoadScenario<W> {
 pub trait ProtocolLoad: Sized {
     /// Begins the names of agents that may be called; a hyphen and a number follow.
     const AGENT: &'static str = "agent";
+    /// The protocol in a summary.
+    const PROTOCOL: &'static str;
+    /// What negotiations are called.
+    const UNIT: &'static str;
+    /// What a run is called.
+    const TITLE: &'static str = Self::UNIT;
     /// Who calls, where that is none of those.
     const INITIATOR: Option<&'static str> = None;
     /// Fewest agents.
@@ -136,11 +142,16 @@ pub trait ProtocolLoad: Sized {
     type State;
     /// The agents, registered and connected.
     type Agents;
-    /// What came of a run.
-    type Summary: Serialize + fmt::Display;
+    /// What only this protocol's summaries have.
+    type Summary: Serialize;
 
     /// What is known before a run.
     fn state(&self) -> Self::State;
+
+    /// The policy of a run, where the protocol has one: none where agents accept themselves.
+    fn policy(&self) -> Option<Option<String>> {
+        None
+    }
 
     /// Registers and connects the process's share of the agents; what they see goes to the ledger. Where one cannot be
     /// registered, none runs.
@@ -159,16 +170,84 @@ pub trait ProtocolLoad: Sized {
     /// The line of progress.
     fn line(ledger: &Ledger<Self::State>) -> String;
 
+    /// What only this protocol's summaries have, of a run that took so many seconds.
+    fn own(ledger: &Ledger<Self::State>, counts: &Counts, elapsed_s: f64) -> Self::Summary;
+
+    /// Writes what only this protocol's summaries have.
+    ///
+    /// # Errors
+    /// The formatter's.
+    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// What is wrong with a run though no invariant is violated.
+    fn fault(_own: &Self::Summary) -> Option<String> {
+        None
+    }
+
     /// Puts a run's results together.
     fn summary(
         scenario: &LoadScenario<Self>,
         bus: &str,
         ledger: &Ledger<Self::State>,
-        totals: (&Counts, RunTotals),
-    ) -> Self::Summary;
+        (counts, run): (&Counts, RunTotals),
+    ) -> LoadSummary<Self> {
+        LoadSummary {
+            protocol: Self::PROTOCOL,
+            seed: scenario.seed,
+            bus: bus.to_owned(),
+            policy: scenario.protocol.policy(),
+            agents: scenario.agents,
+            rate: scenario.rate,
+            cfps: counts.cfps,
+            own: Self::own(ledger, counts, run.driven.elapsed_s),
+            run,
+        }
+    }
 
     /// What any run comes to, and what is wrong with this one though no invariant is violated.
-    fn verdict(summary: &Self::Summary) -> (&RunTotals, Option<String>);
+    fn verdict(summary: &LoadSummary<Self>) -> (&RunTotals, Option<String>) {
+        (&summary.run, Self::fault(&summary.own))
+    }
+}
+
+/// The result of a run: what `llmx demo --protocol ... --json` prints. Latencies are in milliseconds.
+#[derive(Serialize)]
+#[serde(bound = "")]
+pub struct LoadSummary<W: ProtocolLoad> {
+    /// [`ProtocolLoad::PROTOCOL`].
+    pub protocol: &'static str,
+    /// Seed of everything drawn.
+    pub seed: u64,
+    /// `memory` or `nats`.
+    pub bus: String,
+    /// The policy all delegated to, where the protocol has one; none: agents accepted themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Option<String>>,
+    /// Agents that may be called.
+    pub agents: u32,
+    /// Target negotiations per second.
+    pub rate: f64,
+    /// Calls admitted.
+    pub cfps: u64,
+    /// What only this protocol's summaries have.
+    #[serde(flatten)]
+    pub own: W::Summary,
+    /// What any run comes to.
+    #[serde(flatten)]
+    pub run: RunTotals,
+}
+
+impl<W: ProtocolLoad> fmt::Display for LoadSummary<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, bus, agents, rate, run, .. } = self;
+        run.driven.begin(f)?;
+        let (title, unit, elapsed_s) = (W::TITLE, W::UNIT, run.driven.elapsed_s);
+        let policy = self.policy.as_ref().map(|policy| policy.as_deref().unwrap_or("agents accept themselves"));
+        let policy = policy.map(|policy| format!(", {policy}")).unwrap_or_default();
+        writeln!(f, "{title} on {bus}, {agents} agents, {rate} {unit}/s{policy}, seed {seed}: {elapsed_s:.1} s")?;
+        W::write(self, f)?;
+        write!(f, "{run}")
+    }
 }
 
 /// Watches every agent of a run: a recorder, and what only one protocol has. One lock, held for microseconds per event.

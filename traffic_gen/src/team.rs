@@ -3,6 +3,7 @@
 mod ledger;
 mod summary;
 
+use std::fmt;
 use std::sync::Arc;
 
 use agents::team::{
@@ -19,9 +20,8 @@ use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use crate::live::{Access, LiveError, RunningAgents};
-use crate::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use crate::load::{LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
 use crate::recorder::{Counts, observed};
-use crate::summary::RunTotals;
 
 pub use ledger::{TeamLedger, TeamState, TeamTally};
 pub use summary::TeamSummary;
@@ -129,6 +129,8 @@ fn fit() -> Terms {
 }
 
 impl ProtocolLoad for Teams {
+    const PROTOCOL: &'static str = "team";
+    const UNIT: &'static str = "teams";
     const AGENTS_MIN: u32 = MEMBERS_MAX;
     type State = TeamState;
     type Agents = RunningAgents<TeamAgent>;
@@ -192,16 +194,11 @@ impl ProtocolLoad for Teams {
         )
     }
 
-    fn summary(
-        scenario: &TeamScenario,
-        bus: &str,
-        ledger: &TeamLedger,
-        (counts, run): (&Counts, RunTotals),
-    ) -> TeamSummary {
-        TeamSummary::new(scenario, bus, ledger.tally(), counts, run)
+    fn own(ledger: &TeamLedger, counts: &Counts, elapsed_s: f64) -> TeamSummary {
+        TeamSummary::new(ledger.tally(), counts, elapsed_s)
     }
 
-    fn verdict(summary: &TeamSummary) -> (&RunTotals, Option<String>) {
-        (&summary.run, None)
+    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        summary.own.write(summary, f)
     }
 }

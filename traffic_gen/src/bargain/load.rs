@@ -4,6 +4,7 @@ mod catalog;
 mod ledger;
 mod summary;
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use agents::Agent;
@@ -16,9 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::live::{Access, LiveError, RunningAgents};
-use crate::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use crate::load::{LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
 use crate::recorder::{Counts, observed};
-use crate::summary::RunTotals;
 
 pub use catalog::Catalog;
 pub use ledger::{BargainLedger, BargainState, EndListener, Traded};
@@ -84,6 +84,9 @@ pub struct BargainAgents {
 }
 
 impl ProtocolLoad for Bargains {
+    const PROTOCOL: &'static str = "alternating";
+    const UNIT: &'static str = "bargains";
+    const TITLE: &'static str = "alternating offers";
     /// The largest shipped domain has three parties.
     const AGENTS_MIN: u32 = 3;
     type State = BargainState;
@@ -92,6 +95,10 @@ impl ProtocolLoad for Bargains {
 
     fn state(&self) -> BargainState {
         BargainState::new(Arc::clone(&self.catalog))
+    }
+
+    fn policy(&self) -> Option<Option<String>> {
+        Some(self.policy.clone())
     }
 
     async fn start(
@@ -161,19 +168,17 @@ impl ProtocolLoad for Bargains {
         )
     }
 
-    fn summary(
-        scenario: &BargainScenario,
-        bus: &str,
-        ledger: &BargainLedger,
-        (counts, run): (&Counts, RunTotals),
-    ) -> BargainSummary {
-        BargainSummary::new(scenario, bus, &ledger.traded(), counts, run)
+    fn own(ledger: &BargainLedger, counts: &Counts, elapsed_s: f64) -> BargainSummary {
+        BargainSummary::new(&ledger.traded(), counts, elapsed_s)
     }
 
-    fn verdict(summary: &BargainSummary) -> (&RunTotals, Option<String>) {
-        let irrational = summary.figures.irrational;
-        let fault = (irrational > 0).then(|| format!("{irrational} agreements outside a party's mandate"));
-        (&summary.run, fault)
+    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        summary.own.write(summary, f)
+    }
+
+    fn fault(own: &BargainSummary) -> Option<String> {
+        let irrational = own.figures.irrational;
+        (irrational > 0).then(|| format!("{irrational} agreements outside a party's mandate"))
     }
 }
 

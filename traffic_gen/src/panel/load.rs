@@ -2,6 +2,7 @@
 
 mod summary;
 
+use std::fmt;
 use std::sync::Arc;
 
 use agents::CallRequest;
@@ -20,9 +21,8 @@ use super::PlayedPanel;
 use super::population::{PanelCast, PanelError, PanelPopulation};
 use super::tally::PanelTally;
 use crate::live::{Access, INITIATOR, LiveError};
-use crate::load::{Ledger, LoadScenario, ProtocolLoad, RunningLoad};
+use crate::load::{Ledger, LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
 use crate::recorder::{Counts, observed};
-use crate::summary::RunTotals;
 
 pub use summary::PanelSummary;
 
@@ -126,6 +126,8 @@ impl Observer for PanelLedger {
 }
 
 impl ProtocolLoad for Panels {
+    const PROTOCOL: &'static str = "panel";
+    const UNIT: &'static str = "panels";
     const AGENT: &'static str = "panelist";
     const INITIATOR: Option<&'static str> = Some(INITIATOR);
     /// The smallest panel has as many seats.
@@ -178,19 +180,17 @@ impl ProtocolLoad for Panels {
         format!("panels {panels:>6}   right {right:>6}   asks a panel {asks:>6.2}   open {open:>4}")
     }
 
-    fn summary(
-        scenario: &PanelScenario,
-        bus: &str,
-        ledger: &PanelLedger,
-        (counts, run): (&Counts, RunTotals),
-    ) -> PanelSummary {
-        PanelSummary::new(scenario, bus, ledger.lock().clone(), counts, run)
+    fn own(ledger: &PanelLedger, counts: &Counts, _elapsed_s: f64) -> PanelSummary {
+        PanelSummary::new(ledger.lock().clone(), counts)
     }
 
-    fn verdict(summary: &PanelSummary) -> (&RunTotals, Option<String>) {
-        let miscounted = summary.tally.miscounted;
-        let fault = (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"));
-        (&summary.run, fault)
+    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        summary.own.write(summary, f)
+    }
+
+    fn fault(own: &PanelSummary) -> Option<String> {
+        let miscounted = own.tally.miscounted;
+        (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"))
     }
 }
 

@@ -1,30 +1,19 @@
-//! The summary of a run of teams: what `llmx demo --protocol team --json` prints.
+//! What only summaries of runs of teams have.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{TeamScenario, TeamTally};
+use super::{TeamTally, Teams};
 use crate::latency::Quantiles;
+use crate::load::LoadSummary;
 use crate::recorder::Counts;
-use crate::summary::{RunTotals, counts as told, line};
+use crate::summary::{counts as told, line};
 
-/// The result of a run. Latencies are in milliseconds.
+/// What teams came to. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct TeamSummary {
-    /// `team`.
-    pub protocol: &'static str,
-    /// Seed of arrivals, members and what they do.
-    pub seed: u64,
-    /// `memory` or `nats`.
-    pub bus: String,
-    /// Agents.
-    pub agents: u32,
-    /// Target teams per second.
-    pub rate: f64,
-    /// Calls to a team admitted.
-    pub cfps: u64,
     /// Teams that formed.
     pub formed: u64,
     /// Members of a team, on average.
@@ -39,9 +28,6 @@ pub struct TeamSummary {
     pub acts_refused: u64,
     /// Latencies.
     pub latency_ms: TeamLatencies,
-    /// What any run comes to.
-    #[serde(flatten)]
-    pub run: RunTotals,
 }
 
 /// Latencies in milliseconds.
@@ -54,43 +40,32 @@ pub struct TeamLatencies {
 }
 
 impl TeamSummary {
-    /// Puts a run's results together.
+    /// Of a run that took so many seconds.
     #[must_use]
-    pub fn new(scenario: &TeamScenario, bus: &str, tally: TeamTally, counts: &Counts, run: RunTotals) -> Self {
+    pub fn new(tally: TeamTally, counts: &Counts, elapsed_s: f64) -> Self {
         let turns: u64 = tally.turns.values().sum();
         Self {
-            protocol: "team",
-            seed: scenario.seed,
-            bus: bus.to_owned(),
-            agents: scenario.agents,
-            rate: scenario.rate,
-            cfps: counts.cfps,
             formed: tally.formed,
             members_mean: tally.members as f64 / (tally.formed.max(1)) as f64,
             turns: tally.turns,
-            turns_per_s: turns as f64 / run.driven.elapsed_s.max(f64::EPSILON),
+            turns_per_s: turns as f64 / elapsed_s.max(f64::EPSILON),
             tasks: tally.tasks,
             acts_refused: tally.refused,
             latency_ms: TeamLatencies { say: tally.say.quantiles(), team: counts.round.quantiles() },
-            run,
         }
     }
-}
 
-impl fmt::Display for TeamSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.driven.begin(f)?;
-        writeln!(
-            f,
-            "teams on {}, {} agents, {} teams/s, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.run.driven.elapsed_s
-        )?;
-        writeln!(f, "  teams {}   formed {}   members {:.2} each", self.cfps, self.formed, self.members_mean)?;
+    /// Writes a summary's lines.
+    ///
+    /// # Errors
+    /// The formatter's.
+    pub fn write(&self, summary: &LoadSummary<Teams>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LoadSummary { cfps, run, .. } = summary;
+        writeln!(f, "  teams {cfps}   formed {}   members {:.2} each", self.formed, self.members_mean)?;
         writeln!(f, "  turns {} ({:.0}/s)", told(&self.turns), self.turns_per_s)?;
-        writeln!(f, "  tasks {}   ends {}", told(&self.tasks), told(&self.run.outcomes))?;
+        writeln!(f, "  tasks {}   ends {}", told(&self.tasks), told(&run.outcomes))?;
         line(f, "say to next speaker", &self.latency_ms.say)?;
         line(f, "call to end", &self.latency_ms.team)?;
-        writeln!(f, "  acts refused {}   rejected at the gateway {}", self.acts_refused, told(&self.run.rejected))?;
-        write!(f, "{}", self.run)
+        writeln!(f, "  acts refused {}   rejected at the gateway {}", self.acts_refused, told(&run.rejected))
     }
 }

@@ -1,33 +1,20 @@
-//! The summary of a run of bargains: what `llmx demo --protocol alternating --json` prints.
+//! What only summaries of runs of bargains have.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{BargainScenario, Traded};
+use super::{Bargains, Traded};
 use crate::bargain::figures::Figures;
 use crate::latency::Quantiles;
+use crate::load::LoadSummary;
 use crate::recorder::Counts;
-use crate::summary::{RunTotals, counts as told, line};
+use crate::summary::{counts as told, line};
 
-/// The result of a run. Latencies are in milliseconds.
+/// What bargains came to. Latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct BargainSummary {
-    /// `alternating`.
-    pub protocol: &'static str,
-    /// Seed of arrivals, parties, domains and strategies.
-    pub seed: u64,
-    /// `memory` or `nats`.
-    pub bus: String,
-    /// The policy all delegated to; absent: agents accepted themselves.
-    pub policy: Option<String>,
-    /// Agents.
-    pub agents: u32,
-    /// Target bargains per second.
-    pub rate: f64,
-    /// Calls to a bargain admitted.
-    pub cfps: u64,
     /// Turns taken in bargains that ended.
     pub steps: u64,
     /// The same per second.
@@ -44,9 +31,6 @@ pub struct BargainSummary {
     pub moves_refused: u64,
     /// Agents that would not take part.
     pub declined: u64,
-    /// What any run comes to.
-    #[serde(flatten)]
-    pub run: RunTotals,
 }
 
 /// Bargains over one domain.
@@ -68,42 +52,29 @@ pub struct BargainLatencies {
 }
 
 impl BargainSummary {
-    /// Puts a run's results together.
+    /// Of a run that took so many seconds.
     #[must_use]
-    pub fn new(scenario: &BargainScenario, bus: &str, traded: &Traded, counts: &Counts, run: RunTotals) -> Self {
+    pub fn new(traded: &Traded, counts: &Counts, elapsed_s: f64) -> Self {
         let domain = |(name, (bargains, agreements)): (&String, &(u64, u64))| {
             (name.clone(), DomainCounts { bargains: *bargains, agreements: *agreements })
         };
         Self {
-            protocol: "alternating",
-            seed: scenario.seed,
-            bus: bus.to_owned(),
-            policy: scenario.protocol.policy.clone(),
-            agents: scenario.agents,
-            rate: scenario.rate,
-            cfps: counts.cfps,
             steps: traded.steps,
-            steps_per_s: traded.steps as f64 / run.driven.elapsed_s.max(f64::EPSILON),
+            steps_per_s: traded.steps as f64 / elapsed_s.max(f64::EPSILON),
             figures: traded.tally.figures(None),
             by_domain: traded.by_domain.iter().map(domain).collect(),
             without_agreement: traded.without.clone(),
             latency_ms: BargainLatencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
             moves_refused: traded.refused,
             declined: traded.declined,
-            run,
         }
     }
-}
 
-impl fmt::Display for BargainSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.run.driven.begin(f)?;
-        let policy = self.policy.as_deref().unwrap_or("agents accept themselves");
-        writeln!(
-            f,
-            "alternating offers on {}, {} agents, {} bargains/s, {policy}, seed {}: {:.1} s",
-            self.bus, self.agents, self.rate, self.seed, self.run.driven.elapsed_s
-        )?;
+    /// Writes a summary's lines.
+    ///
+    /// # Errors
+    /// The formatter's.
+    pub fn write(&self, summary: &LoadSummary<Bargains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  bargains {}   steps {} ({:.0}/s)", self.figures.bargains, self.steps, self.steps_per_s)?;
         for (name, DomainCounts { bargains, agreements }) in &self.by_domain {
             writeln!(f, "    {name:<20} {agreements:>5} agreements in {bargains:>5} bargains")?;
@@ -113,7 +84,6 @@ impl fmt::Display for BargainSummary {
         line(f, "move to next turn", &self.latency_ms.step)?;
         line(f, "call to end", &self.latency_ms.bargain)?;
         writeln!(f, "  moves refused {}   declined {}", self.moves_refused, self.declined)?;
-        writeln!(f, "  rejected at the gateway {}", told(&self.run.rejected))?;
-        write!(f, "{}", self.run)
+        writeln!(f, "  rejected at the gateway {}", told(&summary.run.rejected))
     }
 }
