@@ -80,10 +80,10 @@ impl Bargainer {
                 self.say(message, call.reply_by.0)
             }
             Err(reason) => {
-                let report = BargainReport::Declined { reason: reason.clone() };
+                let action = Action::refuse(delivery, &reason);
+                let report = BargainReport::Declined { reason };
                 self.reporter.tell(&delivery.envelope.negotiation, now, report);
-                let refusal = Payload::Refuse(Reasoned { reason: Some(reason), round: None });
-                vec![Outgoing::reply(delivery, refusal).once(0).into()]
+                vec![action]
             }
         }
     }

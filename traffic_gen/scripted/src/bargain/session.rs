@@ -1,5 +1,6 @@
 //! One bargain at a [`InMemoryExchange`]: opened, joined, and then told act by act what to fold.
 
+use agents::ActRefusal;
 use schemas::bargain::{BargainSpec, Join};
 use schemas::delivery::{Award, Closing, Disposition, Notification, Receipt, Standing, Turn};
 use schemas::ids::IdError;
@@ -212,8 +213,7 @@ impl<'t> BargainSession<'t> {
                 receipt = Some(told.clone());
             }
             if let Notification::NotUnderstood(told) = &*heard.told {
-                let at = told.pointer.as_ref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
-                reason = Some(format!("{}{at}", told.reason));
+                reason = Some(ActRefusal::from(told).to_string());
             }
         }
         self.hear(heard);

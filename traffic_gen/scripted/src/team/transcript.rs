@@ -7,8 +7,10 @@ mod page;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agents::ActRefusal;
 use agents::observer::{Observed, Observer};
-use schemas::delivery::{Closing, Disposition, Misunderstanding, Notification, Outcome};
+use agents::strategy::SendOutcome;
+use schemas::delivery::{Closing, Disposition, Notification, Outcome};
 use schemas::ids::FamilyPlace;
 use schemas::team::{Floor, Spoken, TaskStatus, TeamTask};
 use schemas::{AgentId, Digest, NegotiationId};
@@ -321,18 +323,18 @@ impl Observer for TranscriptKeeper {
                 kept.told(id, agent, &delivery.payload);
             }
             Observed::Settled { sent, .. } if sent.act == schemas::Act::Cfp => {
-                if let agents::strategy::SendOutcome::Refused(refusal) = &sent.outcome {
+                if let SendOutcome::Refused(refusal) = &sent.outcome {
                     kept.refused.insert(sent.negotiation.clone(), in_full(refusal));
                 }
             }
             Observed::Settled { sent, .. } if sent.act == schemas::Act::Refuse => {
-                let is_in = matches!(sent.outcome, agents::strategy::SendOutcome::Accepted { .. });
+                let is_in = matches!(sent.outcome, SendOutcome::Accepted { .. });
                 if is_in && !matches!(sent.negotiation.place(), FamilyPlace::Task(_)) {
                     kept.refused_by(&sent.negotiation, agent);
                 }
             }
             Observed::Settled { sent, .. } => {
-                if let agents::strategy::SendOutcome::Refused(refusal) = &sent.outcome
+                if let SendOutcome::Refused(refusal) = &sent.outcome
                     && let Some(heard) = kept.teams.get_mut(&sent.negotiation)
                 {
                     heard.refuse(agent, None, Some(in_full(refusal)));
@@ -384,11 +386,11 @@ impl HeardTeams {
                 }
             }
             Notification::NotUnderstood(why) if !self.has_begun(id) && id.initiator() == agent.as_str() => {
-                self.refused.insert(id.clone(), reason(why));
+                self.refused.insert(id.clone(), ActRefusal::from(why).to_string());
             }
             Notification::NotUnderstood(why) => {
                 if let Some(heard) = self.teams.get_mut(id) {
-                    heard.explain(agent, reason(why));
+                    heard.explain(agent, ActRefusal::from(why).to_string());
                 }
             }
             Notification::Ack(receipt) if is_refusal(receipt.disposition) => {
@@ -407,12 +409,6 @@ impl HeardTeams {
             | Notification::Ask(_) => {}
         }
     }
-}
-
-/// Why a message was refused, and where it lies.
-fn reason(why: &Misunderstanding) -> String {
-    let at = why.pointer.as_deref().map(|pointer| format!(" at {pointer}")).unwrap_or_default();
-    format!("{}{at}", why.reason)
 }
 
 /// Whether a message with this disposition changed nothing, and was not known before.
