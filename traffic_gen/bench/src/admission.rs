@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use bus::memory::MemoryOptions;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use gateway::{Credentials, Ingress, LimitConfig, Transport};
+use gateway::{Credentials, Ingress, Transport};
 use schemas::validate::check_message;
 
-use super::rounds::BenchError;
-use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use super::rounds::{BenchError, stuck, unlimited};
+use traffic_gen::exchange::ExchangeOptions;
 use traffic_gen::live::contractor_name;
 
+/// Where messages come from.
+pub const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Messages measured.
 const MESSAGES: u32 = 50_000;
 /// Messages after which the appender gets a chance to empty its queue.
@@ -34,29 +36,20 @@ pub struct AdmissionCost {
 /// # Errors
 /// [`BenchError`].
 pub async fn measure() -> Result<AdmissionCost, BenchError> {
-    let limits = LimitConfig { requests_per_s: 1_000_000, burst: 1_000_000, ..LimitConfig::default() };
-    let bus = bus::memory::open(MemoryOptions::default());
-    let exchange = Exchange::start(bus, ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
+    let exchange = unlimited(bus::memory::open(MemoryOptions::default()), ExchangeOptions::default()).await?;
     let agent = contractor_name(0);
     let token = exchange.identity(&agent)?.token.current();
     let admission = exchange.gateway().admission();
     let bodies: Vec<Bytes> = (0..MESSAGES).map(body).collect();
-    let ingress = |bytes: &Bytes| Ingress {
-        transport: Transport::InProcess,
-        credentials: Credentials::Token(Some(&token)),
-        named_sender: None,
-        peer: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        bytes: bytes.clone(),
-    };
     // The first one has its signature checked; the others find the token remembered.
-    admission.admit(ingress(&bodies[0])).await.map_err(|refusal| BenchError::Stuck(refusal.to_string()))?;
+    admission.admit(ingress(&token, bodies[0].clone())).await.map_err(stuck)?;
     let mut elapsed = Duration::ZERO;
     for (number, bytes) in (0_u32..).zip(&bodies).skip(1) {
         let started = Instant::now();
-        let answer = admission.admit(ingress(bytes)).now_or_never();
+        let answer = admission.admit(ingress(&token, bytes.clone())).now_or_never();
         elapsed += started.elapsed();
         if let Some(Err(refusal)) = answer {
-            return Err(BenchError::Stuck(refusal.to_string()));
+            return Err(stuck(refusal));
         }
         if number % BATCH == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -66,7 +59,7 @@ pub async fn measure() -> Result<AdmissionCost, BenchError> {
     let per_message = |elapsed: Duration| elapsed.as_secs_f64() * 1e6 / f64::from(MESSAGES);
     let started = Instant::now();
     for bytes in &bodies {
-        std::hint::black_box(check_message(bytes).map_err(|refusal| BenchError::Stuck(refusal.to_string()))?);
+        std::hint::black_box(check_message(bytes).map_err(stuck)?);
     }
     let check_us = per_message(started.elapsed());
     let started = Instant::now();
@@ -75,6 +68,13 @@ pub async fn measure() -> Result<AdmissionCost, BenchError> {
     }
     let parse_us = per_message(started.elapsed());
     Ok(AdmissionCost { admit_us: per_message(elapsed), check_us, parse_us })
+}
+
+/// A message of whom a token names, from a client on this machine.
+#[must_use]
+pub fn ingress(token: &str, bytes: Bytes) -> Ingress<'_> {
+    let (transport, credentials) = (Transport::InProcess, Credentials::Token(Some(token)));
+    Ingress { transport, credentials, named_sender: None, peer: Some(LOCALHOST), bytes }
 }
 
 /// An offer of about 500 bytes.

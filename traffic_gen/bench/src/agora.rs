@@ -11,15 +11,12 @@ use agents::routine::native::{NATIVE_RUNS_MAX, parcel_price};
 use agents::routine::{
     HttpRoutine, NativeRoutine, Routine, RoutineLimits, RoutineRequest, RoutineRunner, RoutineTable,
 };
-use agents::transport::Transport;
-use agents::transport::bus::BusTransport;
 use agora::client::AgoraClient;
 use agora::transaction::{TransactionReply, TransactionRequest, TransactionStatus};
 use agora::{DocumentSource, Origin, ProtocolDocument, Selection};
 use axum::routing::{MethodRouter, post};
 use axum::{Json, Router};
 use bus::memory::MemoryOptions;
-use gateway::LimitConfig;
 use schemas::document::RoutineKind;
 use schemas::{AgentId, NegotiationId, Timestamp};
 use serde_json::Value;
@@ -28,10 +25,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::Row;
-use super::rounds::{BenchError, UNLIMITED};
-use traffic_gen::control::ControlClient;
-use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::live::{Access, CallScenario, Population, contractor_name, initiator_name};
+use super::rounds::{BenchError, Rig, Way, stuck, sum, unlimited};
+use traffic_gen::exchange::ExchangeOptions;
+use traffic_gen::live::{Access, CallScenario, contractor_name, initiator_name};
 
 /// Transactions open at once: as many as a native routine runs at once, so that none is turned away.
 const CALLERS: usize = NATIVE_RUNS_MAX;
@@ -128,34 +124,24 @@ async fn transactions(
         table.add(document.hash(), routine).map_err(stuck)?;
     }
     let runner = Arc::new(RoutineRunner::new(table, RoutineLimits::default()).saying(SENTENCE));
-    let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-    let bus = bus::memory::open(MemoryOptions::default());
-    let exchange = Exchange::start(bus, ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
-    let control = ControlClient::try_new(exchange.url())?;
-    let identity = exchange.identity(&contractor_name(0))?;
-    let transport: Arc<dyn Transport> = Arc::new(BusTransport::new(&exchange.bus));
-    let access = Access { control: &control, transport: &|_| Arc::clone(&transport), identity: &|_| identity.clone() };
+    let exchange = unlimited(bus::memory::open(MemoryOptions::default()), ExchangeOptions::default()).await?;
     let scenario = CallScenario { contractors: 1, routines: vec![Arc::clone(&runner)], ..CallScenario::default() };
-    let population = Population::start(&access, &scenario, None).await?;
-    let target = format!("{}/agora/{}", exchange.url(), contractor_name(0));
-    // The gateway bounds the transactions of one caller, so each has a name of its own.
-    let clients = (0..CALLERS).map(|number| {
-        let caller = AgentId::try_new(&format!("caller-{number}")).map_err(stuck)?;
-        let token = exchange.identity(&caller)?.token.current();
-        AgoraClient::try_new(&target, Some(token), PATIENCE).map_err(stuck)
-    });
-    let clients = clients.collect::<Result<Vec<_>, BenchError>>()?;
-    let measuring = async {
+    let measuring = async |rig: &Rig, _: &Access<'_>| {
+        let target = format!("{}/agora/{}", rig.exchange.url(), contractor_name(0));
+        // The gateway bounds the transactions of one caller, so each has a name of its own.
+        let clients = (0..CALLERS).map(|number| {
+            let caller = AgentId::try_new(&format!("caller-{number}")).map_err(stuck)?;
+            let token = rig.exchange.identity(&caller)?.token.current();
+            AgoraClient::try_new(&target, Some(token), PATIENCE).map_err(stuck)
+        });
+        let clients = clients.collect::<Result<Vec<_>, BenchError>>()?;
         // The first one brings the document.
         for client in clients.iter().take(1) {
             ask(client, &asked(first.clone()), answer).await?;
         }
-        closed_loop(clients.clone(), &asked(further), answer, duration).await
+        closed_loop(clients, &asked(further), answer, duration).await
     };
-    let rate = measuring.await;
-    population.stop().await?;
-    exchange.shutdown().await;
-    let rate = rate?;
+    let rate = Rig { exchange, scenario }.populated(Way::Bus, measuring).await?;
     let tallies = runner.tallies();
     let is_of_one_kind = tallies.iter().all(|(ran, tally)| *ran == kind && tally.failed == 0);
     if is_of_one_kind { Ok(rate) } else { Err(stuck(format!("of {}, these ran: {tallies:?}", kind.as_str()))) }
@@ -181,11 +167,7 @@ async fn closed_loop(
             Ok::<_, BenchError>(answered)
         });
     }
-    let mut answered = 0;
-    while let Some(ended) = callers.join_next().await {
-        answered += ended.map_err(stuck)??;
-    }
-    Ok(answered as f64 / began.elapsed().as_secs_f64().max(f64::EPSILON))
+    Ok(sum(callers).await? as f64 / began.elapsed().as_secs_f64().max(f64::EPSILON))
 }
 
 async fn ask(client: &AgoraClient, request: &TransactionRequest, answer: &str) -> Result<(), BenchError> {
@@ -276,10 +258,6 @@ impl LocalService {
         });
         Ok(Self { url, _serving: serving })
     }
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use traffic_gen::latency::Latency;
 
-/// Bytes of each bare message: about an offer's envelope.
+/// Bytes of each bare message: about those of an offer's envelope.
 const PAYLOAD_BYTES: usize = 400;
 /// Longest wait for one message: the bare bus may lose messages, a benchmark must not hang on one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,8 +26,6 @@ pub struct BareRun {
     pub rounds: u64,
     /// Seconds taken.
     pub elapsed_s: f64,
-    /// From the call until the last offer.
-    pub to_last_offer: Latency,
     /// From the call until the last acknowledgement.
     pub to_last_ack: Latency,
 }
@@ -79,7 +77,6 @@ pub async fn run(
     while let Some(worker) = running.join_next().await {
         let worker = worker.map_err(|error| BusError::Unknown(error.to_string()))??;
         total.rounds += worker.rounds;
-        total.to_last_offer.add(&worker.to_last_offer);
         total.to_last_ack.add(&worker.to_last_ack);
     }
     total.elapsed_s = started.elapsed().as_secs_f64();
@@ -109,10 +106,7 @@ async fn initiate(
     pace: Pace,
     until: Instant,
 ) -> Result<BareRun, BusError> {
-    let mut content = subject.into_bytes();
-    content.push(b' ');
-    content.resize(PAYLOAD_BYTES, b'x');
-    let payload = Bytes::from(content);
+    let payload = payload(&format!("{subject} "));
     let mut run = BareRun::default();
     let mut next = Instant::now();
     while Instant::now() < until {
@@ -123,12 +117,28 @@ async fn initiate(
         }
         let called = Instant::now();
         exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
-        run.to_last_offer.record(called.elapsed());
         exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
         run.to_last_ack.record(called.elapsed());
         run.rounds += 1;
     }
     Ok(run)
+}
+
+/// A message of the usual size that begins so.
+#[must_use]
+pub fn payload(begin: &str) -> Bytes {
+    Bytes::from(format!("{begin:x<PAYLOAD_BYTES$}"))
+}
+
+/// Waits for a message, a bounded time.
+///
+/// # Errors
+/// [`BusError::Closed`]; [`BusError::Unknown`] when none comes.
+pub async fn received(inbox: &mut BoxStream<'static, Received>) -> Result<Received, BusError> {
+    match tokio::time::timeout(PATIENCE, inbox.next()).await {
+        Ok(message) => message.ok_or(BusError::Closed),
+        Err(_) => Err(BusError::Unknown("a bare message was lost".to_owned())),
+    }
 }
 
 /// One message to every contractor, one answer from each.
@@ -142,11 +152,7 @@ async fn exchange(
         pub_sub.publish(format!("bare.contractor.{index}"), payload.clone()).await?;
     }
     for _ in 0..contractors {
-        match tokio::time::timeout(PATIENCE, inbox.next()).await {
-            Ok(Some(_)) => {}
-            Ok(None) => return Err(BusError::Closed),
-            Err(_) => return Err(BusError::Unknown("a bare message was lost".to_owned())),
-        }
+        received(inbox).await?;
     }
     Ok(())
 }

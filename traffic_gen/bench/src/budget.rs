@@ -7,7 +7,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use agents::session::{AgentSession, SessionLimits};
@@ -16,7 +16,6 @@ use bus::Bus;
 use bus::memory::MemoryOptions;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
-use gateway::{Credentials, Ingress, LimitConfig, Transport};
 use policy_core::{Deliver, Effect};
 use policy_engine::DocumentWriter;
 use schemas::delivery::Delivery;
@@ -25,12 +24,12 @@ use schemas::validate::{Kind, check_document, check_message, parse};
 use schemas::{AwardNo, Digest, Lane, Lot, RegisterKey, subject};
 use serde::de::IgnoredAny;
 
-use super::admission::body;
+use super::admission::{LOCALHOST, body, ingress};
 use super::fold::FoldBench;
 use super::overhead::median;
-use super::rounds::{self, BenchError, UNLIMITED, Way};
+use super::rounds::{self, BenchError, Way, stuck, unlimited};
 use super::usage::own_cpu_us;
-use traffic_gen::exchange::{Exchange, ExchangeOptions};
+use traffic_gen::exchange::ExchangeOptions;
 use traffic_gen::live::contractor_name;
 
 /// Messages of each stage that only computes.
@@ -144,12 +143,10 @@ fn allocations_of(work: impl FnOnce()) -> Option<u64> {
 
 /// The gateway's stages.
 async fn admitted(bodies: &[Bytes], stages: &mut Vec<StageCost>) -> Result<(), BenchError> {
-    let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-    let bus = bus::memory::open(MemoryOptions::default());
-    let exchange = Exchange::start(bus, ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
+    let exchange = unlimited(bus::memory::open(MemoryOptions::default()), ExchangeOptions::default()).await?;
     let token = exchange.identity(&contractor_name(0))?.token.current();
     let admission = exchange.gateway().admission();
-    let peer = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let peer = Some(LOCALHOST);
     // The first has its signature checked; the others find the token remembered.
     admission.identify(Some(&token), peer).await.map_err(stuck)?;
     let keys = RandomState::new();
@@ -169,9 +166,7 @@ async fn admitted(bodies: &[Bytes], stages: &mut Vec<StageCost>) -> Result<(), B
         let mut refused = None;
         whole.note(batch.len(), || {
             for bytes in batch {
-                let (transport, credentials) = (Transport::InProcess, Credentials::Token(Some(&token)));
-                let ingress = Ingress { transport, credentials, named_sender: None, peer, bytes: bytes.clone() };
-                if let Some(Err(refusal)) = admission.admit(ingress).now_or_never() {
+                if let Some(Err(refusal)) = admission.admit(ingress(&token, bytes.clone())).now_or_never() {
                     refused = Some(refusal);
                 }
             }
@@ -261,7 +256,7 @@ fn answered(calls: &[Vec<u8>], stages: &mut Vec<StageCost>) -> Result<(), BenchE
         }
     });
     if offered == 0 {
-        return Err(BenchError::Stuck("the contractor made no offer".to_owned()));
+        return Err(stuck("the contractor made no offer"));
     }
     stages.push(answered.stage("agent_decide_and_write", None));
     Ok(())
@@ -320,7 +315,7 @@ async fn spoken(nats: &Bus, floor: f64, stages: &mut Vec<StageCost>) -> Result<(
 
 async fn timely<T>(next: impl Future<Output = Option<T>>) -> Result<T, BenchError> {
     let next = tokio::time::timeout(PATIENCE, next).await.ok().flatten();
-    next.ok_or_else(|| BenchError::Stuck(format!("nothing came from nats-server within {PATIENCE:?}")))
+    next.ok_or_else(|| stuck(format!("nothing came from nats-server within {PATIENCE:?}")))
 }
 
 /// Microseconds of processor time of a whole round with everything in this process, its twelve contractors included, on
@@ -350,10 +345,6 @@ fn loopback() -> std::io::Result<f64> {
         failed = done.err();
     });
     failed.map_or(Ok(sent.us()), Err)
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 #[cfg(test)]

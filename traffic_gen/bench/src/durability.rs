@@ -13,13 +13,12 @@ use bus::Bus;
 use bus::appender::{Appender, AppenderOptions};
 use bus::nats::NatsOptions;
 use bytes::Bytes;
-use schemas::digest::canonical;
-use schemas::record::{AdmittedMessage, Entry, Record};
-use schemas::{Act, Digest, Lane, NegotiationId};
-use serde_json::value::RawValue;
+use schemas::record::{Entry, Record};
+use schemas::{Act, Lane, NegotiationId, Payload};
 use tokio::task::JoinSet;
 
-use super::rounds::BenchError;
+use super::fold::admitted;
+use super::rounds::{BenchError, stuck, sum};
 use traffic_gen::live::{contractor_name, initiator_name};
 
 /// Senders that wait for their entry at all times: as many as the rounds' benchmark keeps rounds open.
@@ -60,12 +59,7 @@ pub async fn append(place: &LogPlace, entries_max: usize, duration: Duration) ->
     let bus = bus::nats::open(options).await?;
     let lanes = bus.log.lanes();
     let before = last_seq(&bus).await?;
-    let appenders: Vec<Appender> = (0..lanes)
-        .map(|lane| {
-            let options = AppenderOptions { entries_max, ..AppenderOptions::default() };
-            Appender::spawn(Arc::clone(&bus.log), Lane(lane), "bench", options)
-        })
-        .collect();
+    let appenders = appenders(&bus, &AppenderOptions { entries_max, ..AppenderOptions::default() });
     let entry = Arc::new(entry()?);
     let started = Instant::now();
     let mut senders = JoinSet::new();
@@ -74,7 +68,7 @@ pub async fn append(place: &LogPlace, entries_max: usize, duration: Duration) ->
         senders.spawn(async move {
             let mut stored = 0_u64;
             while started.elapsed() < duration {
-                appender.append(&entry).await.map_err(|error| BenchError::Stuck(error.to_string()))?;
+                appender.append(&entry).await.map_err(stuck)?;
                 stored += 1;
             }
             Ok::<u64, BenchError>(stored)
@@ -149,12 +143,11 @@ async fn reached(context: &jetstream::Context, payload: Bytes) -> Result<(), Ben
     }
 }
 
-async fn sum(mut tasks: JoinSet<Result<u64, BenchError>>) -> Result<u64, BenchError> {
-    let mut sum = 0;
-    while let Some(task) = tasks.join_next().await {
-        sum += task.map_err(stuck)??;
-    }
-    Ok(sum)
+/// What appends to each lane.
+#[must_use]
+pub fn appenders(bus: &Bus, options: &AppenderOptions) -> Vec<Appender> {
+    let lanes = (0..bus.log.lanes()).map(Lane);
+    lanes.map(|lane| Appender::spawn(Arc::clone(&bus.log), lane, "bench", options.clone())).collect()
 }
 
 /// The last sequence of the log over all lanes.
@@ -170,32 +163,11 @@ async fn last_seq(bus: &Bus) -> Result<u64, BenchError> {
 fn entry() -> Result<Entry, BenchError> {
     let agent = contractor_name(0);
     let negotiation = NegotiationId::form(&initiator_name(), "bench-log-1").map_err(stuck)?;
-    let document = serde_json::json!({
-        "envelope": {
-            "msg_id": "offer-1", "ts": "2026-11-20T21:00:00.000Z", "from": format!("agent://{agent}"),
-            "negotiation": negotiation.as_str(), "seq": 1,
-        },
-        "payload": {"act": "offer", "terms": {"price": 98_500_000, "delivery_ms": 1500}, "currency": "EUR"},
-    });
-    let body = String::from_utf8(canonical(&document).map_err(stuck)?).map_err(stuck)?;
-    let digest = Digest::of_bytes(body.as_bytes());
-    let body = RawValue::from_string(body).map_err(stuck)?.into();
-    Ok(Entry::Message(AdmittedMessage {
-        from: agent,
-        negotiation,
-        act: Act::Offer,
-        digest,
-        body,
-        pinned: None,
-        receipts_all: false,
-        capabilities: Vec::new(),
-    }))
+    let payload = r#"{"act":"offer","terms":{"price":98500000,"delivery_ms":1500},"currency":"EUR"}"#;
+    let offer = Payload::decode(Act::Offer, payload).map_err(stuck)?;
+    Ok(Entry::Message(admitted(&agent, negotiation, ("offer-1", Some(1)), offer)?))
 }
 
 fn record_bytes(entry: &Entry, entries: usize) -> Result<usize, BenchError> {
     Ok(Record::new("bench", vec![entry.clone(); entries]).encode().map_err(stuck)?.len())
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use policy_core::{Effect, LaneState, Limits};
+use policy_core::{Effect, LaneState, Limits, preset};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
 use schemas::envelope::Envelope;
 use schemas::payload::{AttrValue, Cfp, Offer, Payload};
-use schemas::record::{AdmittedMessage, Entry, Invitation, Message, Pinned, Qos, Record};
+use schemas::record::{AdmittedMessage, Entry, Message, Pinned, Record};
 use schemas::{Act, Address, AgentId, Digest, Lane, MsgId, NegotiationId, Timestamp, WireTime};
 use serde_json::value::RawValue;
 
-use super::rounds::BenchError;
+use super::rounds::{BenchError, stuck};
 use super::usage::resident_bytes;
+use scripted::bargain::in_memory::pinned;
 use traffic_gen::live::{contractor_name, initiator_name};
 
 /// Contractors invited to each negotiation.
@@ -48,7 +49,7 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
     }
     let opened = resident_bytes("self");
     if bench.lane_state.open_count() != open {
-        return Err(stuck(&format!("{} of {open} negotiations are open", bench.lane_state.open_count())));
+        return Err(stuck(format!("{} of {open} negotiations are open", bench.lane_state.open_count())));
     }
     // Every contractor of as many negotiations as are needed, in random order: the caches get no help.
     let mut order: Vec<(usize, u32)> =
@@ -71,11 +72,11 @@ pub fn measure(open: usize) -> Result<Cost, BenchError> {
     })
 }
 
-/// One lane, fed with calls to twelve contractors and their offers.
+/// One lane, fed with what is logged; by itself with calls to twelve contractors and their offers.
 pub struct FoldBench {
     lane_state: LaneState,
     seq: u64,
-    pinned: Pinned,
+    pinned: Arc<Pinned>,
 }
 
 impl FoldBench {
@@ -84,15 +85,16 @@ impl FoldBench {
     /// # Errors
     /// [`BenchError::Stuck`].
     pub fn new() -> Result<Self, BenchError> {
-        let mut policy = policy_core::preset("high").expect("`high` is a preset");
+        let mut policy = preset("high").ok_or_else(|| stuck("high is no preset"))?;
         policy.timers_ms.hard = schemas::policy::TIMER_MS_MAX;
-        let policy_digest = policy.digest().map_err(|error| stuck(&error.to_string()))?;
-        let invited = (0..CONTRACTORS)
-            .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false, reputation: None })
-            .collect();
-        let pinned =
-            Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None };
-        Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned })
+        let invited: Vec<AgentId> = (0..CONTRACTORS).map(contractor_name).collect();
+        Ok(Self::pinning(pinned(&policy, &invited)))
+    }
+
+    /// One whose calls are pinned to this.
+    #[must_use]
+    pub fn pinning(pinned: Pinned) -> Self {
+        Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned: Arc::new(pinned) }
     }
 
     /// Folds a record; `on_effect` gets what it leads to.
@@ -128,8 +130,7 @@ impl FoldBench {
             reply_within_ms: Some(schemas::policy::TIMER_MS_MAX / 2),
             ..Cfp::default()
         };
-        let (from, pinned) = (&initiator_name(), Some(Arc::new(self.pinned.clone())));
-        record(FoldedMessage { from, number, msg_id: "call", seq: Some(1), payload: Payload::Cfp(cfp), pinned })
+        self.record(number, &initiator_name(), ("call", Some(1)), Payload::Cfp(cfp))
     }
 
     /// The record of a contractor's offer in it.
@@ -142,29 +143,39 @@ impl FoldBench {
         let terms =
             [(attr("price"), AttrValue::Int(price)), (attr("delivery_ms"), AttrValue::Int(1500))].into_iter().collect();
         let offer = Offer { terms, ..Offer::default() };
-        let (from, payload) = (&contractor_name(contractor), Payload::Offer(offer));
-        record(FoldedMessage { from, number, msg_id: "offer", seq: Some(1), payload, pinned: None })
+        self.record(number, &contractor_name(contractor), ("offer", Some(1)), Payload::Offer(offer))
+    }
+
+    /// The record of a message of the n-th negotiation, which has an id and perhaps a sequence number.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`].
+    pub fn record(
+        &self,
+        number: usize,
+        from: &AgentId,
+        id: (&str, Option<u64>),
+        payload: Payload,
+    ) -> Result<Record, BenchError> {
+        let pinned = matches!(payload, Payload::Cfp(_)).then(|| Arc::clone(&self.pinned));
+        let message = admitted(from, negotiation_id(number)?, id, payload)?;
+        as_read(AdmittedMessage { pinned, receipts_all: true, ..message })
     }
 }
 
-/// What a record is made of.
-pub(super) struct FoldedMessage<'a> {
-    pub(super) from: &'a AgentId,
-    /// Which negotiation it is to.
-    pub(super) number: usize,
-    pub(super) msg_id: &'a str,
-    pub(super) seq: Option<u64>,
-    pub(super) payload: Payload,
-    pub(super) pinned: Option<Arc<Pinned>>,
-}
-
-/// A record as a reader of the log gets it: written and read back.
-pub(super) fn record(message: FoldedMessage<'_>) -> Result<Record, BenchError> {
-    let FoldedMessage { from, number, msg_id, seq, payload, pinned } = message;
-    let negotiation = negotiation_id(number)?;
+/// A message as a gateway admits it.
+///
+/// # Errors
+/// [`BenchError::Stuck`] when it cannot be written.
+pub fn admitted(
+    from: &AgentId,
+    negotiation: NegotiationId,
+    (msg_id, seq): (&str, Option<u64>),
+    payload: Payload,
+) -> Result<AdmittedMessage, BenchError> {
     let act: Act = payload.act();
     let envelope = Envelope {
-        msg_id: MsgId::try_new(msg_id).map_err(|error| stuck(&error.to_string()))?,
+        msg_id: MsgId::try_new(msg_id).map_err(stuck)?,
         ts: WireTime(Timestamp(0)),
         from: Address::Agent(from.clone()),
         to: Vec::new(),
@@ -176,28 +187,28 @@ pub(super) fn record(message: FoldedMessage<'_>) -> Result<Record, BenchError> {
         traceparent: None,
         receipt: false,
     };
-    let body = serde_json::to_string(&Message { envelope, payload }).map_err(|error| stuck(&error.to_string()))?;
-    let digest = Digest::of_bytes(body.as_bytes());
-    let body = RawValue::from_string(body).map_err(|error| stuck(&error.to_string()))?;
-    let message = AdmittedMessage {
+    let body = serde_json::to_string(&Message { envelope, payload }).map_err(stuck)?;
+    Ok(AdmittedMessage {
         from: from.clone(),
         negotiation,
         act,
-        digest,
-        body: body.into(),
-        pinned,
-        receipts_all: true,
+        digest: Digest::of_bytes(body.as_bytes()),
+        body: RawValue::from_string(body).map_err(stuck)?.into(),
+        pinned: None,
+        receipts_all: false,
         capabilities: Vec::new(),
-    };
-    let record = Record::new("bench", vec![Entry::Message(message)]);
-    let written = record.encode().map_err(|error| stuck(&error.to_string()))?;
-    Record::decode(&written).map_err(|error| stuck(&error.to_string()))
+    })
+}
+
+/// The record of a message as a reader of the log gets it: written and read back.
+///
+/// # Errors
+/// [`BenchError::Stuck`] when it cannot be.
+pub fn as_read(message: AdmittedMessage) -> Result<Record, BenchError> {
+    let written = Record::new("bench", vec![Entry::Message(message)]).encode().map_err(stuck)?;
+    Record::decode(&written).map_err(stuck)
 }
 
 fn negotiation_id(number: usize) -> Result<NegotiationId, BenchError> {
-    NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(|error| stuck(&error.to_string()))
-}
-
-fn stuck(why: &str) -> BenchError {
-    BenchError::Stuck(why.to_owned())
+    NegotiationId::form(&initiator_name(), &format!("bench-{number}")).map_err(stuck)
 }

@@ -29,6 +29,7 @@ pub mod processes;
 pub mod recovery;
 pub mod rounds;
 pub mod search;
+pub mod service;
 pub mod steps;
 pub mod suite;
 pub mod teams;

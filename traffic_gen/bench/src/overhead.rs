@@ -15,7 +15,7 @@ use telemetry::Tracer;
 use telemetry::metrics::SpanCounts;
 use telemetry::otlp::{Otlp, OtlpConfig};
 
-use super::rounds::{self, BenchError, ClosedLoop, Rig, Way};
+use super::rounds::{self, BenchError, ClosedLoop, Rig, Way, stuck};
 use super::usage::own_cpu_us;
 
 /// Share of negotiations that is traced.
@@ -28,14 +28,10 @@ const BODY_MAX: usize = 16 << 20;
 /// What was measured.
 #[derive(Debug, Default)]
 pub struct Overhead {
-    /// Rounds per second without, in the order of the runs.
-    pub without: Vec<f64>,
-    /// The same with.
-    pub with: Vec<f64>,
-    /// Processor time of each round without, in microseconds, in the order of the runs.
-    pub cpu_us_without: Vec<f64>,
-    /// The same with, the collector's included.
-    pub cpu_us_with: Vec<f64>,
+    /// Rounds per second without and with, in the order of the runs.
+    pub rounds_per_s: [Vec<f64>; 2],
+    /// Processor time of each round without and with, the collector's included, in microseconds.
+    pub cpu_us: [Vec<f64>; 2],
     /// Spans the collector took.
     pub spans: u64,
     /// Spans that were lost on their way.
@@ -45,23 +41,17 @@ pub struct Overhead {
 }
 
 impl Overhead {
-    /// Median of the runs without.
+    /// Median of the runs without and with.
     #[must_use]
-    pub fn rounds_without(&self) -> f64 {
-        median(&self.without)
-    }
-
-    /// Median of the runs with.
-    #[must_use]
-    pub fn rounds_with(&self) -> f64 {
-        median(&self.with)
+    pub fn rounds_per_s(&self) -> [f64; 2] {
+        self.rounds_per_s.each_ref().map(|runs| median(runs))
     }
 
     /// Median processor time of a round without and with, in microseconds: what is left of the difference when other
     /// programs use the machine as well.
     #[must_use]
     pub fn cpu_us(&self) -> [f64; 2] {
-        [median(&self.cpu_us_without), median(&self.cpu_us_with)]
+        self.cpu_us.each_ref().map(|runs| median(runs))
     }
 }
 
@@ -88,13 +78,8 @@ pub async fn measure(
             };
             let (rounds_per_s, cpu_us) = (ours.rounds_per_s(), (own_cpu_us() - before) / ours.rounds.max(1) as f64);
             tracing::info!(pair, is_with, rounds_per_s, cpu_us, "a run");
-            if is_with {
-                overhead.with.push(rounds_per_s);
-                overhead.cpu_us_with.push(cpu_us);
-            } else {
-                overhead.without.push(rounds_per_s);
-                overhead.cpu_us_without.push(cpu_us);
-            }
+            overhead.rounds_per_s[usize::from(is_with)].push(rounds_per_s);
+            overhead.cpu_us[usize::from(is_with)].push(cpu_us);
         }
     }
     Ok(overhead)
@@ -108,27 +93,30 @@ async fn told(
     run: &str,
     overhead: &mut Overhead,
 ) -> Result<ClosedLoop, BenchError> {
-    let stuck = |error: &dyn std::fmt::Display| BenchError::Stuck(format!("telemetry: {error}"));
-    let address = collector().map_err(|error| stuck(&error))?;
-    let counts = SpanCounts::try_new().map_err(|error| stuck(&error))?;
+    let address = collector().map_err(faulty)?;
+    let counts = SpanCounts::try_new().map_err(faulty)?;
     let config = OtlpConfig::read("llmx-bench", run, |name| match name {
         "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("http://{address}")),
         _ => None,
     });
-    let config = config.map_err(|error| stuck(&error))?.ok_or_else(|| stuck(&"no collector"))?;
-    let exporter = Arc::new(Otlp::start(&config, counts.clone()).map_err(|error| stuck(&error))?);
+    let config = config.map_err(faulty)?.ok_or_else(|| faulty("no collector"))?;
+    let exporter = Arc::new(Otlp::start(&config, counts.clone()).map_err(faulty)?);
     let tracer = Tracer::new(RATIO, Arc::clone(&exporter) as _);
     let rig = Rig::start(bus, contractors, run, tracer).await?;
     let largest = Arc::new(AtomicUsize::new(0));
-    let scraping = tokio::spawn(scrape(format!("{}/metrics", rig.url()), Arc::clone(&largest)));
+    let scraping = tokio::spawn(scrape(format!("{}/metrics", rig.exchange.url()), Arc::clone(&largest)));
     let ours = rig.closed_loop(open, duration, Way::Bus).await;
     scraping.abort();
     let finished = tokio::task::spawn_blocking(move || exporter.finish()).await;
-    finished.map_err(|error| stuck(&error))?;
+    finished.map_err(faulty)?;
     overhead.scrape_bytes = overhead.scrape_bytes.max(largest.load(Ordering::Relaxed));
     overhead.spans += counts.exported.get();
     overhead.lost += counts.dropped.get() + counts.failed.get();
     ours
+}
+
+fn faulty(error: impl std::fmt::Display) -> BenchError {
+    stuck(format!("telemetry: {error}"))
 }
 
 /// Scrapes a gateway until it is aborted, and remembers the largest answer.

@@ -18,11 +18,10 @@ use std::time::Duration;
 
 use bus::Bus;
 use bus::memory::MemoryOptions;
-use bus::nats::NatsOptions;
 use nats_server::{LocalServer, LocalServerOptions};
 
 use super::recovery::{self, FillKind};
-use super::rounds::BenchError;
+use super::rounds::{BenchError, on_server};
 use super::suite::{BARGAINS, BenchPlan, LATENCY_RATE, computed};
 use super::{Row, steps};
 
@@ -96,8 +95,7 @@ async fn results(add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
 async fn through_everything(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
     let memory = || bus::memory::open(MemoryOptions::default());
     answered("memory", (memory(), memory()), plan.closed_loop, add).await?;
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let (server, nats) = on_server(LocalServerOptions::default()).await?;
     answered("nats.log", (nats.clone(), nats.clone()), plan.closed_loop, add).await?;
     let moved = steps::move_latency(nats.clone(), LATENCY_RATE, plan.latency).await?.quantile_ms(0.95);
     add(Row::new("panels.move.nats.p95", moved, "ms"));

@@ -20,7 +20,7 @@ use serde::{Serialize, Serializer};
 use self::exchange::MeasuredExchange;
 use self::search::limits;
 use super::overhead::median;
-use super::rounds::BenchError;
+use super::rounds::{BenchError, stuck};
 
 /// Figure: calls per second that were meant to be made.
 const OFFERED: &str = "offered_per_s";
@@ -58,7 +58,7 @@ impl AgentsVia {
 }
 
 /// A build of `llmx`, and how nats-server runs beside it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeasuredBuild {
     /// The executable.
     pub binary: PathBuf,
@@ -77,7 +77,7 @@ impl MeasuredBuild {
 }
 
 /// What is to be measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ProcessPlan {
     /// What is measured.
     pub build: MeasuredBuild,
@@ -196,10 +196,14 @@ pub async fn run(
     on_progress: impl Fn(&str),
 ) -> Result<Vec<ProcessRow>, BenchError> {
     if !super::usage::is_measurable() {
-        return Err(BenchError::Stuck("processes are measured by Linux's /proc, which this system lacks".to_owned()));
+        return Err(stuck("processes are measured by Linux's /proc, which this system lacks"));
     }
     let builds: Vec<&MeasuredBuild> = iter::once(&plan.build).chain(&plan.against).collect();
     let mut rows = Vec::new();
+    let mut add = |row: ProcessRow| {
+        on_row(&row);
+        rows.push(row);
+    };
     let mut turn = 0_usize;
     for &via in &plan.via {
         let mut measured = Vec::new();
@@ -207,8 +211,7 @@ pub async fn run(
             on_progress(&format!("{}, idle: {}", via.as_str(), build.name()));
             measured.push(MeasuredExchange::start(build, plan, via).await?.idle().await?);
         }
-        rows.push(ProcessRow::new(via, "idle", measured));
-        rows.last().into_iter().for_each(&mut on_row);
+        add(ProcessRow::new(via, "idle", measured));
         for &rate in &plan.rates {
             let mut measured = vec![Vec::new(); builds.len()];
             for run in 0..plan.runs {
@@ -228,8 +231,7 @@ pub async fn run(
                 turn += 1;
             }
             let figures = measured.iter().map(|measured| ProcessFigures::medians(measured)).collect();
-            rows.push(ProcessRow::new(via, "paced", figures));
-            rows.last().into_iter().for_each(&mut on_row);
+            add(ProcessRow::new(via, "paced", figures));
         }
         if plan.searches {
             let mut found = Vec::new();
@@ -238,8 +240,7 @@ pub async fn run(
             }
             for (situation, of) in [("capacity", 0), ("most", 1), ("overload", 2)] {
                 let figures = found.iter().map(|found: &[ProcessFigures; 3]| found[of].clone()).collect();
-                rows.push(ProcessRow::new(via, situation, figures));
-                rows.last().into_iter().for_each(&mut on_row);
+                add(ProcessRow::new(via, situation, figures));
             }
         }
     }

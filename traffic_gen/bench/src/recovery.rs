@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bus::Bus;
-use bus::nats::NatsOptions;
 use bytes::Bytes;
 use nats_server::{LocalServer, LocalServerOptions};
 use schemas::Lane;
@@ -21,7 +20,7 @@ pub(super) use self::fill::acknowledge_all;
 use self::fill::fill;
 use self::process::{CHECKPOINT_EVERY, EngineProcess};
 use super::overhead::median;
-use super::rounds::BenchError;
+use super::rounds::{BenchError, on_server, stuck};
 
 /// Longest wait for every lane's checkpoint: engines make one every minute.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(180);
@@ -53,32 +52,31 @@ pub struct Recovery {
 /// # Errors
 /// [`BenchError`].
 pub async fn measure(exchange: &Path, open: u32) -> Result<Recovery, BenchError> {
-    let FilledLog { server, bus, engine: mut first, ackers } =
+    let FilledLog { server, bus, engine: first, ackers } =
         FilledLog::of(exchange, FillKind::ContractNets, open).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_before = first.resident_bytes();
-    first.kill();
+    drop(first);
 
-    let mut second = EngineProcess::start(exchange, &server.url(), "recovery-2").await?;
+    let second = EngineProcess::start(exchange, &server.url(), "recovery-2").await?;
     let from_checkpoint_s = second.ready_after().as_secs_f64();
     second.until_idle(u64::from(open)).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_after = second.resident_bytes();
 
-    let mut heir = EngineProcess::start(exchange, &server.url(), "recovery-3").await?;
+    let heir = EngineProcess::start(exchange, &server.url(), "recovery-3").await?;
     heir.until_owner(1).await?;
     let ended = Instant::now();
-    second.kill();
+    drop(second);
     heir.until_owner(bus.log.lanes().into()).await?;
     let cold_takeover_s = ended.elapsed().as_secs_f64();
     heir.until_idle(u64::from(open)).await?;
-    heir.kill();
+    drop(heir);
 
     spoil_checkpoints(&bus).await?;
-    let mut last = EngineProcess::start(exchange, &server.url(), "recovery-4").await?;
+    let last = EngineProcess::start(exchange, &server.url(), "recovery-4").await?;
     let from_log_s = last.ready_after().as_secs_f64();
     last.until_idle(u64::from(open)).await?;
-    last.kill();
     drop(ackers);
     Ok(Recovery { from_checkpoint_s, from_log_s, cold_takeover_s, resident_before, resident_after })
 }
@@ -89,14 +87,13 @@ pub async fn measure(exchange: &Path, open: u32) -> Result<Recovery, BenchError>
 /// # Errors
 /// [`BenchError`].
 pub async fn from_checkpoint_s(exchange: &Path, kind: FillKind, open: u32) -> Result<f64, BenchError> {
-    let mut filled = FilledLog::of(exchange, kind, open).await?;
-    filled.engine.kill();
+    let filled = FilledLog::of(exchange, kind, open).await?;
+    drop(filled.engine);
     let mut ready_after_s = Vec::with_capacity(STARTS);
     for start in 0..STARTS {
-        let mut engine = EngineProcess::start(exchange, &filled.server.url(), &format!("restarted-{start}")).await?;
+        let engine = EngineProcess::start(exchange, &filled.server.url(), &format!("restarted-{start}")).await?;
         ready_after_s.push(engine.ready_after().as_secs_f64());
         engine.until_idle(u64::from(open)).await?;
-        engine.kill();
     }
     Ok(median(&ready_after_s))
 }
@@ -112,8 +109,7 @@ struct FilledLog {
 impl FilledLog {
     /// Opens as many, and waits until every lane has a checkpoint and every delivery is acknowledged.
     async fn of(exchange: &Path, kind: FillKind, open: u32) -> Result<Self, BenchError> {
-        let server = LocalServer::start(LocalServerOptions::default()).await?;
-        let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
+        let (server, bus) = on_server(LocalServerOptions::default()).await?;
         let engine = EngineProcess::start(exchange, &server.url(), "recovery-1").await?;
         let ackers = acknowledge_all(&bus).await?;
         fill(&bus, &engine, kind, open).await?;
@@ -131,7 +127,7 @@ async fn until_checkpointed(bus: &Bus) -> Result<(), BenchError> {
         let from = bus.log.last_seq(lane).await?.saturating_sub(CHECKPOINT_EVERY);
         while bus.blobs.version(checkpoint(lane)).await?.is_none_or(|version| version < from) {
             if Instant::now() > deadline {
-                return Err(BenchError::Stuck(format!("lane {lane} has no recent checkpoint")));
+                return Err(stuck(format!("lane {lane} has no recent checkpoint")));
             }
             tokio::time::sleep(CHECKPOINT_POLL).await;
         }

@@ -1,29 +1,34 @@
 //! Whole rounds through everything: token, schema, consent, log, core, register, outbox, acknowledgements.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::transport::websocket::{AGENTS_PER_CONNECTION, WebSocketTransport};
-use agents::{CallEvent, CallReport, ContractorConfig, Identity, Initiator};
+use agents::{CallEvent, CallReport, ContractorConfig, Initiator};
 use bus::Bus;
+use bus::nats::NatsOptions;
 use gateway::LimitConfig;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::{AgentId, Policy};
 use telemetry::Tracer;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::units::UnitCounter;
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::latency::Latency;
 use traffic_gen::live::{self, Access, CallScenario, Population, contractor_name, initiator_name};
 use traffic_gen::recorder::{Counts, Recorder, observed};
 
 /// Longest wait for the open rounds after the measured time.
 const DRAIN: Duration = Duration::from_secs(20);
+/// How often closed loops look how much is open: what is opened takes a hundred times as long.
+const LOOK: Duration = Duration::from_millis(1);
 /// Requests per second no agent of a benchmark reaches: the rate limiter is on, and never the limit.
 pub(super) const UNLIMITED: u32 = 1_000_000;
 
@@ -50,12 +55,80 @@ pub enum BenchError {
     Stuck(String),
 }
 
-/// An exchange whose rate limiter is never the limit, and its control plane.
-pub(super) async fn unlimited(bus: Bus) -> Result<(Exchange, ControlClient), BenchError> {
+/// A reason to give no figure.
+pub fn stuck(why: impl std::fmt::Display) -> BenchError {
+    BenchError::Stuck(why.to_string())
+}
+
+/// An exchange whose rate limiter is never the limit.
+///
+/// # Errors
+/// [`BenchError::Exchange`].
+pub async fn unlimited(bus: Bus, options: ExchangeOptions) -> Result<Exchange, BenchError> {
     let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-    let exchange = Exchange::start(bus, ExchangeOptions { limits, ..ExchangeOptions::default() }).await?;
-    let control = ControlClient::try_new(exchange.url())?;
-    Ok((exchange, control))
+    Ok(Exchange::start(bus, ExchangeOptions { limits, ..options }).await?)
+}
+
+/// A nats-server, and a bus on it.
+///
+/// # Errors
+/// [`BenchError::Bus`].
+pub async fn on_server(options: LocalServerOptions) -> Result<(LocalServer, Bus), BenchError> {
+    let server = LocalServer::start(options).await?;
+    let bus = bus::nats::open(NatsOptions::new(server.url())).await?;
+    Ok((server, bus))
+}
+
+/// What tasks have done together, once all have ended.
+///
+/// # Errors
+/// The first of a task.
+pub async fn sum(mut tasks: JoinSet<Result<u64, BenchError>>) -> Result<u64, BenchError> {
+    let mut sum = 0;
+    while let Some(task) = tasks.join_next().await {
+        sum += task.map_err(stuck)??;
+    }
+    Ok(sum)
+}
+
+/// Keeps `open` negotiations open for `duration`; how many were called.
+///
+/// # Errors
+/// That of a call.
+pub async fn keep_called(
+    recorder: &Recorder,
+    open: usize,
+    duration: Duration,
+    call: impl AsyncFn(u64) -> Result<(), BenchError>,
+) -> Result<u64, BenchError> {
+    let (started, mut called) = (Instant::now(), 0);
+    while started.elapsed() < duration {
+        while recorder.open() < open {
+            call(called).await?;
+            called += 1;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(called)
+}
+
+/// Waits so long at most until `left` is 0.
+///
+/// # Errors
+/// [`BenchError::Stuck`] with what `why` says of what is left then.
+pub async fn until_none(
+    patience: Duration,
+    left: impl Fn() -> u64,
+    why: impl FnOnce(u64) -> String,
+) -> Result<(), BenchError> {
+    let started = Instant::now();
+    while left() > 0 {
+        if started.elapsed() > patience {
+            return Err(stuck(why(left())));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 /// What a closed loop gave.
@@ -65,8 +138,6 @@ pub struct ClosedLoop {
     pub rounds: u64,
     /// The measured time.
     pub elapsed_s: f64,
-    /// From the call to its end.
-    pub round: Latency,
 }
 
 impl ClosedLoop {
@@ -95,20 +166,27 @@ pub enum Way {
     WebSocket,
 }
 
+impl Way {
+    fn transport(self, exchange: &Exchange) -> Arc<dyn Transport> {
+        match self {
+            Self::Bus => Arc::new(BusTransport::new(&exchange.bus)),
+            Self::WebSocket => {
+                Arc::new(WebSocketTransport::new(exchange.url()).shared_by(AGENTS_PER_CONNECTION.into()))
+            }
+        }
+    }
+}
+
 /// An exchange with a population that is about to start.
 pub(super) struct Rig {
-    exchange: Exchange,
-    scenario: CallScenario,
-    control: ControlClient,
+    pub(super) exchange: Exchange,
+    pub(super) scenario: CallScenario,
 }
 
 impl Rig {
     pub(super) async fn start(bus: Bus, contractors: u32, run: &str, tracer: Tracer) -> Result<Self, BenchError> {
-        let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-        let told = tracer.clone();
-        let options = ExchangeOptions { policies: vec![policy()], limits, tracer: told, ..ExchangeOptions::default() };
-        let exchange = Exchange::start(bus, options).await?;
-        let control = ControlClient::try_new(exchange.url())?;
+        let options =
+            ExchangeOptions { policies: vec![policy()], tracer: tracer.clone(), ..ExchangeOptions::default() };
         let scenario = CallScenario {
             contractors,
             policy: Some("bench".to_owned()),
@@ -118,43 +196,39 @@ impl Rig {
             ..CallScenario::default()
         }
         .traced(tracer);
-        Ok(Self { exchange, scenario, control })
+        Ok(Self { exchange: unlimited(bus, options).await?, scenario })
     }
 
-    /// Where the exchange serves HTTP.
-    pub(super) fn url(&self) -> &str {
-        self.exchange.url()
-    }
-
-    /// Keeps `open` rounds open for `duration`, then stops everything.
-    pub(super) async fn closed_loop(self, open: usize, duration: Duration, way: Way) -> Result<ClosedLoop, BenchError> {
-        let (identity, transport) = (self.identities()?, self.transports(way));
-        let access = Access { control: &self.control, transport: &transport, identity: &identity };
+    /// Acts while the population runs, then stops everything.
+    pub(super) async fn populated<T>(
+        self,
+        way: Way,
+        act: impl AsyncFnOnce(&Self, &Access<'_>) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        let control = ControlClient::try_new(self.exchange.url())?;
+        let names = (0..self.scenario.contractors).map(contractor_name).chain([initiator_name()]);
+        let (identities, transport) = (self.exchange.identities(names)?, way.transport(&self.exchange));
+        let (transport, identity) = (|_: &AgentId| Arc::clone(&transport), |name: &AgentId| identities[name].clone());
+        let access = Access { control: &control, transport: &transport, identity: &identity };
         let population = Population::start(&access, &self.scenario, None).await?;
-        let name = initiator_name();
-        let initiator = Initiator::spawn(transport(&name), identity(&name), self.scenario.options.clone());
-        initiator.connected().await.map_err(live::LiveError::from)?;
-        let result = keep_open(&initiator, &self.scenario, open, duration).await;
-        initiator.shutdown().await.map_err(live::LiveError::from)?;
+        let result = act(&self, &access).await;
         population.stop().await?;
         self.exchange.shutdown().await;
         result
     }
 
-    fn identities(&self) -> Result<impl Fn(&AgentId) -> Identity + use<>, BenchError> {
-        let names = (0..self.scenario.contractors).map(contractor_name).chain([initiator_name()]);
-        let identities = self.exchange.identities(names)?;
-        Ok(move |name: &AgentId| identities[name].clone())
-    }
-
-    fn transports(&self, way: Way) -> impl Fn(&AgentId) -> Arc<dyn Transport> + use<> {
-        let transport: Arc<dyn Transport> = match way {
-            Way::Bus => Arc::new(BusTransport::new(&self.exchange.bus)),
-            Way::WebSocket => {
-                Arc::new(WebSocketTransport::new(self.exchange.url()).shared_by(AGENTS_PER_CONNECTION.into()))
-            }
+    /// Keeps `open` rounds open for `duration`, then stops everything.
+    pub(super) async fn closed_loop(self, open: usize, duration: Duration, way: Way) -> Result<ClosedLoop, BenchError> {
+        let act = async |rig: &Self, access: &Access<'_>| {
+            let name = initiator_name();
+            let options = rig.scenario.options.clone();
+            let initiator = Initiator::spawn((access.transport)(&name), (access.identity)(&name), options);
+            initiator.connected().await.map_err(live::LiveError::from)?;
+            let result = keep_open(&initiator, &rig.scenario, open, duration).await;
+            initiator.shutdown().await.map_err(live::LiveError::from)?;
+            result
         };
-        move |_: &AgentId| Arc::clone(&transport)
+        self.populated(way, act).await
     }
 }
 
@@ -186,7 +260,7 @@ pub async fn counted(
 ) -> Result<(), BenchError> {
     let mut rig = Rig::start(bus, contractors, run, Tracer::off()).await?;
     rig.scenario.options = observed(&rig.scenario.options, Some(counter));
-    rig.closed_loop(open, counter.duration(), Way::Bus).await.map(|_rounds| ())
+    rig.closed_loop(open, counter.duration(), Way::Bus).await.map(drop)
 }
 
 async fn keep_open(
@@ -196,49 +270,42 @@ async fn keep_open(
     duration: Duration,
 ) -> Result<ClosedLoop, BenchError> {
     let (events, mut news) = mpsc::channel::<CallEvent>(open * 8);
-    let mut called = std::collections::BTreeMap::new();
+    let mut called = BTreeSet::new();
     let mut number = 0_u64;
     let started = Instant::now();
-    let mut result = ClosedLoop { rounds: 0, elapsed_s: 0.0, round: Latency::default() };
+    let mut result = ClosedLoop { rounds: 0, elapsed_s: 0.0 };
     while number < open as u64 || !called.is_empty() {
         if called.len() < open && started.elapsed() < duration {
             let request = live::request(scenario, format!("{}-{number}", scenario.run));
             number += 1;
-            called.insert(initiator.call(request, events.clone()).await?, Instant::now());
+            called.insert(initiator.call(request, events.clone()).await?);
             continue;
         }
-        let event = match tokio::time::timeout(DRAIN, news.recv()).await {
-            Ok(Some(event)) => event,
-            Ok(None) | Err(_) => return Err(BenchError::Stuck(format!("{} rounds do not end", called.len()))),
-        };
-        match event.report {
-            CallReport::Closed(_) => {
-                if let Some(at) = called.remove(&event.negotiation)
-                    && started.elapsed() <= duration
-                {
-                    result.rounds += 1;
-                    result.elapsed_s = started.elapsed().as_secs_f64();
-                    result.round.record(event.at.saturating_duration_since(at));
-                }
-            }
-            CallReport::Refused(refusal) => return Err(BenchError::Stuck(format!("a call was refused: {refusal}"))),
-            CallReport::TurnedDown(disposition) => {
-                return Err(BenchError::Stuck(format!("a call was turned down: {}", disposition.as_str())));
-            }
-            CallReport::Unanswered => return Err(BenchError::Stuck("a call was not answered".to_owned())),
-            CallReport::Accepted { .. }
-            | CallReport::Opened { .. }
-            | CallReport::Misunderstood(_)
-            | CallReport::Offers(_)
-            | CallReport::Awarded(_)
-            | CallReport::Committed(_)
-            | CallReport::Done(_)
-            | CallReport::Stopped(_)
-            | CallReport::Failed(_)
-            | CallReport::Found(_) => {}
+        let event = tokio::time::timeout(DRAIN, news.recv()).await.ok().flatten();
+        let event = event.ok_or_else(|| stuck(format!("{} rounds do not end", called.len())))?;
+        if let Some(fault) = fault(&event.report) {
+            return Err(stuck(fault));
+        }
+        if let CallReport::Closed(_) = event.report
+            && called.remove(&event.negotiation)
+            && started.elapsed() <= duration
+        {
+            result.rounds += 1;
+            result.elapsed_s = started.elapsed().as_secs_f64();
         }
     }
     Ok(result)
+}
+
+/// Why a call opens no round.
+fn fault(report: &CallReport) -> Option<String> {
+    if let CallReport::Refused(refusal) = report {
+        return Some(format!("a call was refused: {refusal}"));
+    }
+    if let CallReport::TurnedDown(disposition) = report {
+        return Some(format!("a call was turned down: {}", disposition.as_str()));
+    }
+    matches!(report, CallReport::Unanswered).then(|| "a call was not answered".to_owned())
 }
 
 /// Poisson calls at `rate` per second for `duration`: latencies at low load.
@@ -255,13 +322,10 @@ pub async fn at_rate(
     let mut rig = Rig::start(bus, contractors, run, Tracer::off()).await?;
     rig.scenario.rate = rate;
     rig.scenario.duration = duration;
-    let (identity, transport) = (rig.identities()?, rig.transports(Way::Bus));
-    let access = Access { control: &rig.control, transport: &transport, identity: &identity };
-    let population = Population::start(&access, &rig.scenario, None).await?;
-    let started = Instant::now();
-    let recorder = Arc::new(Recorder::start(started, false, None));
-    live::call(&access, &rig.scenario, &recorder, &CancellationToken::new()).await?;
-    population.stop().await?;
-    rig.exchange.shutdown().await;
-    Ok(recorder.counts())
+    let act = async |rig: &Rig, access: &Access<'_>| -> Result<Counts, BenchError> {
+        let recorder = Arc::new(Recorder::start(Instant::now(), false, None));
+        live::call(access, &rig.scenario, &recorder, &CancellationToken::new()).await?;
+        Ok(recorder.counts())
+    };
+    rig.populated(Way::Bus, act).await
 }

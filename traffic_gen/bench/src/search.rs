@@ -9,7 +9,7 @@ use schemas::AgentId;
 use scripted::corpus::Corpus;
 use search::{PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
 
-use super::rounds::BenchError;
+use super::rounds::{BenchError, stuck};
 use super::usage::resident_bytes;
 
 /// Searches that are timed.
@@ -88,7 +88,7 @@ fn timed(index: &RwLock<PostingsIndex<()>>, clauses: &[String]) -> Result<Vec<f6
         let hits = index.read().unwrap_or_else(PoisonError::into_inner).search(&query, HITS, None, &|_, ()| true);
         times.push(1e3 * began.elapsed().as_secs_f64());
         if hits.len() < HITS {
-            return Err(BenchError::Stuck(format!("{} hits, not {HITS}, for: {clause}", hits.len())));
+            return Err(stuck(format!("{} hits, not {HITS}, for: {clause}", hits.len())));
         }
     }
     times.sort_by(f64::total_cmp);
@@ -106,14 +106,10 @@ fn while_registering<R>(
         let mut corpus = Corpus::new(SEED_LATER);
         while !is_over.load(Ordering::Relaxed) {
             for labelled in corpus.task(LABELLED).labelled {
-                let agent = agent(corpus.below(agents))?;
-                let document = document(&labelled.profile);
-                index.write().unwrap_or_else(PoisonError::into_inner).put(
-                    &agent,
-                    document,
-                    ProfileStanding::Listed,
-                    (),
-                );
+                let (agent, document) = (agent(corpus.below(agents))?, document(&labelled.profile));
+                let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+                index.put(&agent, document, ProfileStanding::Listed, ());
+                drop(index);
                 std::thread::sleep(REGISTRATION_PERIOD);
             }
         }
@@ -124,12 +120,12 @@ fn while_registering<R>(
         let measured = measure();
         is_over.store(true, Ordering::Relaxed);
         let ended = registered.join();
-        ended.map_err(|_| BenchError::Stuck("the registrations panicked".to_owned()))?.map(|()| measured)
+        ended.map_err(|_| stuck("the registrations panicked"))?.map(|()| measured)
     })
 }
 
 fn agent(number: usize) -> Result<AgentId, BenchError> {
-    AgentId::try_new(&format!("agent-{number}")).map_err(|error| BenchError::Stuck(error.to_string()))
+    AgentId::try_new(&format!("agent-{number}")).map_err(stuck)
 }
 
 fn document(profile: &str) -> ProfileDocument {

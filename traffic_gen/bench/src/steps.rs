@@ -7,39 +7,34 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agents::bargain::{BargainRules, Domain, StrategyKind};
-use bus::{Bus, BusError, PubSub, Received};
-use bytes::Bytes;
+use bus::{Bus, PubSub, Received};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Offer};
-use schemas::record::{Entry, Record};
 use schemas::{AgentId, Payload};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::rounds::{BenchError, unlimited};
+use super::bare::{payload, received};
+use super::fold::as_read;
+use super::rounds::{BenchError, keep_called, stuck, sum, unlimited, until_none};
 use scripted::bargain::in_memory::{InMemoryExchange, admitted};
 use scripted::bargain::session::BargainSession;
 use traffic_gen::bargain::load::{BargainScenario, Bargains, Catalog};
 use traffic_gen::bargain::matchup::SessionParty;
+use traffic_gen::exchange::ExchangeOptions;
 use traffic_gen::latency::Latency;
 use traffic_gen::load::{ProtocolLoad as _, RunningLoad};
 use traffic_gen::recorder::Recorder;
 
-/// Bytes of each bare message: about those of an offer's envelope.
-const PAYLOAD_BYTES: usize = 400;
-/// Longest wait for one message: the bare bus may lose messages, a benchmark must not hang on one.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Rounds of a bargain in the closed loop; two Boulwares agree after five sixths of them.
 const ROUNDS: u32 = 50;
 /// The same where moves are waited for: as many moves as a panel of the benchmarks has answers.
 const ROUNDS_FEW: u32 = 7;
 /// Moves of such a bargain, about.
 pub(super) const MOVES: u32 = 12;
-/// How often the closed loop looks how many bargains are open: a bargain takes a hundred times as long.
-const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for the open bargains after the measured time.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -48,7 +43,6 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// # Errors
 /// [`BenchError::Stuck`] when the log cannot be made up, or the bargains do not all end.
 pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
-    let stuck = |error: &dyn std::fmt::Display| BenchError::Stuck(error.to_string());
     let price = AttrName::try_new("price").expect("the constant is a name");
     let issue = Issue { name: price.clone(), values: IssueValues::Range { min: 0, max: 1_000 } };
     let rules = rules(issue, rounds);
@@ -57,7 +51,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     let mut negotiations = Vec::with_capacity(bargains);
     for number in 0..bargains {
         let opened = BargainSession::open(&mut exchange, &format!("bench-{number}"), &parties, &rules);
-        negotiations.push(opened.map_err(|error| stuck(&error))?.negotiation().clone());
+        negotiations.push(opened.map_err(stuck)?.negotiation().clone());
     }
     let mut records = Vec::with_capacity(bargains * rounds as usize * parties.len());
     for round in 0..rounds {
@@ -67,10 +61,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
                 let offer = Offer { terms: [(price.clone(), asked)].into_iter().collect(), ..Offer::default() };
                 let msg_id = format!("offer-{round}");
                 let message = admitted(from, negotiation, &msg_id, Payload::Offer(offer), None);
-                let record = Record::new("bench", vec![Entry::Message(message.map_err(|error| stuck(&error))?)]);
-                // As a reader of the log gets it: written and read back.
-                let written = record.encode().map_err(|error| stuck(&error))?;
-                records.push(Record::decode(&written).map_err(|error| stuck(&error))?);
+                records.push(as_read(message.map_err(stuck)?)?);
             }
         }
     }
@@ -81,7 +72,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     let elapsed_s = started.elapsed().as_secs_f64();
     match exchange.lane_state().open_count() {
         0 => Ok(records.len() as f64 / elapsed_s.max(f64::EPSILON)),
-        open => Err(BenchError::Stuck(format!("{open} of {bargains} bargains did not end"))),
+        open => Err(stuck(format!("{open} of {bargains} bargains did not end"))),
     }
 }
 
@@ -129,8 +120,8 @@ async fn among_bargainers<T>(
     rounds: u32,
     drive: impl AsyncFnOnce(&RunningLoad<Bargains>) -> Result<T, BenchError>,
 ) -> Result<T, BenchError> {
-    let (exchange, _) = unlimited(bus).await?;
-    let catalog = Catalog::try_new(vec![domain(rounds)?]).map_err(|error| BenchError::Stuck(error.to_string()))?;
+    let exchange = unlimited(bus, ExchangeOptions::default()).await?;
+    let catalog = Catalog::try_new(vec![domain(rounds)?]).map_err(stuck)?;
     let strategies = vec![StrategyKind::Boulware];
     let protocol = Bargains { catalog: Arc::new(catalog), policy: None, strategies };
     let scenario = BargainScenario { protocol, ..scenario };
@@ -143,23 +134,14 @@ async fn among_bargainers<T>(
 }
 
 async fn keep_open(load: &RunningLoad<Bargains>, open: usize, duration: Duration) -> Result<f64, BenchError> {
-    let (ledger, started) = (&load.ledger, tokio::time::Instant::now());
-    let mut number = 0;
-    while started.elapsed() < duration {
-        while ledger.recorder().open() < open {
-            Bargains::open(load, number, tokio::time::Instant::now()).await?;
-            number += 1;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    let (ledger, started) = (&load.ledger, Instant::now());
+    let call = async |number| -> Result<(), BenchError> {
+        Ok(Bargains::open(load, number, tokio::time::Instant::now()).await?)
+    };
+    keep_called(ledger.recorder(), open, duration, call).await?;
     let steps_per_s = ledger.traded().step.count() as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON);
-    let draining = tokio::time::Instant::now();
-    while ledger.recorder().open() > 0 {
-        if draining.elapsed() > DRAIN {
-            return Err(BenchError::Stuck(format!("{} bargains do not end", ledger.recorder().open())));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
+    let left = || ledger.recorder().open() as u64;
+    until_none(DRAIN, left, |left| format!("{left} bargains do not end")).await?;
     Ok(steps_per_s)
 }
 
@@ -168,14 +150,14 @@ fn domain(rounds: u32) -> Result<Domain, BenchError> {
     let rising: Vec<f64> = (0..=100).map(|value| f64::from(value) / 100.0).collect();
     let falling = rising.iter().rev().copied().collect();
     Domain::tabular("bench", &[rising.len()], vec![(rising, 0.0), (falling, 0.0)], BargainRules::with_rounds(rounds))
-        .map_err(|fault| BenchError::Stuck(fault.to_string()))
+        .map_err(stuck)
 }
 
 /// Messages per second between `pairs` of parties that answer each other on the bare bus.
 ///
 /// # Errors
-/// [`BusError`] when the bus cannot be reached, or lost a message.
-pub async fn bare(pub_sub: Arc<dyn PubSub>, pairs: usize, duration: Duration) -> Result<f64, BusError> {
+/// [`BenchError::Bus`] when the bus cannot be reached, or lost a message.
+pub async fn bare(pub_sub: Arc<dyn PubSub>, pairs: usize, duration: Duration) -> Result<f64, BenchError> {
     let mut echoes = JoinSet::new();
     let mut callers = JoinSet::new();
     for pair in 0..pairs {
@@ -186,11 +168,7 @@ pub async fn bare(pub_sub: Arc<dyn PubSub>, pairs: usize, duration: Duration) ->
         callers.spawn(call(Arc::clone(&pub_sub), inbox, theirs, duration));
     }
     let started = Instant::now();
-    let mut messages = 0_u64;
-    while let Some(caller) = callers.join_next().await {
-        messages += caller.map_err(|error| BusError::Unknown(error.to_string()))??;
-    }
-    Ok(messages as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON))
+    Ok(sum(callers).await? as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON))
 }
 
 async fn echo(pub_sub: Arc<dyn PubSub>, mut inbox: BoxStream<'static, Received>, to: String) {
@@ -206,17 +184,14 @@ async fn call(
     mut inbox: BoxStream<'static, Received>,
     to: String,
     duration: Duration,
-) -> Result<u64, BusError> {
-    let payload = Bytes::from(vec![b'x'; PAYLOAD_BYTES]);
+) -> Result<u64, BenchError> {
+    let payload = payload("");
     let until = Instant::now() + duration;
     let mut messages = 0;
     while Instant::now() < until {
         pub_sub.publish(to.clone(), payload.clone()).await?;
-        match tokio::time::timeout(PATIENCE, inbox.next()).await {
-            Ok(Some(_)) => messages += 2,
-            Ok(None) => return Err(BusError::Closed),
-            Err(_) => return Err(BusError::Unknown("a bare message was lost".to_owned())),
-        }
+        received(&mut inbox).await?;
+        messages += 2;
     }
     Ok(messages)
 }

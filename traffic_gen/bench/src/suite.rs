@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bus::Bus;
 use bus::memory::MemoryOptions;
-use bus::nats::NatsOptions;
 use nats_server::{LocalCluster, LocalServer, LocalServerOptions};
 use schemas::record::RECORD_ENTRIES_MAX;
 
@@ -13,7 +12,7 @@ use super::bare::{self, Pace};
 use super::durability::{self, LogPlace};
 #[cfg(feature = "wasm")]
 use super::processes;
-use super::rounds::{self, BenchError, Way};
+use super::rounds::{self, BenchError, Way, on_server, stuck};
 use super::{Row, admission, agora, budget, fold, overhead, panels, recovery, search, steps, teams};
 
 /// Contractors per round, as in the paper's largest population.
@@ -194,8 +193,7 @@ async fn in_memory(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Be
 }
 
 async fn on_nats(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 2], BenchError> {
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let (server, nats) = on_server(LocalServerOptions::default()).await?;
     let contractors = CONTRACTORS as usize;
     let ceiling = bare::run(nats.pub_sub.clone(), contractors, Pace::Closed(OPEN), plan.closed_loop).await?;
     add(Row::new("rounds.bare.nats", ceiling.rounds_per_s(), "rounds/s"));
@@ -206,16 +204,14 @@ async fn on_nats(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<[LocalSe
     add(Row::new("rounds.nats.log", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.35"));
     latency(plan, &nats, add).await?;
     let options = LocalServerOptions { sync_always: true, ..LocalServerOptions::default() };
-    let always = LocalServer::start(options).await?;
-    let nats = bus::nats::open(NatsOptions::new(always.url())).await?;
+    let (always, nats) = on_server(options).await?;
     let ours = rounds::closed_loop(nats, CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "sync").await?;
     add(Row::new("rounds.nats.log_sync_always", ours.rounds_per_s(), "rounds/s").under(ceiling).aiming_at(">= 0.12"));
     Ok([server, always])
 }
 
 async fn staged(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServer, BenchError> {
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let (server, nats) = on_server(LocalServerOptions::default()).await?;
     for cost in budget::measure(&nats).await? {
         let row = Row::new(format!("budget.{}", cost.stage), cost.us, "us/message");
         let row = Row { allocations: cost.allocations, ..row };
@@ -247,7 +243,7 @@ pub(super) async fn computed<T: Send + 'static>(
     measure: impl FnOnce() -> Result<T, BenchError> + Send + 'static,
 ) -> Result<T, BenchError> {
     let measured = tokio::task::spawn_blocking(measure).await;
-    measured.map_err(|error| BenchError::Stuck(format!("a measurement did not end: {error}")))?
+    measured.map_err(|error| stuck(format!("a measurement did not end: {error}")))?
 }
 
 async fn core(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
@@ -309,8 +305,7 @@ async fn bargains(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalSe
     add(Row::new("steps.bare.memory", ceiling, "steps/s"));
     let ours = steps::closed_loop(memory(), BARGAINS, plan.closed_loop, "memory").await?;
     add(Row::new("steps.memory", ours, "steps/s").under(ceiling));
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let (server, nats) = on_server(LocalServerOptions::default()).await?;
     let ceiling = steps::bare(nats.pub_sub.clone(), BARGAINS, plan.closed_loop / 2).await?;
     add(Row::new("steps.bare.nats", ceiling, "steps/s"));
     let ours = steps::closed_loop(nats, BARGAINS, plan.closed_loop, "nats").await?;
@@ -362,8 +357,9 @@ async fn recovered(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Be
 /// What telling costs. The ceiling is the same exchange that tells nobody.
 async fn told(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let cost = overhead::measure(memory, (CONTRACTORS, OPEN), plan.telemetry_pairs, plan.closed_loop / 2).await?;
-    let row = Row::new("telemetry.metrics_and_1_percent_traced", cost.rounds_with(), "rounds/s");
-    add(row.under(cost.rounds_without()).aiming_at(">= 0.95"));
+    let [without, with] = cost.rounds_per_s();
+    let row = Row::new("telemetry.metrics_and_1_percent_traced", with, "rounds/s");
+    add(row.under(without).aiming_at(">= 0.95"));
     let [without, with] = cost.cpu_us();
     add(Row::new("telemetry.processor_time", with, "us/round").under(without).aiming_at("<= 1.05"));
     add(Row::new("telemetry.spans_exported", cost.spans as f64, "spans"));

@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use bus::Bus;
 use bus::memory::MemoryOptions;
-use bus::nats::NatsOptions;
 use nats_server::{LocalServer, LocalServerOptions};
 
 use super::overhead::median;
-use super::rounds::BenchError;
+use super::rounds::{BenchError, on_server};
 use super::suite::{BenchPlan, CONTRACTORS, OPEN, computed};
 use super::units::UnitCounter;
 use super::{Row, rounds, steps};
@@ -43,8 +42,7 @@ pub async fn measure(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<Loca
     in_the_fold(plan, add).await?;
     let memory = || bus::memory::open(MemoryOptions::default());
     beside_rounds("memory", (memory(), memory()), plan.closed_loop, add).await?;
-    let server = LocalServer::start(LocalServerOptions::default()).await?;
-    let nats = bus::nats::open(NatsOptions::new(server.url())).await?;
+    let (server, nats) = on_server(LocalServerOptions::default()).await?;
     beside_rounds("nats.log", (nats.clone(), nats.clone()), plan.closed_loop, add).await?;
     waited(nats, plan.latency * WAITED_TIMES, add).await?;
     Ok(server)

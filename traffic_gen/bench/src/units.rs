@@ -37,15 +37,8 @@ impl UnitCounter {
 
 impl Observer for UnitCounter {
     fn handle(&self, _agent: &AgentId, at: Instant, event: Observed<'_>) {
-        let is_unit = match event {
-            Observed::Transmitted { attempt, .. } => attempt == 1,
-            Observed::Delivered { is_repeat, .. } => !is_repeat,
-            Observed::Connected
-            | Observed::Disconnected
-            | Observed::Settled { .. }
-            | Observed::Deferred { .. }
-            | Observed::Decided { .. } => false,
-        };
+        let is_unit =
+            matches!(event, Observed::Transmitted { attempt: 1, .. } | Observed::Delivered { is_repeat: false, .. });
         if is_unit && at.saturating_duration_since(*self.began.get_or_init(|| at)) < self.duration {
             self.units.fetch_add(1, Ordering::Relaxed);
         }

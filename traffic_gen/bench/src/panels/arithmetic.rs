@@ -9,7 +9,7 @@ use policy_core::panel::key::{AnswerKey, agrees, key};
 use schemas::panel::{AnswerKind, BLEU_SEATS_MAX};
 
 use crate::overhead::median;
-use crate::rounds::BenchError;
+use crate::rounds::{BenchError, stuck};
 
 /// Ratings go from 1 to this.
 const RATINGS: usize = 5;
@@ -38,7 +38,7 @@ pub fn importance_us(members: usize, rounds: usize, times: usize) -> Result<f64,
     let sum: u64 = compute().into_iter().flatten().flat_map(|(shares, ..)| shares).sum();
     // Each of some thousand shares is rounded by half a unit at most.
     if sum.abs_diff(rounds as u64 * 1_000_000_000_000) > (members * rounds) as u64 {
-        return Err(BenchError::Stuck(format!("the shares of {members} members sum to {sum}")));
+        return Err(stuck(format!("the shares of {members} members sum to {sum}")));
     }
     Ok(median_us(times, || _ = black_box(compute())))
 }
@@ -79,10 +79,10 @@ pub fn bleu(times: usize) -> Result<BleuCost, BenchError> {
     };
     let (one, other) = (text(TOKENS, "x"), text(TOKENS, "y"));
     let longest: Vec<String> = (0..BLEU_SEATS_MAX).map(|seat| text(TOKENS_MAX, &format!("s{seat}"))).collect();
-    let read = |text: &str| key(&kind, text).map_err(|error| BenchError::Stuck(error.to_string()));
+    let read = |text: &str| key(&kind, text).map_err(stuck);
     let keys = (read(&one)?, read(&other)?);
     if !agrees(&kind, &keys.0, &keys.1) {
-        return Err(BenchError::Stuck("texts that are hardly different are not alike".to_owned()));
+        return Err(stuck("texts that are hardly different are not alike"));
     }
     Ok(BleuCost {
         key_us: median_us(times, || _ = black_box(key(&kind, &one).is_ok())),

@@ -21,9 +21,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::folded::{ROUNDS, SEATS, answer};
-use crate::rounds::{self, BenchError};
+use crate::rounds::{self, BenchError, stuck};
 use traffic_gen::arrivals::{PoissonArrivals, pace};
-use traffic_gen::exchange::Exchange;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::latency::Latency;
 use traffic_gen::live::{Access, initiator_name};
 use traffic_gen::panel::population::{PanelCast, PanelPopulation};
@@ -73,7 +73,7 @@ struct PanelRig {
 
 impl PanelRig {
     async fn start(bus: Bus, run: &str) -> Result<Self, BenchError> {
-        let (exchange, _) = rounds::unlimited(bus).await?;
+        let exchange = rounds::unlimited(bus, ExchangeOptions::default()).await?;
         let names = (0..AGENTS).map(agent).chain([initiator_name()]);
         let watch = Arc::new(RoundWatch::default());
         let options =
@@ -135,7 +135,7 @@ impl PanelRig {
         if outcome == Outcome::Plurality && asks == SEATS * ROUNDS {
             Ok(())
         } else {
-            Err(BenchError::Stuck(format!("a panel ended with {} after {asks} asks", outcome.as_str())))
+            Err(stuck(format!("a panel ended with {} after {asks} asks", outcome.as_str())))
         }
     }
 
@@ -152,7 +152,7 @@ async fn ended<F: Future<Output = Result<(), BenchError>> + Unpin>(
 ) -> Result<(), BenchError> {
     match tokio::time::timeout(DRAIN, panels.next()).await {
         Ok(ended) => ended.unwrap_or(Ok(())),
-        Err(_) => Err(BenchError::Stuck(format!("{} panels do not end", panels.len()))),
+        Err(_) => Err(stuck(format!("{} panels do not end", panels.len()))),
     }
 }
 
@@ -166,10 +166,6 @@ fn panelist(number: u32) -> StubPanelist {
 
 fn agent(number: u32) -> AgentId {
     AgentId::try_new(&format!("panelist-{number}")).expect("a number makes a name")
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 /// Sees when answers leave, and when the asks of the next round arrive.

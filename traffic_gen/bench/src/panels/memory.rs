@@ -10,7 +10,7 @@ use schemas::ids::DomainName;
 use schemas::record::Record;
 
 use super::folded::{PanelBench, SEATS};
-use crate::rounds::BenchError;
+use crate::rounds::{BenchError, stuck};
 use crate::usage::resident_bytes;
 
 /// Characters of an answer, and of a long one.
@@ -89,7 +89,7 @@ impl Weighed {
         }
         match self.bench.open_count() {
             open if open == panels => Ok(bytes),
-            open => Err(BenchError::Stuck(format!("{open} of {panels} panels are open"))),
+            open => Err(stuck(format!("{open} of {panels} panels are open"))),
         }
     }
 
@@ -106,9 +106,7 @@ impl Weighed {
 
 /// Bytes of each of so many entries of a ledger, as panels of four add them.
 fn bytes_per_entry(entries: usize) -> Result<f64, BenchError> {
-    let stuck = |why: &dyn std::fmt::Display| BenchError::Stuck(why.to_string());
-    let name =
-        |kind: &str, number: usize| AgentId::try_new(&format!("{kind}-{number:05}")).map_err(|error| stuck(&error));
+    let name = |kind: &str, number: usize| AgentId::try_new(&format!("{kind}-{number:05}")).map_err(stuck);
     let agents_of = entries / INITIATORS;
     let mut agents: Vec<AgentId> = (0..agents_of).map(|number| name("panelist", number)).collect::<Result<_, _>>()?;
     let initiators: Vec<AgentId> = (0..INITIATORS).map(|number| name("alice", number)).collect::<Result<_, _>>()?;
@@ -120,7 +118,7 @@ fn bytes_per_entry(entries: usize) -> Result<f64, BenchError> {
         agents.shuffle(&mut random);
         for seats in agents.chunks(SEATS as usize) {
             // Every panel's rules were read from its own call: names of agents are shared, that of the domain is not.
-            let domain = DomainName::try_new("college-mathematics").map_err(|error| stuck(&error))?;
+            let domain = DomainName::try_new("college-mathematics").map_err(stuck)?;
             for agent in seats {
                 let (agent, initiator) = (agent.clone(), initiator.clone());
                 let role = EvidenceRole::Panelist;
@@ -131,7 +129,7 @@ fn bytes_per_entry(entries: usize) -> Result<f64, BenchError> {
     let bytes = resident_bytes("self").saturating_sub(before);
     match ledger.len() {
         held if held == agents_of * INITIATORS => Ok(bytes as f64 / held as f64),
-        held => Err(BenchError::Stuck(format!("the ledger holds {held} of {entries} entries"))),
+        held => Err(stuck(format!("the ledger holds {held} of {entries} entries"))),
     }
 }
 

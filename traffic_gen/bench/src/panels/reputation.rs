@@ -1,14 +1,12 @@
 //! A call to twelve contractors under a policy that weighs their reputation, beside one that does not: the gateway's checks and
 //! pins, then the fold of the call and of eleven offers.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use bus::Bus;
 use bus::memory::MemoryOptions;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use gateway::{Credentials, Ingress, LimitConfig, Transport};
 use policy_core::panel::reputation::REPUTATION_AVERAGE_PPM;
 use schemas::control::Registration;
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence};
@@ -18,10 +16,11 @@ use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{AgentId, Code, Lane, Policy, Refusal, subject};
 use serde_json::json;
 
-use crate::fold::FoldBench;
+use crate::admission::ingress;
+use crate::fold::{FoldBench, as_read};
 use crate::overhead::median;
 use crate::recovery::acknowledge_all;
-use crate::rounds::{BenchError, UNLIMITED};
+use crate::rounds::{BenchError, stuck, unlimited};
 use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{contractor_name, initiator_name};
@@ -67,9 +66,8 @@ impl CallCost {
 pub async fn measure(calls: usize) -> Result<[CallCost; 2], BenchError> {
     let bus = bus::memory::open(MemoryOptions::default());
     store_evidence(&bus).await?;
-    let limits = LimitConfig { requests_per_s: UNLIMITED, burst: UNLIMITED, ..LimitConfig::default() };
-    let options = ExchangeOptions { policies: policies()?, limits, ..ExchangeOptions::default() };
-    let exchange = Exchange::start(bus.clone(), options).await?;
+    let options = ExchangeOptions { policies: policies()?, ..ExchangeOptions::default() };
+    let exchange = unlimited(bus.clone(), options).await?;
     // A gateway invites nobody who leaves too many deliveries unacknowledged.
     let ackers = acknowledge_all(&bus).await?;
     let admitted = admit(&bus, &exchange, calls).await;
@@ -90,18 +88,11 @@ async fn admit(bus: &Bus, exchange: &Exchange, calls: usize) -> Result<([Vec<f64
     }
     let token = exchange.identity(&initiator_name())?.token.current();
     let admission = exchange.gateway().admission();
-    let ingress = |bytes: Bytes| Ingress {
-        transport: Transport::InProcess,
-        credentials: Credentials::Token(Some(&token)),
-        named_sender: None,
-        peer: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        bytes,
-    };
     // The first has the signature checked, and shows when the gateway knows of the evidence.
     let mut probes = calls * 2;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        admission.admit(ingress(call(probes + 1))).await.map_err(stuck)?;
+        admission.admit(ingress(&token, call(probes + 1))).await.map_err(stuck)?;
         let logged = logged(bus).await?;
         if logged
             .iter()
@@ -118,7 +109,7 @@ async fn admit(bus: &Bus, exchange: &Exchange, calls: usize) -> Result<([Vec<f64
     let mut admit_us = [Vec::with_capacity(calls), Vec::with_capacity(calls)];
     for number in 0..calls * 2 {
         let took = loop {
-            let ingress = ingress(call(number));
+            let ingress = ingress(&token, call(number));
             let started = Instant::now();
             let answer = admission.admit(ingress).now_or_never();
             let took = started.elapsed();
@@ -168,8 +159,7 @@ fn record(number: usize, message: AdmittedMessage) -> Result<Record, BenchError>
     {
         return Err(stuck(format!("call {number} is pinned to other reputations than its policy asks for")));
     }
-    let record = Record::new("bench", vec![Entry::Message(message)]);
-    Record::decode(&record.encode().map_err(stuck)?).map_err(stuck)
+    as_read(message)
 }
 
 fn reputations(message: &AdmittedMessage) -> impl Iterator<Item = Option<u64>> {
@@ -259,10 +249,6 @@ async fn store_evidence(bus: &Bus) -> Result<(), BenchError> {
     let document = Bytes::from(serde_json::to_vec(&evidence).map_err(stuck)?);
     bus.blobs.put(subject::evidence_document(Lane(0)), evidence.position, document).await?;
     Ok(())
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 #[cfg(test)]

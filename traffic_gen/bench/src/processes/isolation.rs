@@ -21,7 +21,7 @@ use super::exchange::MeasuredExchange;
 use super::{AgentsVia, MeasuredBuild, P99, ProcessPlan, UNENDED};
 use crate::Row;
 use crate::overhead::median;
-use crate::rounds::BenchError;
+use crate::rounds::{BenchError, stuck};
 
 /// Calls per second among ordinary agents: far from what the exchange can do.
 const RATE: u32 = 100;
@@ -47,18 +47,10 @@ const FAILED: &str = "routine_failed";
 pub async fn measure(binary: &Path, pairs: usize, calling: Duration) -> Result<[Row; 2], BenchError> {
     let plan = ProcessPlan {
         build: MeasuredBuild { binary: binary.to_owned(), nats_threads: 1 },
-        against: None,
         engines: 1,
         contractors: CONTRACTORS,
-        idle_agents: 0,
         policy: "high".to_owned(),
-        via: Vec::new(),
-        rates: Vec::new(),
-        searches: false,
-        runs: 1,
-        calling,
-        searching: calling,
-        idling: Duration::ZERO,
+        ..ProcessPlan::default()
     };
     let mut exchange = MeasuredExchange::start(&plan.build, &plan, AgentsVia::Websocket).await?;
     let files: [(&str, &[u8]); 3] =
@@ -144,10 +136,6 @@ async fn ask_on(client: AgoraClient, request: TransactionRequest, stopped: Arc<A
 
 fn is_stopped(reply: &TransactionReply) -> bool {
     reply.status == TransactionStatus::Error && reply.message.as_deref().is_some_and(|message| message.contains(FAILED))
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 #[cfg(test)]

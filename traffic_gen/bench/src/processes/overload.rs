@@ -18,9 +18,11 @@ use tokio::time::{Instant, sleep};
 
 pub use self::plain_client::{PlainLoad, PlainSummary, run as run_plain_clients};
 pub use self::workload::Workload;
-use super::exchange::{Launcher, Servers, Service, stuck};
+use super::exchange::Servers;
+use super::search::MostSearch;
 use super::{MeasuredBuild, ProcessFigures, ProcessRow};
-use crate::rounds::BenchError;
+use crate::rounds::{BenchError, stuck};
+use crate::service::{Launcher, Service};
 
 /// Callers, the WebSockets they share, and contractors.
 const CALLERS: usize = 60;
@@ -30,12 +32,9 @@ const CONTRACTORS: usize = 20;
 const CALM_PER_S: f64 = 5.0;
 const CALM: &str = "calm";
 const CALM_CONTRACTOR: &str = "calm-contractor";
-/// The first rate of a ramp, by how much it rises, and steps without more after which the most is found.
+/// The first rate of a ramp, and by how much it rises.
 const RAMP_FIRST: f64 = 200.0;
 const RAMP: f64 = 1.3;
-const RAMP_MISSES_MAX: u32 = 2;
-/// A step of a ramp must be better by this to count.
-const RAMP_GROWTH: f64 = 1.03;
 /// How long ends are waited for, in seconds: the calm agent's as long as a call may take.
 const DRAIN_S: f64 = 5.0;
 const CALM_DRAIN_S: f64 = 30.0;
@@ -105,16 +104,13 @@ pub async fn run(
 /// The most that is completed per second, of rising rates on one exchange.
 async fn most(plan: &OverloadPlan, load: &[Workload], on_step: impl Fn(f64)) -> Result<f64, BenchError> {
     let exchange = OverloadedExchange::start(plan).await?;
-    let (mut rate, mut best, mut misses) = (RAMP_FIRST, 0.0_f64, 0);
-    while misses < RAMP_MISSES_MAX {
+    let mut search = MostSearch::new(RAMP_FIRST, RAMP);
+    while let Some(rate) = search.next_rate() {
         on_step(rate);
         let mut flood = exchange.flood(load, rate, plan.ramping, false)?;
-        let completed = summary(&mut flood, plan.ramping).await?.completed_per_s;
-        misses = if completed > RAMP_GROWTH * best { 0 } else { misses + 1 };
-        best = best.max(completed);
-        rate *= RAMP;
+        search.note(rate, summary(&mut flood, plan.ramping).await?.completed_per_s);
     }
-    Ok(best)
+    Ok(search.best)
 }
 
 /// An exchange on one core, and clients that may use another.
@@ -132,7 +128,7 @@ impl OverloadedExchange {
         let exchange = Self { servers, clients: Launcher::new(&plan.clients)?, key };
         exchange.register().await?;
         let nats = exchange.servers.nats.pid().ok_or_else(|| stuck("nats-server is stopped"))?;
-        let others = exchange.servers.engines.iter().chain(&exchange.servers.gateways).map(|one| one.process.id());
+        let others = exchange.servers.engines.iter().chain(&exchange.servers.gateways).map(Service::id);
         [nats].into_iter().chain(others).try_for_each(|pid| pin(pid, 0))?;
         Ok(exchange)
     }
@@ -195,7 +191,7 @@ impl OverloadedExchange {
         let file = self.clients.folder.path().join(format!("{name}.json"));
         std::fs::write(&file, serde_json::to_vec(&load).map_err(stuck)?).map_err(stuck)?;
         let started = self.clients.start(name, &["bench", "--plain-clients", &file.display().to_string()])?;
-        pin(started.process.id(), 1)?;
+        pin(started.id(), 1)?;
         Ok(started)
     }
 
@@ -256,7 +252,7 @@ impl OverloadedExchange {
 
 /// Waits for clients to end, and reads what they saw.
 async fn summary(clients: &mut Service, calling: Duration) -> Result<PlainSummary, BenchError> {
-    let printed = clients.printed_within(calling + CLIENTS_TIMEOUT).await?;
+    let printed = clients.until_well_ended(calling + CLIENTS_TIMEOUT).await?;
     serde_json::from_str(&printed).map_err(stuck)
 }
 

@@ -112,30 +112,34 @@ impl CapacitySearch {
     }
 }
 
-/// Looks for the most rounds per second, whatever they take: up in rungs from what was offered before, until more offered is
-/// no more done.
+/// Looks for the most per second, whatever it takes: each rate is so many times the one before, until more offered is no more
+/// done.
 #[derive(Debug)]
-struct MostSearch {
-    offered: f64,
-    best: f64,
+pub(super) struct MostSearch {
+    next: f64,
+    rung: f64,
+    pub(super) best: f64,
     misses: u32,
 }
 
 impl MostSearch {
+    pub(super) fn new(first: f64, rung: f64) -> Self {
+        Self { next: first, rung, best: 0.0, misses: 0 }
+    }
+
     fn beyond(tried: &[ProcessFigures]) -> Self {
         let offered = tried.iter().filter_map(|figures| figures.value(OFFERED)).fold(RATE_FIRST, f64::max);
-        Self { offered, best: most_reached(tried).as_ref().map_or(0.0, reached), misses: 0 }
+        Self { best: most_reached(tried).as_ref().map_or(0.0, reached), ..Self::new(offered * RUNG, RUNG) }
     }
 
     /// The rate to try, none when the search is over.
-    fn next_rate(&self) -> Option<f64> {
-        let next = self.offered * RUNG;
-        (self.misses < MISSES_MAX && next <= RATE_MAX).then_some(next)
+    pub(super) fn next_rate(&self) -> Option<f64> {
+        (self.misses < MISSES_MAX && self.next <= RATE_MAX).then_some(self.next)
     }
 
-    /// Takes in how many rounds a rate gave.
-    fn note(&mut self, offered: f64, reached: f64) {
-        self.offered = offered;
+    /// Takes in what a rate gave.
+    pub(super) fn note(&mut self, offered: f64, reached: f64) {
+        self.next = offered * self.rung;
         self.misses = if reached > GROWTH * self.best { 0 } else { self.misses + 1 };
         self.best = self.best.max(reached);
     }

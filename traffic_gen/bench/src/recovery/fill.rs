@@ -7,17 +7,19 @@ use bus::appender::{Appender, AppenderOptions};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
-use schemas::digest::canonical;
+use policy_core::preset;
 use schemas::policy::TIMER_MS_MAX;
-use schemas::record::{AdmittedMessage, Entry, Invitation, Pinned, Qos};
-use schemas::{AgentId, Digest, Lane, NegotiationId, Payload, subject};
+use schemas::record::{AdmittedMessage, Entry, Pinned};
+use schemas::{Act, AgentId, NegotiationId, Payload, subject};
+use scripted::bargain::in_memory::pinned;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::EngineProcess;
-use crate::rounds::BenchError;
+use crate::durability::appenders;
+use crate::fold::admitted;
+use crate::rounds::{BenchError, stuck};
 use traffic_gen::live::{contractor_name, initiator_name};
 
 /// Contractors invited to each negotiation.
@@ -135,12 +137,9 @@ impl FillKind {
 
 /// Opens `open` negotiations.
 pub(super) async fn fill(bus: &Bus, engine: &EngineProcess, kind: FillKind, open: u32) -> Result<(), BenchError> {
-    let lanes = bus.log.lanes();
-    let appenders: Vec<Appender> = (0..lanes)
-        .map(|lane| Appender::spawn(Arc::clone(&bus.log), Lane(lane), "bench", AppenderOptions::default()))
-        .collect();
+    let appenders = appenders(bus, &AppenderOptions::default());
     let (call, invited) = kind.call();
-    let pinned = Arc::new(pinned(invited)?);
+    let pinned = Arc::new(pinned_to(invited));
     let steps = kind.steps();
     let mut next = 0;
     while next < open {
@@ -175,14 +174,10 @@ async fn append(appenders: &[Appender], entries: Vec<(&NegotiationId, Entry)>) -
     Ok(())
 }
 
-fn pinned(invited: u32) -> Result<Pinned, BenchError> {
-    let mut policy = policy_core::preset("high").expect("`high` is a preset");
+fn pinned_to(invited: u32) -> Pinned {
+    let mut policy = preset("high").expect("`high` is a preset");
     policy.timers_ms.hard = TIMER_MS_MAX;
-    let policy_digest = policy.digest().map_err(stuck)?;
-    let invited = (0..invited)
-        .map(|n| Invitation { agent: contractor_name(n), qos: Qos::AtLeastOnce, durable: false, reputation: None })
-        .collect();
-    Ok(Pinned { policy: Arc::new(policy), policy_digest, invited, left_out: 0, task_policy: None, panel: None })
+    pinned(&policy, &(0..invited).map(contractor_name).collect::<Vec<_>>())
 }
 
 fn entry(
@@ -191,32 +186,9 @@ fn entry(
     payload: &Value,
     pinned: Option<Arc<Pinned>>,
 ) -> Result<Entry, BenchError> {
-    let act = payload["act"].clone();
-    let document = json!({
-        "envelope": {
-            "msg_id": act, "ts": "2026-11-20T21:00:00.000Z", "from": format!("agent://{from}"),
-            "negotiation": id.as_str(),
-        },
-        "payload": payload,
-    });
-    let body = String::from_utf8(canonical(&document).map_err(stuck)?).map_err(stuck)?;
-    let digest = Digest::of_bytes(body.as_bytes());
-    let body = RawValue::from_string(body).map_err(stuck)?.into();
-    let act = serde_json::from_value(act).map_err(stuck)?;
+    let act: Act = serde_json::from_value(payload["act"].clone()).map_err(stuck)?;
     // A body no payload decodes from would be a message nobody answers.
-    Payload::decode(act, &payload.to_string()).map_err(stuck)?;
-    Ok(Entry::Message(AdmittedMessage {
-        from: from.clone(),
-        negotiation: id.clone(),
-        act,
-        digest,
-        body,
-        pinned,
-        receipts_all: false,
-        capabilities: Vec::new(),
-    }))
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
+    let payload = Payload::decode(act, &payload.to_string()).map_err(stuck)?;
+    let message = admitted(from, id.clone(), (act.as_str(), None), payload)?;
+    Ok(Entry::Message(AdmittedMessage { pinned, ..message }))
 }

@@ -1,32 +1,27 @@
 //! An engine as a process of `llmx`.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use crate::rounds::BenchError;
-use crate::usage::resident_bytes;
+use crate::rounds::{BenchError, stuck};
+use crate::service::{Launcher, Service, get};
 
-/// Longest wait for readiness: far beyond what reading a whole log takes.
-const READY_TIMEOUT: Duration = Duration::from_secs(600);
-/// Longest wait for everything folded and acknowledged.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest wait for readiness, or for everything folded and acknowledged: far beyond what reading a whole log takes.
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How often its state is asked for.
 const POLL: Duration = Duration::from_millis(100);
 /// The same where the time until then is measured.
 const OWNER_POLL: Duration = Duration::from_millis(10);
 /// Records between two checkpoints of a lane: a few in the course of a run, however full its records are.
 pub(super) const CHECKPOINT_EVERY: u64 = 1000;
-/// Lines of its output that may wait to be read.
-const LINES_MAX: usize = 16;
 
 /// A running engine; killed when dropped.
 pub(super) struct EngineProcess {
-    child: Child,
+    // In the order in which they end.
+    service: Service,
+    _launcher: Launcher,
     status_url: String,
     ready_after: Duration,
 }
@@ -34,36 +29,16 @@ pub(super) struct EngineProcess {
 impl EngineProcess {
     /// Starts an engine of the program `exchange` and waits until it is ready.
     pub(super) async fn start(exchange: &Path, nats: &str, id: &str) -> Result<Self, BenchError> {
+        let (launcher, every) = (Launcher::new(exchange)?, CHECKPOINT_EVERY.to_string());
+        let mut arguments = vec!["engine", "--nats", nats, "--id", id, "--listen", "127.0.0.1:0", "--trim", "never"];
+        // Nobody stands by: what one engine takes over from another is cold.
+        arguments.extend(["--checkpoint-every", &every, "--standbys", "0"]);
         let started = Instant::now();
-        let mut child = Command::new(exchange)
-            .args(["engine", "--nats", nats, "--id", id, "--listen", "127.0.0.1:0", "--trim", "never"])
-            // Nobody stands by: what one engine takes over from another is cold.
-            .args(["--checkpoint-every", &CHECKPOINT_EVERY.to_string(), "--standbys", "0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(stuck)?;
-        let stdout = child.stdout.take();
-        let mut engine = Self { child, status_url: String::new(), ready_after: Duration::ZERO };
-        let (lines, mut told) = mpsc::channel(LINES_MAX);
-        std::thread::spawn(move || {
-            for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok) {
-                if lines.blocking_send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        loop {
-            let line = tokio::time::timeout(READY_TIMEOUT, told.recv()).await.ok().flatten();
-            let line = line.ok_or_else(|| stuck(format!("engine {id} ended, or was not ready in time")))?;
-            if let Some(url) = line.strip_prefix("health: ") {
-                engine.status_url = format!("{}/status", url.trim_end_matches("/readyz"));
-            }
-            if line.starts_with("engine: ") {
-                engine.ready_after = started.elapsed();
-                return Ok(engine);
-            }
-        }
+        let mut service = launcher.start(id, &arguments)?;
+        let health = service.until_said("health: ", TIMEOUT).await?;
+        service.until_said("engine: ", TIMEOUT).await?;
+        let status_url = format!("{}/status", health.trim_end_matches("/readyz"));
+        Ok(Self { service, _launcher: launcher, status_url, ready_after: started.elapsed() })
     }
 
     /// From the start of the process to readiness.
@@ -73,77 +48,50 @@ impl EngineProcess {
 
     /// What it says of each lane.
     async fn lanes(&self) -> Result<Vec<Value>, BenchError> {
-        let local = reqwest::Client::builder().no_proxy().build().map_err(stuck)?;
-        let answer = local.get(&self.status_url).send().await.map_err(stuck)?;
-        let status: Value = answer.json().await.map_err(stuck)?;
+        let status: Value = get(&self.status_url).await.map_err(stuck)?.json().await.map_err(stuck)?;
         Ok(status["state"]["lanes"].as_array().cloned().unwrap_or_default())
-    }
-
-    /// Deliveries that wait for an acknowledgement, over all lanes; and open negotiations.
-    async fn outbox_and_open(&self) -> Result<(u64, u64), BenchError> {
-        let lanes = self.lanes().await?;
-        let sum = |name: &str| lanes.iter().filter_map(|lane| lane[name].as_u64()).sum::<u64>();
-        Ok((sum("outbox"), sum("open")))
     }
 
     /// Waits until it owns at least so many lanes.
     pub(super) async fn until_owner(&self, lanes_min: usize) -> Result<(), BenchError> {
-        let deadline = Instant::now() + READY_TIMEOUT;
-        loop {
-            let owned = self.lanes().await?.iter().filter(|lane| lane["phase"] == "owner").count();
-            if owned >= lanes_min {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(stuck(format!("it owns {owned} lanes, not {lanes_min}")));
-            }
-            tokio::time::sleep(OWNER_POLL).await;
-        }
+        self.until(OWNER_POLL, |lanes| {
+            let owned = lanes.iter().filter(|lane| lane["phase"] == "owner").count();
+            (owned < lanes_min).then(|| format!("it owns {owned} lanes, not {lanes_min}"))
+        })
+        .await
     }
 
     /// Waits until at most `outbox_max` deliveries wait.
     pub(super) async fn until_below(&self, outbox_max: u64) -> Result<(), BenchError> {
-        self.until(|outbox, _| outbox <= outbox_max).await
+        self.until(POLL, |lanes| waiting(lanes, |outbox, _| outbox <= outbox_max)).await
     }
 
     /// Waits until so many negotiations are open and nothing waits.
     pub(super) async fn until_idle(&self, open: u64) -> Result<(), BenchError> {
-        self.until(|outbox, found| outbox == 0 && found == open).await
+        self.until(POLL, |lanes| waiting(lanes, |outbox, found| outbox == 0 && found == open)).await
     }
 
-    async fn until(&self, is_so: impl Fn(u64, u64) -> bool) -> Result<(), BenchError> {
-        let deadline = Instant::now() + IDLE_TIMEOUT;
-        loop {
-            let (outbox, open) = self.outbox_and_open().await?;
-            if is_so(outbox, open) {
-                return Ok(());
-            }
+    /// Waits until its lanes have no fault any more.
+    async fn until(&self, poll: Duration, fault: impl Fn(&[Value]) -> Option<String>) -> Result<(), BenchError> {
+        let deadline = Instant::now() + TIMEOUT;
+        while let Some(fault) = fault(&self.lanes().await?) {
             if Instant::now() > deadline {
-                return Err(stuck(format!("{outbox} deliveries wait, {open} negotiations are open")));
+                return Err(stuck(fault));
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(poll).await;
         }
+        Ok(())
     }
 
     /// Resident memory; 0 where the system does not tell.
     pub(super) fn resident_bytes(&self) -> u64 {
-        resident_bytes(&self.child.id().to_string())
-    }
-
-    /// Ends it at once, as a power switch would.
-    pub(super) fn kill(&mut self) {
-        // It may have ended by itself; there is nobody else to tell.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.service.resident_bytes()
     }
 }
 
-impl Drop for EngineProcess {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
+/// What waits over all lanes, unless as many deliveries wait and as many negotiations are open as should.
+fn waiting(lanes: &[Value], is_so: impl Fn(u64, u64) -> bool) -> Option<String> {
+    let sum = |name: &str| lanes.iter().filter_map(|lane| lane[name].as_u64()).sum::<u64>();
+    let (outbox, open) = (sum("outbox"), sum("open"));
+    (!is_so(outbox, open)).then(|| format!("{outbox} deliveries wait, {open} negotiations are open"))
 }

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use policy_core::{Effect, LaneState, Limits};
+use policy_core::{Effect, preset};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
+use schemas::AgentId;
 use schemas::bargain::Join;
 use schemas::payload::{Cfp, Payload};
-use schemas::record::{Invitation, Pinned, Qos, Record, TaskPolicy};
+use schemas::record::{Pinned, Record, TaskPolicy};
 use schemas::team::Say;
-use schemas::{AgentId, Lane, Policy, Timestamp};
+use scripted::bargain::in_memory::pinned;
 use serde_json::json;
 
-use crate::fold::{self, FoldedMessage};
-use crate::rounds::BenchError;
+use crate::fold::FoldBench;
+use crate::rounds::{BenchError, stuck};
 use crate::usage::resident_bytes;
 use traffic_gen::live::initiator_name;
 
@@ -26,8 +27,6 @@ const SAYS: u32 = 8;
 const SAY_LEN: usize = 200;
 /// How long members may join, and the floor may be held, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
-/// Microseconds between two records.
-const STEP_US: u64 = 10;
 
 /// What teams cost.
 #[derive(Debug, Clone, Copy)]
@@ -68,9 +67,9 @@ pub fn measure(open: usize, members: u32) -> Result<(TeamCost, TeamBench), Bench
     let resident = resident_bytes("self").saturating_sub(before);
     let says = open * SAYS as usize;
     let expected = says * members as usize;
-    if bench.lane_state.open_count() != open || deliveries != expected {
-        let why = format!("{} of {open} teams, {deliveries} of {expected} deliveries", bench.lane_state.open_count());
-        return Err(BenchError::Stuck(why));
+    let formed = bench.lane.open_count();
+    if formed != open || deliveries != expected {
+        return Err(stuck(format!("{formed} of {open} teams, {deliveries} of {expected} deliveries")));
     }
     let us = took.as_secs_f64() * 1e6;
     let cost = TeamCost {
@@ -83,39 +82,25 @@ pub fn measure(open: usize, members: u32) -> Result<(TeamCost, TeamBench), Bench
 
 /// One lane, fed with calls to teams, those that join, and what they say in the order of their seats.
 pub struct TeamBench {
-    lane_state: LaneState,
-    seq: u64,
+    lane: FoldBench,
     members: u32,
-    pinned: Arc<Pinned>,
 }
 
 impl TeamBench {
     fn new(members: u32) -> Result<Self, BenchError> {
-        let preset = |name: &str| -> Result<Policy, BenchError> {
-            policy_core::preset(name).ok_or_else(|| BenchError::Stuck(format!("{name} is no preset")))
-        };
-        let digest_of = |policy: &Policy| policy.digest().map_err(|error| BenchError::Stuck(error.to_string()));
-        let (policy, tasks) = (preset("team-seats")?, preset("team-task")?);
-        let (policy_digest, task_digest) = (digest_of(&policy)?, digest_of(&tasks)?);
-        let invitation =
-            |seat| Invitation { agent: agent(seat), qos: Qos::AtLeastOnce, durable: false, reputation: None };
-        let pinned = Arc::new(Pinned {
-            policy: Arc::new(policy),
-            policy_digest,
-            invited: (1..members).map(invitation).collect(),
-            left_out: 0,
-            task_policy: Some(TaskPolicy { policy: Arc::new(tasks), digest: task_digest }),
-            panel: None,
-        });
-        Ok(Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, members, pinned })
+        let policy_of = |name: &str| preset(name).ok_or_else(|| stuck(format!("{name} is no preset")));
+        let tasks = policy_of("team-task")?;
+        let task_policy = Some(TaskPolicy { digest: tasks.digest().map_err(stuck)?, policy: Arc::new(tasks) });
+        let invited: Vec<AgentId> = (1..members).map(agent).collect();
+        let pinned = Pinned { task_policy, ..pinned(&policy_of("team-seats")?, &invited) };
+        Ok(Self { lane: FoldBench::pinning(pinned), members })
     }
 
     /// Folds a record; how many deliveries it leads to.
     fn fold(&mut self, record: &Record) -> usize {
-        self.seq += 1;
-        self.lane_state.handle_record(self.seq, Timestamp(self.seq * STEP_US), record);
-        let effects = std::iter::from_fn(|| self.lane_state.poll_effect());
-        effects.filter(|effect| matches!(effect, Effect::Deliver(_))).count()
+        let mut deliveries = 0;
+        self.lane.fold(record, |effect| deliveries += usize::from(matches!(effect, Effect::Deliver(_))));
+        deliveries
     }
 
     /// The lead calls, and all join.
@@ -123,7 +108,7 @@ impl TeamBench {
         let day_ms = schemas::policy::TIMER_MS_MAX;
         let rules = json!({"members": {"min": 2, "max": self.members}, "turns": 1000, "speak_ms": HOUR_MS,
             "ends_within_ms": day_ms, "on_repeat": "pass"});
-        let rules = serde_json::from_value(rules).map_err(|error| BenchError::Stuck(error.to_string()))?;
+        let rules = serde_json::from_value(rules).map_err(stuck)?;
         let cfp = Cfp {
             task: Some("write".to_owned()),
             reply_within_ms: Some(HOUR_MS),
@@ -146,8 +131,7 @@ impl TeamBench {
     }
 
     fn record(&self, team: usize, seat: u32, msg_id: &str, payload: Payload) -> Result<Record, BenchError> {
-        let pinned = matches!(payload, Payload::Cfp(_)).then(|| Arc::clone(&self.pinned));
-        fold::record(FoldedMessage { from: &agent(seat), number: team, msg_id, seq: None, payload, pinned })
+        self.lane.record(team, &agent(seat), (msg_id, None), payload)
     }
 }
 

@@ -20,10 +20,10 @@ use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
-use crate::rounds::{self, BenchError};
+use crate::rounds::{self, BenchError, stuck};
 use crate::units::UnitCounter;
 use traffic_gen::arrivals::{PoissonArrivals, pace};
-use traffic_gen::exchange::Exchange;
+use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::latency::Latency;
 use traffic_gen::live::{Access, LiveError, RunningAgents};
 use traffic_gen::recorder::{Recorder, observed};
@@ -46,8 +46,6 @@ const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 86_400_000;
 /// How long the invited have to join, in milliseconds; they answer at once.
 const REPLY_MS: u64 = 20_000;
-/// How often is looked how many teams are open: a team takes a hundred times as long.
-const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for teams that are to form, or to end.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Seed of when members speak.
@@ -64,19 +62,14 @@ pub async fn keep_open(bus: Bus, open: usize, counter: &Arc<UnitCounter>, run: &
     let hands = TeamHands::new(WorkRunner::new(WorksAtOnce));
     let planner = |name: &AgentId| ScenarioPlanner::new(Arc::clone(&scenario), name.clone());
     let rig = TeamRig::start(bus, names, Some(counter), (planner, hands)).await?;
-    let (started, mut called) = (Instant::now(), 0);
-    while started.elapsed() < counter.duration() {
-        while rig.ledger.recorder().open() < open {
-            rig.call(&scenario.lead, &format!("{run}-{called}"), ScenarioPlanner::root(&scenario)).await?;
-            called += 1;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    rig.wait("teams to end", || rig.ledger.recorder().open() as u64).await?;
+    let call =
+        async |number| rig.call(&scenario.lead, &format!("{run}-{number}"), ScenarioPlanner::root(&scenario)).await;
+    let called = rounds::keep_called(rig.ledger.recorder(), open, counter.duration(), call).await?;
+    wait("teams to end", || rig.ledger.recorder().open() as u64).await?;
     let tally = rig.ledger.tally();
     rig.stop().await?;
     if tally.formed != called || tally.tasks != BTreeMap::from([("done".to_owned(), called * TASKS)]) {
-        return Err(BenchError::Stuck(format!("{} of {called} teams, with tasks {:?}", tally.formed, tally.tasks)));
+        return Err(stuck(format!("{} of {called} teams, with tasks {:?}", tally.formed, tally.tasks)));
     }
     Ok(())
 }
@@ -113,7 +106,7 @@ pub async fn to_next_speaker(
         };
         rig.call(&seat(0), &format!("{run}-{number}"), request).await?;
     }
-    rig.wait("teams to form", || open as u64 - rig.ledger.tally().formed).await?;
+    wait("teams to form", || open as u64 - rig.ledger.tally().formed).await?;
     let arrivals = PoissonArrivals::try_new(rate / f64::from(in_a_row), SEED).map_err(stuck)?;
     let mut paced = pace(std::time::Instant::now(), arrivals, duration);
     while paced.recv().await.is_some() {
@@ -123,7 +116,7 @@ pub async fn to_next_speaker(
         let tally = rig.ledger.tally();
         tally.turns.values().sum::<u64>() - tally.say.count() + said.due_at_once()
     };
-    rig.wait("says to be heard", unheard).await?;
+    wait("says to be heard", unheard).await?;
     let waited = rig.ledger.tally().say;
     rig.stop().await?;
     Ok(waited)
@@ -198,7 +191,7 @@ impl TeamRig {
         counter: Option<&Arc<UnitCounter>>,
         (planner, hands): (impl Fn(&AgentId) -> P, TeamHands),
     ) -> Result<Self, BenchError> {
-        let (exchange, _) = rounds::unlimited(bus).await?;
+        let exchange = rounds::unlimited(bus, ExchangeOptions::default()).await?;
         let recorder = Recorder::start(Instant::now(), false, None);
         let ledger = Arc::new(TeamLedger::new(recorder, TeamState::default()));
         let options = observed(&observed(&AgentOptions::default(), counter), Some(&ledger));
@@ -220,23 +213,16 @@ impl TeamRig {
         called.map_err(|error| LiveError::from(error).into())
     }
 
-    /// Waits until `left` is 0.
-    async fn wait(&self, what: &str, left: impl Fn() -> u64) -> Result<(), BenchError> {
-        let started = Instant::now();
-        while left() > 0 {
-            if started.elapsed() > PATIENCE {
-                return Err(BenchError::Stuck(format!("waited in vain for {} {what}", left())));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(())
-    }
-
     async fn stop(self) -> Result<(), BenchError> {
         self.agents.stop().await?;
         self.exchange.shutdown().await;
         Ok(())
     }
+}
+
+/// Waits until `left` is 0.
+async fn wait(what: &str, left: impl Fn() -> u64) -> Result<(), BenchError> {
+    rounds::until_none(PATIENCE, left, |left| format!("waited in vain for {left} {what}")).await
 }
 
 fn rules(seats: u32, turns: u32) -> TeamRules {
@@ -278,10 +264,6 @@ fn text(number: usize) -> String {
 
 fn agent(number: u32) -> AgentId {
     AgentId::try_new(&format!("member-{number:02}")).expect("a number makes a name")
-}
-
-fn stuck(error: impl std::fmt::Display) -> BenchError {
-    BenchError::Stuck(error.to_string())
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use hdrhistogram::Histogram;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -22,6 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::workload::{PlainAnswer, Workload, answer};
+use traffic_gen::latency::Latency;
 
 /// Between two looks at which calls are due, and at which acknowledgements wait.
 const TICK: Duration = Duration::from_millis(1);
@@ -45,8 +45,6 @@ const BEHIND_BURST_S: f64 = 2.0;
 const SEED: u64 = 1;
 /// Before the code of a refusal that is none of a call.
 pub(super) const RUNNING: &str = "running ";
-/// Longest latency recorded, in microseconds.
-const LATENCY_US_MAX: u64 = 120_000_000;
 
 /// What a process of plain clients does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -112,9 +110,9 @@ struct PlainLedger {
     is_over: bool,
     open: HashMap<String, PlainCall>,
     summary: PlainSummary,
-    completed: Histogram<u64>,
-    refused: Histogram<u64>,
-    lags: Histogram<u64>,
+    completed: Latency,
+    refused: Latency,
+    lags: Latency,
 }
 
 /// Frames from the gateway, as far as they matter here.
@@ -193,8 +191,7 @@ pub async fn run(load: PlainLoad) -> Result<PlainSummary, String> {
             biased;
             _ = ticks.tick() => {
                 let now = Instant::now();
-                let lag = now.duration_since(ticked).saturating_sub(TICK);
-                let _ = ledger.lags.record(u64::try_from(lag.as_micros()).unwrap_or(0).min(LATENCY_US_MAX));
+                ledger.lags.record(now.duration_since(ticked).saturating_sub(TICK));
                 ticked = now;
                 let elapsed = ledger.began.elapsed().as_secs_f64();
                 if elapsed < calling {
@@ -430,15 +427,14 @@ impl Player {
 
 impl PlainLedger {
     fn new() -> Self {
-        let histogram = || Histogram::new_with_max(LATENCY_US_MAX, 3).expect("three digits of a bounded range");
         Self {
             began: Instant::now(),
             is_over: false,
             open: HashMap::new(),
             summary: PlainSummary::default(),
-            completed: histogram(),
-            refused: histogram(),
-            lags: histogram(),
+            completed: Latency::default(),
+            refused: Latency::default(),
+            lags: Latency::default(),
         }
     }
 
@@ -455,7 +451,7 @@ impl PlainLedger {
             *self.summary.refused.entry(format!("{RUNNING}{}", problem.code)).or_default() += 1;
             return;
         };
-        let _ = self.refused.record(micros(call.sent.elapsed()));
+        self.refused.record(call.sent.elapsed());
         let made_at = call.sent.duration_since(self.began).as_secs_f64();
         self.summary.refused_between_bursts += u64::from(!is_in_burst(made_at, BEHIND_BURST_S));
         *self.summary.refused.entry(problem.code).or_default() += 1;
@@ -465,9 +461,8 @@ impl PlainLedger {
         let Some(call) = self.open.remove(negotiation) else { return };
         // The answer to the call may come behind the end.
         self.summary.taken += u64::from(!call.is_taken);
-        let took = call.sent.elapsed();
         if Workload::is_success(outcome) {
-            let _ = self.completed.record(micros(took));
+            self.completed.record(call.sent.elapsed());
         }
         *self.summary.ended.entry(outcome.to_owned()).or_default() += 1;
     }
@@ -482,16 +477,10 @@ impl PlainLedger {
     }
 
     fn finish(mut self) -> PlainSummary {
-        let of = |histogram: &Histogram<u64>| {
-            [50.0, 99.0].map(|percentile| histogram.value_at_percentile(percentile) as f64 / 1000.0)
-        };
+        let of = |latency: &Latency| [0.50, 0.99].map(|quantile| latency.quantile_ms(quantile));
         self.summary.completed_ms = of(&self.completed);
         self.summary.refused_ms = of(&self.refused);
         self.summary.loop_lag_ms = of(&self.lags);
         self.summary
     }
-}
-
-fn micros(took: Duration) -> u64 {
-    u64::try_from(took.as_micros()).unwrap_or(u64::MAX).min(LATENCY_US_MAX)
 }
