@@ -23,7 +23,9 @@ use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::delivery::{Closing, Delivery, Misunderstanding, Notification, Outcome};
+use schemas::bargain::Join;
+use schemas::delivery::{Call, Closing, Delivery, Misunderstanding, Notification, Outcome};
+use schemas::payload::Reasoned;
 use schemas::presence::RENEWAL;
 use schemas::{Act, Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
@@ -214,6 +216,32 @@ impl AgentContext {
         self.happens(per_mille)
     }
 
+    /// How long the invited have to join, in milliseconds, and when one of them does that is not late.
+    fn joining(&mut self, delivery: &Delivery, call: &Call) -> (u64, u64) {
+        let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
+        (window_ms, self.draw(0..window_ms.min(200)))
+    }
+
+    /// Joins, most of the time.
+    fn join(&mut self, delivery: &Delivery, (window_ms, soon): (u64, u64), join: impl FnOnce(&mut Self) -> Join) {
+        if self.errs(AgentFault::Ignore) {
+            return;
+        }
+        let is_late = self.errs(AgentFault::OfferLate);
+        let after_ms = if is_late { window_ms + self.draw(0..300) } else { soon };
+        let payload = if self.errs(AgentFault::Decline) {
+            self.decline(&[Payload::Refuse, Payload::NotUnderstood, Payload::End])
+        } else {
+            Payload::Join(join(self))
+        };
+        self.reply(after_ms, delivery, payload);
+    }
+
+    /// One of the ways to decline.
+    fn decline(&mut self, ways: &[fn(Reasoned) -> Payload]) -> Payload {
+        ways[self.index(ways.len())](Reasoned::default())
+    }
+
     fn draw(&mut self, range: std::ops::Range<u64>) -> u64 {
         self.rng.random_range(range)
     }
@@ -224,6 +252,11 @@ impl AgentContext {
 
     fn reached(&self, point: Point) {
         self.world.reached(point);
+    }
+
+    /// Counts the points of which it is so.
+    fn reached_if<const N: usize>(&self, points: [(Point, bool); N]) {
+        points.into_iter().filter(|(_, is_so)| *is_so).for_each(|(point, _)| self.reached(point));
     }
 
     fn note(&self, kind: Noted) {
@@ -464,7 +497,7 @@ impl SimulatedAgent {
             Notification::Closed(closing) => self.note_closed(delivery, closing),
             Notification::Floor(floor) => {
                 // Who was killed goes on with what it is told.
-                let member = self.members.entry(negotiation.clone()).or_insert_with(SimulatedMember::new);
+                let member = self.members.entry(negotiation.clone()).or_default();
                 member.answer_floor(context, delivery, floor);
             }
             Notification::Reject(rejection) if rejection.code.as_deref() == Some("documents") => {

@@ -59,10 +59,10 @@ use std::sync::Arc;
 
 use bus::LogRecord;
 use policy_core::{Decision, Deliver, Limits, RegisterWrite};
-use schemas::delivery::{Delivery, DeliveryEnvelope, EXCHANGE, Finding, Notification, ProgressReport};
+use schemas::delivery::{Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Finding, Notification, ProgressReport};
 use schemas::document::CallDocuments;
 use schemas::evidence::LaneEvidence;
-use schemas::panel::PanelSpec;
+use schemas::panel::{PanelAnswer, PanelSpec};
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, RECORD_BYTES_MAX, RECORD_ENTRIES_MAX, Record};
 use schemas::{
     Act, AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, Position, RegisterKey, Timestamp,
@@ -321,6 +321,26 @@ impl FoldedLog {
             let Notification::Inform(ProgressReport::Finding(finding)) = &*deliver.told else { return None };
             Some((*seq, &deliver.negotiation, &**finding))
         })
+    }
+
+    /// The answers in panels that were taken, in the order of the log.
+    fn taken_answers(&self) -> Vec<(Position, &Logged, PanelAnswer)> {
+        let mut taken: BTreeSet<(&NegotiationId, &AgentId, &MsgId)> = BTreeSet::new();
+        for Caused { deliver, .. } in self.deliveries.values() {
+            let receipts = deliver.receipts_told();
+            let receipts = receipts.filter(|told| told.first.unwrap_or(told.disposition) == Disposition::Ok);
+            taken.extend(receipts.map(|receipt| (&deliver.negotiation, &deliver.to, &receipt.ack_of)));
+        }
+        let answers = self.messages.iter().filter(|(_, logged)| logged.message.act == Act::Answer);
+        let taken = answers.filter_map(|(position, logged)| {
+            let AdmittedMessage { negotiation, from, .. } = &logged.message;
+            // What is said again under the same id is nothing new.
+            let is_new = taken.remove(&(negotiation, from, logged.msg_id.as_ref()?));
+            let message = logged.message.message().ok().filter(|_| is_new)?;
+            let Payload::Answer(said) = message.payload else { return None };
+            Some((*position, logged, *said))
+        });
+        taken.collect()
     }
 
     /// The rules of the panels that were called.

@@ -129,7 +129,7 @@ impl Batch {
             sum: Mutex::default(),
         };
         let tell = |sum: &Sum| {
-            let done = sum.safety + sum.liveness;
+            let done = sum.made();
             let per_s = done as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON);
             on_progress(Progress { done, total: self.total(), violated: sum.violated, per_s });
         };
@@ -195,6 +195,7 @@ struct SharedProgress {
 pub const PANIC: &str = "panic";
 
 /// What one run showed.
+#[derive(Default)]
 struct Judged {
     verdict: Verdict,
     panics: Vec<String>,
@@ -219,13 +220,7 @@ fn judge(seed: u64, options: &Options) -> Judged {
     judged.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-        Judged {
-            verdict: Verdict::default(),
-            panics: vec![text.to_owned()],
-            sometimes: BTreeMap::new(),
-            records: 0,
-            deliveries: BTreeMap::new(),
-        }
+        Judged { panics: vec![text.to_owned()], ..Judged::default() }
     })
 }
 
@@ -249,23 +244,30 @@ impl Judged {
 
 #[derive(Default)]
 struct Sum {
-    safety: u64,
-    liveness: u64,
-    records: u64,
-    deliveries: BTreeMap<&'static str, u64>,
+    /// What only adds up.
+    report: Report,
     violated: u64,
     verdict: Verdict,
-    sometimes: BTreeMap<&'static str, u64>,
     violations: BTreeMap<u64, Violation>,
     told_at: Option<Instant>,
 }
 
 impl Sum {
+    /// Runs made.
+    fn made(&self) -> u64 {
+        self.report.safety + self.report.liveness
+    }
+
     fn add(&mut self, number: u64, seed: u64, options: Options, judged: Judged) {
-        *if options.liveness { &mut self.liveness } else { &mut self.safety } += 1;
-        self.records += judged.records;
+        let report = &mut self.report;
+        *if options.liveness { &mut report.liveness } else { &mut report.safety } += 1;
+        report.records += judged.records;
         for (protocol, received) in &judged.deliveries {
-            *self.deliveries.entry(protocol).or_default() += received;
+            *report.deliveries_by_protocol.entry(protocol).or_default() += received;
+            report.deliveries += received;
+        }
+        for (point, times) in &judged.sometimes {
+            *report.sometimes.entry(point).or_default() += times;
         }
         if !judged.is_fine() {
             self.violated += 1;
@@ -274,9 +276,6 @@ impl Sum {
                 self.violations.pop_last();
             }
         }
-        for (point, times) in judged.sometimes {
-            *self.sometimes.entry(point).or_default() += times;
-        }
         self.verdict.absorb(judged.verdict);
     }
 
@@ -284,26 +283,17 @@ impl Sum {
         let tally = |invariant: &Invariant| self.verdict.by_name.get(invariant).copied().unwrap_or_default();
         let invariants: BTreeMap<&'static str, Tally> =
             Invariant::ALL.iter().map(|invariant| (invariant.as_str(), tally(invariant))).collect();
+        let never_checked = Invariant::ALL.iter().filter(|invariant| tally(invariant).checked == 0);
+        let never_reached = self.report.sometimes.iter().filter(|(_, times)| **times == 0);
         let elapsed_s = elapsed.as_secs_f64();
         Report {
-            safety: self.safety,
-            liveness: self.liveness,
-            asked: self.safety + self.liveness,
-            interrupted: false,
             elapsed_s,
-            runs_per_s: (self.safety + self.liveness) as f64 / elapsed_s.max(f64::EPSILON),
-            records: self.records,
-            deliveries: self.deliveries.values().sum(),
-            deliveries_by_protocol: self.deliveries,
-            never_checked: Invariant::ALL
-                .iter()
-                .filter(|invariant| tally(invariant).checked == 0)
-                .map(|invariant| invariant.as_str())
-                .collect(),
-            never_reached: self.sometimes.iter().filter(|(_, times)| **times == 0).map(|(point, _)| *point).collect(),
+            runs_per_s: self.made() as f64 / elapsed_s.max(f64::EPSILON),
+            never_checked: never_checked.map(|invariant| invariant.as_str()).collect(),
+            never_reached: never_reached.map(|(point, _)| *point).collect(),
             invariants,
-            sometimes: self.sometimes,
             violations: self.violations.into_values().collect(),
+            ..self.report
         }
     }
 }

@@ -65,6 +65,21 @@ pub struct Trace {
     pub ended_at: Timestamp,
 }
 
+impl Trace {
+    /// What agents noted, one agent after the other.
+    pub fn noted(&self) -> impl Iterator<Item = (&AgentId, &JournalEntry)> {
+        self.journals.iter().flat_map(|(agent, journal)| journal.iter().map(move |entry| (agent, entry)))
+    }
+
+    /// What agents received, repeated deliveries too.
+    pub fn received(&self) -> impl Iterator<Item = (&AgentId, &Delivery)> {
+        self.noted().filter_map(|(agent, entry)| {
+            let Noted::Received { delivery, .. } = &entry.kind else { return None };
+            Some((agent, &**delivery))
+        })
+    }
+}
+
 /// An entry of the register that was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpiredEntry {

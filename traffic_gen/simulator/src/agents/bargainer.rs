@@ -55,27 +55,13 @@ impl SimulatedParty {
     /// A message is written.
     pub(super) fn note_said(&mut self, msg_id: &MsgId, payload: &Payload) {
         self.said.insert(msg_id.clone(), payload.act());
-        match payload {
-            Payload::Accept(accept) => {
-                self.accepted.insert(accept.offer_id);
-            }
-            Payload::Offer(offer) => self.offered = Some(offer.terms.clone()),
-            Payload::Confirm(_) => self.has_confirmed = true,
-            Payload::Cfp(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Withdraw(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Cancel(_)
-            | Payload::Join(_)
-            | Payload::End(_)
-            | Payload::Answer(_)
-            | Payload::Say(_)
-            | Payload::Assign(_)
-            | Payload::Pause(_)
-            | Payload::Conclude(_) => {}
+        if let Payload::Accept(accept) = payload {
+            self.accepted.insert(accept.offer_id);
         }
+        if let Payload::Offer(offer) = payload {
+            self.offered = Some(offer.terms.clone());
+        }
+        self.has_confirmed |= matches!(payload, Payload::Confirm(_));
     }
 
     fn has_left(&self) -> bool {
@@ -84,21 +70,9 @@ impl SimulatedParty {
 
     /// Joins, most of the time.
     pub(super) fn join(context: &mut AgentContext, delivery: &Delivery, call: &Call, rules: &BargainSpec) -> Self {
-        let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let soon = context.draw(0..window_ms.min(200));
+        let joining = context.joining(delivery, call);
         let party = Self::new(context, rules);
-        if context.errs(AgentFault::Ignore) {
-            return party;
-        }
-        let is_late = context.errs(AgentFault::OfferLate);
-        let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
-        let payload = if context.errs(AgentFault::Decline) {
-            let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::NotUnderstood, Payload::End];
-            declines[context.index(declines.len())](Reasoned::default())
-        } else {
-            Payload::Join(Join { mandate: party.mandate(), ..Join::default() })
-        };
-        context.reply(after_ms, delivery, payload);
+        context.join(delivery, joining, |_| Join { mandate: party.mandate(), ..Join::default() });
         party
     }
 
@@ -238,8 +212,7 @@ pub(super) fn answer_agreed(context: &mut AgentContext, delivery: &Delivery, awa
     let is_late = context.errs(AgentFault::ConfirmLate);
     let after_ms = if is_late { window_ms + context.draw(0..300) } else { context.draw(0..window_ms.min(200)) };
     if context.errs(AgentFault::DeclineAward) {
-        let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::End, Payload::Withdraw];
-        let payload = declines[context.index(declines.len())](Reasoned::default());
+        let payload = context.decline(&[Payload::Refuse, Payload::End, Payload::Withdraw]);
         return context.reply(after_ms, delivery, payload);
     }
     let mut terms_digest = context.happens(500).then_some(award.terms_digest);

@@ -100,29 +100,17 @@ pub(super) fn answer_receipt(
     receipt: &Receipt,
     members: &mut BTreeMap<NegotiationId, SimulatedMember>,
 ) {
-    match receipt.disposition {
-        Disposition::Committed => {
-            context.reached(Point::Committed);
-            let negotiation = &delivery.envelope.negotiation;
-            if !nesting::call_sub_team(context, negotiation, receipt.award_no, members) {
-                perform(context, negotiation);
-            }
-        }
-        Disposition::Late => context.reached(Point::OfferLate),
-        Disposition::Revoked => context.reached(Point::ConfirmedRevoked),
-        Disposition::Conflict => context.reached(Point::Conflicted),
-        Disposition::MandateViolation => context.reached(Point::MandateViolation),
-        Disposition::Ok
-        | Disposition::Duplicate
-        | Disposition::Expired
-        | Disposition::StaleRound
-        | Disposition::OutOfTurn
-        | Disposition::Malformed
-        | Disposition::StaleSeq
-        | Disposition::Unauthorized
-        | Disposition::Closed
-        | Disposition::PolicyReject
-        | Disposition::RateLimited => {}
+    let is = |disposition: Disposition| receipt.disposition == disposition;
+    context.reached_if([
+        (Point::Committed, is(Disposition::Committed)),
+        (Point::OfferLate, is(Disposition::Late)),
+        (Point::ConfirmedRevoked, is(Disposition::Revoked)),
+        (Point::Conflicted, is(Disposition::Conflict)),
+        (Point::MandateViolation, is(Disposition::MandateViolation)),
+    ]);
+    let negotiation = &delivery.envelope.negotiation;
+    if is(Disposition::Committed) && !nesting::call_sub_team(context, negotiation, receipt.award_no, members) {
+        perform(context, negotiation);
     }
 }
 
@@ -190,24 +178,11 @@ pub(super) fn answer_cancel(context: &mut AgentContext, delivery: &Delivery, can
 
 /// Counts how a negotiation ended.
 pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
-    match closing.outcome {
-        Outcome::Completed => context.reached(Point::Completed),
-        Outcome::Cancelled => context.reached(Point::Cancelled),
-        Outcome::Timeout => context.reached(Point::TimedOut),
-        Outcome::Agreement
-        | Outcome::NoAgreement
-        | Outcome::Ended
-        | Outcome::Concluded
-        | Outcome::Unconcluded
-        | Outcome::NotFormed
-        | Outcome::Consensus
-        | Outcome::Plurality
-        | Outcome::NoAnswer
-        | Outcome::NoOffers
-        | Outcome::Incomplete
-        | Outcome::NoCandidate
-        | Outcome::Aborted => {}
-    }
+    context.reached_if([
+        (Point::Completed, closing.outcome == Outcome::Completed),
+        (Point::Cancelled, closing.outcome == Outcome::Cancelled),
+        (Point::TimedOut, closing.outcome == Outcome::Timeout),
+    ]);
 }
 
 /// Says something nobody asked for.

@@ -34,8 +34,7 @@ pub(super) fn plan_calls(context: &mut AgentContext, calls: &[CallPlan]) {
         }
         context.say(call.at_ms, draft);
         if context.errs(AgentFault::Cancel) {
-            let after_ms = call.at_ms + context.draw(0..2500);
-            context.say(after_ms, Draft::new(&call.negotiation, Payload::Cancel(Reasoned::default())));
+            cancel(context, &call.negotiation, call.at_ms, 2500);
         }
     }
 }
@@ -58,8 +57,7 @@ pub(super) fn plan_bargains(
         parties.insert(plan.negotiation.clone(), party);
         context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
         if context.errs(AgentFault::Cancel) {
-            let after_ms = plan.at_ms + context.draw(0..2500);
-            context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
+            cancel(context, &plan.negotiation, plan.at_ms, 2500);
         }
     }
     parties
@@ -80,8 +78,7 @@ pub(super) fn plan_teams(context: &mut AgentContext, plans: &[TeamPlan]) -> BTre
         context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
         let is_nested = plan.spec.rules.depth > 1;
         if context.errs(AgentFault::Cancel) || (is_nested && context.happens(NESTED_CANCELLED)) {
-            let after_ms = plan.at_ms + context.draw(0..5000);
-            context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
+            cancel(context, &plan.negotiation, plan.at_ms, 5000);
         }
     }
     members
@@ -98,35 +95,36 @@ pub(super) fn plan_panels(context: &mut AgentContext, plans: &[PanelPlan]) {
         };
         context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
         if context.errs(AgentFault::Cancel) {
-            let after_ms = plan.at_ms + context.draw(0..2500);
-            context.say(after_ms, Draft::new(&plan.negotiation, Payload::Cancel(Reasoned::default())));
+            cancel(context, &plan.negotiation, plan.at_ms, 2500);
         }
     }
 }
 
+/// Plans to call off what is called at a time, so long behind it at most.
+fn cancel(context: &mut AgentContext, negotiation: &NegotiationId, at_ms: u64, within_ms: u64) {
+    let after_ms = at_ms + context.draw(0..within_ms);
+    context.say(after_ms, Draft::new(negotiation, Payload::Cancel(Reasoned::default())));
+}
+
 pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, report: &ProgressReport) {
-    match report {
-        ProgressReport::Offers(offers) if !offers.offers.is_empty() => {
-            let window_ms = (offers.decide_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-            let after_ms = context.draw(0..window_ms.min(300));
-            let index = context.index(offers.offers.len());
-            let mut offer_id = offers.offers[index].offer_id;
-            if context.errs(AgentFault::ChooseBadly) {
-                if context.happens(500) {
-                    return;
-                }
-                offer_id = OfferId(schemas::Position { seq: offer_id.0.seq + 1, ..offer_id.0 });
-            }
-            context.reached(Point::InitiatorChose);
-            let accept = Payload::Accept(Accept { offer_id, terms_digest: None });
-            context.say(after_ms, Draft::new(&delivery.envelope.negotiation, accept));
-        }
-        ProgressReport::Offers(_)
-        | ProgressReport::Awarded(_)
-        | ProgressReport::Committed(_)
-        | ProgressReport::Done(_)
-        | ProgressReport::Result(_)
-        | ProgressReport::Cancelled(_) => {}
-        ProgressReport::Finding(finding) => panelist::note_finding(context, finding),
+    if let ProgressReport::Finding(finding) = report {
+        return panelist::note_finding(context, finding);
     }
+    let ProgressReport::Offers(offers) = report else { return };
+    if offers.offers.is_empty() {
+        return;
+    }
+    let window_ms = (offers.decide_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
+    let after_ms = context.draw(0..window_ms.min(300));
+    let index = context.index(offers.offers.len());
+    let mut offer_id = offers.offers[index].offer_id;
+    if context.errs(AgentFault::ChooseBadly) {
+        if context.happens(500) {
+            return;
+        }
+        offer_id = OfferId(schemas::Position { seq: offer_id.0.seq + 1, ..offer_id.0 });
+    }
+    context.reached(Point::InitiatorChose);
+    let accept = Payload::Accept(Accept { offer_id, terms_digest: None });
+    context.say(after_ms, Draft::new(&delivery.envelope.negotiation, accept));
 }

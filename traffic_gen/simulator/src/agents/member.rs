@@ -39,7 +39,7 @@ const ASKED_AGAIN: u32 = 700;
 const WORDS: [&str; 8] = ["parcel", "north", "carry", "tomorrow", "eleven", "river", "bridge", "late"];
 
 /// A member of a team, and what it remembers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SimulatedMember {
     /// Whether it called the team.
     is_caller: bool,
@@ -66,53 +66,22 @@ pub(super) struct SimulatedMember {
 }
 
 impl SimulatedMember {
-    /// A member that has not heard anything yet.
-    pub(super) const fn new() -> Self {
-        Self {
-            is_caller: false,
-            depth_left: 0,
-            ends_by: None,
-            members: Vec::new(),
-            step: 0,
-            turn: 0,
-            state: None,
-            said: 0,
-            tasks: 0,
-            open: BTreeSet::new(),
-            heard: None,
-            proposed: BTreeSet::new(),
-            last: None,
-        }
-    }
-
     /// Whoever calls a team that may have so many levels of sub-teams below it.
     pub(super) fn leading(depth_left: u32) -> Self {
-        Self { is_caller: true, depth_left, ..Self::new() }
+        Self { is_caller: true, depth_left, ..Self::default() }
     }
 
     /// Joins, most of the time.
     pub(super) fn join(context: &mut AgentContext, delivery: &Delivery, call: &Call) -> Self {
         let depth_left = call.team.as_ref().map_or(0, |team| team.depth_left);
-        let member = Self { depth_left, ..Self::new() };
-        let window_ms = (call.reply_by.0.since_us(delivery.envelope.ts.0) / 1000).max(1);
-        let soon = context.draw(0..window_ms.min(200));
-        if context.errs(AgentFault::Ignore) {
-            return member;
-        }
-        let is_late = context.errs(AgentFault::OfferLate);
-        let after_ms = if is_late { window_ms + context.draw(0..300) } else { soon };
-        let payload = if context.errs(AgentFault::Decline) {
-            let declines: [fn(Reasoned) -> Payload; 3] = [Payload::Refuse, Payload::NotUnderstood, Payload::End];
-            declines[context.index(declines.len())](Reasoned::default())
-        } else {
-            let ppm =
-                |context: &mut AgentContext| AttrValue::Int(i64::try_from(context.draw(0..5) * 200_000).unwrap_or(0));
-            let terms = Terms::from([(attr_name("fit"), ppm(context)), (attr_name("price"), ppm(context))]);
+        let joining = context.joining(delivery, call);
+        context.join(delivery, joining, |context| {
+            let mut ppm = || AttrValue::Int(i64::try_from(context.draw(0..5) * 200_000).unwrap_or(0));
+            let terms = Terms::from([(attr_name("fit"), ppm()), (attr_name("price"), ppm())]);
             let terms = if context.happens(700) { terms } else { Terms::new() };
-            Payload::Join(Join { terms, ..Join::default() })
-        };
-        context.reply(after_ms, delivery, payload);
-        member
+            Join { terms, ..Join::default() }
+        });
+        Self { depth_left, ..Self::default() }
     }
 
     /// A message is written.
@@ -182,7 +151,7 @@ impl SimulatedMember {
         let is_next = floor.step == self.step + 1;
         let in_one_record = self.state.is_some_and(|(_, at)| at == delivery.envelope.ts);
         let wakes = is_next && was_waiting && !is_waiting && !floor.tasks.is_empty();
-        for (point, holds) in [
+        context.reached_if([
             (Point::TeamForced, floor.state == TeamState::Concluding),
             (
                 Point::TeamForcedWithTasks,
@@ -196,11 +165,7 @@ impl SimulatedMember {
             (Point::OwnerSilent, before == Some(TeamState::Awaiting) && timed_out),
             (Point::LeadLeft, !floor.members.is_empty() && is_led_by_another),
             (Point::SayRepeated, matches!(floor.said, Some(Spoken::Repeats { .. }))),
-        ] {
-            if holds {
-                context.reached(point);
-            }
-        }
+        ]);
     }
 
     fn take_floor(&mut self, context: &mut AgentContext, delivery: &Delivery, state: TeamState, window_ms: u64) {

@@ -52,8 +52,7 @@ impl PanelMemory {
             return;
         }
         if context.errs(AgentFault::Decline) {
-            let declines: [fn(Reasoned) -> Payload; 2] = [Payload::Refuse, Payload::NotUnderstood];
-            let decline = declines[context.index(declines.len())](Reasoned::default());
+            let decline = context.decline(&[Payload::Refuse, Payload::NotUnderstood]);
             return context.reply(soon, delivery, decline);
         }
         let is_late = context.errs(AgentFault::OfferLate);
@@ -80,33 +79,29 @@ impl PanelMemory {
 
     /// Counts what its answers came to.
     pub(super) fn note_receipt(&self, context: &AgentContext, delivery: &Delivery, receipt: &Receipt) {
-        if !self.asked.contains_key(&delivery.envelope.negotiation) {
-            return;
-        }
-        if receipt.disposition == Disposition::Late {
-            context.reached(Point::AnswerLate);
-        } else if receipt.disposition == Disposition::StaleRound {
-            context.reached(Point::AnswerStale);
+        if self.asked.contains_key(&delivery.envelope.negotiation) {
+            context.reached_if([
+                (Point::AnswerLate, receipt.disposition == Disposition::Late),
+                (Point::AnswerStale, receipt.disposition == Disposition::StaleRound),
+            ]);
         }
     }
 }
 
 /// Counts how seats were chosen, as the initiator is told.
 pub(super) fn note_seats(context: &AgentContext, receipt: &Receipt) {
-    match receipt.seats {
-        Some(SeatChoice::Chosen) => context.reached(Point::SeatsChosen),
-        Some(SeatChoice::Trial) => context.reached(Point::SeatsOnTrial),
-        None => {}
-    }
+    context.reached_if([
+        (Point::SeatsChosen, receipt.seats == Some(SeatChoice::Chosen)),
+        (Point::SeatsOnTrial, receipt.seats == Some(SeatChoice::Trial)),
+    ]);
 }
 
 /// Counts how a panel ended.
 pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
-    if closing.outcome == Outcome::NoAnswer {
-        context.reached(Point::PanelNoAnswer);
-    } else if matches!(closing.outcome, Outcome::Consensus | Outcome::Plurality) {
-        context.reached(Point::PanelAnswered);
-    }
+    context.reached_if([
+        (Point::PanelNoAnswer, closing.outcome == Outcome::NoAnswer),
+        (Point::PanelAnswered, matches!(closing.outcome, Outcome::Consensus | Outcome::Plurality)),
+    ]);
 }
 
 /// Counts what ended a panel that came to a result.
@@ -118,12 +113,10 @@ pub(super) fn note_finding(context: &AgentContext, finding: &Finding) {
         Stopped::Timeout => Point::PluralityInTime,
         Stopped::Silence => Point::PluralityInSilence,
     });
-    if finding.calls.ranks > 0 {
-        context.reached(Point::RankerAsked);
-    }
-    if finding.calls.reviews > 0 {
-        context.reached(Point::ReviewersAsked);
-    }
+    context.reached_if([
+        (Point::RankerAsked, finding.calls.ranks > 0),
+        (Point::ReviewersAsked, finding.calls.reviews > 0),
+    ]);
 }
 
 fn answer(context: &mut AgentContext, ask: &Ask) -> PanelAnswer {

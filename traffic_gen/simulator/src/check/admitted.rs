@@ -6,7 +6,7 @@ use schemas::delivery::{Notification, Outcome};
 use schemas::{Act, AgentId, Code, Digest, MsgId, NegotiationId, Position};
 
 use super::{FoldedLog, Logged};
-use crate::trace::{Answer, Noted, Trace};
+use crate::trace::{Answer, JournalEntry, Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks authenticity and 202s; and, in a flooded run, refusals and ends.
@@ -21,32 +21,24 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
             format!("{position} is attributed to {}, who never sent it with its own token", message.from)
         });
     }
-    for (agent, journal) in &trace.journals {
-        // Who uses an id again for another body may count both as one attempt.
-        let mut sent: BTreeSet<(&NegotiationId, &MsgId, u32, Digest)> = BTreeSet::new();
-        for entry in journal {
-            match &entry.kind {
-                Noted::Sent { negotiation, msg_id, attempt, digest, .. } => {
-                    sent.insert((negotiation, msg_id, *attempt, *digest));
-                }
-                Noted::Answered { negotiation, msg_id, attempt, answer: Answer::Accepted { seq, index } } => {
-                    let position = Position { seq: *seq, index: *index };
-                    let holds = folded.messages.get(&position).is_some_and(|logged| {
-                        is_of(logged, agent, negotiation, msg_id)
-                            && sent.contains(&(negotiation, msg_id, *attempt, logged.message.digest))
-                    });
-                    verdict.check(Invariant::NoLostAdmission, holds, || {
-                        format!("{agent}'s {msg_id} in {negotiation} was answered 202 at {position}: it is not there")
-                    });
-                }
-                Noted::Answered { .. }
-                | Noted::Connected
-                | Noted::Received { .. }
-                | Noted::Acknowledged { .. }
-                | Noted::Unreadable { .. }
-                | Noted::Notice { .. } => {}
-            }
+    // Who uses an id again for another body may count both as one attempt.
+    let mut sent: BTreeSet<(&AgentId, &NegotiationId, &MsgId, u32, Digest)> = BTreeSet::new();
+    for (agent, entry) in trace.noted() {
+        if let Noted::Sent { negotiation, msg_id, attempt, digest, .. } = &entry.kind {
+            sent.insert((agent, negotiation, msg_id, *attempt, *digest));
         }
+        let Noted::Answered { negotiation, msg_id, attempt, answer: Answer::Accepted { seq, index } } = &entry.kind
+        else {
+            continue;
+        };
+        let position = Position { seq: *seq, index: *index };
+        let holds = folded.messages.get(&position).is_some_and(|logged| {
+            is_of(logged, agent, negotiation, msg_id)
+                && sent.contains(&(agent, negotiation, msg_id, *attempt, logged.message.digest))
+        });
+        verdict.check(Invariant::NoLostAdmission, holds, || {
+            format!("{agent}'s {msg_id} in {negotiation} was answered 202 at {position}: it is not there")
+        });
     }
 }
 
@@ -60,22 +52,20 @@ fn check_flooded(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
             });
         }
     }
-    for (agent, journal) in &trace.journals {
-        let (mut acts, mut taken_in) = (BTreeMap::new(), BTreeSet::new());
-        for entry in journal {
-            if let Noted::Sent { msg_id, act, .. } = &entry.kind {
-                acts.insert(msg_id, *act);
-            }
-            let Noted::Answered { negotiation, msg_id, answer, .. } = &entry.kind else { continue };
-            if matches!(answer, Answer::Accepted { .. }) {
-                taken_in.insert(msg_id);
-            } else if *answer == Answer::Refused(Code::Overloaded) {
-                let act = acts.get(msg_id);
-                let may_be = act == Some(&Act::Cfp) && agent == flooder && !taken_in.contains(msg_id);
-                verdict.check(Invariant::ShedsOpenings, may_be, || {
-                    format!("{agent}'s {msg_id}, {act:?} in {negotiation}, was refused: overloaded")
-                });
-            }
+    let (mut acts, mut taken_in) = (BTreeMap::new(), BTreeSet::new());
+    for (agent, entry) in trace.noted() {
+        if let Noted::Sent { msg_id, act, .. } = &entry.kind {
+            acts.insert((agent, msg_id), *act);
+        }
+        let Noted::Answered { negotiation, msg_id, answer, .. } = &entry.kind else { continue };
+        if matches!(answer, Answer::Accepted { .. }) {
+            taken_in.insert((agent, msg_id));
+        } else if *answer == Answer::Refused(Code::Overloaded) {
+            let act = acts.get(&(agent, msg_id));
+            let may_be = act == Some(&Act::Cfp) && agent == flooder && !taken_in.contains(&(agent, msg_id));
+            verdict.check(Invariant::ShedsOpenings, may_be, || {
+                format!("{agent}'s {msg_id}, {act:?} in {negotiation}, was refused: overloaded")
+            });
         }
     }
 }
@@ -87,16 +77,10 @@ fn is_of(logged: &Logged, agent: &AgentId, negotiation: &NegotiationId, msg_id: 
 }
 
 /// Everything agents sent under their own name with their own token.
-fn sent(trace: &Trace) -> BTreeSet<(&AgentId, &NegotiationId, Digest)> {
-    let mut sent = BTreeSet::new();
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            if let Noted::Sent { negotiation, digest, token_of, .. } = &entry.kind
-                && token_of == agent
-            {
-                sent.insert((agent, negotiation, *digest));
-            }
-        }
-    }
-    sent
+fn sent<'a>(trace: &'a Trace) -> BTreeSet<(&'a AgentId, &'a NegotiationId, Digest)> {
+    let own = |(agent, entry): (&'a AgentId, &'a JournalEntry)| {
+        let Noted::Sent { negotiation, digest, token_of, .. } = &entry.kind else { return None };
+        (token_of == agent).then_some((agent, negotiation, *digest))
+    };
+    trace.noted().filter_map(own).collect()
 }

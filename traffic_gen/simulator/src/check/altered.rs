@@ -70,6 +70,12 @@ fn delivered(effect: &Effect) -> Option<&Deliver> {
     }
 }
 
+/// One of these, drawn by the seed.
+pub(super) fn drawn<T>(seed: u64, mut from: Vec<T>) -> Option<T> {
+    let which = usize::try_from(seed % u64::try_from(from.len()).ok()?.max(1)).ok()?;
+    (which < from.len()).then(|| from.swap_remove(which))
+}
+
 /// A message with a change of its body; none where the body cannot be changed so.
 pub(super) fn altered(
     message: &AdmittedMessage,

@@ -11,7 +11,7 @@ use schemas::team::AssignedTask;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, Position, Timestamp};
 
 use super::{Collection, FoldedLog, Logged, NegotiationHistory};
-use crate::trace::{Noted, Trace};
+use crate::trace::Trace;
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks every decision of the log, and every ACCEPT that was received.
@@ -19,41 +19,34 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let applied = applied(folded);
     for decision in &folded.decisions {
         for award in &decision.awards {
-            if decision.cause == Cause::Direct {
-                let fault = direct_fault(folded, &applied, decision);
-                verdict.check(Invariant::NoLateWinner, fault.is_none(), || {
-                    format!("{} in {} {}", award.offer_id, decision.negotiation, fault.unwrap_or_default())
-                });
-                continue;
-            }
-            let fault = fault(folded, &applied, decision, award.offer_id);
+            let fault = if decision.cause == Cause::Direct {
+                direct_fault(folded, &applied, decision)
+            } else {
+                fault(folded, &applied, decision, award.offer_id)
+            };
             verdict.check(Invariant::NoLateWinner, fault.is_none(), || {
                 format!("{} in {} {}", award.offer_id, decision.negotiation, fault.unwrap_or_default())
             });
         }
     }
     let mut named: BTreeMap<(&NegotiationId, AwardNo), (&AgentId, OfferId)> = BTreeMap::new();
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            if let Noted::Received { delivery, .. } = &entry.kind
-                && let Notification::Accept(award) = &delivery.payload
-                && !folded.is_bargain(&delivery.envelope.negotiation)
-            {
-                let negotiation = &delivery.envelope.negotiation;
-                let first = named.insert((negotiation, award.award_no), (agent, award.offer_id));
-                let is_one = first.is_none_or(|first| first == (agent, award.offer_id));
-                verdict.check(Invariant::OneAward, is_one, || {
-                    format!("award {} of {negotiation} went to {agent} and {first:?}", award.award_no)
-                });
-                let is_own = match assignment_at(folded, award.offer_id.0, negotiation) {
-                    Some((_, task)) => task.owner.is_none_or(|owner| owner == *agent) && award.terms.is_empty(),
-                    None => offer_at(folded, award.offer_id).is_some_and(|(logged, offer)| {
-                        logged.message.from == *agent && is_accepted_as_sent(award, &offer)
-                    }),
-                };
-                verdict.check(Invariant::NoLateWinner, is_own, || format!("{agent} never offered {award:?}"));
-            }
+    for (agent, delivery) in trace.received() {
+        let negotiation = &delivery.envelope.negotiation;
+        let Notification::Accept(award) = &delivery.payload else { continue };
+        if folded.is_bargain(negotiation) {
+            continue;
         }
+        let first = named.insert((negotiation, award.award_no), (agent, award.offer_id));
+        let is_one = first.is_none_or(|first| first == (agent, award.offer_id));
+        verdict.check(Invariant::OneAward, is_one, || {
+            format!("award {} of {negotiation} went to {agent} and {first:?}", award.award_no)
+        });
+        let is_own = match assignment_at(folded, award.offer_id.0, negotiation) {
+            Some((_, task)) => task.owner.is_none_or(|owner| owner == *agent) && award.terms.is_empty(),
+            None => offer_at(folded, award.offer_id)
+                .is_some_and(|(logged, offer)| logged.message.from == *agent && is_accepted_as_sent(award, &offer)),
+        };
+        verdict.check(Invariant::NoLateWinner, is_own, || format!("{agent} never offered {award:?}"));
     }
 }
 
@@ -185,25 +178,8 @@ fn valid_until(logged: &Logged, offer: &Offer) -> Timestamp {
 
 fn offer_at(folded: &FoldedLog, offer_id: OfferId) -> Option<(&Logged, Offer)> {
     let logged = folded.messages.get(&offer_id.0)?;
-    match logged.message.message().ok()?.payload {
-        Payload::Offer(offer) => Some((logged, offer)),
-        Payload::Cfp(_)
-        | Payload::Refuse(_)
-        | Payload::NotUnderstood(_)
-        | Payload::Withdraw(_)
-        | Payload::Accept(_)
-        | Payload::Confirm(_)
-        | Payload::Inform(_)
-        | Payload::Failure(_)
-        | Payload::Cancel(_)
-        | Payload::Join(_)
-        | Payload::End(_)
-        | Payload::Answer(_)
-        | Payload::Say(_)
-        | Payload::Assign(_)
-        | Payload::Pause(_)
-        | Payload::Conclude(_) => None,
-    }
+    let Payload::Offer(offer) = logged.message.message().ok()?.payload else { return None };
+    Some((logged, offer))
 }
 
 fn is_accepted_as_sent(award: &Award, offer: &Offer) -> bool {

@@ -2,15 +2,15 @@
 //! from wherever it was folded; and a call under a policy that weighs reputation, or one that chooses the seats of its panel, pins
 //! what the evidence said then.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use policy_core::panel::reputation::{PRIOR_RUNS, REPUTATION_AVERAGE_PPM, ReputationBasis, choose, reputation};
-use schemas::delivery::{Disposition, Finding, Notification};
+use schemas::delivery::{Disposition, Finding, Notification, Receipt};
 use schemas::evidence::{EvidenceCounts, EvidenceEntry, EvidenceRole, EvidenceSubject, LaneEvidence, Usage};
 use schemas::panel::{ChooseSpec, PanelAnswer, PanelSpec};
 use schemas::policy::ReputationRule;
 use schemas::record::{AdmittedMessage, Pinned};
-use schemas::{Act, AgentId, Lane, MsgId, NegotiationId, Payload};
+use schemas::{Act, AgentId, Lane, NegotiationId, Payload};
 
 use super::{Caused, FoldedLog};
 use crate::scenario::general_domain;
@@ -95,32 +95,19 @@ impl ShownByPanels {
 struct SaidInPanels<'a> {
     /// By panel and speaker.
     taken: BTreeMap<(&'a NegotiationId, &'a AgentId), Vec<PanelAnswer>>,
-    out_of_turn: BTreeMap<(&'a NegotiationId, &'a AgentId), u32>,
+    out_of_turn: BTreeMap<(&'a NegotiationId, &'a AgentId), usize>,
 }
 
 impl<'a> SaidInPanels<'a> {
     fn of(folded: &'a FoldedLog) -> Self {
         let mut said = Self::default();
-        let mut taken: BTreeSet<(&NegotiationId, &AgentId, &MsgId)> = BTreeSet::new();
         for Caused { deliver, .. } in folded.deliveries.values() {
-            for receipt in deliver.receipts_told() {
-                let disposition = receipt.first.unwrap_or(receipt.disposition);
-                if disposition == Disposition::Ok {
-                    taken.insert((&deliver.negotiation, &deliver.to, &receipt.ack_of));
-                } else if disposition == Disposition::OutOfTurn {
-                    *said.out_of_turn.entry((&deliver.negotiation, &deliver.to)).or_default() += 1;
-                }
-            }
+            let is_out_of_turn = |told: &&Receipt| told.first.unwrap_or(told.disposition) == Disposition::OutOfTurn;
+            let times = deliver.receipts_told().filter(is_out_of_turn).count();
+            *said.out_of_turn.entry((&deliver.negotiation, &deliver.to)).or_default() += times;
         }
-        for logged in folded.messages.values().filter(|logged| logged.message.act == Act::Answer) {
-            let (negotiation, from) = (&logged.message.negotiation, &logged.message.from);
-            let Some(msg_id) = &logged.msg_id else { continue };
-            // What is said again under the same id is nothing new.
-            if taken.remove(&(negotiation, from, msg_id))
-                && let Ok(Payload::Answer(answer)) = logged.message.message().map(|message| message.payload)
-            {
-                said.taken.entry((negotiation, from)).or_default().push(*answer);
-            }
+        for (_, logged, answer) in folded.taken_answers() {
+            said.taken.entry((&logged.message.negotiation, &logged.message.from)).or_default().push(answer);
         }
         said
     }
@@ -144,7 +131,7 @@ impl<'a> SaidInPanels<'a> {
     /// How many answers of it may have fallen.
     fn fallen_max(&self, negotiation: &'a NegotiationId, agent: &'a AgentId, rules: &PanelSpec) -> u64 {
         let times = self.out_of_turn.get(&(negotiation, agent)).copied().unwrap_or(0);
-        u64::from(times >= rules.max_strikes)
+        u64::from(times >= rules.max_strikes as usize)
     }
 }
 
@@ -169,35 +156,28 @@ fn shown_by<'a>(
         let to_it = to_it.filter(|deliver| deliver.negotiation == *negotiation && deliver.to == *agent);
         to_it.filter(|deliver| matches!(&*deliver.told, Notification::Ask(ask) if ask.rank.is_none() && ask.review == is_review)).count() as u64
     };
-    let counts_of = |agent: &'a AgentId, role, layers: u64, members: usize| EvidenceCounts {
-        runs: 1,
-        asked: asked(agent, role == EvidenceRole::Reviewer),
-        replied: said.replied(negotiation, agent),
-        layers,
-        fair_e12: (layers * WHOLE_E12).checked_div(members as u64).unwrap_or_default(),
-        usage: said.usage(negotiation, agent),
-        ..EvidenceCounts::default()
-    };
-    let fallen = |agent: &'a AgentId| said.fallen_max(negotiation, agent, rules);
-    let of_seats = finding.panelists.iter().map(|seat| {
+    let shown = |agent: &'a AgentId, role, (layers, members): (u64, usize), agreed: bool, total_e12: u64| {
         let counts = EvidenceCounts {
-            agreed: u64::from(seat.agreed),
-            total_e12: seat.total_e12,
-            ..counts_of(&seat.agent, EvidenceRole::Panelist, u64::from(finding.round), finding.panelists.len())
+            runs: 1,
+            asked: asked(agent, role == EvidenceRole::Reviewer),
+            replied: said.replied(negotiation, agent),
+            layers,
+            agreed: u64::from(agreed),
+            total_e12,
+            fair_e12: (layers * WHOLE_E12).checked_div(members as u64).unwrap_or_default(),
+            usage: said.usage(negotiation, agent),
         };
-        (subject(&seat.agent, EvidenceRole::Panelist), counts, fallen(&seat.agent))
-    });
+        (subject(agent, role), counts, said.fallen_max(negotiation, agent, rules))
+    };
+    let of_seats = (u64::from(finding.round), finding.panelists.len());
+    let seats = finding.panelists.iter();
+    let seats = seats.map(|seat| shown(&seat.agent, EvidenceRole::Panelist, of_seats, seat.agreed, seat.total_e12));
     // Every review to which somebody replied is a layer, whose whole is 1. Each reviewer's part is rounded by itself.
     let reviewed: u64 = finding.reviewers.iter().map(|reviewer| reviewer.total_e12).sum();
-    let layers = (reviewed + WHOLE_E12 / 2) / WHOLE_E12;
-    let of_reviewers = finding.reviewers.iter().map(move |reviewer| {
-        let counts = EvidenceCounts {
-            total_e12: reviewer.total_e12,
-            ..counts_of(&reviewer.agent, EvidenceRole::Reviewer, layers, finding.reviewers.len())
-        };
-        (subject(&reviewer.agent, EvidenceRole::Reviewer), counts, fallen(&reviewer.agent))
-    });
-    of_seats.chain(of_reviewers).collect()
+    let of_reviewers = ((reviewed + WHOLE_E12 / 2) / WHOLE_E12, finding.reviewers.len());
+    let reviewers = finding.reviewers.iter();
+    let reviewers = reviewers.map(|one| shown(&one.agent, EvidenceRole::Reviewer, of_reviewers, false, one.total_e12));
+    seats.chain(reviewers).collect()
 }
 
 /// What calls pin is what some state of the lanes' ledgers said before; decisions weigh that and nothing else, and the seats of

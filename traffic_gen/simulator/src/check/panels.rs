@@ -1,18 +1,18 @@
 //! What must hold of a panel whatever its seats say, and in whatever order: the log is folded once more with another answer, with
 //! other ratings, with two answers in each other's place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use policy_core::Deliver;
-use schemas::delivery::{Ask, Disposition, Finding, Notification, ProgressReport, Rated};
+use schemas::delivery::{Ask, Finding, Notification, ProgressReport, Rated};
 use schemas::panel::{PanelAnswer, PanelSpec, RATING_MAX};
 use schemas::record::AdmittedMessage;
-use schemas::{Act, AgentId, DeliveryId, Digest, MsgId, NegotiationId, Payload, Position};
+use schemas::{AgentId, DeliveryId, Digest, NegotiationId, Position};
 use serde_json::json;
 
-use super::altered::{AlteredLog, altered};
-use super::{FoldedLog, Logged};
+use super::altered::{AlteredLog, altered, drawn};
+use super::{Caused, FoldedLog, Logged};
 use crate::trace::Trace;
 use traffic_gen::invariants::{Invariant, Verdict};
 
@@ -48,42 +48,22 @@ impl TakenAnswer<'_> {
 
 /// The answers of seats that were taken, in the order of the log.
 fn taken(folded: &FoldedLog) -> Vec<TakenAnswer<'_>> {
-    let mut taken: BTreeSet<(&NegotiationId, &AgentId, &MsgId)> = BTreeSet::new();
     let mut asks: BTreeMap<(&NegotiationId, &AgentId, u32), (u64, DeliveryId, &Ask)> = BTreeMap::new();
-    for (id, caused) in &folded.deliveries {
-        let deliver = &caused.deliver;
-        let (negotiation, to) = (&deliver.negotiation, &deliver.to);
-        let is_ok = |disposition| disposition == Disposition::Ok;
-        let receipts = deliver.receipts_told().filter(|receipt| is_ok(receipt.first.unwrap_or(receipt.disposition)));
-        taken.extend(receipts.map(|receipt| (negotiation, to, &receipt.ack_of)));
+    for (id, Caused { seq, deliver }) in &folded.deliveries {
         if let Notification::Ask(ask) = &*deliver.told
             && ask.rank.is_none()
             && !ask.review
         {
-            asks.insert((negotiation, to, ask.round), (caused.seq, *id, ask));
+            asks.insert((&deliver.negotiation, &deliver.to, ask.round), (*seq, *id, ask));
         }
     }
-    let mut answers = Vec::new();
-    for (position, logged) in folded.messages.iter().filter(|(_, logged)| logged.message.act == Act::Answer) {
+    let answers = folded.taken_answers().into_iter().filter(|(.., said)| said.answer.is_some());
+    let answers = answers.filter_map(|(position, logged, said)| {
         let AdmittedMessage { negotiation, from, .. } = &logged.message;
-        let Some(msg_id) = &logged.msg_id else { continue };
-        let Ok(Payload::Answer(said)) = logged.message.message().map(|message| message.payload) else { continue };
-        // What is said again under the same id is nothing new.
-        if said.answer.is_none() || !taken.remove(&(negotiation, from, msg_id)) {
-            continue;
-        }
-        if let Some((asked_by, ask_id, ask)) = asks.get(&(negotiation, from, said.round)) {
-            let (position, asked_by, ask_id) = (*position, *asked_by, *ask_id);
-            answers.push(TakenAnswer { position, logged, said: *said, ask, ask_id, asked_by });
-        }
-    }
-    answers
-}
-
-/// One of these, drawn by the seed.
-fn drawn<T>(seed: u64, mut from: Vec<T>) -> Option<T> {
-    let which = usize::try_from(seed % u64::try_from(from.len()).ok()?.max(1)).ok()?;
-    (which < from.len()).then(|| from.swap_remove(which))
+        let (asked_by, ask_id, ask) = *asks.get(&(negotiation, from, said.round))?;
+        Some(TakenAnswer { position, logged, said, ask, ask_id, asked_by })
+    });
+    answers.collect()
 }
 
 /// With another answer of one seat, everybody else is told the same, byte for byte, until the round is over in one of the logs;

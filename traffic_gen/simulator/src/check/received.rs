@@ -19,35 +19,31 @@ use traffic_gen::invariants::{Invariant, Verdict};
 pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     let registered = RegisteredAward::of(trace);
     let mut seen = Seen::default();
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            match &entry.kind {
-                Noted::Received { id, digest, delivery, .. } => {
-                    if seen.note(agent, *id, *digest, verdict) {
-                        let caused = folded.deliveries.get(id);
-                        check_content(agent, caused, delivery, verdict);
-                        seen.check_answered_once(agent, caused, folded, verdict);
-                        let is_bargain = folded.is_bargain(&delivery.envelope.negotiation);
-                        if let Notification::Closed(closing) = &delivery.payload {
-                            registered.check_agreement(agent, delivery, closing, entry.at, verdict);
-                        }
-                        // The ACCEPT of a bargain only asks for a confirmation.
-                        if !(is_bargain && matches!(delivery.payload, Notification::Accept(_))) {
-                            registered.check(agent, caused, delivery, entry.at, verdict);
-                        }
-                        let is_remembered = caused.is_none_or(|caused| folded.remembers(agent, caused, &trace.limits));
-                        if is_remembered {
-                            seen.note_receipts(agent, delivery, verdict);
-                        }
-                    }
-                }
-                Noted::Acknowledged { ids } => seen.acknowledged.extend(ids.iter().map(|id| (agent.clone(), *id))),
-                Noted::Unreadable { bytes } => {
-                    let text = || format!("{agent} received {}", String::from_utf8_lossy(bytes));
-                    verdict.check(Invariant::Recomputable, false, text);
-                }
-                Noted::Connected | Noted::Sent { .. } | Noted::Answered { .. } | Noted::Notice { .. } => {}
+    for (agent, entry) in trace.noted() {
+        if let Noted::Received { id, digest, delivery, .. } = &entry.kind
+            && seen.note(agent, *id, *digest, verdict)
+        {
+            let caused = folded.deliveries.get(id);
+            check_content(agent, caused, delivery, verdict);
+            seen.check_answered_once(agent, caused, folded, verdict);
+            if let Notification::Closed(closing) = &delivery.payload {
+                registered.check_agreement(agent, delivery, closing, entry.at, verdict);
             }
+            // The ACCEPT of a bargain only asks for a confirmation.
+            let is_bargain = folded.is_bargain(&delivery.envelope.negotiation);
+            if !(is_bargain && matches!(delivery.payload, Notification::Accept(_))) {
+                registered.check(agent, caused, delivery, entry.at, verdict);
+            }
+            if caused.is_none_or(|caused| folded.remembers(agent, caused, &trace.limits)) {
+                seen.note_receipts(agent, delivery, verdict);
+            }
+        }
+        if let Noted::Acknowledged { ids } = &entry.kind {
+            seen.acknowledged.extend(ids.iter().map(|id| (agent.clone(), *id)));
+        }
+        if let Noted::Unreadable { bytes } = &entry.kind {
+            let text = || format!("{agent} received {}", String::from_utf8_lossy(bytes));
+            verdict.check(Invariant::Recomputable, false, text);
         }
     }
     seen.check_acknowledged(folded, verdict);
@@ -136,17 +132,12 @@ impl Seen {
 
 /// The invariant a lost delivery breaks.
 fn about(told: &Notification) -> Invariant {
-    match told {
-        Notification::Ack(_) | Notification::NotUnderstood(_) => Invariant::NoLostAdmission,
-        Notification::Reject(_) | Notification::Cancel(_) => Invariant::FinalNotice,
-        Notification::Closed(_)
-        | Notification::Cfp(_)
-        | Notification::Accept(_)
-        | Notification::Inform(_)
-        | Notification::Failure(_)
-        | Notification::Turn(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_) => Invariant::Terminates,
+    if matches!(told, Notification::Ack(_) | Notification::NotUnderstood(_)) {
+        Invariant::NoLostAdmission
+    } else if matches!(told, Notification::Reject(_) | Notification::Cancel(_)) {
+        Invariant::FinalNotice
+    } else {
+        Invariant::Terminates
     }
 }
 
@@ -155,22 +146,12 @@ fn about(told: &Notification) -> Invariant {
 /// opens nothing that could remember it.
 fn is_remembered(disposition: Disposition, negotiation: &NegotiationId) -> bool {
     let is_of_sub_team = matches!(negotiation.place(), FamilyPlace::SubTeam { .. });
-    match disposition {
-        Disposition::Revoked | Disposition::OutOfTurn if is_of_sub_team => false,
-        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed => false,
-        Disposition::Ok
-        | Disposition::Duplicate
-        | Disposition::Late
-        | Disposition::Expired
-        | Disposition::StaleRound
-        | Disposition::OutOfTurn
-        | Disposition::Conflict
-        | Disposition::StaleSeq
-        | Disposition::PolicyReject
-        | Disposition::Committed
-        | Disposition::Revoked
-        | Disposition::MandateViolation => true,
-    }
+    let is_orphans = is_of_sub_team && matches!(disposition, Disposition::Revoked | Disposition::OutOfTurn);
+    let is_forgotten = matches!(
+        disposition,
+        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed
+    );
+    !is_orphans && !is_forgotten
 }
 
 /// An agent receives what the log says, word for word.
@@ -206,10 +187,9 @@ impl<'a> RegisteredAward<'a> {
 
     /// The key of an award's end, whatever its lot.
     fn end_of(&self, negotiation: &NegotiationId, award_no: AwardNo) -> Option<&RegisterKey> {
-        self.values.keys().copied().find(|key| match key {
-            RegisterKey::AwardEnd(of, _, no) => of == negotiation && *no == award_no,
-            RegisterKey::Award(..) | RegisterKey::Closed(_) => false,
-        })
+        let is_it =
+            |key: &RegisterKey| matches!(key, RegisterKey::AwardEnd(of, _, no) if of == negotiation && *no == award_no);
+        self.values.keys().copied().find(|key| is_it(key))
     }
 
     /// An agreement was registered, as it is told, before anybody was told.
@@ -223,19 +203,8 @@ impl<'a> RegisteredAward<'a> {
     ) {
         let Some(agreement) = &closing.agreement else { return };
         let key = RegisterKey::Award(delivery.envelope.negotiation.clone(), Lot(0), AwardNo(1));
-        let is_it = match self.value(&key) {
-            Some(RegisterValue::Agreement { offer_id, terms_digest, .. }) => {
-                (offer_id, terms_digest) == (agreement.offer_id, agreement.terms_digest)
-            }
-            Some(
-                RegisterValue::Award { .. }
-                | RegisterValue::AwardEnd { .. }
-                | RegisterValue::Closed { .. }
-                | RegisterValue::Formed { .. }
-                | RegisterValue::Finding { .. },
-            )
-            | None => false,
-        };
+        let is_it = matches!(self.value(&key), Some(RegisterValue::Agreement { offer_id, terms_digest, .. })
+            if (offer_id, terms_digest) == (agreement.offer_id, agreement.terms_digest));
         let is_in_time = self.is_written(&key, at);
         verdict.check(Invariant::OneAward, is_it && is_in_time, || {
             format!("{agent} was told of an unregistered agreement: {delivery:?}")
@@ -252,32 +221,19 @@ impl<'a> RegisteredAward<'a> {
         verdict: &mut Verdict,
     ) {
         let negotiation = &delivery.envelope.negotiation;
-        let (key, says_so) = match &delivery.payload {
-            Notification::Accept(award) => {
-                let key = RegisterKey::Award(negotiation.clone(), award.lot, award.award_no);
-                let value = self.value(&key);
-                let offer = award.offer_id;
-                (Some(key), matches!(value, Some(RegisterValue::Award { offer_id, .. }) if offer_id == offer))
-            }
-            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
-                let key = receipt.award_no.and_then(|award_no| self.end_of(negotiation, award_no));
-                let value = key.and_then(|key| self.value(key));
-                (key.cloned(), matches!(value, Some(RegisterValue::AwardEnd { end: AwardEnd::Committed, .. })))
-            }
-            Notification::Ack(_)
-            | Notification::Closed(_)
-            | Notification::Cfp(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {
-                let Some(key) = caused.and_then(|caused| caused.deliver.after.clone()) else { return };
-                (Some(key), true)
-            }
+        let (key, says_so) = if let Notification::Accept(award) = &delivery.payload {
+            let key = RegisterKey::Award(negotiation.clone(), award.lot, award.award_no);
+            let (value, offer) = (self.value(&key), award.offer_id);
+            (Some(key), matches!(value, Some(RegisterValue::Award { offer_id, .. }) if offer_id == offer))
+        } else if let Notification::Ack(receipt) = &delivery.payload
+            && receipt.disposition == Disposition::Committed
+        {
+            let key = receipt.award_no.and_then(|award_no| self.end_of(negotiation, award_no));
+            let value = key.and_then(|key| self.value(key));
+            (key.cloned(), matches!(value, Some(RegisterValue::AwardEnd { end: AwardEnd::Committed, .. })))
+        } else {
+            let Some(key) = caused.and_then(|caused| caused.deliver.after.clone()) else { return };
+            (Some(key), true)
         };
         let is_in_time = key.is_some_and(|key| self.is_written(&key, at));
         verdict.check(Invariant::OneAward, is_in_time && says_so, || {

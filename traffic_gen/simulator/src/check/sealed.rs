@@ -9,22 +9,20 @@ use schemas::record::AdmittedMessage;
 use schemas::{Act, AgentId, NegotiationId, Position};
 use serde_json::json;
 
-use super::altered::{AlteredLog, altered};
+use super::altered::{AlteredLog, altered, drawn};
 use super::{Caused, FoldedLog, NegotiationHistory};
 use crate::trace::{Noted, Trace};
 use traffic_gen::invariants::{Invariant, Verdict};
 
 /// Checks what was received, and folds the log once more with another price in one offer.
 pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            if let Noted::Received { delivery, is_repeat: false, id, .. } = &entry.kind
-                && let Some(Caused { seq, .. }) = folded.deliveries.get(id)
-                && let Some(history) = folded.history(&delivery.envelope.negotiation)
-                && history.is_collecting(*seq)
-            {
-                check_told(agent, &delivery.envelope.negotiation, &delivery.payload, history, verdict);
-            }
+    for (agent, entry) in trace.noted() {
+        if let Noted::Received { delivery, is_repeat: false, id, .. } = &entry.kind
+            && let Some(Caused { seq, .. }) = folded.deliveries.get(id)
+            && let Some(history) = folded.history(&delivery.envelope.negotiation)
+            && history.is_collecting(*seq)
+        {
+            check_told(agent, &delivery.envelope.negotiation, &delivery.payload, history, verdict);
         }
     }
     check_changed(trace, folded, verdict);
@@ -38,24 +36,13 @@ fn check_told(
     history: &NegotiationHistory,
     verdict: &mut Verdict,
 ) {
-    let is_own_business = match told {
-        Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_) => true,
-        Notification::Cfp(_) => history.contractors.contains(agent),
-        Notification::Reject(rejection) => match rejection.reason {
-            RejectReason::Late
-            | RejectReason::Replaced
-            | RejectReason::Expired
-            | RejectReason::Policy
-            | RejectReason::Withdrawn => true,
-            RejectReason::Outscored | RejectReason::Cancelled | RejectReason::Awarded | RejectReason::Round => false,
-        },
-        Notification::Accept(_)
-        | Notification::Inform(_)
-        | Notification::Failure(_)
-        | Notification::Closed(_)
-        | Notification::Turn(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_) => false,
+    let is_own_business = if let Notification::Cfp(_) = told {
+        history.contractors.contains(agent)
+    } else if let Notification::Reject(rejection) = told {
+        let of_others = [RejectReason::Outscored, RejectReason::Cancelled, RejectReason::Awarded, RejectReason::Round];
+        !of_others.contains(&rejection.reason)
+    } else {
+        matches!(told, Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_))
     };
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")
@@ -107,14 +94,13 @@ fn changed_offer(trace: &Trace, folded: &FoldedLog) -> Option<(Position, Admitte
         .iter()
         .filter(|(position, logged)| logged.message.act == Act::Offer && is_within(position, &logged.message))
         .collect();
-    let which = usize::try_from(trace.seed % u64::try_from(offers.len()).ok()?.max(1)).ok()?;
-    let (position, logged) = offers.get(which)?;
+    let (position, logged) = drawn(trace.seed, offers)?;
     let changed = altered(&logged.message, |payload| {
         let price = payload.get_mut("terms")?.get_mut("price")?;
         *price = json!(price.as_i64()? + if trace.seed.is_multiple_of(2) { 1 } else { -1 });
         Some(())
     });
-    Some((**position, changed?))
+    Some((*position, changed?))
 }
 
 /// What is told, but for the delivery id: it is a hash of a position.

@@ -15,29 +15,15 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 
 fn of_agents(trace: &Trace, folded: &FoldedLog) -> Witness {
     let mut witness = Witness::default().told_of_failures();
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            match &entry.kind {
-                Noted::Sent { negotiation, act, document, .. } => witness.sent(agent, negotiation, *act, document),
-                Noted::Answered { negotiation, msg_id, answer: Answer::Accepted { .. }, .. } => {
-                    witness.accepted(agent, msg_id, negotiation);
-                }
-                Noted::Answered { .. }
-                | Noted::Connected
-                | Noted::Received { .. }
-                | Noted::Acknowledged { .. }
-                | Noted::Unreadable { .. }
-                | Noted::Notice { .. } => {}
-            }
+    for (agent, entry) in trace.noted() {
+        if let Noted::Sent { negotiation, act, document, .. } = &entry.kind {
+            witness.sent(agent, negotiation, *act, document);
+        }
+        if let Noted::Answered { negotiation, msg_id, answer: Answer::Accepted { .. }, .. } = &entry.kind {
+            witness.accepted(agent, msg_id, negotiation);
         }
     }
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            if let Noted::Received { delivery, .. } = &entry.kind {
-                witness.received(agent, delivery);
-            }
-        }
-    }
+    trace.received().for_each(|(agent, delivery)| witness.received(agent, delivery));
     ask(&mut witness, folded);
     for id in &folded.given_up {
         if let Some(Caused { deliver, .. }) = folded.deliveries.get(id) {

@@ -24,10 +24,8 @@ pub fn story(trace: &Trace, verdict: &Verdict) -> String {
     for record in &trace.records {
         lines.extend(logged(record, &is_wanted));
     }
-    for (agent, journal) in &trace.journals {
-        for entry in journal {
-            lines.extend(noted(agent, &entry.kind, &is_wanted).map(|line| (entry.at, line)));
-        }
+    for (agent, entry) in trace.noted() {
+        lines.extend(noted(agent, &entry.kind, &is_wanted).map(|line| (entry.at, line)));
     }
     // Stable: what stands under one instant keeps the order in which it was noted.
     lines.sort_by_key(|(at, _)| *at);

@@ -24,6 +24,7 @@ const AHEAD_US: u64 = 1_000_000;
 const FOREIGN_ENTRY: &[u8] = b"{\"another\":\"history\"}";
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct Broker {
     lanes: Vec<LaneLog>,
     last_seq: u64,
@@ -95,24 +96,7 @@ struct Subscription {
 
 impl Broker {
     pub(super) fn new(lanes: u8) -> Self {
-        Self {
-            lanes: (0..lanes).map(|_| LaneLog::default()).collect(),
-            last_seq: 0,
-            register: Vec::new(),
-            written_at: Vec::new(),
-            places: BTreeMap::new(),
-            foreign: BTreeSet::new(),
-            registered_at: BTreeMap::new(),
-            expired: Vec::new(),
-            buckets: Default::default(),
-            blobs: BTreeMap::new(),
-            ledgers: Vec::new(),
-            subscriptions: Vec::new(),
-            log_feeds: Vec::new(),
-            watch_feeds: Vec::new(),
-            feeds_made: 0,
-            requests: 0,
-        }
+        Self { lanes: (0..lanes).map(|_| LaneLog::default()).collect(), ..Self::default() }
     }
 
     /// Drops the subscriptions of a process that is no more.
@@ -205,23 +189,11 @@ impl Broker {
 
     /// A bucket.
     pub(super) fn bucket(&self, bucket: Bucket) -> &BTreeMap<String, Bytes> {
-        let [agents, groups, policies, documents] = &self.buckets;
-        match bucket {
-            Bucket::Agents => agents,
-            Bucket::Groups => groups,
-            Bucket::Policies => policies,
-            Bucket::Documents => documents,
-        }
+        &self.buckets[bucket as usize]
     }
 
     fn bucket_mut(&mut self, bucket: Bucket) -> &mut BTreeMap<String, Bytes> {
-        let [agents, groups, policies, documents] = &mut self.buckets;
-        match bucket {
-            Bucket::Agents => agents,
-            Bucket::Groups => groups,
-            Bucket::Policies => policies,
-            Bucket::Documents => documents,
-        }
+        &mut self.buckets[bucket as usize]
     }
 
     /// The last record of each lane; 0 before the first.

@@ -15,6 +15,7 @@ use crate::points::{Point, Points};
 use crate::trace::AnnouncedDigest;
 
 /// What it remembers.
+#[derive(Default)]
 pub(crate) struct Watcher {
     lanes: Vec<Ownership>,
     /// By message and body: who logged it first.
@@ -35,12 +36,7 @@ struct Ownership {
 
 impl Watcher {
     pub(super) fn new(lanes: u8) -> Self {
-        Self {
-            lanes: (0..lanes).map(|_| Ownership::default()).collect(),
-            logged: BTreeMap::new(),
-            emitted: BTreeMap::new(),
-            digests: BTreeSet::new(),
-        }
+        Self { lanes: (0..lanes).map(|_| Ownership::default()).collect(), ..Self::default() }
     }
 
     /// What engines announced.
