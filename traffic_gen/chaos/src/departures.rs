@@ -64,19 +64,9 @@ fn awards(received: &Received) -> Vec<(NegotiationId, AwardNo)> {
         return Vec::new();
     }
     let deliveries = routed::read_deliveries(&received.subject, &received.payload);
-    let accepted = |delivery: Delivery| match delivery.payload {
-        Notification::Accept(award) => Some((delivery.envelope.negotiation, award.award_no)),
-        Notification::Cfp(_)
-        | Notification::Reject(_)
-        | Notification::Cancel(_)
-        | Notification::Inform(_)
-        | Notification::Failure(_)
-        | Notification::NotUnderstood(_)
-        | Notification::Closed(_)
-        | Notification::Turn(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_)
-        | Notification::Ack(_) => None,
+    let accepted = |delivery: Delivery| {
+        let Notification::Accept(award) = delivery.payload else { return None };
+        Some((delivery.envelope.negotiation, award.award_no))
     };
     deliveries.into_iter().filter_map(|(_, delivery)| accepted(delivery)).collect()
 }

@@ -233,30 +233,25 @@ impl Notes {
         let is_initiator = negotiation.initiator() == agent.as_str();
         let round = self.round(negotiation);
         delivery.receipts_told().for_each(|receipt| round.disposed(agent, receipt));
-        match &delivery.payload {
-            Notification::Accept(award) => {
-                let heard = AwardHeard { contractor: agent.clone(), offer: award.offer_id, heard: at };
-                round.awards.entry(award.award_no).or_insert(heard);
-            }
-            Notification::Cancel(cancellation) if cancellation.reason == CONFIRM_TIMEOUT => {
-                round.lapsed.entry(cancellation.award_no).or_insert(made);
-            }
-            Notification::Closed(closing) if is_initiator => {
-                round.outcome = Some(closing.outcome);
-                round.agreed = closing.agreement.as_ref().map(|agreement| agreement.offer_id);
-                round.ended = round.ended.or(Some(made));
-            }
-            Notification::Turn(_) => round.is_bargain = true,
-            Notification::Floor(floor) => round.ends_by = Some(floor.ends_by.0),
-            Notification::Ask(ask) => round.ends_by = Some(ask.ends_by.0),
-            Notification::Ack(_)
-            | Notification::Cfp(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Closed(_) => {}
+        if let Notification::Accept(award) = &delivery.payload {
+            let heard = AwardHeard { contractor: agent.clone(), offer: award.offer_id, heard: at };
+            round.awards.entry(award.award_no).or_insert(heard);
+        } else if let Notification::Cancel(cancellation) = &delivery.payload
+            && cancellation.reason == CONFIRM_TIMEOUT
+        {
+            round.lapsed.entry(cancellation.award_no).or_insert(made);
+        } else if let Notification::Closed(closing) = &delivery.payload
+            && is_initiator
+        {
+            round.outcome = Some(closing.outcome);
+            round.agreed = closing.agreement.as_ref().map(|agreement| agreement.offer_id);
+            round.ended = round.ended.or(Some(made));
+        } else if matches!(delivery.payload, Notification::Turn(_)) {
+            round.is_bargain = true;
+        } else if let Notification::Floor(floor) = &delivery.payload {
+            round.ends_by = Some(floor.ends_by.0);
+        } else if let Notification::Ask(ask) = &delivery.payload {
+            round.ends_by = Some(ask.ends_by.0);
         }
     }
 }

@@ -189,17 +189,11 @@ pub fn judge_ends(notes: &Notes, checks: &mut Checks) {
 
 fn judge_end(negotiation: &NegotiationId, round: &Round, register: &RegisteredValue, checks: &mut Checks) {
     let Some(told) = round.outcome else { return };
-    let found = match register.get(&RegisterKey::Closed(negotiation.clone())) {
-        Some(RegisterValue::Closed { outcome, .. }) => Some(*outcome),
-        Some(
-            RegisterValue::Award { .. }
-            | RegisterValue::AwardEnd { .. }
-            | RegisterValue::Agreement { .. }
-            | RegisterValue::Formed { .. }
-            | RegisterValue::Finding { .. },
-        )
-        | None => None,
+    let outcome_of = |value: &RegisterValue| {
+        let RegisterValue::Closed { outcome, .. } = value else { return None };
+        Some(*outcome)
     };
+    let found = register.get(&RegisterKey::Closed(negotiation.clone())).and_then(outcome_of);
     checks.check(Check::ToldAsRegistered, found == Some(told), || {
         format!("{negotiation} was told to end as {told:?}, registered is {found:?}")
     });
