@@ -163,7 +163,8 @@ mod tests {
     fn plan(args: &[&str]) -> Result<OverloadPlan, String> {
         // No llmx stands beside this test.
         let own = std::env::current_exe().unwrap().display().to_string();
-        let command = Command::try_parse_from([&["bench", "--processes", "--overload", "--binary", &own], args].concat());
+        let command =
+            Command::try_parse_from([&["bench", "--processes", "--overload", "--binary", &own], args].concat());
         let args = command.map_err(|error| error.to_string())?.args;
         args.overload.plan(&args.processes, args.quick).map_err(|failure| failure.to_string())
     }
