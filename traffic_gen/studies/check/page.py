@@ -4,7 +4,7 @@ import argparse
 import pathlib
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "gateway" / "console" / "check"))
 
 from checks import Check, Failed  # noqa: E402
