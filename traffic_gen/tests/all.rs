@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod full_store;
-mod loads;
 mod matrix;
 mod models;
 mod routines;

@@ -1,5 +1,7 @@
 //! Loads on a real exchange: calls leave when they are due, and what delays them shows in every latency.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

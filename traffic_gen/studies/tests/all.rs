@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod agora;
-mod cells;
 mod drift;
 mod ioa;
 mod model;

@@ -1,5 +1,7 @@
 //! Cells on real exchanges: what they leave, and what of it a seed fixes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeMap;
 use std::io::BufReader;
 use std::path::Path;
