@@ -7,12 +7,12 @@
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use schemas::{Lane, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{Bus, BusError};
+use crate::{Bus, BusError, wall_clock};
 
 /// Pause after an answer. A question costs the bus two small requests, and wakes a server that rests.
 const PAUSE: Duration = Duration::from_millis(900);
@@ -113,8 +113,7 @@ impl HealthProbe {
 
     /// Compares the log's time with this process's own.
     fn note_time(&self, time: Timestamp) -> bool {
-        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let own = Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX));
+        let own = wall_clock();
         let ahead_ms = |one: Timestamp, other: Timestamp| i64::try_from(one.since_us(other) / 1000).unwrap_or(i64::MAX);
         let skew_ms = ahead_ms(time, own) - ahead_ms(own, time);
         self.last().skew_ms = skew_ms;
@@ -179,6 +178,7 @@ async fn ask(bus: &Bus) -> Result<(), BusError> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+    use std::time::SystemTime;
 
     use bytes::Bytes;
     use futures_util::FutureExt;

@@ -9,10 +9,11 @@
 //! | [`Blobs`] | large documents by name, replaced as a whole |
 //!
 //! Backends: [`memory`] (one process, nothing installed) and [`nats`] (nats-server with JetStream). `tests/contract.rs`
-//! runs the same suite on both.
+//! runs the same suite on both. [`fanout`] is what gateways and hosts of agents do alike on top.
 
 pub mod appender;
 mod error;
+pub mod fanout;
 pub mod health;
 pub mod memory;
 mod name;
@@ -20,7 +21,7 @@ pub mod nats;
 pub mod observe;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -31,6 +32,12 @@ pub use error::{BusError, retry_until};
 
 /// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
 pub const LANES_DEFAULT: u8 = 4;
+
+/// The time by this machine's clock.
+fn wall_clock() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
+}
 
 /// The five services of one bus, shared by handle.
 #[derive(Clone)]

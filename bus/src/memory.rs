@@ -10,7 +10,6 @@ mod pub_sub;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ahash::HashMap;
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use futures_util::future::BoxFuture;
 use schemas::{RegisterKey, Timestamp};
 
 use crate::name::check_key;
-use crate::{Blobs, Bus, BusError, LANES_DEFAULT, Register, RegisterSize, Registered, StandingEntry};
+use crate::{Blobs, Bus, BusError, LANES_DEFAULT, Register, RegisterSize, Registered, StandingEntry, wall_clock};
 
 /// Bytes of records the log takes before it is full, unless told otherwise. The log is never trimmed here: 2 GiB is
 /// half an hour of a thousand messages per second, and fits the machines a demo runs on.
@@ -64,11 +63,6 @@ pub fn open(options: MemoryOptions) -> Bus {
         pub_sub: Arc::new(pub_sub::MemoryPubSub::default()),
         blobs: Arc::new(MemoryBlobs::default()),
     }
-}
-
-fn wall_clock() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// See the module. Names are few, and each is one of the exchange's own.

@@ -387,3 +387,14 @@ enum NotStored {
     /// No answer, or none of a stream: it may or may not be stored.
     Unknown(String),
 }
+
+impl NotStored {
+    /// The same of a message of so many bytes for this stream.
+    fn into_error(self, stream_name: &str, bytes: usize) -> BusError {
+        match self {
+            Self::Refused(code, reason) if stored::is_full(code) => stored::full(stream_name, code, &reason),
+            Self::Refused(_, reason) | Self::Unknown(reason) => BusError::Unknown(reason),
+            Self::TooLarge(limit) => BusError::TooLarge { bytes, limit },
+        }
+    }
+}

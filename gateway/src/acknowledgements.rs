@@ -3,59 +3,36 @@
 //!
 //! Nothing depends on an acknowledgement: one that is lost costs a repeat of its delivery, which its receiver drops.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use bus::PubSub;
-use bytes::Bytes;
-use schemas::acknowledgement::{COLLECTED_IDS_MAX, CollectedMessage, encode_collected};
+use bus::fanout::AckCollector;
+use bus::{BusError, PubSub};
 use schemas::{AgentId, Code, DeliveryId, Refusal, subject};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{AckResult, GatewayMetrics};
 
 /// Deliveries one acknowledgement may name.
 const ACKS_MAX: usize = 256;
-/// Longest an acknowledgement waits for others: a fiftieth of the gap before a delivery is repeated.
-const COLLECT_FOR: Duration = Duration::from_millis(10);
 /// Most ids that wait for the bus: more than a second of a busy gateway.
 const WAITING_IDS_MAX: usize = 65_536;
 
 /// Takes acknowledgements in. Clones are handles to those of one gateway.
 #[derive(Clone)]
-pub struct Acknowledgements(Arc<Collector>);
-
-struct Collector {
-    pub_sub: Arc<dyn PubSub>,
-    /// Where this gateway's collected acknowledgements go.
-    subject: String,
-    waiting: Mutex<WaitingAcks>,
-    /// The first of a message is there, or the last that fits into it.
-    changed: Notify,
+pub struct Acknowledgements {
+    collector: Arc<AckCollector>,
     metrics: Arc<GatewayMetrics>,
-}
-
-#[derive(Default)]
-struct WaitingAcks {
-    ids_by_agent: BTreeMap<AgentId, Vec<DeliveryId>>,
-    count: usize,
 }
 
 impl Acknowledgements {
     pub(crate) fn new(pub_sub: &Arc<dyn PubSub>, gateway: &str, metrics: Arc<GatewayMetrics>) -> Self {
-        Self(Arc::new(Collector {
-            pub_sub: Arc::clone(pub_sub),
-            subject: subject::collected_acks(&subject::token(gateway)),
-            waiting: Mutex::default(),
-            changed: Notify::new(),
-            metrics,
-        }))
+        let subject = subject::collected_acks(&subject::token(gateway));
+        let collector = AckCollector::new(Arc::clone(pub_sub), subject, |_, ids| ids <= WAITING_IDS_MAX);
+        Self { collector: Arc::new(collector), metrics }
     }
 
-    /// Takes an agent's acknowledgement in. It leaves within `COLLECT_FOR`; what there is no room for is dropped and
-    /// counted.
+    /// Takes an agent's acknowledgement in. It leaves within [`COLLECT_FOR`](bus::fanout::COLLECT_FOR); what there is no room
+    /// for is dropped and counted.
     ///
     /// # Errors
     /// [`Code::OutOfRange`] unless 1 to `ACKS_MAX` deliveries are named.
@@ -65,89 +42,45 @@ impl Acknowledgements {
                 .at("/delivery_ids")
                 .expecting(format!("1 to {ACKS_MAX} delivery ids")));
         }
-        let Collector { changed, metrics, .. } = &*self.0;
-        let mut waiting = self.0.waiting();
-        let (before, after) = (waiting.count, waiting.count + deliveries.len());
-        if after > WAITING_IDS_MAX {
-            metrics.serving.acknowledged(AckResult::Full, deliveries.len());
-            return Ok(());
-        }
-        match waiting.ids_by_agent.get_mut(agent) {
-            Some(ids) => ids.extend_from_slice(deliveries),
-            None => drop(waiting.ids_by_agent.insert(agent.clone(), deliveries.to_vec())),
-        }
-        waiting.count = after;
-        drop(waiting);
-        if before == 0 || (before < COLLECTED_IDS_MAX && after >= COLLECTED_IDS_MAX) {
-            changed.notify_one();
+        if !self.collector.collect(agent, deliveries) {
+            self.metrics.serving.acknowledged(AckResult::Full, deliveries.len());
         }
         Ok(())
     }
 
     /// Passes on what was collected, until the gateway stops. What comes while it stops leaves with [`Self::flush`].
     pub(crate) async fn drive(self, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                () = self.0.changed.notified() => {}
-            }
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                () = self.0.full() => {}
-                () = tokio::time::sleep(COLLECT_FOR) => {}
-            }
-            self.flush().await;
-        }
-        self.flush().await;
+        self.collector.drive(&stop, |passed, count| self.note(passed, count)).await;
     }
 
     /// Passes on what waits. What the bus does not take is dropped and counted.
     pub(crate) async fn flush(&self) {
-        let Collector { pub_sub, subject, metrics, .. } = &*self.0;
-        let waiting = std::mem::take(&mut *self.0.waiting());
-        let messages = match encode_collected(waiting.ids_by_agent) {
-            Ok(messages) => messages,
+        self.collector.flush(|passed, count| self.note(passed, count)).await;
+    }
+
+    fn note(&self, passed: Result<(), BusError>, count: usize) {
+        let result = match passed {
+            Ok(()) => AckResult::Sent,
             Err(error) => {
-                tracing::error!(%error, count = waiting.count, "acknowledgements cannot be written");
-                return metrics.serving.acknowledged(AckResult::Failed, waiting.count);
+                tracing::debug!(%error, count, "acknowledgements were not published");
+                AckResult::Failed
             }
         };
-        for CollectedMessage { body, ids: count } in messages {
-            let result = match pub_sub.publish(subject.clone(), Bytes::from(body)).await {
-                Ok(()) => AckResult::Sent,
-                Err(error) => {
-                    tracing::debug!(%error, count, "acknowledgements were not published");
-                    AckResult::Failed
-                }
-            };
-            metrics.serving.acknowledged(result, count);
-        }
-    }
-}
-
-impl Collector {
-    fn waiting(&self) -> MutexGuard<'_, WaitingAcks> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until a message is full.
-    async fn full(&self) {
-        while self.waiting().count < COLLECTED_IDS_MAX {
-            self.changed.notified().await;
-        }
+        self.metrics.serving.acknowledged(result, count);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bus::Received;
+    use bus::fanout::COLLECT_FOR;
     use bus::memory::{MemoryOptions, open};
     use futures_util::stream::BoxStream;
     use futures_util::{FutureExt as _, StreamExt as _};
     use schemas::Lane;
-    use schemas::acknowledgement::decode_collected;
+    use schemas::acknowledgement::{COLLECTED_IDS_MAX, decode_collected};
     use tokio::time::Instant;
 
     use super::*;
@@ -222,7 +155,6 @@ mod tests {
         for _ in 0..=WAITING_IDS_MAX / ACKS_MAX {
             acks.collect(&agent(1), &ids).unwrap();
         }
-        assert_eq!(acks.0.waiting().count, WAITING_IDS_MAX);
         acks.flush().await;
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         for line in [

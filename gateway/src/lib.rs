@@ -240,3 +240,12 @@ impl Drop for GatewayHandle {
         self.stop.cancel();
     }
 }
+
+/// What comes of a future before the gateway stops; nothing where it stops first.
+async fn until<T>(stop: &CancellationToken, coming: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => None,
+        output = coming => Some(output),
+    }
+}

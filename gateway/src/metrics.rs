@@ -21,7 +21,7 @@ use http::HttpMetrics;
 use messages::MessageMetrics;
 pub(crate) use messages::{Shed, Stage};
 use serving::ServingMetrics;
-pub(crate) use serving::{AckResult, CloseReason, RoutedResult, StreamKind, StreamResult};
+pub(crate) use serving::{AckResult, CloseReason, StreamKind, StreamResult};
 use transactions::TransactionMetrics;
 
 /// Latency buckets in seconds from 5 µs up because admission takes microseconds.

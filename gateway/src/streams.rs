@@ -10,79 +10,55 @@
 
 mod shared;
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ahash::HashMap;
+use bus::fanout::{Fanout, QUEUE_MAX, QueuePlace, RoutedResult};
 use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
-use schemas::presence::{Hello, REPORT_PERIOD_MS, encode_report};
-use schemas::{AgentId, Code, GatewayId, Refusal, routed, subject};
+use futures_util::stream::{self, BoxStream, Stream};
+use schemas::presence::Hello;
+use schemas::{AgentId, Code, GatewayId, Refusal, subject};
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{MissedTickBehavior, interval};
+use strum::VariantArray as _;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::metrics::{GatewayMetrics, RoutedResult, Shed};
+use crate::metrics::{GatewayMetrics, Shed};
 use crate::registry::{PresenceSignal, Registry};
+use crate::until;
 
 pub(crate) use self::shared::{OpenedInbox, SharedStream};
-
-/// Deliveries that may wait for one stream: as many as an engine lets wait for one agent. Further ones come again.
-const STREAM_QUEUE_MAX: usize = 16_384;
 
 /// Open streams, by agent. Shared by handle.
 #[derive(Clone)]
 pub struct AgentStreams(Arc<StreamTable>);
 
 struct StreamTable {
-    gateway: GatewayId,
+    fanout: Arc<Fanout>,
     pub_sub: Arc<dyn PubSub>,
     registry: Arc<Registry>,
     metrics: Arc<GatewayMetrics>,
     per_agent_max: usize,
-    streams: Mutex<Streams>,
-    /// Told when the last stream of an agent has closed.
-    has_closed: Notify,
-}
-
-#[derive(Default)]
-struct Streams {
-    open_by_agent: HashMap<AgentId, OpenStreams>,
-    /// Agents whose last stream has closed, which engines have not been told. Each had a stream open, so there are no more
-    /// than connections.
-    closed: BTreeSet<AgentId>,
     /// How many shared streams each agent has opened, whoever takes part in them.
-    shared_by_opener: HashMap<AgentId, usize>,
-    opened: u64,
-}
-
-/// The open streams of one agent.
-#[derive(Default)]
-struct OpenStreams {
-    queues: Vec<(u64, mpsc::Sender<Bytes>)>,
-    /// Cancelled when those that are open now are to end; later ones have another.
-    ended: CancellationToken,
+    shared_by_opener: Mutex<HashMap<AgentId, usize>>,
 }
 
 /// One open stream of an agent. Dropping it closes it.
 pub struct AgentStream {
     inbox: BoxStream<'static, Received>,
-    routed: mpsc::Receiver<Bytes>,
-    /// What is left of the last message of the inbox.
-    pending: std::vec::IntoIter<Bytes>,
-    place: StreamPlace,
+    deliveries: Deliveries,
+    place: QueuePlace,
 }
 
-/// A stream's place in the table.
-struct StreamPlace {
-    streams: AgentStreams,
-    agent: AgentId,
-    number: u64,
-    ended: CancellationToken,
+/// What is there for a stream beside its inbox.
+struct Deliveries {
+    /// What engines sent to this gateway.
+    routed: mpsc::Receiver<Bytes>,
+    /// What is left of the last message of an inbox.
+    pending: std::vec::IntoIter<Bytes>,
 }
 
 /// A message of an inbox was no JSON array of deliveries.
@@ -98,8 +74,8 @@ impl AgentStreams {
         metrics: Arc<GatewayMetrics>,
         per_agent_max: usize,
     ) -> Self {
-        let (streams, has_closed) = (Mutex::default(), Notify::new());
-        Self(Arc::new(StreamTable { gateway, pub_sub, registry, metrics, per_agent_max, streams, has_closed }))
+        let (fanout, shared_by_opener) = (Fanout::new(gateway, pub_sub.clone()), Mutex::default());
+        Self(Arc::new(StreamTable { fanout, pub_sub, registry, metrics, per_agent_max, shared_by_opener }))
     }
 
     /// Opens a stream: it hears everything from here on, and engines send at once what is unacknowledged.
@@ -107,9 +83,9 @@ impl AgentStreams {
     /// # Errors
     /// [`Code::RateLimited`] when the agent has as many as it may; [`Code::Unavailable`] when the bus does not answer.
     pub async fn open(&self, agent: &AgentId) -> Result<AgentStream, Refusal> {
-        let (sender, routed) = mpsc::channel(STREAM_QUEUE_MAX);
+        let (sender, routed) = mpsc::channel(QUEUE_MAX);
         let (place, inbox) = self.open_into(agent, sender).await?;
-        Ok(AgentStream { inbox, routed, pending: Vec::new().into_iter(), place })
+        Ok(AgentStream { inbox, deliveries: Deliveries::new(routed), place })
     }
 
     /// The same, of which what engines send to this gateway comes on a queue that is there.
@@ -117,18 +93,19 @@ impl AgentStreams {
         &self,
         agent: &AgentId,
         queue: mpsc::Sender<Bytes>,
-    ) -> Result<(StreamPlace, BoxStream<'static, Received>), Refusal> {
+    ) -> Result<(QueuePlace, BoxStream<'static, Received>), Refusal> {
         let table = &self.0;
         table.registry.note_presence(agent, PresenceSignal::Here);
-        let place = self.take(agent, queue).inspect_err(|_| table.metrics.messages.shed.of(Shed::Streams).inc())?;
+        // On a shared stream an agent that joins again takes its own place.
+        let place = table.fanout.open_within(table.per_agent_max, agent, queue).ok_or_else(|| table.too_many())?;
         let inbox = table.pub_sub.subscribe(subject::inbox(agent), None).await.map_err(|error| unavailable(&error))?;
-        table.say_hello(agent, &Hello::Connected(Some(table.gateway.clone()))).await?;
+        table.say_hello(agent, &Hello::Connected(Some(table.fanout.id().clone()))).await?;
         Ok((place, inbox))
     }
 
     /// Says to every gateway that an agent is there. What is lost they learn from the next report.
     pub async fn renew(&self, agent: &AgentId) {
-        if let Err(refusal) = self.0.say_hello(agent, &Hello::Renewal(Some(self.0.gateway.clone()))).await {
+        if let Err(refusal) = self.0.say_hello(agent, &Hello::Renewal(Some(self.0.fanout.id().clone()))).await {
             tracing::debug!(%refusal, "a renewal was not published");
         }
     }
@@ -136,15 +113,13 @@ impl AgentStreams {
     /// The agents that have a stream open, in the order of their ids.
     #[must_use]
     pub fn agents(&self) -> Vec<AgentId> {
-        let mut agents: Vec<_> = self.0.streams().open_by_agent.keys().cloned().collect();
-        agents.sort_unstable();
-        agents
+        self.0.fanout.agents()
     }
 
     /// How many agents have a stream open.
     #[must_use]
     pub fn agents_len(&self) -> usize {
-        self.0.streams().open_by_agent.len()
+        self.0.fanout.agents_len()
     }
 
     /// Ends the streams an agent has open, at this gateway and every other; the agent may open others.
@@ -156,21 +131,6 @@ impl AgentStreams {
         published.map_err(|error| unavailable(&error))?;
         self.0.pub_sub.flush().await.map_err(|error| unavailable(&error))
     }
-
-    /// Takes a place for one stream.
-    fn take(&self, agent: &AgentId, queue: mpsc::Sender<Bytes>) -> Result<StreamPlace, Refusal> {
-        let mut streams = self.0.streams();
-        streams.opened += 1;
-        let number = streams.opened;
-        let open = streams.open_by_agent.entry(agent.clone()).or_default();
-        // On a shared stream an agent that joins again takes its own place.
-        let others = open.queues.iter().filter(|(_, other)| !other.same_channel(&queue)).count();
-        if others >= self.0.per_agent_max {
-            return Err(self.0.too_many());
-        }
-        open.queues.push((number, queue));
-        Ok(StreamPlace { streams: self.clone(), agent: agent.clone(), number, ended: open.ended.clone() })
-    }
 }
 
 /// What the gateway does for its streams.
@@ -180,91 +140,51 @@ impl AgentStreams {
     ///
     /// # Errors
     /// [`BusError`] when the bus cannot be reached.
-    pub(crate) async fn start(
-        &self,
-        tasks: &tokio_util::task::TaskTracker,
-        stop: &CancellationToken,
-    ) -> Result<(), BusError> {
-        let deliveries = subject::gateway_deliveries(&self.0.gateway);
+    pub(crate) async fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) -> Result<(), BusError> {
+        let deliveries = subject::gateway_deliveries(self.0.fanout.id());
         let deliveries = self.0.pub_sub.subscribe(deliveries, None).await?;
         let orders = self.0.pub_sub.subscribe(subject::ALL_STREAM_ENDS.to_owned(), None).await?;
         // Streams that are still open while the gateway stops hear what comes.
         let all_closed = CancellationToken::new();
-        tasks.spawn(Self::drive_deliveries(self.clone(), deliveries, all_closed.clone()));
-        tasks.spawn(Self::drive_orders(self.clone(), orders, stop.clone()));
-        tasks.spawn(Self::drive_announcements(self.clone(), stop.clone(), all_closed));
+        tasks.spawn(self.clone().drive_deliveries(deliveries, all_closed.clone()));
+        tasks.spawn(self.clone().drive_orders(orders, stop.clone()));
+        tasks.spawn(self.clone().drive_announcements(stop.clone(), all_closed));
         Ok(())
     }
 
     async fn drive_deliveries(self, mut deliveries: BoxStream<'static, Received>, all_closed: CancellationToken) {
-        loop {
-            tokio::select! {
-                biased;
-                () = all_closed.cancelled() => return,
-                received = deliveries.next() => match received {
-                    Some(received) => self.0.hand_out(&received.payload),
-                    None => return tracing::error!("the bus ended the subscription: deliveries reach streams by repeats only"),
-                },
+        let handing_out = async {
+            while let Some(received) = deliveries.next().await {
+                self.0.hand_out(&received.payload);
             }
-        }
+            tracing::error!("the bus ended the subscription: deliveries reach streams by repeats only");
+        };
+        until(&all_closed, handing_out).await;
     }
 
     async fn drive_orders(self, mut orders: BoxStream<'static, Received>, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                order = orders.next() => match order.as_ref().map(|order| subject::agent_of(&order.subject)) {
-                    Some(Some(agent)) => self.0.end(&agent),
-                    Some(None) => {}
-                    None => {
-                        tracing::error!("the bus ended the subscription: administrators end no streams of this gateway any more");
-                        return;
-                    }
-                },
+        let ending = async {
+            while let Some(order) = orders.next().await {
+                if let Some(agent) = subject::agent_of(&order.subject) {
+                    self.0.fanout.end(&agent);
+                }
             }
-        }
+            tracing::error!("the bus ended the subscription: administrators end no streams of this gateway any more");
+        };
+        until(&stop, ending).await;
     }
 
     /// Cancels `all_closed` once the gateway stops and no stream is open.
     async fn drive_announcements(self, stop: CancellationToken, all_closed: CancellationToken) {
-        let mut reporting = interval(Duration::from_millis(REPORT_PERIOD_MS));
-        reporting.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                () = self.0.has_closed.notified() => self.0.announce_closed().await,
-                _ = reporting.tick() => self.announce_open().await,
-            }
-        }
-        // Streams end one by one: engines learn at once that this gateway holds none of them any more.
-        self.0.announce_closed().await;
-        while self.agents_len() > 0 {
-            self.0.has_closed.notified().await;
-            self.0.announce_closed().await;
-        }
+        self.0.fanout.drive_announcements(&stop, on_unannounced).await;
         all_closed.cancel();
-    }
-
-    async fn announce_open(&self) {
-        let Ok(messages) = encode_report(&self.agents()) else { return };
-        for message in messages {
-            let published = self.0.pub_sub.publish(subject::streams(&self.0.gateway), message.into()).await;
-            if let Err(error) = published {
-                tracing::debug!(%error, "a list of streams was not published");
-            }
-        }
     }
 }
 
 impl StreamTable {
-    /// The streams, for as long as no `await` stands between.
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// Refuses a further stream, and counts that.
     fn too_many(&self) -> Refusal {
+        self.metrics.messages.shed.of(Shed::Streams).inc();
         Refusal::new(Code::RateLimited, "this agent has too many streams open")
             .expecting(format!("at most {}; close one first", self.per_agent_max))
             .retry_after_ms(1000)
@@ -272,10 +192,9 @@ impl StreamTable {
 
     /// Counts a shared stream that an agent opens.
     fn take_shared(&self, opener: &AgentId) -> Result<(), Refusal> {
-        let mut streams = self.streams();
-        let opened = streams.shared_by_opener.entry(opener.clone()).or_default();
+        let mut shared_by_opener = self.shared_by_opener();
+        let opened = shared_by_opener.entry(opener.clone()).or_default();
         if *opened >= self.per_agent_max {
-            self.metrics.messages.shed.of(Shed::Streams).inc();
             return Err(self.too_many());
         }
         *opened += 1;
@@ -283,19 +202,17 @@ impl StreamTable {
     }
 
     fn give_back_shared(&self, opener: &AgentId) {
-        let mut streams = self.streams();
-        if let Some(opened) = streams.shared_by_opener.get_mut(opener) {
+        let mut shared_by_opener = self.shared_by_opener();
+        if let Some(opened) = shared_by_opener.get_mut(opener) {
             *opened -= 1;
             if *opened == 0 {
-                streams.shared_by_opener.remove(opener);
+                shared_by_opener.remove(opener);
             }
         }
     }
 
-    fn end(&self, agent: &AgentId) {
-        if let Some(open) = self.streams().open_by_agent.get_mut(agent) {
-            std::mem::take(&mut open.ended).cancel();
-        }
+    fn shared_by_opener(&self) -> MutexGuard<'_, HashMap<AgentId, usize>> {
+        self.shared_by_opener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn say_hello(&self, agent: &AgentId, hello: &Hello) -> Result<(), Refusal> {
@@ -304,72 +221,12 @@ impl StreamTable {
         published.map_err(|error| unavailable(&error))
     }
 
-    /// Says which agents have no stream here any more. One that opens a stream at this very moment may be called closed
-    /// after it: its deliveries then come on its inbox until the next list.
-    async fn announce_closed(&self) {
-        let closed = {
-            let mut streams = self.streams();
-            let closed = std::mem::take(&mut streams.closed);
-            closed.into_iter().filter(|agent| !streams.open_by_agent.contains_key(agent)).collect::<Vec<_>>()
-        };
-        for agent in closed {
-            if let Err(refusal) = self.say_hello(&agent, &Hello::Closed(self.gateway.clone())).await {
-                tracing::debug!(%agent, %refusal, "that an agent has closed its streams was not published");
-            }
-        }
-    }
-
     /// Hands the documents of a message to the streams they are for.
     fn hand_out(&self, message: &Bytes) {
-        let mut counts = RoutedCounts::default();
-        {
-            let streams = self.streams();
-            for line in routed::lines(message) {
-                let Some((agent, document)) = line else {
-                    counts.unreadable += 1;
-                    continue;
-                };
-                let Some(open) = streams.open_by_agent.get(agent) else {
-                    counts.nobody += 1;
-                    continue;
-                };
-                let document = message.slice_ref(document);
-                let taken = open.queues.iter().filter(|(_, queue)| queue.try_send(document.clone()).is_ok()).count();
-                counts.handed += taken;
-                counts.full += open.queues.len() - taken;
-            }
-        }
-        let RoutedCounts { handed, nobody, full, unreadable } = counts;
-        for (result, count) in [
-            (RoutedResult::Handed, handed),
-            (RoutedResult::Nobody, nobody),
-            (RoutedResult::Full, full),
-            (RoutedResult::Unreadable, unreadable),
-        ] {
-            self.metrics.serving.routed.of(result).inc_by(count as u64);
-        }
-    }
-}
-
-/// What became of the deliveries of one message.
-#[derive(Default)]
-struct RoutedCounts {
-    handed: usize,
-    nobody: usize,
-    full: usize,
-    unreadable: usize,
-}
-
-impl Drop for StreamPlace {
-    fn drop(&mut self) {
-        let mut streams = self.streams.0.streams();
-        let Streams { open_by_agent, closed, .. } = &mut *streams;
-        let Some(open) = open_by_agent.get_mut(&self.agent) else { return };
-        open.queues.retain(|(number, _)| *number != self.number);
-        if open.queues.is_empty() {
-            open_by_agent.remove(&self.agent);
-            closed.insert(self.agent.clone());
-            self.streams.0.has_closed.notify_one();
+        let mut counts = [0; RoutedResult::VARIANTS.len()];
+        self.fanout.hand_out(message, |result, _| counts[result as usize] += 1);
+        for (result, count) in RoutedResult::VARIANTS.iter().zip(counts) {
+            self.metrics.serving.routed.of(*result).inc_by(count);
         }
     }
 }
@@ -380,13 +237,33 @@ impl AgentStream {
     /// # Errors
     /// [`UnreadableInbox`] where something came that is no delivery; the stream goes on.
     pub async fn next(&mut self) -> Option<Result<Bytes, UnreadableInbox>> {
+        self.deliveries.next(&mut until_ended(&mut self.inbox)).await
+    }
+
+    /// Cancelled when an administrator ends the stream.
+    #[must_use]
+    pub fn ended(&self) -> CancellationToken {
+        self.place.ended().clone()
+    }
+}
+
+impl Deliveries {
+    fn new(routed: mpsc::Receiver<Bytes>) -> Self {
+        Self { routed, pending: Vec::new().into_iter() }
+    }
+
+    /// The next delivery, of an inbox or of what engines sent to this gateway; nothing once the bus has ended an inbox.
+    async fn next(
+        &mut self,
+        inbox: &mut (impl Stream<Item = Option<Received>> + Unpin),
+    ) -> Option<Result<Bytes, UnreadableInbox>> {
         loop {
             if let Some(document) = self.pending.next() {
                 return Some(Ok(document));
             }
             let received = tokio::select! {
                 biased;
-                received = self.inbox.next() => received?,
+                Some(received) = inbox.next() => received?,
                 Some(document) = self.routed.recv() => return Some(Ok(document)),
             };
             match documents(&received.payload) {
@@ -395,12 +272,11 @@ impl AgentStream {
             }
         }
     }
+}
 
-    /// Cancelled when an administrator ends the stream.
-    #[must_use]
-    pub fn ended(&self) -> CancellationToken {
-        self.place.ended.clone()
-    }
+/// The messages of an inbox, and nothing as its last item.
+fn until_ended<S: Stream<Item = Received>>(inbox: S) -> impl Stream<Item = Option<Received>> {
+    inbox.map(Some).chain(stream::iter([None]))
 }
 
 /// The deliveries of an inbox message.
@@ -417,4 +293,11 @@ fn documents(payload: &Bytes) -> Result<Vec<Bytes>, UnreadableInbox> {
 fn unavailable(error: &BusError) -> Refusal {
     tracing::warn!(%error, "the bus does not take messages");
     Refusal::new(Code::Unavailable, "the bus did not answer; try again").retry_after_ms(1000)
+}
+
+/// That an agent has closed its streams, or a list of all, was not published.
+fn on_unannounced(closed: Option<&AgentId>, error: &BusError) {
+    let Some(agent) = closed else { return tracing::debug!(%error, "a list of streams was not published") };
+    let refusal = unavailable(error);
+    tracing::debug!(%agent, %refusal, "that an agent has closed its streams was not published");
 }

@@ -168,7 +168,7 @@ impl Uplink for BusUplink {
 
     fn ack(&self, deliveries: Vec<DeliveryId>) -> BoxFuture<'static, Result<(), TransportError>> {
         if let Some(host) = &self.host {
-            let is_taken = deliveries.is_empty() || host.acknowledge(self.agent.clone(), deliveries);
+            let is_taken = deliveries.is_empty() || host.acknowledge(&self.agent, &deliveries);
             let outcome = || TransportError::Unreachable("too many acknowledgements wait".to_owned());
             return std::future::ready(is_taken.then_some(()).ok_or_else(outcome)).boxed();
         }

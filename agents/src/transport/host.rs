@@ -5,63 +5,40 @@
 //! on `acks.<host>`. Repeats come on each agent's own inbox. So a host needs the rights of a gateway on the bus, which no
 //! single agent may have.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use ::bus::{Bus, BusError, PubSub, Received};
-use ahash::HashMap;
+use ::bus::fanout::{AckCollector, Fanout, QUEUE_MAX, QueuePlace, RoutedResult};
+use ::bus::{Bus, BusError, Received};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use schemas::acknowledgement::{AgentAcks, COLLECTED_IDS_MAX, encode_collected};
-use schemas::presence::{Hello, REPORT_PERIOD_MS, encode_report};
-use schemas::{AgentId, DeliveryId, GatewayId, routed, subject};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use schemas::{AgentId, DeliveryId, GatewayId, subject};
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::InboxMessage;
 
-/// Deliveries that may wait for one agent: as many as an engine lets wait for one. Further ones come again.
-const QUEUE_MAX: usize = 16_384;
 /// Most deliveries handed to an agent together: as many as one message of its inbox holds.
 const TOGETHER_MAX: usize = 256;
 /// Acknowledgements, of one agent each, that may wait for the host. What finds no room is delivered again.
 const ACKS_MAX: usize = 4096;
-/// How long acknowledgements wait for others: a gateway's do as long.
-const ACKS_WAIT: Duration = Duration::from_millis(10);
 
 /// See the module. Clones are handles to one host, which ends with the last of them.
 #[derive(Clone)]
 pub struct AgentHost {
-    table: Arc<HostTable>,
-    acks: mpsc::Sender<AgentAcks>,
-}
-
-struct HostTable {
-    id: GatewayId,
-    pub_sub: Arc<dyn PubSub>,
-    connections: Mutex<Connections>,
-    /// Told when an agent has closed its last connection.
-    has_closed: Notify,
-}
-
-#[derive(Default)]
-struct Connections {
-    queues_by_agent: HashMap<AgentId, Vec<(u64, mpsc::Sender<Bytes>)>>,
-    /// Agents whose last connection has closed, which engines have not been told.
-    closed: BTreeSet<AgentId>,
-    opened: u64,
+    fanout: Arc<Fanout>,
+    acks: Arc<AckCollector>,
+    _end: Arc<DropGuard>,
 }
 
 /// What a host receives for one connection of an agent. Dropping it closes the connection.
 pub struct HostedInbox {
     queue: mpsc::Receiver<Bytes>,
-    host: AgentHost,
-    agent: AgentId,
-    number: u64,
+    _place: QueuePlace,
+    /// Behind the place: a host that ends with it still says that the agent has gone.
+    _host: AgentHost,
 }
 
 impl AgentHost {
@@ -74,95 +51,32 @@ impl AgentHost {
     /// Outside a tokio runtime.
     pub async fn start(bus: &Bus, id: GatewayId) -> Result<Self, BusError> {
         let deliveries = bus.pub_sub.subscribe(subject::gateway_deliveries(&id), None).await?;
-        let (acks, waiting) = mpsc::channel(ACKS_MAX);
-        let (connections, has_closed) = (Mutex::default(), Notify::new());
-        let table = Arc::new(HostTable { id, pub_sub: Arc::clone(&bus.pub_sub), connections, has_closed });
-        let driver =
-            HostDriver { table: Arc::clone(&table), deliveries, acks: waiting, collected: CollectedAcks::default() };
-        tokio::spawn(driver.drive());
-        Ok(Self { table, acks })
+        let acks_subject = subject::collected_acks(id.as_str());
+        let acks = AckCollector::new(Arc::clone(&bus.pub_sub), acks_subject, |acks, _| acks <= ACKS_MAX);
+        let (acks, fanout) = (Arc::new(acks), Fanout::new(id, Arc::clone(&bus.pub_sub)));
+        let end = CancellationToken::new();
+        tokio::spawn(end.clone().run_until_cancelled_owned(drive_deliveries(Arc::clone(&fanout), deliveries)));
+        tokio::spawn(drive_publishing(Arc::clone(&fanout), Arc::clone(&acks), end.clone()));
+        Ok(Self { fanout, acks, _end: Arc::new(end.drop_guard()) })
     }
 
     /// The id under which engines know it.
     #[must_use]
     pub fn id(&self) -> &GatewayId {
-        &self.table.id
+        self.fanout.id()
     }
 
     /// Opens a connection of an agent: it receives what arrives for the agent from here on.
     #[must_use]
     pub fn open(&self, agent: &AgentId) -> HostedInbox {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
-        let mut connections = self.table.connections();
-        connections.opened += 1;
-        let number = connections.opened;
-        connections.queues_by_agent.entry(agent.clone()).or_default().push((number, sender));
-        connections.closed.remove(agent);
-        drop(connections);
-        HostedInbox { queue, host: self.clone(), agent: agent.clone(), number }
+        HostedInbox { queue, _place: self.fanout.open(agent, sender), _host: self.clone() }
     }
 
     /// Passes acknowledgements on; `false` where they found no room.
     #[must_use]
-    pub fn acknowledge(&self, agent: AgentId, deliveries: Vec<DeliveryId>) -> bool {
-        self.acks.try_send((agent, deliveries)).is_ok()
-    }
-}
-
-impl HostTable {
-    /// The connections, for as long as no `await` stands between.
-    fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn agents(&self) -> Vec<AgentId> {
-        let mut agents: Vec<_> = self.connections().queues_by_agent.keys().cloned().collect();
-        agents.sort_unstable();
-        agents
-    }
-
-    /// Hands the documents of a message to the agents they are for.
-    fn hand_out(&self, message: &Bytes) {
-        let connections = self.connections();
-        for line in routed::lines(message) {
-            let Some((agent, document)) = line else {
-                tracing::warn!(host = %self.id, "a line of a message to a host is not readable");
-                continue;
-            };
-            for (_, queue) in connections.queues_by_agent.get(agent).into_iter().flatten() {
-                if queue.try_send(message.slice_ref(document)).is_err() {
-                    tracing::debug!(agent, "an agent does not keep up; the delivery comes again");
-                }
-            }
-        }
-    }
-
-    /// Names the agents that are connected, for engines that have not heard their hellos.
-    async fn announce_open(&self) {
-        let messages = match encode_report(&self.agents()) {
-            Ok(messages) => messages,
-            Err(error) => return tracing::error!(%error, host = %self.id, "a list of agents cannot be written"),
-        };
-        for message in messages {
-            self.publish(subject::streams(&self.id), message).await;
-        }
-    }
-
-    /// Names the agents that are connected no longer.
-    async fn announce_closed(&self) {
-        let closed = std::mem::take(&mut self.connections().closed);
-        for agent in closed {
-            if let Ok(body) = Hello::Closed(self.id.clone()).to_body() {
-                self.publish(subject::hello(&agent), body).await;
-            }
-        }
-    }
-
-    /// Nothing depends on it: what is lost costs a repeat of a delivery.
-    async fn publish(&self, subject: String, body: Vec<u8>) {
-        if let Err(error) = self.pub_sub.publish(subject, Bytes::from(body)).await {
-            tracing::debug!(%error, "a host's message was not published");
-        }
+    pub fn acknowledge(&self, agent: &AgentId, deliveries: &[DeliveryId]) -> bool {
+        self.acks.collect(agent, deliveries)
     }
 }
 
@@ -185,97 +99,47 @@ impl Stream for HostedInbox {
     }
 }
 
-impl Drop for HostedInbox {
-    fn drop(&mut self) {
-        let table = &self.host.table;
-        let mut connections = table.connections();
-        let Connections { queues_by_agent, closed, .. } = &mut *connections;
-        let Some(queues) = queues_by_agent.get_mut(&self.agent) else { return };
-        queues.retain(|(number, _)| *number != self.number);
-        if queues.is_empty() {
-            queues_by_agent.remove(&self.agent);
-            closed.insert(self.agent.clone());
-            table.has_closed.notify_one();
+async fn drive_deliveries(fanout: Arc<Fanout>, mut deliveries: BoxStream<'static, Received>) {
+    while let Some(received) = deliveries.next().await {
+        hand_out(&fanout, &received.payload);
+    }
+    tracing::error!("the bus ended the subscription: a host's agents hear repeats only");
+}
+
+fn hand_out(fanout: &Fanout, message: &Bytes) {
+    fanout.hand_out(message, |result, agent| match result {
+        RoutedResult::Unreadable => {
+            tracing::warn!(host = %fanout.id(), "a line of a message to a host is not readable");
         }
-    }
+        RoutedResult::Full => tracing::debug!(agent, "an agent does not keep up; the delivery comes again"),
+        RoutedResult::Handed | RoutedResult::Nobody => {}
+    });
 }
 
-/// The one task of a host.
-struct HostDriver {
-    table: Arc<HostTable>,
-    deliveries: BoxStream<'static, Received>,
-    acks: mpsc::Receiver<AgentAcks>,
-    collected: CollectedAcks,
+/// Says who is here and passes acknowledgements on, until no handle of the host is left.
+async fn drive_publishing(fanout: Arc<Fanout>, acks: Arc<AckCollector>, end: CancellationToken) {
+    let passing_on = acks.drive(&end, |passed, _| drop(passed.inspect_err(unpublished)));
+    let announcing = fanout.drive_announcements(&end, |_, error| unpublished(error));
+    tokio::join!(passing_on, announcing);
 }
 
-/// Acknowledgements that wait for others.
-#[derive(Default)]
-struct CollectedAcks {
-    ids_by_agent: BTreeMap<AgentId, Vec<DeliveryId>>,
-    ids: usize,
-    leave_at: Option<Instant>,
-}
-
-impl CollectedAcks {
-    fn add(&mut self, (agent, ids): AgentAcks, now: Instant) {
-        self.leave_at.get_or_insert(now + ACKS_WAIT);
-        self.ids += ids.len();
-        self.ids_by_agent.entry(agent).or_default().extend(ids);
-    }
-}
-
-impl HostDriver {
-    /// Runs until no handle of the host is left.
-    async fn drive(mut self) {
-        let mut reporting = interval(Duration::from_millis(REPORT_PERIOD_MS));
-        reporting.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let leave_at = self.collected.leave_at;
-            let acks_leave = async { sleep_until(leave_at.unwrap_or_else(Instant::now)).await };
-            // In no order, so that no flood of one starves the others.
-            tokio::select! {
-                () = acks_leave, if leave_at.is_some() => self.publish_acks().await,
-                () = self.table.has_closed.notified() => self.table.announce_closed().await,
-                _ = reporting.tick() => self.table.announce_open().await,
-                acks = self.acks.recv() => match acks {
-                    Some(acks) => {
-                        self.collected.add(acks, Instant::now());
-                        if self.collected.ids >= COLLECTED_IDS_MAX {
-                            self.publish_acks().await;
-                        }
-                    }
-                    None => break,
-                },
-                received = self.deliveries.next() => match received {
-                    Some(received) => self.table.hand_out(&received.payload),
-                    None => return tracing::error!("the bus ended the subscription: a host's agents hear repeats only"),
-                },
-            }
-        }
-        self.publish_acks().await;
-        self.table.announce_closed().await;
-    }
-
-    async fn publish_acks(&mut self) {
-        let CollectedAcks { ids_by_agent, .. } = std::mem::take(&mut self.collected);
-        let messages = match encode_collected(ids_by_agent) {
-            Ok(messages) => messages,
-            Err(error) => return tracing::error!(%error, host = %self.table.id, "acknowledgements cannot be written"),
-        };
-        for message in messages {
-            self.table.publish(subject::collected_acks(self.table.id.as_str()), message.body).await;
-        }
-    }
+/// Nothing depends on it: what is lost costs a repeat of a delivery.
+fn unpublished(error: &BusError) {
+    tracing::debug!(%error, "a host's message was not published");
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ::bus::fanout::COLLECT_FOR;
     use ::bus::memory::{MemoryOptions, open};
     use futures_util::FutureExt;
     use schemas::Lane;
-    use schemas::acknowledgement::decode_collected;
-    use schemas::presence::decode_report;
-    use tokio::time::timeout;
+    use schemas::acknowledgement::{COLLECTED_IDS_MAX, decode_collected};
+    use schemas::presence::{Hello, REPORT_PERIOD_MS, decode_report};
+    use schemas::routed;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::identity::Identity;
@@ -380,7 +244,7 @@ mod tests {
             connection.link.ack(vec![id(number)]).await.unwrap();
         }
         let message = collected.next().await.unwrap();
-        assert_eq!(began.elapsed(), ACKS_WAIT);
+        assert_eq!(began.elapsed(), COLLECT_FOR);
         let expected = vec![(agent("bob"), vec![id(1), id(3)]), (agent("carol"), vec![id(2)])];
         assert_eq!(decode_collected(&message.payload).unwrap(), expected);
 
@@ -405,7 +269,7 @@ mod tests {
         let flooding = host.clone();
         let flood = tokio::spawn(async move {
             loop {
-                while flooding.acknowledge(agent("carol"), vec![id(1)]) {}
+                while flooding.acknowledge(&agent("carol"), &[id(1)]) {}
                 tokio::task::yield_now().await;
             }
         });
@@ -422,14 +286,14 @@ mod tests {
         let host = AgentHost::start(&bus, host_id()).await.unwrap();
         let mut inbox = host.open(&agent("bob"));
         let message = lines(&vec![("bob", document(1)); QUEUE_MAX + 1]);
-        host.table.hand_out(&message);
+        hand_out(&host.fanout, &message);
         let mut received = 0;
         while let Some(Some(message)) = inbox.next().now_or_never() {
             assert!(message.deliveries.len() <= TOGETHER_MAX);
             received += message.deliveries.len();
         }
         assert_eq!(received, QUEUE_MAX);
-        let taken = (0..=ACKS_MAX).filter(|_| host.acknowledge(agent("bob"), vec![id(1)])).count();
+        let taken = (0..=ACKS_MAX).filter(|_| host.acknowledge(&agent("bob"), &[id(1)])).count();
         assert_eq!(taken, ACKS_MAX);
     }
 }

@@ -107,13 +107,7 @@ impl BucketState {
 
 impl MemoryKeyValue {
     fn shelf(&self, bucket: Bucket) -> &BucketState {
-        let [agents, groups, policies, documents] = &self.buckets;
-        match bucket {
-            Bucket::Agents => agents,
-            Bucket::Groups => groups,
-            Bucket::Policies => policies,
-            Bucket::Documents => documents,
-        }
+        &self.buckets[bucket as usize]
     }
 }
 

@@ -10,7 +10,7 @@
 //! leave behind what an interrupted writer has stored, and let a reader wait for chunks that are gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_ROLLUP};
 use async_nats::jetstream::Context;
@@ -29,7 +29,7 @@ use super::consumer::OrderedReader;
 use super::{DOCUMENT_BUCKET, DOCUMENT_STREAM};
 use super::{NotStored, Selection, StreamSource, stored};
 use crate::name::check_key;
-use crate::{Blobs, BusError, retry_until};
+use crate::{Blobs, BusError, retry_until, wall_clock};
 
 /// Chunks on their way at a time: 2 MiB, so that the server's acknowledgements are not waited for one by one.
 const CHUNKS_IN_FLIGHT_MAX: usize = 16;
@@ -135,7 +135,7 @@ impl NatsBlobs {
         mut standing: Option<StoredDescription>,
     ) -> Result<bool, BusError> {
         let subject = description_subject(&description.name);
-        let encoded = description.encode(now());
+        let encoded = description.encode(wall_clock());
         let mut last_error = BusError::Unknown("other writers replace it again and again".to_owned());
         for _ in 0..DESCRIPTION_ATTEMPTS_MAX {
             if is_overtaken(description, standing.as_ref()) {
@@ -262,17 +262,8 @@ async fn digest(value: Bytes) -> Result<Digest, BusError> {
     tokio::task::spawn_blocking(move || Digest::of_bytes(&value)).await.map_err(|_| BusError::Closed)
 }
 
-fn now() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))
-}
-
 fn to_bus_error(error: NotStored) -> BusError {
-    match error {
-        NotStored::Refused(code, reason) if stored::is_full(code) => stored::full(DOCUMENT_STREAM, code, &reason),
-        NotStored::Refused(_, reason) | NotStored::Unknown(reason) => BusError::Unknown(reason),
-        NotStored::TooLarge(limit) => BusError::TooLarge { bytes: CHUNK_BYTES, limit },
-    }
+    error.into_error(DOCUMENT_STREAM, CHUNK_BYTES)
 }
 
 impl Blobs for NatsBlobs {

@@ -61,32 +61,15 @@ impl NatsKeyValue {
     }
 
     fn store(&self, bucket: Bucket) -> &Store {
-        let [agents, groups, policies, documents] = &self.stores;
-        match bucket {
-            Bucket::Agents => agents,
-            Bucket::Groups => groups,
-            Bucket::Policies => policies,
-            Bucket::Documents => documents,
-        }
+        &self.stores[bucket as usize]
     }
 
     async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError> {
         check_key(&key)?;
         match self.store(bucket).create(to_token(&key), value).await {
             Ok(_) => Ok(true),
-            Err(error) => match error.kind() {
-                CreateErrorKind::AlreadyExists => Ok(false),
-                CreateErrorKind::InvalidKey
-                | CreateErrorKind::Publish
-                | CreateErrorKind::Ack
-                | CreateErrorKind::Other => {
-                    if lost_race(&error) {
-                        Ok(false)
-                    } else {
-                        Err(not_stored(bucket, &key, &error))
-                    }
-                }
-            },
+            Err(error) if error.kind() == CreateErrorKind::AlreadyExists || lost_race(&error) => Ok(false),
+            Err(error) => Err(not_stored(bucket, &key, &error)),
         }
     }
 

@@ -62,15 +62,10 @@ impl NatsLog {
         }
         match stored::publish(&self.write, subject::log(lane), record, self.timeout).await {
             Ok(seq) => Ok(seq),
-            Err(NotStored::Unknown(reason)) => Err(BusError::Unknown(reason)),
-            Err(NotStored::TooLarge(limit)) => Err(BusError::TooLarge { bytes, limit }),
             Err(NotStored::Refused(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => {
                 Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX })
             }
-            Err(NotStored::Refused(code, reason)) if stored::is_full(code) => {
-                Err(stored::full(LOG_STREAM, code, &reason))
-            }
-            Err(NotStored::Refused(_, reason)) => Err(BusError::Unknown(reason)),
+            Err(error) => Err(error.into_error(LOG_STREAM, bytes)),
         }
     }
 

@@ -78,13 +78,14 @@ impl ControlMetrics {
     }
 
     /// A document was checked.
-    pub(crate) fn checked<T>(&self, document: Document, outcome: &Result<T, Refusal>) {
+    pub(crate) fn checked<T>(&self, document: Document, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let refused = outcome.as_ref().err();
         let validity = if refused.is_some() { Validity::Invalid } else { Validity::Valid };
         self.documents.validations.of(document, validity).inc();
         if let Some(keyword) = refused.and_then(|refusal| Keyword::of(refusal.code)) {
             self.documents.errors.of(document, keyword).inc();
         }
+        outcome
     }
 
     /// A stored policy or the default changed.
@@ -359,9 +360,10 @@ mod tests {
     fn a_document_counts_as_valid_or_under_the_kind_of_rule_it_broke() {
         let registry = Registry::new();
         let metrics = ControlMetrics::try_new(&registry).unwrap();
-        metrics.checked(Document::Group, &Ok(()));
-        metrics.checked::<()>(Document::Group, &Err(Refusal::new(Code::MissingField, "")));
-        metrics.checked::<()>(Document::Group, &Err(Refusal::new(Code::TooLarge, "")));
+        assert!(metrics.checked(Document::Group, Ok(())).is_ok());
+        for code in [Code::MissingField, Code::TooLarge] {
+            assert!(metrics.checked::<()>(Document::Group, Err(Refusal::new(code, ""))).is_err());
+        }
         assert_eq!(value(&registry, "exchange_schema_validations_total", &["group", "valid"]), 1.0);
         assert_eq!(value(&registry, "exchange_schema_validations_total", &["group", "invalid"]), 2.0);
         assert_eq!(value(&registry, "exchange_schema_errors_total", &["group", "required"]), 1.0);

@@ -1,3 +1,5 @@
+use bus::fanout::RoutedResult;
+
 telemetry::metrics! {
     /// Streams to agents.
     pub(crate) struct ServingMetrics {
@@ -100,18 +102,4 @@ pub(crate) enum StreamResult {
     Timeout,
     /// The client was gone before it was written.
     Gone,
-}
-
-/// What became of a delivery that an engine sent to the gateway. None but the first is there: it comes again on the inbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum RoutedResult {
-    /// Handed to a stream.
-    Handed,
-    /// The agent has no stream here.
-    Nobody,
-    /// A stream had no room for it.
-    Full,
-    /// Not readable.
-    Unreadable,
 }

@@ -3,14 +3,15 @@
 
 use ahash::HashMap;
 use bus::Received;
+use bus::fanout::QueuePlace;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream, SelectAll};
+use futures_util::stream::{BoxStream, SelectAll};
 use schemas::{AgentId, Refusal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentStreams, StreamPlace, UnreadableInbox, documents};
+use super::{AgentStreams, Deliveries, UnreadableInbox, until_ended};
 
 /// Routed deliveries a shared stream holds for its client; beyond them they are dropped and come again. What may be under way to
 /// 32 agents at first, from four lanes.
@@ -22,18 +23,16 @@ pub(crate) struct SharedStream {
     /// Who has opened it: an agent opens only so many.
     opener: AgentId,
     queue: mpsc::Sender<Bytes>,
-    routed: mpsc::Receiver<Bytes>,
+    deliveries: Deliveries,
     /// The agents' inboxes; an item is nothing where the bus has ended one.
     inboxes: SelectAll<BoxStream<'static, Option<Received>>>,
-    /// What is left of the last message of an inbox.
-    pending: std::vec::IntoIter<Bytes>,
     /// The agents, each with what closes its inbox here.
-    places: HashMap<AgentId, (StreamPlace, CancellationToken)>,
+    places: HashMap<AgentId, (QueuePlace, CancellationToken)>,
 }
 
 /// A stream that was opened for an agent, to be added to a shared one.
 pub(crate) struct OpenedInbox {
-    place: StreamPlace,
+    place: QueuePlace,
     inbox: BoxStream<'static, Received>,
 }
 
@@ -62,9 +61,8 @@ impl SharedStream {
     pub(crate) fn open(streams: &AgentStreams, opener: &AgentId) -> Result<Self, Refusal> {
         streams.0.take_shared(opener)?;
         let (queue, routed) = mpsc::channel(SHARED_QUEUE_MAX);
-        let (inboxes, pending) = (SelectAll::new(), Vec::new().into_iter());
-        let (streams, opener) = (streams.clone(), opener.clone());
-        Ok(Self { streams, opener, queue, routed, inboxes, pending, places: HashMap::default() })
+        let (streams, opener, deliveries) = (streams.clone(), opener.clone(), Deliveries::new(routed));
+        Ok(Self { streams, opener, queue, deliveries, inboxes: SelectAll::new(), places: HashMap::default() })
     }
 
     /// What opens streams of agents whose deliveries come here.
@@ -75,10 +73,9 @@ impl SharedStream {
 
     /// Adds an agent. Returns what is cancelled when an administrator ends its stream, and when it is removed.
     pub(crate) fn add(&mut self, OpenedInbox { place, inbox }: OpenedInbox) -> (CancellationToken, CancellationToken) {
-        let (left, ended) = (CancellationToken::new(), place.ended.clone());
-        let inbox = inbox.map(Some).chain(stream::iter([None]));
-        self.inboxes.push(inbox.take_until(left.clone().cancelled_owned()).boxed());
-        self.places.insert(place.agent.clone(), (place, left.clone()));
+        let (left, ended) = (CancellationToken::new(), place.ended().clone());
+        self.inboxes.push(until_ended(inbox).take_until(left.clone().cancelled_owned()).boxed());
+        self.places.insert(place.agent().clone(), (place, left.clone()));
         (ended, left)
     }
 
@@ -94,20 +91,7 @@ impl SharedStream {
     /// # Errors
     /// [`UnreadableInbox`] where something came that is no delivery; the stream goes on.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, UnreadableInbox>> {
-        loop {
-            if let Some(document) = self.pending.next() {
-                return Some(Ok(document));
-            }
-            let received = tokio::select! {
-                biased;
-                Some(received) = self.inboxes.next(), if !self.inboxes.is_empty() => received?,
-                Some(document) = self.routed.recv() => return Some(Ok(document)),
-            };
-            match documents(&received.payload) {
-                Ok(documents) => self.pending = documents.into_iter(),
-                Err(unreadable) => return Some(Err(unreadable)),
-            }
-        }
+        self.deliveries.next(&mut self.inboxes).await
     }
 }
 
