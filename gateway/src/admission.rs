@@ -271,8 +271,7 @@ impl Admission {
             judged => judged,
         };
         let checked = known.checked.map_or_else(|| check_message(&ingress.bytes), |checked| Ok(*checked));
-        metrics.control.checked(Document::Message, &checked);
-        let mut checked = checked?;
+        let mut checked = metrics.control.checked(Document::Message, checked)?;
         context.act = Some(checked.act);
         let envelope = &mut checked.message.envelope;
         let (message, traceparent) = (envelope.msg_id.clone(), envelope.traceparent.take());

@@ -182,27 +182,16 @@ struct TokenHeader {
 #[derive(Deserialize)]
 struct RawHeader {
     alg: String,
-    #[serde(default)]
     kid: Option<String>,
-    #[serde(default)]
     typ: Option<String>,
-    #[serde(default)]
     jwk: Option<IgnoredAny>,
-    #[serde(default)]
     jku: Option<IgnoredAny>,
-    #[serde(default)]
     x5u: Option<IgnoredAny>,
-    #[serde(default)]
     x5c: Option<IgnoredAny>,
-    #[serde(default)]
     crit: Option<IgnoredAny>,
-    #[serde(default)]
     b64: Option<IgnoredAny>,
-    #[serde(default)]
     enc: Option<IgnoredAny>,
-    #[serde(default)]
     zip: Option<IgnoredAny>,
-    #[serde(default)]
     cty: Option<IgnoredAny>,
 }
 
@@ -213,9 +202,7 @@ struct TokenClaims {
     exp: NumericDate,
     #[serde(rename = "iss")]
     _iss: String,
-    #[serde(default)]
     iat: Option<NumericDate>,
-    #[serde(default)]
     scope: Option<String>,
 }
 

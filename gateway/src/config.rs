@@ -50,7 +50,6 @@ pub struct GatewayConfig {
     pub console: ConsoleAccess,
     /// Holds the token of the agent as whom transactions of Agora without a token enter, no administrator's; absent: they are
     /// refused. Checked at the start, and read anew for each of them.
-    #[serde(default)]
     pub agora_token_file: Option<PathBuf>,
     /// Host names under which requests that enter without a token may come, besides addresses and names without a dot.
     #[serde(default)]
@@ -98,11 +97,9 @@ pub struct AuthConfig {
     #[serde(default = "default_lifetime_s_max")]
     pub lifetime_s_max: u64,
     /// How often the keys are read again, in seconds; absent: 2 for a file, 300 for a URL.
-    #[serde(default)]
     pub refresh_s: Option<u64>,
     /// Accept HS256 tokens with kid [`crate::DEV_SECRET_KID`] signed with this secret. For development only: whoever
     /// can verify can also sign. At least 32 bytes.
-    #[serde(default)]
     pub allow_hs256_dev_secret: Option<Secret>,
 }
 

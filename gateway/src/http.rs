@@ -34,6 +34,7 @@ mod visitors;
 mod websocket;
 
 use std::any::Any;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -78,7 +79,7 @@ use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
 use crate::streams::AgentStreams;
 use crate::transactions::Transactions;
-use crate::{GatewayHandle, Transport};
+use crate::{GatewayHandle, Transport, until};
 
 /// What every handler can reach.
 struct Site {
@@ -133,16 +134,10 @@ impl GatewayHandle {
         }
         let site = Arc::new(Site::new(&self, &bus, config, metrics, health.clone(), console));
         let (documents, stop) = (site.documents.clone(), self.stop.clone());
-        self.tasks.spawn(async move { stop.run_until_cancelled(documents.drive()).await });
+        self.tasks.spawn(async move { until(&stop, documents.drive()).await });
         let router = router(site);
         let stop = self.stop.clone();
-        self.tasks.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                _ = health.drive(&bus) => {}
-            }
-        });
+        self.tasks.spawn(async move { until(&stop, health.drive(&bus)).await });
         self.tasks.spawn(server::drive(listener, router, options, self.tasks.clone(), self.stop.clone()));
         Ok(self)
     }
@@ -474,24 +469,24 @@ fn too_large(bytes_max: usize) -> Refusal {
 
 /// Whether reading stopped at the limit, and not for want of the rest.
 fn is_too_long(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error).any(|cause| cause.is::<http_body_util::LengthLimitError>())
 }
+
+/// An error, and what caused it in turn.
+fn causes(error: &axum::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn Error + 'static)), |&cause| cause.source())
+}
+
+/// The variable part of a path, unless it is not text.
+type PathText<T = String> = Result<Path<T>, PathRejection>;
+/// The query of a request, unless it is not readable.
+type QueryOf<T> = Result<Query<T>, QueryRejection>;
 
 /// The identifier in a path: one that is not well formed names nothing.
 ///
 /// # Errors
 /// [`Code::NotFound`].
-fn identifier<T>(
-    path: Result<Path<String>, PathRejection>,
-    parse: impl Fn(&str) -> Result<T, IdError>,
-) -> Result<T, Refusal> {
+fn identifier<T>(path: PathText, parse: impl Fn(&str) -> Result<T, IdError>) -> Result<T, Refusal> {
     let not_found = || Refusal::new(Code::NotFound, "there is nothing under this name");
     parse(&segment(path)?).map_err(|_| not_found())
 }
@@ -500,7 +495,7 @@ fn identifier<T>(
 ///
 /// # Errors
 /// [`Code::NotFound`] when it is not text.
-fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+fn segment(path: PathText) -> Result<String, Refusal> {
     path.map(|Path(text)| text).map_err(|_| Refusal::new(Code::NotFound, "there is nothing under this name"))
 }
 
@@ -508,7 +503,7 @@ fn segment(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal>
 ///
 /// # Errors
 /// [`Code::BadFormat`].
-fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refusal> {
+fn query<T>(query: QueryOf<T>) -> Result<T, Refusal> {
     query
         .map(|Query(value)| value)
         .map_err(|_| Refusal::new(Code::BadFormat, "the query is not readable; see /openapi.json"))
@@ -553,6 +548,12 @@ impl IntoResponse for Refused {
 /// A document as an answer.
 fn document<T: Serialize>(document: &T) -> HttpResult {
     Ok(Json(document).into_response())
+}
+
+/// A document that was stored as an answer: 201 where it is new.
+fn stored<T: Serialize>(is_new: bool, stored: &T) -> HttpResult {
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, document(stored)?).into_response())
 }
 
 /// The answer when a handler panicked: a fault of ours, told as such, and the connection lives on.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::LimitConfig;
 use crate::metrics::{GatewayMetrics, Limiter, Shed};
+use crate::until;
 
 /// How often keys that are back at full quota are dropped.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10);
@@ -102,12 +103,7 @@ impl RateLimits {
 
     /// Drops keys at full quota at intervals until the gateway stops.
     pub(crate) async fn drive_sweeps(self: Arc<Self>, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(SWEEP_PERIOD) => {}
-            }
+        while until(&stop, tokio::time::sleep(SWEEP_PERIOD)).await.is_some() {
             self.agents.sweep();
             self.peers.sweep();
             self.metrics.access.limiter_swept(Limiter::Agent, self.agents.len(), self.agents.take_evicted());

@@ -30,13 +30,14 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::{GatewayMetrics, KvOperation, Shed};
 use crate::openings::Openings;
 use crate::problem::store_full;
+use crate::until;
 
 pub(crate) use self::{
     consent_requests::{NotedCall, RequestNotes},
     directory::Directory,
     engine_reports::Backlogs,
     evidence::{EvidenceFollower, EvidenceTable},
-    policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed, unknown},
+    policies::{DEFAULT_KEY, PinnedPolicy, PolicyTable, check_consistency, publish, scores_offers, seed},
     presence::{AgentTable, Audience, Member, PresenceSignal, PresenceView},
     presence_reports::PresenceReports,
 };
@@ -151,23 +152,16 @@ impl Registry {
 
     /// Follows one bucket until the gateway stops.
     pub(crate) async fn drive(self: Arc<Self>, bucket: Bucket, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                outcome = self.follow(bucket) => {
-                    if let Err(error) = outcome {
-                        tracing::warn!(%error, bucket = bucket.as_str(), "the watch could not begin; trying again");
-                    }
-                    self.change(|tables| tables.caught_up.retain(|&whole| whole != bucket));
+        let following = async {
+            loop {
+                if let Err(error) = self.follow(bucket).await {
+                    tracing::warn!(%error, bucket = bucket.as_str(), "the watch could not begin; trying again");
                 }
+                self.change(|tables| tables.caught_up.retain(|&whole| whole != bucket));
+                tokio::time::sleep(WATCH_PAUSE).await;
             }
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(WATCH_PAUSE) => {}
-            }
-        }
+        };
+        until(&stop, following).await;
     }
 
     /// Waits, within a bound, until this gateway sees a write of its own.

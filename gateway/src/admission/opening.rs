@@ -149,13 +149,12 @@ impl UnreadOpening {
         #[derive(Deserialize)]
         struct UnreadEnvelope<'a> {
             msg_id: &'a str,
-            #[serde(default)]
             negotiation: Option<&'a str>,
         }
         #[derive(Deserialize)]
         struct UnreadPayload<'a> {
             act: &'a str,
-            #[serde(default, borrow)]
+            #[serde(borrow)]
             team: Option<&'a RawValue>,
         }
         let UnreadMessage { envelope, payload } = serde_json::from_slice(bytes).ok()?;

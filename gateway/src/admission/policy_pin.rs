@@ -20,7 +20,7 @@ use super::invite::{self, Resolved};
 use super::panel_pin;
 use super::team_pin;
 use crate::metrics::GatewayMetrics;
-use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, Tables, scores_offers, unknown};
+use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, Tables};
 
 /// Agents invited to one call: what a record of the log holds beside the message.
 const INVITED_MAX: usize = RECIPIENTS_MAX;
@@ -105,18 +105,9 @@ fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t Pinned
     if let Some(name) = cfp.mandate.as_deref().and_then(|mandate| mandate.policy.as_deref()) {
         return policy_of_mandate(policies, name);
     }
-    let named = policies.policy(cfp.policy.as_deref()).ok_or_else(|| {
-        unknown(policies, cfp.policy.as_deref().unwrap_or(policies.default_policy())).at("/payload/policy")
-    })?;
-    if cfp.bargain.is_none() && !scores_offers(&named.policy) {
-        return Err(Refusal::new(
-            Code::NotAllowed,
-            "the policy scores no offers: it only accepts for parties of bargains",
-        )
-        .at("/payload/policy")
-        .expecting("a policy with `weights`"));
-    }
-    Ok(named)
+    let name = cfp.policy.as_deref().unwrap_or(policies.default_policy());
+    let named = if cfp.bargain.is_some() { policies.known(name) } else { policies.for_offers(name) };
+    named.map_err(|refusal| refusal.at("/payload/policy"))
 }
 
 /// Pins what evidence says of each of the invited to a call of `from`, under a policy that weighs it
@@ -154,15 +145,7 @@ fn with_gates(named: &PinnedPolicy, gates: &[Gate]) -> Result<PinnedPolicy, Refu
 fn pin_mandate(registry: &Registry, mandate: Option<&Mandate>) -> Result<Option<Arc<Pinned>>, Refusal> {
     let Some(name) = mandate.and_then(|mandate| mandate.policy.as_deref()) else { return Ok(None) };
     let tables = registry.read();
-    let PinnedPolicy { policy, digest } = policy_of_mandate(&tables.policies, name)?.clone();
-    Ok(Some(Arc::new(Pinned {
-        policy,
-        policy_digest: digest,
-        invited: Vec::new(),
-        left_out: 0,
-        task_policy: None,
-        panel: None,
-    })))
+    policy_of_mandate(&tables.policies, name).map(|policy| Some(Arc::new(policy.into())))
 }
 
 /// What the fold is to know of the sender of a call to a team or of a JOIN: its capabilities, as it has registered them.

@@ -9,7 +9,7 @@ use schemas::record::{Pinned, TaskPolicy};
 use schemas::team::{SPEAK_TIMES_MIN, TeamSpec};
 use schemas::{Code, Envelope, Policy, Refusal};
 
-use crate::registry::{PinnedPolicy, PolicyTable, unknown};
+use crate::registry::{PinnedPolicy, PolicyTable};
 
 /// The policy of the tasks of a team, where the call is one to a team.
 pub(super) fn task_policy(policies: &PolicyTable, cfp: &Cfp) -> Result<Option<TaskPolicy>, Refusal> {
@@ -24,9 +24,7 @@ pub(super) fn task_policy(policies: &PolicyTable, cfp: &Cfp) -> Result<Option<Ta
 /// What an assignment that names a policy is pinned to.
 pub(super) fn pin_assigned(policies: &PolicyTable, named: Option<&str>) -> Result<Option<Arc<Pinned>>, Refusal> {
     let Some(name) = named else { return Ok(None) };
-    let PinnedPolicy { policy, digest } = policy_of_tasks(policies, name, "/payload/policy")?.clone();
-    let (invited, left_out) = (Vec::new(), 0);
-    Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy: None, panel: None })))
+    policy_of_tasks(policies, name, "/payload/policy").map(|policy| Some(Arc::new(policy.into())))
 }
 
 /// A sub-team has the id that follows from its award, and chooses none.
@@ -63,7 +61,7 @@ fn check_end(spec: &TeamSpec, reply_within_ms: Option<u64>) -> Result<(), Refusa
 }
 
 fn policy_of_tasks<'t>(policies: &'t PolicyTable, name: &str, pointer: &str) -> Result<&'t PinnedPolicy, Refusal> {
-    let named = policies.policy(Some(name)).ok_or_else(|| unknown(policies, name).at(pointer))?;
+    let named = policies.known(name).map_err(|refusal| refusal.at(pointer))?;
     if awards_tasks(&named.policy) {
         return Ok(named);
     }

@@ -26,6 +26,7 @@ use crate::DEV_SECRET_KID;
 use crate::config::{AuthConfig, KeySource};
 use crate::error::KeyError;
 use crate::metrics::{GatewayMetrics, RefreshResult};
+use crate::until;
 
 /// Largest key set document, in bytes.
 const KEY_SET_BYTES_MAX: usize = 256 * 1024;
@@ -54,7 +55,8 @@ pub(super) struct KeyMark {
 /// One key and the only algorithm it verifies.
 struct VerifyingKey {
     material: Digest,
-    algorithm: Algorithm,
+    /// The `alg` a token signed by this key must name.
+    algorithm: &'static str,
     decoding: DecodingKey,
     validation: Validation,
 }
@@ -85,7 +87,10 @@ impl KeySet {
         if let Some(secret) = &config.allow_hs256_dev_secret {
             let decoding = DecodingKey::from_secret(secret.0.as_bytes());
             let material = Digest::of_bytes(secret.0.as_bytes());
-            keys.insert(DEV_SECRET_KID.to_owned(), VerifyingKey::new(Algorithm::HS256, decoding, material, config));
+            keys.insert(
+                DEV_SECRET_KID.to_owned(),
+                VerifyingKey::new((Algorithm::HS256, "HS256"), decoding, material, config),
+            );
         }
         let (mut ambiguous, mut skipped) = (Vec::new(), None);
         for entry in listed {
@@ -127,7 +132,7 @@ impl KeySet {
         TokenHeader { alg, kid }: TokenHeader,
     ) -> Result<(C, KeyMark), Refusal> {
         let key = self.key(&kid).ok_or_else(|| refusal("the token names a key this gateway does not know"))?;
-        if alg != key.algorithm_name() {
+        if alg != key.algorithm {
             return Err(refusal("the token's `alg` is not the one its key is for"));
         }
         let decoded = jsonwebtoken::decode::<C>(token, &key.decoding, &key.validation);
@@ -152,14 +157,19 @@ impl KeySet {
 }
 
 impl VerifyingKey {
-    fn new(algorithm: Algorithm, decoding: DecodingKey, material: Digest, config: &AuthConfig) -> Self {
+    fn new(
+        (algorithm, name): (Algorithm, &'static str),
+        decoding: DecodingKey,
+        material: Digest,
+        config: &AuthConfig,
+    ) -> Self {
         let mut validation = Validation::new(algorithm);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&config.issuer]);
         validation.set_audience(&[&config.audience]);
         validation.validate_nbf = true;
         validation.leeway = config.leeway_s;
-        Self { material, algorithm, decoding, validation }
+        Self { material, algorithm: name, decoding, validation }
     }
 
     /// Reads one key and its name; `None` when it is public but for something else.
@@ -194,21 +204,8 @@ impl VerifyingKey {
         };
         let parts = ["kty", "crv", "x", "y", "n", "e"].map(|name| text(entry, name).unwrap_or_default().as_bytes());
         let material = Digest::of_parts(&parts);
-        let key = Self::new(algorithm, decoding.map_err(unfit)?, material, config);
+        let key = Self::new((algorithm, name), decoding.map_err(unfit)?, material, config);
         Ok(Some((kid, key)))
-    }
-
-    /// The `alg` a token signed by this key must name.
-    fn algorithm_name(&self) -> &'static str {
-        if self.algorithm == Algorithm::HS256 {
-            "HS256"
-        } else if self.algorithm == Algorithm::ES256 {
-            "ES256"
-        } else if self.algorithm == Algorithm::RS256 {
-            "RS256"
-        } else {
-            "EdDSA"
-        }
     }
 }
 
@@ -324,12 +321,7 @@ impl LiveKeys {
             (KeySource::File(_), None) => FILE_REFRESH,
             (KeySource::Url(_), None) => URL_REFRESH,
         };
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(period) => {}
-            }
+        while until(&stop, tokio::time::sleep(period)).await.is_some() {
             self.renew(&mut *self.renewal.lock().await).await;
         }
     }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -17,7 +16,9 @@ use schemas::{AgentId, Code, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Caller, HttpResult, JsonBody, Refused, RouteSpec, Site, document, identifier, query};
+use super::{
+    Caller, HttpResult, JsonBody, PathText, QueryOf, Refused, RouteSpec, Site, document, identifier, query, stored,
+};
 use crate::metrics::Document;
 use crate::registry::PresenceSignal;
 
@@ -78,11 +79,7 @@ async fn whoami(State(site): State<Arc<Site>>, caller: Caller) -> HttpResult {
 }
 
 /// Agents that the caller may find, by capability, topic and presence, a page at a time.
-async fn list(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    wanted: Result<Query<AgentQuery>, QueryRejection>,
-) -> HttpResult {
+async fn list(State(site): State<Arc<Site>>, caller: Caller, wanted: QueryOf<AgentQuery>) -> HttpResult {
     let began = Instant::now();
     let found = query(wanted).map_err(Refused::from).and_then(|wanted| page(&site, &caller.0.agent, &wanted));
     let count = found.as_ref().ok().map(|(_, count)| *count);
@@ -126,7 +123,7 @@ fn page(site: &Site, caller: &AgentId, wanted: &AgentQuery) -> Result<(Response,
 }
 
 /// One agent: whole to itself, without its consent rules to others.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     let tables = site.registry.read();
     let member = tables.agents.member(&agent).ok_or_else(not_registered)?;
@@ -142,21 +139,18 @@ async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<S
 async fn register(
     State(site): State<Arc<Site>>,
     caller: Caller,
-    path: Result<Path<String>, PathRejection>,
+    path: PathText,
     JsonBody(bytes): JsonBody,
 ) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
-    let registration = check_registration(&bytes);
-    site.metrics.control.checked(Document::Registration, &registration);
-    let registration = registration?;
+    let registration = site.metrics.control.checked(Document::Registration, check_registration(&bytes))?;
     let is_new = site.registry.register(&agent, &registration, site.config.limits.agents_max).await?;
     site.registry.note_presence(&agent, PresenceSignal::Here);
     site.streams.renew(&agent).await;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
-    Ok((status, document(&OwnAgent { agent: &agent, present: true, registration })?).into_response())
+    stored(is_new, &OwnAgent { agent: &agent, present: true, registration })
 }
 
 #[derive(Deserialize)]
@@ -169,8 +163,8 @@ struct RemovalQuery {
 async fn remove(
     State(site): State<Arc<Site>>,
     caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-    wanted: Result<Query<RemovalQuery>, QueryRejection>,
+    path: PathText,
+    wanted: QueryOf<RemovalQuery>,
 ) -> HttpResult {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
@@ -190,11 +184,7 @@ async fn remove(
 
 /// What panels have shown (docs/spec/panel.md#pn-38): to administrators everything; to others what is about them, and what
 /// their own panels have shown. Nobody can write it.
-async fn evidence(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn evidence(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let domain = identifier(path, DomainName::try_new)?;
     let is_admin = caller.is_admin(&site);
     let me = &caller.0.agent;

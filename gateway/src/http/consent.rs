@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::get;
 use schemas::control::Consent;
 use schemas::validate::{check_registration, parse};
@@ -11,7 +10,7 @@ use schemas::{AgentId, Refusal};
 use serde_json::json;
 
 use super::agents::not_registered;
-use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier};
+use super::{Caller, HttpResult, JsonBody, PathText, RouteSpec, Site, document, identifier};
 use crate::metrics::Document;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -25,7 +24,7 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 const POINTER: &str = "/consent";
 
 /// The caller's rules.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
@@ -36,13 +35,11 @@ async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<S
 async fn replace(
     State(site): State<Arc<Site>>,
     caller: Caller,
-    path: Result<Path<String>, PathRejection>,
+    path: PathText,
     JsonBody(bytes): JsonBody,
 ) -> HttpResult {
     let agent = own(&caller, path)?;
-    let consent = check_consent(&bytes);
-    site.metrics.control.checked(Document::Registration, &consent);
-    let consent = consent?;
+    let consent = site.metrics.control.checked(Document::Registration, check_consent(&bytes))?;
     let present = site.registry.read().agents.registration(&agent).cloned();
     let mut registration = present.ok_or_else(not_registered)?.as_ref().clone();
     registration.consent = consent;
@@ -51,11 +48,7 @@ async fn replace(
 }
 
 /// Calls the caller's rules answered with `ask` and still would: allow or deny them by a rule, and they are gone.
-async fn requests(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn requests(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let agent = own(&caller, path)?;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
@@ -68,7 +61,7 @@ async fn requests(
     document(&json!({ "requests": requests }))
 }
 
-fn own(caller: &Caller, path: Result<Path<String>, PathRejection>) -> Result<AgentId, Refusal> {
+fn own(caller: &Caller, path: PathText) -> Result<AgentId, Refusal> {
     let agent = identifier(path, AgentId::try_new)?;
     caller.must_be(&agent)?;
     Ok(agent)

@@ -15,8 +15,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::sse::{Event, Sse};
@@ -32,7 +31,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::streams::StreamLifetime;
-use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier, visitors};
+use super::{
+    Caller, HttpResult, PathText, PeerConnection, Refused, RouteSpec, Site, bearer, document, identifier, visitors,
+};
 use crate::auth::Identity;
 use crate::config::ConsoleAccess;
 use crate::console::{LOOK, Sight};
@@ -109,16 +110,11 @@ async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> HttpResult
 /// An engine's answer; without `found` it remembers nothing of the negotiation.
 #[derive(Deserialize)]
 struct JournalAnswer {
-    #[serde(default)]
     found: Option<Journal>,
 }
 
 /// What the engine of its lane remembers of one negotiation; what agents wrote for each other only for administrators.
-async fn journal(
-    State(site): State<Arc<Site>>,
-    visitor: Visitor,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn journal(State(site): State<Arc<Site>>, visitor: Visitor, path: PathText) -> HttpResult {
     visitor.must_see_all()?;
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let _place = site.console.journal_place()?;

@@ -1,7 +1,5 @@
 //! Descriptions of the interface, for people and machines. No token is asked for them.
 
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -9,7 +7,7 @@ use schemas::validate::published;
 use schemas::{Code, Refusal};
 use serde_json::json;
 
-use super::{ASYNCAPI, HttpResult, OPENAPI, RouteSpec, document, segment};
+use super::{ASYNCAPI, HttpResult, OPENAPI, PathText, RouteSpec, document, segment};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![
@@ -37,7 +35,7 @@ async fn schemas() -> HttpResult {
 }
 
 /// One published schema, as `<name>.json`.
-async fn schema(path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn schema(path: PathText) -> HttpResult {
     let file = segment(path)?;
     let wanted = file.strip_suffix(".json").unwrap_or(&file);
     let text = published().iter().find(|(name, _)| *name == wanted).map(|(_, text)| *text);

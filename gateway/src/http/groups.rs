@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
@@ -13,7 +12,7 @@ use schemas::validate::check_group;
 use schemas::{Code, GroupId, Refusal};
 use serde_json::json;
 
-use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier};
+use super::{Caller, HttpResult, JsonBody, PathText, RouteSpec, Site, document, identifier, stored};
 use crate::metrics::Document;
 use crate::registry::Tables;
 
@@ -40,7 +39,7 @@ async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
 }
 
 /// One group: whole to administrators, of its members to others those that they may be told of.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let id = identifier(path, GroupId::try_new)?;
     let tables = site.registry.read();
     let group = tables.groups.get(&id).ok_or_else(|| Refusal::new(Code::NotFound, "no such group"))?;
@@ -55,14 +54,12 @@ async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<S
 async fn replace(
     State(site): State<Arc<Site>>,
     caller: Caller,
-    path: Result<Path<String>, PathRejection>,
+    path: PathText,
     JsonBody(bytes): JsonBody,
 ) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
-    let group = check_group(&bytes);
-    site.metrics.control.checked(Document::Group, &group);
-    let group = group?;
+    let group = site.metrics.control.checked(Document::Group, check_group(&bytes))?;
     if group.id != id {
         return Err(Refusal::new(Code::NotAllowed, "the document names another group than the path").at("/id").into());
     }
@@ -76,16 +73,11 @@ async fn replace(
     }
     let is_seen = |tables: &Tables| tables.groups.get(&id).is_some_and(|seen| **seen == group);
     registry.put(Bucket::Groups, id.to_string(), &group, is_seen).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, document(&group)?).into_response())
+    stored(is_new, &group)
 }
 
 /// Removes a group.
-async fn remove(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn remove(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = identifier(path, GroupId::try_new)?;
     let is_gone = |tables: &Tables| !tables.groups.contains_key(&id);

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
@@ -16,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{Caller, HttpResult, RouteSpec, Site, identifier};
+use super::{Caller, HttpResult, PathText, RouteSpec, Site, identifier};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/negotiations/{id}", &["get"], get(show))]
@@ -33,7 +32,7 @@ struct Viewed<'a> {
 }
 
 /// One negotiation as the caller may see it.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let lane = negotiation.lane(site.lanes);
     let question = json!({ "negotiation": negotiation, "viewer": caller.0.agent }).to_string();

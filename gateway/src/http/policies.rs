@@ -5,10 +5,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::IntoResponse as _;
+use axum::extract::State;
 use axum::routing::get;
 use bus::Bucket;
 use schemas::validate::{check_policy, parse};
@@ -16,9 +13,9 @@ use schemas::{Code, Policy, Refusal};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, segment};
+use super::{Caller, HttpResult, JsonBody, PathText, RouteSpec, Site, document, segment, stored};
 use crate::metrics::Document;
-use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables, check_consistency, publish, scores_offers, unknown};
+use crate::registry::{DEFAULT_KEY, PinnedPolicy, Tables, check_consistency, publish};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![
@@ -41,10 +38,10 @@ async fn list(State(site): State<Arc<Site>>, _caller: Caller) -> HttpResult {
 }
 
 /// One policy, by name (the current version) or `name@version`.
-async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, _caller: Caller, path: PathText) -> HttpResult {
     let id = segment(path)?;
     let tables = site.registry.read();
-    document(&described(tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?))
+    document(&described(tables.policies.known(&id)?))
 }
 
 /// What calls that name no policy get.
@@ -66,20 +63,7 @@ async fn switch_default(State(site): State<Arc<Site>>, caller: Caller, JsonBody(
         Refusal::new(Code::WrongType, "not a switch").at("/policy").expecting(r#"{"policy": "<name or name@version>"}"#)
     })?;
     let registry = &site.registry;
-    let can_score = {
-        let policies = &registry.read().policies;
-        let known = policies.policy(Some(&policy)).map(|known| scores_offers(&known.policy));
-        known.ok_or_else(|| unknown(policies, &policy).at("/policy"))
-    };
-    if !can_score? {
-        return Err(Refusal::new(
-            Code::NotAllowed,
-            "the policy scores no offers: it only accepts for parties of bargains",
-        )
-        .at("/policy")
-        .expecting("a policy with `weights`")
-        .into());
-    }
+    registry.read().policies.for_offers(&policy).map_err(|refusal| refusal.at("/policy"))?;
     let is_seen = |tables: &Tables| tables.policies.default_policy() == policy;
     let switch = json!({ "policy": policy });
     registry.put(Bucket::Policies, DEFAULT_KEY.to_owned(), &switch, is_seen).await?;
@@ -88,23 +72,15 @@ async fn switch_default(State(site): State<Arc<Site>>, caller: Caller, JsonBody(
 }
 
 /// Publishes a version and makes it current.
-async fn store(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-    JsonBody(bytes): JsonBody,
-) -> HttpResult {
+async fn store(State(site): State<Arc<Site>>, caller: Caller, path: PathText, JsonBody(bytes): JsonBody) -> HttpResult {
     caller.must_be_admin(&site)?;
     let id = segment(path)?;
-    let policy = check_policy(&bytes);
-    site.metrics.control.checked(Document::Policy, &policy);
-    let policy = policy?;
+    let policy = site.metrics.control.checked(Document::Policy, check_policy(&bytes))?;
     check_put(&site, &id, &policy)?;
     let registry = &site.registry;
     publish(registry, &policy).await?;
     let tables = registry.read();
-    let stored = tables.policies.policy(Some(&id)).ok_or_else(|| unknown(&tables.policies, &id))?;
-    Ok((StatusCode::CREATED, document(&described(stored))?).into_response())
+    stored(true, &described(tables.policies.known(&id)?))
 }
 
 fn check_put(site: &Site, id: &str, policy: &Policy) -> Result<(), Refusal> {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use agora::registry::PutResult;
 use agora::source::SOURCES_MAX;
 use agora::{DocumentHash, DocumentSource, DocumentSummary, Origin, ProtocolDocument};
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
@@ -22,7 +21,9 @@ use serde_json::{Value, json};
 
 use super::agents::not_registered;
 use super::transactions::TransactionCaller;
-use super::{Caller, HttpResult, JsonBody, RouteSpec, Site, document, identifier, query, segment};
+use super::{
+    Caller, HttpResult, JsonBody, PathText, QueryOf, RouteSpec, Site, document, identifier, query, segment, stored,
+};
 use crate::registry::Tables;
 
 pub(super) fn routes() -> Vec<RouteSpec> {
@@ -60,11 +61,7 @@ struct DocumentQuery {
 }
 
 /// Documents in the order of their hashes, a page at a time.
-async fn list(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    wanted: Result<Query<DocumentQuery>, QueryRejection>,
-) -> HttpResult {
+async fn list(State(site): State<Arc<Site>>, caller: Caller, wanted: QueryOf<DocumentQuery>) -> HttpResult {
     let wanted = query(wanted)?;
     let limit = wanted.limit.unwrap_or(PAGE_MAX);
     if !(1..=PAGE_MAX).contains(&limit) {
@@ -88,7 +85,7 @@ async fn list(
 }
 
 /// One document, by any spelling of its hash.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let hash = DocumentHash::try_new(&segment(path)?)?;
     let tables = site.registry.read();
     let table = site.documents.read();
@@ -107,8 +104,7 @@ async fn store(State(site): State<Arc<Site>>, caller: Caller, JsonBody(bytes): J
     let (text, sources) = read_put(parse(&bytes)?)?;
     let put = ProtocolDocument::try_new(&text, Origin::Own)?;
     let result = site.documents.put(&caller.0.agent, &put, &sources).await?;
-    let status = if result == PutResult::New { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, document(&DocumentSummary::from(&put))?).into_response())
+    stored(result == PutResult::New, &DocumentSummary::from(&put))
 }
 
 /// `{"document": "<text>", "sources": ["<source>", ...]}`; the sources may be left out.
@@ -145,22 +141,14 @@ fn read_put(body: Value) -> Result<(String, Vec<DocumentSource>), Refusal> {
 }
 
 /// The caller supports the document no more.
-async fn withdraw(
-    State(site): State<Arc<Site>>,
-    caller: Caller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn withdraw(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let hash = DocumentHash::try_new(&segment(path)?)?;
     site.documents.withdraw(&caller.0.agent, hash).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// The documents that an agent supports, as the paper and the specification write them: sources by hash.
-async fn well_known(
-    State(site): State<Arc<Site>>,
-    caller: TransactionCaller,
-    path: Result<Path<String>, PathRejection>,
-) -> HttpResult {
+async fn well_known(State(site): State<Arc<Site>>, caller: TransactionCaller, path: PathText) -> HttpResult {
     document(&supported(&site, &caller, &identifier(path, AgentId::try_new)?)?)
 }
 
@@ -168,7 +156,7 @@ async fn well_known(
 async fn well_known_of_the_demo(
     State(site): State<Arc<Site>>,
     caller: TransactionCaller,
-    path: Result<Path<String>, PathRejection>,
+    path: PathText,
 ) -> HttpResult {
     let protocols = supported(&site, &caller, &identifier(path, AgentId::try_new)?)?;
     document(&json!({ "status": "success", "protocols": protocols }))

@@ -4,8 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use axum::routing::delete;
@@ -14,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{Caller, HttpResult, RouteSpec, Site, identifier};
+use super::{Caller, HttpResult, PathText, RouteSpec, Site, identifier};
 use crate::auth::{Authenticator, Identity};
 use crate::metrics::CloseReason;
 
@@ -24,7 +23,7 @@ pub(super) fn routes() -> Vec<RouteSpec> {
 
 /// Passes the order to every gateway, this one included: 204 once the bus has it. The agent may open new streams while it
 /// has a token that is accepted.
-async fn end(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn end(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     caller.must_be_admin(&site)?;
     let agent = identifier(path, AgentId::try_new)?;
     site.streams.end_everywhere(&agent).await?;

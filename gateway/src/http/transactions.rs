@@ -14,7 +14,6 @@ use std::sync::Arc;
 use agora::Selection;
 use agora::document::DOCUMENT_BYTES_MAX;
 use agora::transaction::{ConversationTicket, TransactionReply, TransactionRequest, TransactionStatus, body_of};
-use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
@@ -26,7 +25,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use self::agent_call::{AgentCall, MessagePlace};
-use super::{Caller, HttpResult, Refused, RouteSpec, Site, document, identifier, json_body, visitors};
+use super::{Caller, HttpResult, PathText, Refused, RouteSpec, Site, document, identifier, json_body, visitors};
 use crate::agora_token::{self, is_privileged};
 use crate::auth::{Identity, now_s};
 use crate::conversations::{CONVERSATION_S, Conversation, ConversationId};
@@ -131,7 +130,7 @@ pub(super) fn without_empty_segments(mut request: Request) -> Request {
 async fn begin(
     State(site): State<Arc<Site>>,
     caller: TransactionCaller,
-    path: Result<Path<String>, PathRejection>,
+    path: PathText,
     TransactionBody(bytes): TransactionBody,
 ) -> HttpResult {
     let asked = parse_within(&bytes, TRANSACTION_BYTES_MAX)?;
@@ -177,7 +176,7 @@ fn opened(
 async fn follow(
     State(site): State<Arc<Site>>,
     caller: TransactionCaller,
-    path: Result<Path<(String, String)>, PathRejection>,
+    path: PathText<(String, String)>,
     TransactionBody(bytes): TransactionBody,
 ) -> HttpResult {
     let asked = parse_within(&bytes, TRANSACTION_BYTES_MAX)?;
@@ -197,11 +196,7 @@ async fn follow(
 }
 
 /// The end of a conversation: the answer is the same whether there was one.
-async fn end(
-    State(site): State<Arc<Site>>,
-    caller: TransactionCaller,
-    path: Result<Path<(String, String)>, PathRejection>,
-) -> HttpResult {
+async fn end(State(site): State<Arc<Site>>, caller: TransactionCaller, path: PathText<(String, String)>) -> HttpResult {
     if let Ok(Path((agent, conversation))) = path
         && let Ok(agent) = AgentId::try_new(&agent)
     {

@@ -31,10 +31,9 @@ mod session;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use axum::{RequestExt as _, response::Response};
@@ -47,7 +46,7 @@ use serde_json::value::RawValue;
 
 use self::members::{Members, SessionStream};
 use super::streams::StreamLifetime;
-use super::{Caller, HttpResult, PeerConnection, Refused, RouteSpec, Site, query};
+use super::{Caller, HttpResult, PeerConnection, QueryOf, Refused, RouteSpec, Site, query};
 use crate::admission::Accepted;
 use crate::problem::Problem;
 
@@ -79,7 +78,7 @@ struct StreamQuery {
 async fn open(
     State(site): State<Arc<Site>>,
     caller: Caller,
-    wanted: Result<Query<StreamQuery>, QueryRejection>,
+    wanted: QueryOf<StreamQuery>,
     mut request: Request,
 ) -> HttpResult {
     let StreamQuery { linger_ms, shared } = query(wanted)?;
@@ -174,15 +173,11 @@ enum ClientFrame {
 struct RawFrame<'a> {
     #[serde(rename = "type")]
     kind: FrameKind,
-    #[serde(default)]
     id: Option<String>,
-    #[serde(default)]
     agent: Option<AgentId>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     message: Option<&'a RawValue>,
-    #[serde(default)]
     delivery_ids: Option<Vec<DeliveryId>>,
-    #[serde(default)]
     token: Option<String>,
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Registry;
 use crate::auth::now_s;
+use crate::until;
 
 /// Notes waiting to be stored.
 const QUEUE_MAX: usize = 1024;
@@ -73,13 +74,7 @@ pub(crate) struct NotedRequests {
 impl NotedRequests {
     /// Stores notes until the gateway stops.
     pub(crate) async fn drive(mut self, stop: CancellationToken) {
-        loop {
-            let note = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                note = self.receiver.recv() => note,
-            };
-            let Some(note) = note else { return };
+        while let Some(Some(note)) = until(&stop, self.receiver.recv()).await {
             if let Err(refusal) = store(&self.registry, note).await {
                 tracing::warn!(code = refusal.code.as_str(), "a consent request could not be stored");
             }

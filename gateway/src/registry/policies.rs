@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bus::Bucket;
 use bytes::Bytes;
+use schemas::record::Pinned;
 use schemas::{Code, Digest, Policy, Refusal};
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -31,6 +32,14 @@ pub(crate) const DEFAULT_KEY: &str = "~default";
 pub(crate) struct PinnedPolicy {
     pub(crate) policy: Arc<Policy>,
     pub(crate) digest: Digest,
+}
+
+impl From<&PinnedPolicy> for Pinned {
+    /// What a message is pinned to that invites nobody.
+    fn from(PinnedPolicy { policy, digest }: &PinnedPolicy) -> Self {
+        let (policy, invited) = (Arc::clone(policy), Vec::new());
+        Self { policy, policy_digest: *digest, invited, left_out: 0, task_policy: None, panel: None }
+    }
 }
 
 /// The policies.
@@ -54,6 +63,27 @@ impl PolicyTable {
     /// The policy a call means: `name` for the current version, `name@version` for that one, none for the default.
     pub(crate) fn policy(&self, wanted: Option<&str>) -> Option<&PinnedPolicy> {
         self.by_key.get(&version_key(wanted.unwrap_or(self.default_policy())))
+    }
+
+    /// The policy called so.
+    ///
+    /// # Errors
+    /// [`Code::UnknownPolicy`].
+    pub(crate) fn known(&self, wanted: &str) -> Result<&PinnedPolicy, Refusal> {
+        self.policy(Some(wanted)).ok_or_else(|| unknown(self, wanted))
+    }
+
+    /// The policy called so, under which offers are called for.
+    ///
+    /// # Errors
+    /// [`Code::UnknownPolicy`], [`Code::NotAllowed`] where it scores no offers.
+    pub(crate) fn for_offers(&self, wanted: &str) -> Result<&PinnedPolicy, Refusal> {
+        let named = self.known(wanted)?;
+        if scores_offers(&named.policy) {
+            return Ok(named);
+        }
+        Err(Refusal::new(Code::NotAllowed, "the policy scores no offers: it only accepts for parties of bargains")
+            .expecting("a policy with `weights`"))
     }
 
     /// What calls that name no policy get.
@@ -197,7 +227,7 @@ fn check_default(registry: &Registry, configured: &str) -> Result<(), GatewayErr
 }
 
 /// The exchange has no policy that is called so. What was wanted may be any text, and is not repeated.
-pub(crate) fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
+fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
     let names = nearest(wanted, policies.names_around(wanted, AROUND_MAX));
     let near = if names.is_empty() { String::new() } else { format!("; nearest to that: {}", names.join(", ")) };
     Refusal::new(Code::UnknownPolicy, "the exchange has no policy of this name")

@@ -84,7 +84,7 @@ impl PresenceReports {
         asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported_at = Instant::now();
         loop {
-            tokio::select! {
+            let heard = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 _ = asking.tick() => {
@@ -93,28 +93,17 @@ impl PresenceReports {
                         reported_at = Instant::now();
                         self.report().await;
                     }
+                    continue;
                 }
                 // First: that they come late says that the gateway does not keep up.
-                received = self.admissions.next() => match received {
-                    Some(received) => self.handle_admission(&received),
-                    None => return,
-                },
-                received = self.hellos.next() => match received {
-                    Some(received) => self.handle_hello(&received),
-                    None => return,
-                },
-                received = self.reports.next() => match received {
-                    Some(received) => self.handle_report(&received),
-                    None => return,
-                },
-                received = self.backlogs.next() => match received {
-                    Some(received) => self.handle_backlog(&received),
-                    None => return,
-                },
-                received = self.behind.next() => match received {
-                    Some(received) => self.handle_behind(&received),
-                    None => return,
-                },
+                received = self.admissions.next() => received.map(|received| self.handle_admission(&received)),
+                received = self.hellos.next() => received.map(|received| self.handle_hello(&received)),
+                received = self.reports.next() => received.map(|received| self.handle_report(&received)),
+                received = self.backlogs.next() => received.map(|received| self.handle_backlog(&received)),
+                received = self.behind.next() => received.map(|received| self.handle_behind(&received)),
+            };
+            if heard.is_none() {
+                return;
             }
         }
     }

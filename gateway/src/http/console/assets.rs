@@ -3,15 +3,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use schemas::{Code, Digest, Refusal};
 
 use super::must_be_on;
-use crate::http::{HttpResult, Site, segment};
+use crate::http::{HttpResult, PathText, Site, segment};
 
 /// No script, style, image, font or connection but this gateway's own, none of it inline; no frame around the page.
 const CONTENT_SECURITY_POLICY: &str =
@@ -62,11 +61,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>, headers: HeaderMap) -> H
 }
 
 /// What the page loads.
-pub(super) async fn asset(
-    State(site): State<Arc<Site>>,
-    path: Result<Path<String>, PathRejection>,
-    headers: HeaderMap,
-) -> HttpResult {
+pub(super) async fn asset(State(site): State<Arc<Site>>, path: PathText, headers: HeaderMap) -> HttpResult {
     must_be_on(&site)?;
     let wanted = segment(path)?;
     let index = ASSETS.iter().position(|asset| asset.name == wanted);

@@ -11,7 +11,7 @@ use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument, Selection};
 use bytes::Bytes;
 use schemas::delivery::Outcome;
 use schemas::{AgentId, Code, NegotiationId, Refusal, Timestamp, WireTime};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -120,34 +120,29 @@ impl AgentCall {
         }
     }
 
-    fn envelope(&self) -> Map<String, Value> {
-        let mut envelope = Map::new();
-        envelope.insert("to".to_owned(), json!([format!("agent://{}", self.agent)]));
-        envelope.insert("scope".to_owned(), json!({ "consent": "opt-in" }));
-        envelope.insert("negotiation".to_owned(), self.own_id.as_str().into());
-        envelope
+    fn envelope(&self) -> Value {
+        let to = [format!("agent://{}", self.agent)];
+        json!({ "to": to, "scope": { "consent": "opt-in" }, "negotiation": self.own_id })
     }
 
     fn payload(&self, kept: Option<&KeptBody>) -> Value {
-        let mut constraints = Map::new();
+        let mut payload = json!({
+            "act": "cfp", "policy": POLICY, "reply_within_ms": REPLY_WITHIN_MS, "constraints": {},
+        });
+        let constraints = &mut payload["constraints"];
         if let Some(MessagePlace { conversation, number }) = &self.place {
-            constraints.insert(CONVERSATION.to_owned(), conversation.as_str().into());
-            constraints.insert(MESSAGE.to_owned(), (*number).into());
+            constraints[CONVERSATION] = conversation.as_str().into();
+            constraints[MESSAGE] = (*number).into();
         }
         if self.selection == Selection::Negotiation {
-            constraints.insert(NEGOTIATION.to_owned(), 1.into());
+            constraints[NEGOTIATION] = 1.into();
         }
-        if let Some(kept) = kept {
-            constraints.insert(BODY_CONSTRAINT.to_owned(), kept.digest.to_string().into());
+        match kept {
+            Some(kept) => constraints[BODY_CONSTRAINT] = kept.digest.to_string().into(),
+            None => payload["task"] = self.body.as_str().into(),
         }
-        let mut payload = json!({
-            "act": "cfp", "policy": POLICY, "reply_within_ms": REPLY_WITHIN_MS, "constraints": constraints,
-        });
-        if let (None, Some(members)) = (kept, payload.as_object_mut()) {
-            members.insert("task".to_owned(), self.body.as_str().into());
-        }
-        if let (Selection::Document { hash, .. }, Some(members)) = (&self.selection, payload.as_object_mut()) {
-            members.insert("documents".to_owned(), json!({ "hashes": [hash], "require": true }));
+        if let Selection::Document { hash, .. } = &self.selection {
+            payload["documents"] = json!({ "hashes": [hash], "require": true });
         }
         payload
     }
@@ -213,7 +208,7 @@ struct BegunCall {
 
 impl BegunCall {
     /// Admits a message of the caller, like any other.
-    async fn say(&self, msg_id: &str, envelope: Map<String, Value>, payload: Value) -> Result<Accepted, Refusal> {
+    async fn say(&self, msg_id: &str, envelope: Value, payload: Value) -> Result<Accepted, Refusal> {
         let bytes = written(&self.caller.agent, msg_id, envelope, payload);
         admit(&self.admission, &self.caller, bytes).await
     }
@@ -224,8 +219,7 @@ impl Drop for BegunCall {
         if self.is_over {
             return;
         }
-        let mut envelope = Map::new();
-        envelope.insert("negotiation".to_owned(), self.negotiation.as_str().into());
+        let envelope = json!({ "negotiation": self.negotiation });
         let payload = json!({ "act": "cancel", "reason": "nobody waits for the answer any more" });
         let bytes = written(&self.caller.agent, "cancel", envelope, payload);
         let (admission, caller) = (self.admission.clone(), self.caller.clone());
@@ -236,10 +230,10 @@ impl Drop for BegunCall {
     }
 }
 
-fn written(from: &AgentId, msg_id: &str, mut envelope: Map<String, Value>, payload: Value) -> Bytes {
-    envelope.insert("msg_id".to_owned(), msg_id.into());
-    envelope.insert("ts".to_owned(), WireTime(Timestamp::from_ms(now_s().saturating_mul(1000))).to_string().into());
-    envelope.insert("from".to_owned(), format!("agent://{from}").into());
+fn written(from: &AgentId, msg_id: &str, mut envelope: Value, payload: Value) -> Bytes {
+    envelope["msg_id"] = msg_id.into();
+    envelope["ts"] = WireTime(Timestamp::from_ms(now_s().saturating_mul(1000))).to_string().into();
+    envelope["from"] = format!("agent://{from}").into();
     json!({ "envelope": envelope, "payload": payload }).to_string().into()
 }
 

@@ -5,22 +5,21 @@ use std::sync::Arc;
 
 use agora::body::LONG_BODY_CAPABILITY;
 use agora::registry::DocumentRegistry;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::get;
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::{AgentId, Code, Digest, NegotiationId, Refusal};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
-use super::super::{Caller, HttpResult, RouteSpec, Site, document, identifier};
+use super::super::{Caller, HttpResult, PathText, RouteSpec, Site, document, identifier};
 
 pub(super) fn routes() -> Vec<RouteSpec> {
     vec![("/v1/negotiations/{id}/body", &["get"], get(show))]
 }
 
 /// The body, to the agent it is for.
-async fn show(State(site): State<Arc<Site>>, caller: Caller, path: Result<Path<String>, PathRejection>) -> HttpResult {
+async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> HttpResult {
     let negotiation = identifier(path, NegotiationId::try_new)?;
     let body = site.documents.body(&negotiation, &caller.0.agent).await?;
     let body =

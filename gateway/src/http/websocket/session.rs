@@ -1,6 +1,5 @@
 //! One open WebSocket: a single task that reads, admits, delivers and writes.
 
-use std::error::Error;
 use std::io;
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -22,8 +21,8 @@ use super::{ClientFrame, ServerFrame, delivery_frame};
 use crate::Transport;
 use crate::admission::{Accepted, Credentials, Ingress, Known};
 use crate::auth::Identity;
-use crate::http::Site;
 use crate::http::streams::StreamLifetime;
+use crate::http::{Site, causes};
 use crate::metrics::{CloseReason, StreamKind, StreamResult};
 use crate::problem::Problem;
 use crate::registry::PresenceSignal;
@@ -269,47 +268,31 @@ impl WebSocketSession {
 
     fn handle_event(&mut self, wake: SessionEvent) -> Result<(), SessionEnd> {
         match wake {
-            SessionEvent::Frame(Some(Ok(message))) => self.handle_frame(message),
-            SessionEvent::Frame(Some(Err(_))) => Err(CloseReason::Protocol.into()),
-            SessionEvent::Frame(None) => Err(CloseReason::Client.into()),
-            SessionEvent::Delivery(Some(delivery)) => {
-                self.handle_delivery(delivery);
-                Ok(())
-            }
-            SessionEvent::Delivery(None) => Err(CloseReason::Bus.into()),
-            SessionEvent::Admitted(admitted) => {
-                self.answer(&admitted);
-                Ok(())
-            }
+            SessionEvent::Frame(Some(Ok(message))) => return self.handle_frame(message),
+            SessionEvent::Frame(Some(Err(_))) => return Err(CloseReason::Protocol.into()),
+            SessionEvent::Frame(None) => return Err(CloseReason::Client.into()),
+            SessionEvent::Delivery(Some(delivery)) => self.handle_delivery(delivery),
+            SessionEvent::Delivery(None) => return Err(CloseReason::Bus.into()),
+            SessionEvent::Admitted(admitted) => self.answer(&admitted),
             SessionEvent::Member(MemberChange::Join { id, outcome }) => {
                 let outcome = self.stream.add(outcome);
                 self.handle_joined(AnsweredFrame { agent: None, id }, outcome);
-                Ok(())
             }
-            SessionEvent::Member(MemberChange::Leave(agent)) => {
-                self.stream.remove(&agent);
-                Ok(())
-            }
+            SessionEvent::Member(MemberChange::Leave(agent)) => self.stream.remove(&agent),
             SessionEvent::Member(MemberChange::Over(_, CloseReason::Shutdown))
-            | SessionEvent::Over(CloseReason::Shutdown) => Err(CloseReason::Shutdown.into()),
+            | SessionEvent::Over(CloseReason::Shutdown) => return Err(CloseReason::Shutdown.into()),
             SessionEvent::Member(MemberChange::Over(agent, reason)) => {
                 self.stream.remove(&agent);
                 self.site.metrics.serving.stream_closed.of(StreamKind::WebSocket, reason).inc();
                 let detail = reason.farewell().unwrap_or_default();
                 let frame = ServerFrame::Closing { agent: &agent, reason: reason.into(), detail };
                 self.outgoing.push(frame.to_text(), true);
-                Ok(())
             }
-            SessionEvent::Alarm => {
-                self.outgoing.is_urgent = true;
-                Ok(())
-            }
-            SessionEvent::Ping => self.handle_ping(),
-            SessionEvent::Over(reason) => {
-                self.opener_over = Some(reason);
-                Ok(())
-            }
+            SessionEvent::Alarm => self.outgoing.is_urgent = true,
+            SessionEvent::Ping => return self.handle_ping(),
+            SessionEvent::Over(reason) => self.opener_over = Some(reason),
         }
+        Ok(())
     }
 
     fn handle_frame(&mut self, message: Message) -> Result<(), SessionEnd> {
@@ -492,14 +475,8 @@ async fn write(socket: &mut WebSocket, frames: Vec<Message>, patience: Duration)
 
 /// Whether a write failed because it waited too long.
 fn is_timeout(error: &axum::Error) -> bool {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    let is_it = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    causes(error).any(|cause| cause.downcast_ref().is_some_and(is_it))
 }
 
 fn refused(AnsweredFrame { agent, id }: &AnsweredFrame, refusal: &Refusal) -> String {
