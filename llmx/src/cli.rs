@@ -1,5 +1,9 @@
 //! The command line (docs/commands.md): a stable contract that scripts and tests rely on.
 
+#[cfg(test)]
+#[path = "../tests/common/help.rs"]
+mod help;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::Outcome;
@@ -186,16 +190,7 @@ mod tests {
 
     #[test]
     fn every_command_and_subcommand_has_examples_of_itself() {
-        let mut command = Cli::command();
-        command.build();
-        let mut seen = 0;
-        walk(&mut command, &mut |path, help| {
-            let examples = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{path} has no examples: {help}")).1;
-            assert!(examples.contains(&path), "none is of {path}: {examples}");
-            assert!(!help.contains('\\'), "{path} shows what only its source needs: {help}");
-            seen += 1;
-        });
-        assert!(seen > 35, "{seen} commands");
+        super::help::assert_examples(Cli::command(), 36);
     }
 
     #[test]
@@ -207,14 +202,6 @@ mod tests {
         all.sort_unstable();
         assert_eq!(grouped, all);
         assert!(all.len() <= 27, "{} commands", all.len());
-    }
-
-    fn walk(command: &mut clap::Command, look: &mut impl FnMut(String, String)) {
-        let path = command.get_bin_name().unwrap_or("llmx").to_owned();
-        look(path, command.render_long_help().to_string());
-        for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set()) {
-            walk(inner, look);
-        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl ContractorsArgs {
         Threads::Given(self.threads)
     }
 
-    /// What cannot be used together, or is not in this build.
+    /// What cannot be used together.
     fn check(&self) -> Outcome {
         if self.routines.is_some() && self.model.is_some() {
             return Err(Failure::configuration(

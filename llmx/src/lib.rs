@@ -29,7 +29,7 @@ mod keys;
 mod listen;
 mod metrics;
 pub mod model;
-mod moved;
+pub mod moved;
 pub mod nats;
 pub mod ops;
 pub mod output;

@@ -4,35 +4,41 @@ use std::ffi::OsString;
 
 use crate::output::Failure;
 
-/// What a command line that has moved began with, and begins with behind `llmx-lab`.
-const MOVED: [(&str, &str); 15] = [
-    ("agora demo", "experiment agora --seeds 1"),
-    ("bargain", "bargain"),
-    ("bench", "bench"),
-    ("chaos", "chaos"),
-    ("experiment", "experiment"),
-    ("model-stub", "model-stub"),
-    ("panel choose", "panel choose"),
-    ("panel evidence", "panel evidence"),
-    ("panel parse", "panel parse"),
-    ("panel play", "panel play"),
-    ("panel score", "panel score"),
-    ("report", "report"),
-    ("simulate", "simulate"),
-    ("soak", "soak"),
-    ("team", "team"),
+/// What a command line that has moved begins with.
+const MOVED: [&str; 15] = [
+    "agora demo",
+    "bargain",
+    "bench",
+    "chaos",
+    "experiment",
+    "model-stub",
+    "panel choose",
+    "panel evidence",
+    "panel parse",
+    "panel play",
+    "panel score",
+    "report",
+    "simulate",
+    "soak",
+    "team",
 ];
 
-/// What is answered to the arguments of a command that has moved; nothing to any other.
+/// What is answered to the arguments of a command that has moved, or to a question for its help; nothing to any other.
 pub fn answer(args: impl Iterator<Item = OsString>) -> Option<Failure> {
-    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let help = args.first().is_some_and(|arg| arg == "help").then(|| args.remove(0));
     let begins =
         |old: &str| old.split(' ').enumerate().all(|(place, word)| args.get(place).is_some_and(|arg| arg == word));
-    let (old, new) = MOVED.iter().find(|(old, _)| begins(old))?;
+    let old = MOVED.into_iter().find(|old| begins(old))?;
+    let new = match old {
+        "agora demo" if help.is_some() || args.iter().any(|arg| arg.starts_with("--seeds")) => "experiment agora",
+        "agora demo" => "experiment agora --seeds 1",
+        _ => old,
+    };
     let rest = args.iter().skip(old.split(' ').count()).map(|arg| quoted(arg));
-    let line: Vec<String> = [(*new).to_owned()].into_iter().chain(rest).collect();
+    let line: Vec<String> = help.into_iter().chain([new.to_owned()]).chain(rest).collect();
     Some(Failure::configuration(format_args!(
-        "`llmx {old}` has moved; type: llmx-lab {} (built by: cargo build --release -p llmx_lab)",
+        "`llmx {old}` has moved; type: llmx-lab {} (built by: cargo build --release -p llmx -p llmx_lab)",
         line.join(" ")
     )))
 }
@@ -58,11 +64,22 @@ mod tests {
             (vec!["panel", "play", "my file.json"], "type: llmx-lab panel play 'my file.json' ("),
             (vec!["agora", "demo", "--live"], "type: llmx-lab experiment agora --seeds 1 --live ("),
             (vec!["team", "goal", "it's"], "type: llmx-lab team goal 'it'\\''s' ("),
+            (vec!["agora", "demo", "--seeds", "3"], "type: llmx-lab experiment agora --seeds 3 ("),
+            (vec!["help", "soak"], "`llmx soak` has moved; type: llmx-lab help soak ("),
+            (vec!["help", "agora", "demo"], "type: llmx-lab help experiment agora ("),
         ] {
             let told = answered(&line).unwrap();
-            assert!(told.contains(types) && told.contains(line[0]), "{line:?}: {told}");
+            assert!(told.contains(types), "{line:?}: {told}");
         }
-        for line in [vec![], vec!["demo"], vec!["panel"], vec!["panel", "ask", "score"], vec!["agora", "call"]] {
+        for line in [
+            vec![],
+            vec!["demo"],
+            vec!["help"],
+            vec!["help", "demo"],
+            vec!["panel"],
+            vec!["panel", "ask", "score"],
+            vec!["agora", "call"],
+        ] {
             assert_eq!(answered(&line), None, "{line:?}");
         }
     }

@@ -13,7 +13,7 @@ use crate::output::{Failure, Outcome, print, print_result};
     after_help = "Examples:\n  llmx man ~/.local/share/man/man1 && man llmx-call\n  llmx man run/man && man -l run/man/llmx.1"
 )]
 pub struct ManArgs {
-    /// Folder for the pages, llmx.1 and llmx-COMMAND.1; made where it is not there
+    /// Folder for the pages, one of the program and one of each command; made where it is not there
     dir: PathBuf,
     /// Print the names of the pages as JSON
     #[arg(long)]
@@ -23,6 +23,12 @@ pub struct ManArgs {
 /// Writes the pages of a program, the whole command line.
 pub fn write_pages(args: &ManArgs, program: clap::Command) -> Outcome {
     let name = program.get_name().to_owned();
+    let commands: Vec<String> =
+        program.get_subcommands().map(|command| format!("{name}-{}", command.get_name())).collect();
+    let is_own = |page: &String| {
+        let page = page.strip_suffix(".1").unwrap_or_default();
+        page == name || commands.iter().any(|command| page.starts_with(command.as_str()))
+    };
     let cannot = |error: std::io::Error| {
         Failure::configuration(format_args!("cannot write manual pages to {}: {error}", args.dir.display()))
     };
@@ -31,7 +37,7 @@ pub fn write_pages(args: &ManArgs, program: clap::Command) -> Outcome {
     let mut pages: Vec<String> = std::fs::read_dir(&args.dir)
         .map_err(cannot)?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|page| page.starts_with(&name) && page.ends_with(".1"))
+        .filter(is_own)
         .collect();
     pages.sort();
     let (count, dir, first) = (pages.len(), args.dir.display(), args.dir.join(format!("{name}.1")));

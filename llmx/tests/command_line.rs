@@ -181,7 +181,7 @@ fn bad_usage_and_configuration_exit_2_and_say_what_is_wrong() {
         (&["healthcheck", "--wait", "1.5e19", "http://127.0.0.1:1"], "--wait: a day at most"),
         (&["demo", "--contractor", "/nonexistent"], "/nonexistent"),
         (&["demo", "--nats-local", "--nats", "nats://127.0.0.1:4222"], "cannot be used with"),
-        (&["chaos", "--kill", "all"], "type: llmx-lab chaos --kill all (built by: cargo build --release -p llmx_lab)"),
+        (&["chaos", "--kill", "all"], "type: llmx-lab chaos --kill all (built by: cargo build --release -p llmx -p"),
         (&["replay"], "give either a file or --nats URL"),
         (&["replay", "/nonexistent"], "/nonexistent"),
         (&["replay", "/etc"], "there is no archive"),

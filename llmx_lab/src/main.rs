@@ -6,6 +6,9 @@ mod bargain;
 mod bench;
 mod chaos;
 mod experiment;
+#[cfg(test)]
+#[path = "../../llmx/tests/common/help.rs"]
+mod help;
 mod model_stub;
 mod panel;
 mod report;
@@ -75,8 +78,11 @@ enum LabCommand {
     /// An OpenAI-compatible endpoint without a model: every answer from a seed, faults included
     ModelStub(model_stub::ModelStubArgs),
     /// A script that completes commands and flags, for a shell
+    #[command(after_help = "Examples:\n  source <(llmx-lab completions bash)\n  \
+        llmx-lab completions zsh > \"${fpath[1]}/_llmx-lab\"")]
     Completions(shell::CompletionsArgs),
     /// Manual pages of every command
+    #[command(after_help = "Examples:\n  llmx-lab man ~/.local/share/man/man1 && man llmx-lab-chaos")]
     Man(shell::ManArgs),
 }
 
@@ -132,25 +138,7 @@ mod tests {
 
     #[test]
     fn every_command_and_subcommand_has_examples_of_itself() {
-        let mut command = Cli::command();
-        command.build();
-        let mut seen = 0;
-        walk(&mut command, &mut |path, help| {
-            let examples = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{path} has no examples: {help}")).1;
-            assert!(examples.contains(&path), "none is of {path}: {examples}");
-            assert!(!help.contains('\\'), "{path} shows what only its source needs: {help}");
-            seen += 1;
-        });
-        assert!(seen > 25, "{seen} commands");
-    }
-
-    fn walk(command: &mut clap::Command, look: &mut impl FnMut(String, String)) {
-        let path = command.get_bin_name().unwrap_or("llmx-lab").to_owned();
-        look(path, command.render_long_help().to_string());
-        let shared = ["help", "completions", "man"];
-        for inner in command.get_subcommands_mut().filter(|inner| !shared.contains(&inner.get_name())) {
-            walk(inner, look);
-        }
+        super::help::assert_examples(Cli::command(), 26);
     }
 
     #[test]

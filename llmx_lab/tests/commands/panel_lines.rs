@@ -1,4 +1,4 @@
-//! `llmx panel` as scripts rely on it (docs/panels.md): published runs come out as published, faults are named by file, line
+//! `llmx-lab panel` as scripts rely on it (docs/panels.md): published runs come out as published, faults are named by file, line
 //! and place, and everything else is still read.
 
 use std::io::Write as _;
