@@ -6,6 +6,7 @@ mod archive;
 mod command_line;
 mod configuration;
 mod console;
+mod demo;
 mod documents;
 mod health;
 mod hostile;

@@ -1,4 +1,4 @@
-//! `llmx-lab bargain` and the demo of bargains, as scripts rely on them.
+//! `llmx-lab bargain` as scripts rely on it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -66,19 +66,6 @@ fn a_plot_makes_its_folder_and_one_that_cannot_be_written_fails_behind_the_resul
 }
 
 #[test]
-fn a_demo_makes_the_folders_of_the_files_it_writes() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| folder.path().join("run").join(name).join("file");
-    let (trace, csv, export) = (file("trace"), file("csv"), file("export"));
-    let files = ["--trace", text(&trace), "--csv", text(&csv), "--export", text(&export)];
-    let output = llmx(&[&["demo", "--agents", "2", "--duration", "0.5"][..], &files].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    for path in [&trace, &csv, &export] {
-        assert!(std::fs::metadata(path).unwrap().len() > 0, "{}", path.display());
-    }
-}
-
-#[test]
 fn the_check_of_mandates_counts_what_was_tried_and_what_got_through() {
     let check = document(&["bargain", "--check", "--runs", "300", "--json"]);
     let tally = &check["tally"];
@@ -106,40 +93,12 @@ fn bad_domains_and_strategies_exit_2_and_say_what_is_wrong() {
         (vec!["bargain", &domain("ecommerce"), "--a", "tough"], "there is no strategy `tough`"),
         (vec!["bargain", &domain("ecommerce"), "--c", "linear"], "two parties"),
         (vec!["bargain", &domain("ecommerce"), "--rounds", "0"], "--rounds"),
-        (vec!["demo", "--protocol", "alternating", "--agents", "2"], "--agents 2"),
-        (vec!["demo", "--protocol", "alternating", "--policy", "high"], "does not bargain"),
-        (vec!["demo", "--policy", "bargain-low"], "--protocol alternating"),
     ] {
         let output = llmx(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(said), "{args:?}: {}", stderr(&output));
         assert!(output.stdout.is_empty(), "{args:?}");
     }
-}
-
-#[test]
-fn a_demo_of_bargains_as_json_prints_one_document_with_the_keys_scripts_rely_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let export = folder.path().join("run.jsonl");
-    let asked = ["demo", "--protocol", "alternating", "--json", "--duration", "2", "--agents", "6", "--seed", "7"];
-    let summary = document(&[&asked[..], &["--export", text(&export)]].concat());
-    assert_eq!((&summary["protocol"], &summary["bus"]), (&json!("alternating"), &json!("memory")));
-    assert_eq!(summary["figures"]["bargains"], summary["cfps"], "every bargain ended: {summary}");
-    assert!(summary["cfps"].as_u64().unwrap() > 0 && summary["steps"].as_u64().unwrap() > 0, "{summary}");
-    assert!(summary["figures"]["agreement_rate"].as_f64().unwrap() > 0.0, "{summary}");
-    for sample in ["rounds", "relative_time", "welfare", "pareto_distance"] {
-        assert!(summary["figures"][sample]["mean"].is_f64(), "{sample} in {summary}");
-    }
-    for latency in ["step", "bargain"] {
-        let quantiles = ["p50", "p95", "p99", "max"].map(|name| summary["latency_ms"][latency][name].as_f64().unwrap());
-        assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{latency}: {quantiles:?}");
-    }
-    let violations = &summary["invariant_violations"];
-    assert_eq!(violations["total"], 0, "{violations}");
-    assert!(violations["by_name"]["turn_order"]["checked"].as_u64().unwrap() > 0, "{violations}");
-    assert_eq!((&summary["moves_refused"], &summary["rejected"]), (&json!(0), &json!({})));
-    let replayed = document(&["replay", "--json", text(&export)]);
-    assert!(replayed["first_difference"].is_null() && replayed["register_entries"].as_u64().unwrap() > 0, "{replayed}");
 }
 
 fn domain(name: &str) -> String {
