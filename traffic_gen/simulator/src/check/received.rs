@@ -132,12 +132,17 @@ impl Seen {
 
 /// The invariant a lost delivery breaks.
 fn about(told: &Notification) -> Invariant {
-    if matches!(told, Notification::Ack(_) | Notification::NotUnderstood(_)) {
-        Invariant::NoLostAdmission
-    } else if matches!(told, Notification::Reject(_) | Notification::Cancel(_)) {
-        Invariant::FinalNotice
-    } else {
-        Invariant::Terminates
+    match told {
+        Notification::Ack(_) | Notification::NotUnderstood(_) => Invariant::NoLostAdmission,
+        Notification::Reject(_) | Notification::Cancel(_) => Invariant::FinalNotice,
+        Notification::Closed(_)
+        | Notification::Cfp(_)
+        | Notification::Accept(_)
+        | Notification::Inform(_)
+        | Notification::Failure(_)
+        | Notification::Turn(_)
+        | Notification::Ask(_)
+        | Notification::Floor(_) => Invariant::Terminates,
     }
 }
 
@@ -146,12 +151,22 @@ fn about(told: &Notification) -> Invariant {
 /// opens nothing that could remember it.
 fn is_remembered(disposition: Disposition, negotiation: &NegotiationId) -> bool {
     let is_of_sub_team = matches!(negotiation.place(), FamilyPlace::SubTeam { .. });
-    let is_orphans = is_of_sub_team && matches!(disposition, Disposition::Revoked | Disposition::OutOfTurn);
-    let is_forgotten = matches!(
-        disposition,
-        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed
-    );
-    !is_orphans && !is_forgotten
+    match disposition {
+        Disposition::Revoked | Disposition::OutOfTurn if is_of_sub_team => false,
+        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed => false,
+        Disposition::Ok
+        | Disposition::Duplicate
+        | Disposition::Late
+        | Disposition::Expired
+        | Disposition::StaleRound
+        | Disposition::OutOfTurn
+        | Disposition::Conflict
+        | Disposition::StaleSeq
+        | Disposition::PolicyReject
+        | Disposition::Committed
+        | Disposition::Revoked
+        | Disposition::MandateViolation => true,
+    }
 }
 
 /// An agent receives what the log says, word for word.
