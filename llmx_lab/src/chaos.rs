@@ -100,7 +100,7 @@ enum Kill {
     Links,
     /// Processes that run agents, a quarter of them each; not of contract nets
     Agents,
-    /// Engines, gateways and nats-servers, and of teams and panels agents
+    /// Engines, gateways and nats-servers, and agents, but of contract nets
     All,
 }
 
@@ -162,8 +162,8 @@ pub async fn run(args: ChaosArgs) -> Outcome {
         let ready = |agents| print(format_args!("agents: {agents}"));
         return Ok(Box::pin(chaos::host(told, asked_to_end(), ready)).await.context("agents")?);
     }
-    let plan = args.plan()?;
     let binary = crate::exchange_program()?;
+    let plan = args.plan()?;
     let progress = Progress::new();
     let chaos = Box::pin(chaos::run(plan, &binary, |standing| progress.show(line(standing))));
     // A signal drops the run, and that ends every process it started.

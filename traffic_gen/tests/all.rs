@@ -4,6 +4,5 @@
 
 mod full_store;
 mod matrix;
-mod models;
 mod routines;
 mod traces;

@@ -1,5 +1,7 @@
 //! Agents that ask a model, on a whole exchange: a bargain of theirs, and what leaves them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -13,11 +13,12 @@ use bus::Bus;
 use bus::appender::{Appender, AppenderOptions};
 use bus::nats::NatsOptions;
 use bytes::Bytes;
-use schemas::record::{Entry, Record};
+use schemas::record::{AdmittedMessage, Entry, Record};
 use schemas::{Act, Lane, NegotiationId, Payload};
 use tokio::task::JoinSet;
 
-use super::fold::admitted;
+use scripted::bargain::in_memory::admitted;
+
 use super::rounds::{BenchError, stuck, sum};
 use traffic_gen::live::{contractor_name, initiator_name};
 
@@ -165,7 +166,8 @@ fn entry() -> Result<Entry, BenchError> {
     let negotiation = NegotiationId::form(&initiator_name(), "bench-log-1").map_err(stuck)?;
     let payload = r#"{"act":"offer","terms":{"price":98500000,"delivery_ms":1500},"currency":"EUR"}"#;
     let offer = Payload::decode(Act::Offer, payload).map_err(stuck)?;
-    Ok(Entry::Message(admitted(&agent, negotiation, ("offer-1", Some(1)), offer)?))
+    let message = admitted(&agent, &negotiation, ("offer-1", Some(1)), offer).map_err(stuck)?;
+    Ok(Entry::Message(AdmittedMessage { receipts_all: false, ..message }))
 }
 
 fn record_bytes(entry: &Entry, entries: usize) -> Result<usize, BenchError> {

@@ -7,15 +7,13 @@ use policy_core::{Effect, LaneState, Limits, preset};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
-use schemas::envelope::Envelope;
 use schemas::payload::{AttrValue, Cfp, Offer, Payload};
-use schemas::record::{AdmittedMessage, Entry, Message, Pinned, Record};
-use schemas::{Act, Address, AgentId, Digest, Lane, MsgId, NegotiationId, Timestamp, WireTime};
-use serde_json::value::RawValue;
+use schemas::record::{AdmittedMessage, Entry, Pinned, Record};
+use schemas::{AgentId, Lane, NegotiationId, Timestamp};
 
 use super::rounds::{BenchError, stuck};
 use super::usage::resident_bytes;
-use scripted::bargain::in_memory::pinned;
+use scripted::bargain::in_memory::{admitted, pinned};
 use traffic_gen::live::{contractor_name, initiator_name};
 
 /// Contractors invited to each negotiation.
@@ -158,46 +156,9 @@ impl FoldBench {
         payload: Payload,
     ) -> Result<Record, BenchError> {
         let pinned = matches!(payload, Payload::Cfp(_)).then(|| Arc::clone(&self.pinned));
-        let message = admitted(from, negotiation_id(number)?, id, payload)?;
-        as_read(AdmittedMessage { pinned, receipts_all: true, ..message })
+        let message = admitted(from, &negotiation_id(number)?, id, payload).map_err(stuck)?;
+        as_read(AdmittedMessage { pinned, ..message })
     }
-}
-
-/// A message as a gateway admits it.
-///
-/// # Errors
-/// [`BenchError::Stuck`] when it cannot be written.
-pub fn admitted(
-    from: &AgentId,
-    negotiation: NegotiationId,
-    (msg_id, seq): (&str, Option<u64>),
-    payload: Payload,
-) -> Result<AdmittedMessage, BenchError> {
-    let act: Act = payload.act();
-    let envelope = Envelope {
-        msg_id: MsgId::try_new(msg_id).map_err(stuck)?,
-        ts: WireTime(Timestamp(0)),
-        from: Address::Agent(from.clone()),
-        to: Vec::new(),
-        capabilities: Vec::new(),
-        scope: None,
-        negotiation: Some(negotiation.to_string()),
-        seq,
-        in_reply_to: None,
-        traceparent: None,
-        receipt: false,
-    };
-    let body = serde_json::to_string(&Message { envelope, payload }).map_err(stuck)?;
-    Ok(AdmittedMessage {
-        from: from.clone(),
-        negotiation,
-        act,
-        digest: Digest::of_bytes(body.as_bytes()),
-        body: RawValue::from_string(body).map_err(stuck)?.into(),
-        pinned: None,
-        receipts_all: false,
-        capabilities: Vec::new(),
-    })
 }
 
 /// The record of a message as a reader of the log gets it: written and read back.

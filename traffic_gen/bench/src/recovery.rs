@@ -46,8 +46,9 @@ pub struct Recovery {
     pub resident_after: u64,
 }
 
-/// Opens `open` negotiations with twelve contractors and their offers, kills the engine, one of the program `exchange`, and starts another one: first from
-/// its checkpoints, beside which a third takes over half of the lanes and then all; then from the log alone.
+/// Opens `open` negotiations with twelve contractors and their offers, kills the engine, one of the program `exchange`, and
+/// starts another one: first from its checkpoints, beside which a third takes over half of the lanes and then all; then from
+/// the log alone.
 ///
 /// # Errors
 /// [`BenchError`].

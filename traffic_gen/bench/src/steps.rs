@@ -60,7 +60,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
                 let asked = AttrValue::Int(i64::from(round) + party as i64);
                 let offer = Offer { terms: [(price.clone(), asked)].into_iter().collect(), ..Offer::default() };
                 let msg_id = format!("offer-{round}");
-                let message = admitted(from, negotiation, &msg_id, Payload::Offer(offer), None);
+                let message = admitted(from, negotiation, (&msg_id, None), Payload::Offer(offer));
                 records.push(as_read(message.map_err(stuck)?)?);
             }
         }

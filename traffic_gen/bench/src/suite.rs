@@ -63,6 +63,12 @@ pub enum Part {
 impl Part {
     /// Every part, in the order of the suite.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
+
+    /// Whether it starts processes of the exchange.
+    #[must_use]
+    pub fn starts_processes(&self) -> bool {
+        matches!(self, Self::Recovery | Self::Panels) || (cfg!(feature = "wasm") && matches!(self, Self::Agora))
+    }
 }
 
 /// How long each part takes, and whose processes it starts.

@@ -74,8 +74,9 @@ impl PanelPopulation {
     /// [`LiveError`].
     pub async fn start(access: &Access<'_>, cast: PanelCast, options: &AgentOptions) -> Result<Self, LiveError> {
         let asks = Arc::new(AskCounter::default());
-        let mut watched: Vec<Arc<dyn Observer>> = vec![Arc::clone(&asks) as Arc<dyn Observer>];
-        watched.extend(options.observer.clone());
+        // Whoever calls takes them out again.
+        let counter = cast.initiator.is_some().then(|| Arc::clone(&asks) as Arc<dyn Observer>);
+        let watched: Vec<Arc<dyn Observer>> = counter.into_iter().chain(options.observer.clone()).collect();
         let options = AgentOptions { observer: Some(Arc::new(watched)), ..options.clone() };
         let spawn = |panelist, (transport, identity, options): AgentWay, cancel| {
             Agent::new(transport, identity, PanelMember::new(panelist)).with_options(options).spawn(cancel)

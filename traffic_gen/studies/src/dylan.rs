@@ -13,7 +13,7 @@
 //! | [`folded`] | how are panels of them called, and their seats chosen, as the exchange does it? |
 //! | [`gaming`] | what does rating to one's own advantage bring? |
 //! | [`replay`] | what would the published runs have cost under these rules? |
-//! | `live` | what do panels of a language model come to? (feature `llm`) |
+//! | `live` | what do panels of a language model come to? |
 
 pub mod choose;
 pub mod crowd;

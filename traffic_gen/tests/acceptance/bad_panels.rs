@@ -9,7 +9,7 @@
 //! | 12, a lane of rules before panels: an engine that owns one raises its rules at once | `policy/core/tests/panels/opening.rs` |
 //! | 31, policies that weigh reputation, and 33, who writes evidence: documents of the control plane, put over HTTP alone | `gateway/tests/gateway/evidence.rs` |
 //! | 34, that what peers say changes nothing (that it is taken, is here) | `policy/core/tests/panels/legality.rs` |
-//! | 35, recorded panels: files of the command line | `llmx/tests/panel.rs` |
+//! | 35, recorded panels: files of the command line | `llmx_lab/tests/commands/panel_lines.rs` |
 
 use futures_util::future::select_all;
 use schemas::Policy;

@@ -11,14 +11,13 @@ use policy_core::preset;
 use schemas::policy::TIMER_MS_MAX;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::{Act, AgentId, NegotiationId, Payload, subject};
-use scripted::bargain::in_memory::pinned;
+use scripted::bargain::in_memory::{admitted, pinned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::EngineProcess;
 use crate::durability::appenders;
-use crate::fold::admitted;
 use crate::rounds::{BenchError, stuck};
 use traffic_gen::live::{contractor_name, initiator_name};
 
@@ -189,6 +188,6 @@ fn entry(
     let act: Act = serde_json::from_value(payload["act"].clone()).map_err(stuck)?;
     // A body no payload decodes from would be a message nobody answers.
     let payload = Payload::decode(act, &payload.to_string()).map_err(stuck)?;
-    let message = admitted(from, id.clone(), (act.as_str(), None), payload)?;
-    Ok(Entry::Message(AdmittedMessage { pinned, ..message }))
+    let message = admitted(from, id, (act.as_str(), None), payload).map_err(stuck)?;
+    Ok(Entry::Message(AdmittedMessage { pinned, receipts_all: false, ..message }))
 }

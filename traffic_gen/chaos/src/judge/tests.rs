@@ -9,7 +9,7 @@ use schemas::{Act, AgentId, DeliveryId, Digest, Lane, MsgId, Position, Timestamp
 use tokio::time::Instant;
 
 use super::*;
-use crate::journal::{AgentJournal, WallClock};
+use crate::journal::{AgentJournal, AwardHeard, WallClock};
 use archive::audit::LoggedRecord;
 use traffic_gen::recorder::Recorder;
 
@@ -23,6 +23,32 @@ fn whatever_has_a_hard_end_ends_within_two_seconds_of_it() {
         judge_ends(&notes, &mut checks);
         let tally = checks.by_name.get(&Check::EndedInTime).copied().unwrap_or_default();
         assert_eq!((tally.checked, tally.violated), (checked, violated), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_bargain_is_judged_by_its_agreement_and_not_by_the_accept_that_asks_for_confirmations() {
+    let agreed = |number| RegisterValue::Agreement {
+        chain: Digest([0; 32]),
+        offer_id: offer(number),
+        terms_digest: Digest([0; 32]),
+    };
+    let key = RegisterKey::Award(negotiation(), Lot(0), AwardNo(1));
+    for (told, registered, violated) in
+        [(Some(1), Some(1), 0), (Some(1), Some(2), 1), (Some(1), None, 1), (None, None, 0)]
+    {
+        let heard = AwardHeard { contractor: agent("bob"), offer: offer(1), heard: Timestamp(1) };
+        let round = Round {
+            is_bargain: true,
+            awards: BTreeMap::from([(AwardNo(1), heard)]),
+            agreed: told.map(offer),
+            ..Round::default()
+        };
+        let (mut notes, mut checks) = (Notes::default(), Checks::default());
+        notes.rounds.insert(negotiation(), round);
+        judge_told(&notes, &registered.map(|number| (key.clone(), agreed(number))).into_iter().collect(), &mut checks);
+        let tally = checks.by_name.get(&Check::ToldAsRegistered).copied().unwrap_or_default();
+        assert_eq!((tally.checked, tally.violated), (u64::from(told.is_some()), violated), "{told:?} {registered:?}");
     }
 }
 

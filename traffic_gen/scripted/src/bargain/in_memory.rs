@@ -102,8 +102,8 @@ impl InMemoryExchange {
         payload: Payload,
         pinned: Option<Pinned>,
     ) -> Result<Vec<HeardDelivery>, InMemoryError> {
-        let message = admitted(from, negotiation, &format!("m{}", self.seq), payload, pinned)?;
-        Ok(self.fold(vec![Entry::Message(message)]))
+        let message = admitted(from, negotiation, (&format!("m{}", self.seq), None), payload)?;
+        Ok(self.fold(vec![Entry::Message(AdmittedMessage { pinned: pinned.map(Arc::new), ..message })]))
     }
 
     /// Lets log time pass until just behind the next deadline, if there is one, and gives what that led to.
@@ -145,16 +145,15 @@ impl InMemoryExchange {
     }
 }
 
-/// A message as a gateway admits it.
+/// A message as a gateway admits it, with an id and perhaps a sequence number, and nothing pinned.
 ///
 /// # Errors
 /// [`InMemoryError`].
 pub fn admitted(
     from: &AgentId,
     negotiation: &NegotiationId,
-    msg_id: &str,
+    (msg_id, seq): (&str, Option<u64>),
     payload: Payload,
-    pinned: Option<Pinned>,
 ) -> Result<AdmittedMessage, InMemoryError> {
     let act = payload.act();
     let envelope = Envelope {
@@ -165,7 +164,7 @@ pub fn admitted(
         capabilities: Vec::new(),
         scope: None,
         negotiation: Some(negotiation.to_string()),
-        seq: None,
+        seq,
         in_reply_to: None,
         traceparent: None,
         receipt: false,
@@ -173,14 +172,13 @@ pub fn admitted(
     let body = serde_json::to_string(&Message { envelope, payload })?;
     let digest = Digest::of_bytes(body.as_bytes());
     let body = RawValue::from_string(body)?.into();
-    let pinned = pinned.map(Arc::new);
     Ok(AdmittedMessage {
         from: from.clone(),
         negotiation: negotiation.clone(),
         act,
         digest,
         body,
-        pinned,
+        pinned: None,
         receipts_all: true,
         capabilities: Vec::new(),
     })

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::load::{BargainScenario, Bargains, Traded};
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::invariants::{Invariant, Verdict, recompute};
+use traffic_gen::invariants::{Invariant, Verdict, judge_mandates_by, recompute};
 use traffic_gen::load::RunningLoad;
 use traffic_gen::recorder::{Counts, Recorder};
 
@@ -26,6 +26,7 @@ const INVARIANTS: [Invariant; 8] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bargains_under_every_policy_end_keep_every_invariant_and_no_party_gets_less_than_its_mandate_allows() {
+    judge_mandates_by(policy_reference::is_inside);
     for policy in [None, Some("bargain-low"), Some("bargain-medium"), Some("bargain-high")] {
         let (traded, counts, verdict) = run(policy).await;
         assert_eq!(verdict.violated(), 0, "{policy:?}: {:?}", verdict.examples);

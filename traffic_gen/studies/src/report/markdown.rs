@@ -32,7 +32,9 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         let ours = format!("{}, {}", run.group, run.measure);
         [run.run.clone(), ours, run.paper_p95.to_string(), number(run.p95_ms), number(run.factor)]
     });
-    text += &filled("| paper | ours | p95 paper, ms | p95 ours, ms | factor |", &paper.collect::<Vec<_>>());
+    if !report.paper.is_empty() {
+        text += &table("| paper | ours | p95 paper, ms | p95 ours, ms | factor |", paper);
+    }
     SHOWN.iter().for_each(|keys| text += &figures(report, keys));
     let columns = OF_POPULATIONS.map(|(title, ..)| title).join(" | ");
     text += &filled(&format!("| group | population | {columns} |"), &population_rows(report));
