@@ -3,6 +3,8 @@
 mod overload;
 mod processes;
 
+use std::path::PathBuf;
+
 use bench::Row;
 use bench::suite::{BenchPlan, Part, run as run_suite};
 
@@ -97,11 +99,11 @@ pub async fn run(args: BenchArgs) -> Outcome {
     if args.processes.is_asked() {
         return processes::run(args.processes, args.quick, args.json).await;
     }
-    let exchange = crate::exchange_program()?;
-    let plan = if args.quick { BenchPlan::quick(exchange) } else { BenchPlan::full(exchange) };
-    let quiet = args.json;
     let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
     let parts = if asked.is_empty() { Part::ALL } else { asked.as_slice() };
+    let exchange = if parts.iter().any(Part::starts_processes) { crate::exchange_program()? } else { PathBuf::new() };
+    let plan = if args.quick { BenchPlan::quick(exchange) } else { BenchPlan::full(exchange) };
+    let quiet = args.json;
     // A signal drops the suite, and that ends the servers it started.
     let suite = Box::pin(run_suite(&plan, parts, |row| {
         if !quiet {

@@ -16,7 +16,7 @@ const BASE_DEFAULT: u64 = 1;
 
 /// Arguments of `llmx-lab simulate`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx-lab simulate --seeds 10000 --liveness 2000    what CI runs\n  \
+#[command(after_help = "Examples:\n  llmx-lab simulate --seeds 10000 --liveness 2000    four times what CI runs\n  \
     llmx-lab simulate --seed 42                        one run, told line by line\n  \
     llmx-lab simulate --seed 42 --liveness 1           the same with time to end\n\n\
     A run is whole: real gateways and engines, a bus that loses, repeats, delays and forgets, crashes, stalls, clock\n\

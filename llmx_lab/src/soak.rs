@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::PoissonArrivals;
 use traffic_gen::live::Access;
 
-use crate::arguments::http_url;
+use crate::arguments::{http_url, since_epoch};
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::remote::RemoteArgs;
 use crate::signals::{self, asked_to_end};
@@ -144,8 +144,7 @@ impl SoakArgs {
     }
 
     fn folder(&self) -> PathBuf {
-        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        self.out.clone().unwrap_or_else(|| PathBuf::from(format!("run/soak-{}", since_epoch.as_secs())))
+        self.out.clone().unwrap_or_else(|| PathBuf::from(format!("run/soak-{}", since_epoch().as_secs())))
     }
 }
 
@@ -153,6 +152,7 @@ impl SoakArgs {
 pub async fn run(args: SoakArgs) -> Outcome {
     let policy = policy::preset_or_file(&args.policy)?;
     let plan = args.plan(&policy)?;
+    let exchange = (plan.place == Place::Processes).then(crate::exchange_program).transpose()?;
     let folder = SoakFolder::open(&args.folder(), &plan).map_err(refused)?;
     let place = folder.path().to_owned();
     let progress = Progress::new();
@@ -171,7 +171,7 @@ pub async fn run(args: SoakArgs) -> Outcome {
                 progress.show(line(standing));
             }
         };
-        let soaked = Box::pin(soak(&args, policy, folder, &show)).await;
+        let soaked = Box::pin(soak(&args, (policy, exchange), folder, &show)).await;
         progress.finish();
         soaked?
     };
@@ -186,7 +186,7 @@ pub async fn run(args: SoakArgs) -> Outcome {
 
 async fn soak(
     args: &SoakArgs,
-    policy: Policy,
+    (policy, exchange): (Policy, Option<PathBuf>),
     folder: SoakFolder,
     progress: &dyn Fn(&SoakProgress),
 ) -> Result<SoakReport, Failure> {
@@ -205,7 +205,7 @@ async fn soak(
             soak.in_process(bus, Vec::new()).await
         }
         Place::NatsLocal => soak.on_local_server().await,
-        Place::Processes => Box::pin(soak.on_processes(crate::exchange_program()?)).await,
+        Place::Processes => Box::pin(soak.on_processes(exchange.unwrap_or_default())).await,
         Place::Running => {
             let remote = args.remote.open("llmx-soak").await?;
             let (transport, identity) = (|_: &AgentId| remote.transport(), |name: &AgentId| remote.identity(name));

@@ -4,7 +4,6 @@ mod goal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::agents::AgentOptions;
 use ::agents::team::Scenario;
@@ -25,7 +24,7 @@ use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Violations;
 use traffic_gen::trace::TraceFile;
 
-use crate::arguments::read_file;
+use crate::arguments::{read_file, since_epoch};
 use crate::nats::open_own;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::remote::RemoteArgs;
@@ -191,8 +190,7 @@ async fn play_there(
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     check_names(&access, scenario).await?;
     // It may have been played there before.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    play_on(access, scenario, &format!("{OWN_ID}-{:x}", now.as_millis()), trace).await
+    play_on(access, scenario, &format!("{OWN_ID}-{:x}", since_epoch().as_millis()), trace).await
 }
 
 /// Refuses to play under the name of an agent that is registered already: the play would be told what is for that agent, and

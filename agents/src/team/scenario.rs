@@ -343,7 +343,7 @@ fn check_move(next: &TeamMove, names: &BTreeSet<&AgentId>) -> Result<(), Documen
 /// The ranges that a call must keep (docs/spec/team.md).
 fn check_rules(rules: &TeamRules, reply_ms: u64) -> Result<(), DocumentFault> {
     let (min, max) = (u64::from(rules.members.min), u64::from(rules.members.max));
-    let least_ms = reply_ms.saturating_add(SPEAK_TIMES_MIN * rules.speak_ms);
+    let least_ms = reply_ms.saturating_add(SPEAK_TIMES_MIN.saturating_mul(rules.speak_ms));
     check_ranges([
         ("/rules/members/min", Some(min), MEMBERS_MIN.into(), MEMBERS_MAX.into()),
         ("/rules/members/max", Some(max), min, MEMBERS_MAX.into()),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ::agents::AgentOptions;
 use ::agents::goal::ContactBook;
@@ -12,12 +12,11 @@ use ::agents::team::worker::ProgramWorker;
 use ::agents::transport::Transport;
 use schemas::AgentId;
 use schemas::team::{MEMBERS_MAX, SPEAK_MS_MAX, SPEAK_MS_MIN, SPEAK_TIMES_MIN, Seats, TURNS_MAX, TeamRules};
-use scripted::team::goal::GoalModel;
-use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
+use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalModel, GoalReport, GoalRequest, pursue};
 use traffic_gen::live::Access;
 
 use super::failure;
-use crate::arguments::read_file;
+use crate::arguments::{read_file, since_epoch};
 use crate::model::{self, ModelUse, OpenedModel};
 use crate::output::{Failure, Outcome, note, print, print_json, tracer};
 use crate::remote::RemoteArgs;
@@ -76,8 +75,7 @@ pub struct TeamGoalArgs {
 
 /// Searches, calls, leads, and prints the conclusion.
 pub async fn run(args: TeamGoalArgs) -> Outcome {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = u64::try_from(since.as_millis()).unwrap_or_default();
+    let now_ms = u64::try_from(since_epoch().as_millis()).unwrap_or_default();
     let mut kept_book = args.contacts.as_deref().map(|path| read_book(path, now_ms)).transpose()?;
     let kept = model::keep(args.keep_prompts.as_deref())?;
     let opened = {
@@ -98,12 +96,9 @@ pub async fn run(args: TeamGoalArgs) -> Outcome {
         }),
     };
     let pursued = Box::pin(pursue(&access, args.request(now_ms), help)).await;
-    {
-        let told =
-            |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
-        opened.iter().for_each(|model| note(told(model)));
-        kept.iter().for_each(note);
-    }
+    let told = |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
+    opened.iter().for_each(|model| note(told(model)));
+    kept.iter().for_each(note);
     let report = pursued.map_err(failure)?;
     if let (Some(path), Some(kept)) = (&args.contacts, &kept_book) {
         write_book(path, &kept.book)?;

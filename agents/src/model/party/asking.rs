@@ -105,7 +105,8 @@ impl Asks for ModelBargainer {
                 tracing::debug!(%negotiation, "the model gave no usable answer ({why}); the strategy plays this turn");
             }
         }
-        self.bargainer.handle(now, &held.delivery)
+        let actions = self.bargainer.handle(now, &held.delivery);
+        self.forgetting(actions)
     }
 }
 
