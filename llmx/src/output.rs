@@ -337,6 +337,8 @@ mod tests {
         assert_eq!(looks.get(), 0, "it came at once");
         announced(what, limit, tokio::time::sleep(Duration::from_millis(600))).await;
         assert_eq!(looks.get(), 1);
+        announced(what, limit, tokio::time::sleep(Duration::from_millis(1_600))).await;
+        assert_eq!(looks.get(), 4, "and then every half a second");
     }
 
     #[test]

@@ -40,6 +40,7 @@ use crate::search::SearchRequest;
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest document [`check_document`] reads, in bytes: a delivery that reveals all offers is larger than any body.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+
 /// Parses a body strictly: RFC 8259 in UTF-8 without a byte order mark, no member named twice, no lone surrogate, no
 /// number beyond the range of a double, at most [`BODY_BYTES_MAX`] bytes, [`DEPTH_MAX`] levels and [`MEMBERS_MAX`]
 /// members.

@@ -30,6 +30,8 @@ impl Game for Haggling<'_> {
     type Who = Who;
     type Deed = Deed;
 
+    const DRAIN_MAX: usize = 64;
+
     fn call(table: &Table<Self>) -> AdmittedMessage {
         let case = table.game.case;
         let mut payload = json!({"bargain": case.rules, "currency": "EUR"});

@@ -23,8 +23,6 @@ use serde_json::{Value, json};
 const START: Timestamp = Timestamp(1_000_000_000);
 /// Rules of before every protocol but the contract net.
 const EARLIER_RULES: u32 = 0;
-/// Most ticks until all has ended: of each timer, one for each turn, vote and seat.
-const DRAIN_MAX: usize = 256;
 /// How many times as many cases as a property usually gets: mandates, selections and votes have rare edges.
 const TIMES: u32 = 4;
 /// Cases in which everything there is must have happened at least once.
@@ -71,6 +69,9 @@ impl<W, D> Move<W, D> {
 pub(crate) trait Game: Sized {
     type Who: Clone;
     type Deed: Clone;
+
+    /// Most ticks until all has ended: of each timer, one for each turn, vote and seat.
+    const DRAIN_MAX: usize = 256;
 
     /// The call that opens the negotiation.
     fn call(table: &Table<Self>) -> AdmittedMessage;
@@ -144,7 +145,7 @@ impl<G: Game> Table<G> {
         table.pending.push(call);
         moves.iter().try_for_each(|one| table.make(one))?;
         table.append()?;
-        for _ in 0..DRAIN_MAX {
+        for _ in 0..G::DRAIN_MAX {
             let Some(deadline) = table.lane_state.poll_deadline() else { break };
             table.now = Timestamp(deadline.0 + 1);
             table.pending.push(Entry::Tick);

@@ -121,6 +121,7 @@ impl InMemoryExchange {
         let mut heard = Vec::new();
         while let Some(effect) = self.lane_state.poll_effect() {
             match effect {
+                Effect::Deliver(letter) if letter.told_before => {}
                 Effect::Deliver(letter) => {
                     self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));
                     heard.push(HeardDelivery {

@@ -110,7 +110,7 @@ impl Fact {
     fn reported(report: &ContractorReport) -> Self {
         let result: Option<String> =
             report.result.as_deref().map(|result| result.chars().take(RESULT_SHOWN_MAX).collect());
-        let weight = 1 + (size_of::<ContractorReport>() + result.as_ref().map_or(0, String::len)).div_ceil(64);
+        let weight = 1 + (size_of::<Happened>() + result.as_ref().map_or(0, String::len)).div_ceil(64);
         let (contractor, award_no, routine) = (report.contractor.clone(), report.award_no, report.routine);
         Self::Told { what: Box::new(Happened::Reported { contractor, award_no, routine, result }), weight }
     }
@@ -162,7 +162,7 @@ impl Fact {
         issues.sort_by(|one, other| one.name.cmp(&other.name));
         let issues: Vec<Issue> = issues.into_iter().take(ISSUES_SHOWN_MAX).map(shown).collect();
         let bytes: usize = issues.iter().map(|issue| size_of::<Issue>() + values_len(&issue.values)).sum();
-        let weight = 2 + (size_of_val(bargain.parties.as_slice()) + bytes) / 64;
+        let weight = 3 + (size_of_val(bargain.parties.as_slice()) + bytes) / 64;
         Self::Told { what: Box::new(Happened::Rules { parties: bargain.parties.clone(), issues }), weight }
     }
 
@@ -383,7 +383,7 @@ fn values_len(values: &IssueValues) -> usize {
 fn shown_terms(terms: &Terms) -> (Terms, usize) {
     let text = |(name, value): (&AttrName, &AttrValue)| name.as_str().len() + text_len(value);
     let shown: Terms = terms.iter().take(ISSUES_SHOWN_MAX).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let weight = 12 + shown.iter().map(text).sum::<usize>() / 64;
+    let weight = 13 + shown.iter().map(text).sum::<usize>() / 64;
     (shown, weight)
 }
 
