@@ -74,7 +74,7 @@ use crate::config::{ConsoleAccess, GatewayConfig};
 use crate::console::Console;
 use crate::conversations::Conversations;
 use crate::error::GatewayError;
-use crate::metrics::{GatewayMetrics, Shed};
+use crate::metrics::{GatewayMetrics, ShedReason};
 use crate::problem::{MEDIA_TYPE, Problem};
 use crate::registry::Registry;
 use crate::streams::AgentStreams;
@@ -273,7 +273,7 @@ fn count_early_refusals(metrics: Arc<GatewayMetrics>) -> server::OnEarlyRefusal 
     Arc::new(move |code| {
         metrics.http.refused_early(code.http_status());
         if code == Code::Overloaded {
-            metrics.messages.shed.of(Shed::Connections).inc();
+            metrics.messages.shed.of(ShedReason::Connections).inc();
         }
     })
 }
@@ -344,7 +344,7 @@ impl FromRequestParts<Arc<Site>> for Caller {
 }
 
 fn too_many_under_way(site: &Site) -> Refusal {
-    site.metrics.messages.shed.of(Shed::Requests).inc();
+    site.metrics.messages.shed.of(ShedReason::Requests).inc();
     Refusal::new(Code::RateLimited, "this agent has too many requests under way")
         .expecting("no more than there is room for besides, of `connections_max`; wait for an answer")
         .retry_after_ms(1000)

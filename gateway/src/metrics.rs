@@ -19,7 +19,7 @@ use control::ControlMetrics;
 pub(crate) use control::{Document, Invited, KvOperation, Rule};
 use http::HttpMetrics;
 use messages::MessageMetrics;
-pub(crate) use messages::{Shed, Stage};
+pub(crate) use messages::{ShedReason, Stage};
 use serving::ServingMetrics;
 pub(crate) use serving::{AckResult, CloseReason, StreamKind, StreamResult};
 use transactions::TransactionMetrics;

@@ -16,7 +16,7 @@ use schemas::{AgentId, Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::LimitConfig;
-use crate::metrics::{GatewayMetrics, Limiter, Shed};
+use crate::metrics::{GatewayMetrics, Limiter, ShedReason};
 use crate::until;
 
 /// How often keys that are back at full quota are dropped.
@@ -126,7 +126,7 @@ impl RateLimits {
             }
             RateDecision::Full => {
                 self.metrics.access.limiter_cap_hits.of(limiter).inc();
-                self.metrics.messages.shed.of(Shed::Senders).inc();
+                self.metrics.messages.shed.of(ShedReason::Senders).inc();
                 Err(Refusal::new(Code::Overloaded, "no further sender can be tracked now").retry_after_ms(1000))
             }
         }

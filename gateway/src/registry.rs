@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{GatewayMetrics, KvOperation, Shed};
+use crate::metrics::{GatewayMetrics, KvOperation, ShedReason};
 use crate::openings::Openings;
 use crate::problem::store_full;
 use crate::until;
@@ -387,7 +387,7 @@ impl Registry {
         self.metrics.control.stored(bucket, operation, outcome.is_ok(), began.elapsed());
         outcome.map_err(|error| {
             if matches!(error, BusError::Full(_)) {
-                self.metrics.messages.shed.of(Shed::Store).inc();
+                self.metrics.messages.shed.of(ShedReason::Store).inc();
             }
             not_stored(&error)
         })

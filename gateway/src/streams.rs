@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::metrics::{GatewayMetrics, Shed};
+use crate::metrics::{GatewayMetrics, ShedReason};
 use crate::registry::{PresenceSignal, Registry};
 use crate::until;
 
@@ -184,7 +184,7 @@ impl AgentStreams {
 impl StreamTable {
     /// Refuses a further stream, and counts that.
     fn too_many(&self) -> Refusal {
-        self.metrics.messages.shed.of(Shed::Streams).inc();
+        self.metrics.messages.shed.of(ShedReason::Streams).inc();
         Refusal::new(Code::RateLimited, "this agent has too many streams open")
             .expecting(format!("at most {}; close one first", self.per_agent_max))
             .retry_after_ms(1000)

@@ -27,7 +27,7 @@ use tokio_tungstenite::tungstenite::http::{HeaderValue, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
 
-use self::shared::{SharedSeat, SharedSockets};
+use self::shared::{SharedConnectionSlot, SharedSockets};
 use super::{ANSWER_TIMEOUT, Connection, Inbox, InboxMessage, SendReply, Transport, TransportError, Uplink};
 use crate::identity::Identity;
 
@@ -157,7 +157,7 @@ struct WebSocketUplink {
     acks: WrittenSoon,
     /// Who it is, on a shared connection.
     agent: Option<AgentId>,
-    _seat: Option<SharedSeat>,
+    _seat: Option<SharedConnectionSlot>,
 }
 
 /// Acknowledgements that go into the next write, whatever makes it, each with who was delivered to on a shared connection.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::lane_answers::{LaneAnswers, LaneFault, News};
 use crate::config::GatewayConfig;
-use crate::metrics::{GatewayMetrics, Shed};
+use crate::metrics::{GatewayMetrics, ShedReason};
 use crate::problem::store_full;
 
 /// What an append is given beyond its deadline: that of the record before it, which it may have waited for, is told first.
@@ -86,7 +86,7 @@ impl AdmissionLog {
         let found = self.lanes.get(usize::from(lane.0));
         let found = found.ok_or_else(|| Refusal::new(Code::Internal, "the negotiation has no lane"))?;
         let Some(attempt) = found.answers.begin(Instant::now()) else {
-            self.metrics.messages.shed.of(Shed::Store).inc();
+            self.metrics.messages.shed.of(ShedReason::Store).inc();
             return Err(silent());
         };
         // What waits in the queue while the record before it has no answer has its own time all the same.
@@ -97,8 +97,8 @@ impl AdmissionLog {
         tell(lane, attempt.end(&outcome), outcome.as_ref().err());
         outcome.map_err(|error| {
             match error {
-                AppendError::Overloaded => self.metrics.messages.shed.of(Shed::Queue).inc(),
-                AppendError::Refused(BusError::Full(_)) => self.metrics.messages.shed.of(Shed::Store).inc(),
+                AppendError::Overloaded => self.metrics.messages.shed.of(ShedReason::Queue).inc(),
+                AppendError::Refused(BusError::Full(_)) => self.metrics.messages.shed.of(ShedReason::Store).inc(),
                 AppendError::Refused(_) | AppendError::Unknown(_) => {}
             }
             refusal(negotiation, &error)

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{Admission, AdmissionContext, MessageIdentity, check_size};
 use crate::Transport;
 use crate::auth::Identity;
-use crate::metrics::Shed;
+use crate::metrics::ShedReason;
 use crate::openings::Declined;
 
 /// An opening act that was let in.
@@ -119,10 +119,10 @@ impl Admission {
         // A log that takes nothing takes no claim of the lane either: the cause is told, not that no owner is heard.
         let log_refusal = declined.is_silent.then(|| self.0.log.refusal(tokio::time::Instant::now())).flatten();
         if let Some(refusal) = log_refusal {
-            self.0.metrics.messages.shed.of(Shed::Store).inc();
+            self.0.metrics.messages.shed.of(ShedReason::Store).inc();
             return Err(refusal);
         }
-        self.0.metrics.messages.shed.of(Shed::Lane).inc();
+        self.0.metrics.messages.shed.of(ShedReason::Lane).inc();
         let detail = match declined {
             Declined { is_silent: true, .. } => "no engine is heard of that would decide; nothing is taken in for now",
             Declined { queue: Some(LaneQueue::Records), .. } => "the exchange has more to read than it keeps up with",

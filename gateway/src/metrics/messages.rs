@@ -25,7 +25,7 @@ telemetry::metrics! {
         /// Messages waiting for the log.
         queue_depth: Gauge = "exchange_admission_queue_depth";
         /// Requests turned away for want of room, by what was full.
-        shed: Counter[reason: Shed] = "exchange_admission_shed_total";
+        shed: Counter[reason: ShedReason] = "exchange_admission_shed_total";
     }
 }
 
@@ -126,7 +126,7 @@ fn rejections() -> Vec<(Stage, Code)> {
 /// What was turned away for want of room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Shed {
+pub(crate) enum ShedReason {
     /// Too many messages wait for the log.
     Queue,
     /// No further sender's rate is tracked.

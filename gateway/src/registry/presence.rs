@@ -16,7 +16,7 @@ use schemas::{AgentId, Code, Refusal, TopicName};
 
 use super::consent_requests::{ConsentRequest, owner_of_requests};
 use super::{Registry, Tables};
-use crate::metrics::Shed;
+use crate::metrics::ShedReason;
 
 /// Members looked at by one [`AgentTable::sweep`]: some milliseconds for which nothing else reads the table.
 const SWEPT_MAX: usize = 4096;
@@ -54,7 +54,7 @@ impl Registry {
         // An agent that is registered already takes no room; a new one keeps its own until it is in the tables.
         let room = if is_new { self.room_for_agent(agents_max) } else { None };
         if is_new && room.is_none() {
-            self.metrics.messages.shed.of(Shed::Agents).inc();
+            self.metrics.messages.shed.of(ShedReason::Agents).inc();
             return Err(Refusal::new(Code::Overloaded, "no further agent is registered now").retry_after_ms(60_000));
         }
         let is_seen = |tables: &Tables| tables.agents.registration(agent).is_some_and(|seen| **seen == *registration);

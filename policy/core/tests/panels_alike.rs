@@ -17,7 +17,7 @@ use schemas::ids::DomainName;
 use serde_json::json;
 
 use crate::alike::{assert_covered, explore, party};
-use plan::{AnswerPlan, Case, Deed, Move, RatingsPlan, Who, any_case};
+use plan::{Action, AnswerPlan, Case, Move, RatingsPlan, Who, any_case};
 use table::play;
 
 /// Seed, unless the environment names another.
@@ -63,9 +63,9 @@ fn a_ranking_that_keeps_only_those_who_have_left_ends_the_panel_at_once() {
     let rules = json!({"rounds": 2, "answer_ms": 100, "asking": "all", "consensus_from": 0, "select": {"after_round": 1, "keep": 1,
         "if_more_than": 1, "ranker": {"kind": "agent", "agent": "q", "rank_ms": 50}}});
     let plan = AnswerPlan { answer: Some("1"), text: None, ratings: RatingsPlan::None, shift: 0, usage: None };
-    let answers = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Deed::Answer(plan.clone())));
-    let leaves = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Deed::Refuse));
-    let moves = [&answers[..], &leaves, &[Move::at_once(Who::Ranker, Deed::Order(vec![1]))]].concat();
+    let answers = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Action::Answer(plan.clone())));
+    let leaves = [Who::Seat(0), Who::Seat(1)].map(|who| Move::at_once(who, Action::Refuse));
+    let moves = [&answers[..], &leaves, &[Move::at_once(Who::Ranker, Action::Order(vec![1]))]].concat();
     let case = Case { seats: 2, reputations: Vec::new(), rules, is_pinned: true, reply_ms: None, is_new: true, moves };
     let words = play(&case).unwrap().words;
     assert!(words.contains("Plurality") && words.contains("silence"), "{words:?}");

@@ -156,7 +156,7 @@ struct AgentBacklog {
 }
 
 /// What a lane lets others see of it.
-pub(crate) struct Watched {
+pub(crate) struct LaneReceivers {
     pub(crate) status: watch::Receiver<LaneStatus>,
     statistics: watch::Receiver<LaneStatistics>,
     backlog: watch::Receiver<LaneBacklog>,

@@ -247,7 +247,7 @@ impl Bargain {
         u32::try_from(by_rounds.max(by_time).unwrap_or(1_000_000)).expect("at most a million")
     }
 
-    fn told_turn(&self, moment: Moment) -> Turn {
+    fn turn_notice(&self, moment: Moment) -> Turn {
         let deadline = self.rules.deadline_ms.zip(self.begun_at).map(|(ms, begun_at)| begun_at.plus_ms(ms));
         Turn {
             party: self.seats[self.turn()].agent.clone(),
@@ -256,11 +256,11 @@ impl Bargain {
             act_by: WireTime(deadline.map_or(self.act_by, |deadline| deadline.min(self.act_by))),
             ends_by: WireTime(self.ends_by),
             t_ppm: self.t_ppm(moment.now),
-            standing: self.stands().map(|made| self.told_standing(made)),
+            standing: self.stands().map(|made| self.standing_notice(made)),
         }
     }
 
-    fn told_standing(&self, made: &Made) -> Standing {
+    fn standing_notice(&self, made: &Made) -> Standing {
         Standing {
             offer_id: made.id,
             by: self.seats[made.by].agent.clone(),

@@ -516,7 +516,7 @@ impl ContractNet {
     }
 
     /// The team has concluded; its lead hears the result, if it is not the assigner.
-    pub(crate) fn outlive_team(&mut self, lead: AgentId) {
+    pub(crate) fn detach_from_team(&mut self, lead: AgentId) {
         let is_assigner = lead == self.initiator;
         if let Some(task) = &mut self.task {
             task.heir = Some(lead).filter(|_| !is_assigner);

@@ -221,7 +221,7 @@ impl Reference {
             Some(_) | None => Vec::new(),
         };
         for order in orders {
-            self.obey(order, moment, facts);
+            self.apply_order(order, moment, facts);
         }
     }
 
@@ -254,7 +254,7 @@ impl Reference {
                 if is_aborted {
                     team.abort(moment);
                 } else {
-                    team.orphan(moment);
+                    team.handle_parent_ended(moment);
                 }
             }
             self.spread(orphan, moment, facts);
@@ -302,7 +302,7 @@ impl Reference {
         family.filter(is_in).count()
     }
 
-    fn obey(&mut self, order: TaskOrder, moment: Moment, facts: &mut Vec<String>) {
+    fn apply_order(&mut self, order: TaskOrder, moment: Moment, facts: &mut Vec<String>) {
         let below = key(order.id());
         if let TaskOrder::Open(call) = order {
             let net = task::of_task(*call, moment, &mut self.wins);
@@ -316,9 +316,9 @@ impl Reference {
             TaskOrder::CallOff(_) => net.call_task_off(moment),
             TaskOrder::Abort(_) if net.outcome.is_none() => net.abort(moment),
             TaskOrder::Abort(_) => {}
-            TaskOrder::Outlive(_, lead) if net.outcome.is_none() => net.outlive_team(lead),
-            TaskOrder::Outlive(..) => {}
-            TaskOrder::Forsake(_, agent) => task::forsaken_by(net, &agent, moment, &mut self.wins),
+            TaskOrder::DetachFromTeam(_, lead) if net.outcome.is_none() => net.detach_from_team(lead),
+            TaskOrder::DetachFromTeam(..) => {}
+            TaskOrder::MemberLeft(_, agent) => task::handle_member_left(net, &agent, moment, &mut self.wins),
         }
         self.spread(below, moment, facts);
     }

@@ -324,7 +324,7 @@ impl Team {
     }
 
     /// The award it works for is committed no longer.
-    pub(crate) fn orphan(&mut self, moment: Moment) {
+    pub(crate) fn handle_parent_ended(&mut self, moment: Moment) {
         self.end(Outcome::Cancelled, Some("orphaned"), moment);
     }
 

@@ -34,7 +34,7 @@ struct SharedSocket {
 }
 
 /// An agent's place on a shared connection. Dropping it gives the place up.
-pub(super) struct SharedSeat {
+pub(super) struct SharedConnectionSlot {
     socket: SharedSocket,
     agent: AgentId,
     /// How the agent is taken off the connection, once it was to join.
@@ -73,9 +73,9 @@ impl SharedSockets {
     }
 
     /// A place on a connection, and whether it is opened in the name of this agent.
-    fn take(&self, transport: &WebSocketTransport, identity: &Identity) -> (SharedSeat, bool) {
+    fn take(&self, transport: &WebSocketTransport, identity: &Identity) -> (SharedConnectionSlot, bool) {
         let agent = &identity.agent;
-        let seat = |socket: SharedSocket| SharedSeat { socket, agent: agent.clone(), joined: None };
+        let seat = |socket: SharedSocket| SharedConnectionSlot { socket, agent: agent.clone(), joined: None };
         let mut sockets = lock(&self.sockets);
         sockets.retain(|socket| !socket.is_over());
         for socket in sockets.iter() {
@@ -111,7 +111,7 @@ impl SharedSocket {
     }
 }
 
-impl Drop for SharedSeat {
+impl Drop for SharedConnectionSlot {
     fn drop(&mut self) {
         // Said before the place is free: whoever takes it joins after this agent has left. Where there is no room to say so, the
         // task that owns the socket finds out.

@@ -9,7 +9,7 @@ use schemas::{AgentId, NegotiationId};
 use super::table::{Key, NegotiationTable, TableEntry};
 use crate::lane::negotiation::Negotiation;
 use crate::negotiation::contract_net;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SUB_TEAM_OF, SubTeamGrant};
+use crate::negotiation::family::{FamilyAction, FamilyOrder, SUB_TEAM_OF, SubTeamGrant};
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Refusal};
 
@@ -66,12 +66,12 @@ impl NegotiationTable {
 pub(super) fn carry_out(table: &mut NegotiationTable, context: &mut InputContext<'_>) {
     while let Some(order) = context.orders.take_next() {
         let key = Key::of(&order.to);
-        if let FamilyOrder { deed: FamilyDeed::OpenTask(_), .. } = &order {
+        if let FamilyOrder { action: FamilyAction::OpenTask(_), .. } = &order {
             open_task(table, key, order, context);
         } else {
             table.with_entry(key, |entry| {
                 if let TableEntry::Open(open) = entry {
-                    open.obey(order, context);
+                    open.apply_order(order, context);
                 }
             });
         }
@@ -81,7 +81,7 @@ pub(super) fn carry_out(table: &mut NegotiationTable, context: &mut InputContext
 /// The id is the next of its team, so that nothing stands under it.
 fn open_task(table: &mut NegotiationTable, key: Key, order: FamilyOrder, context: &mut InputContext<'_>) {
     let input = order.input();
-    if let FamilyDeed::OpenTask(opening) = order.deed {
+    if let FamilyAction::OpenTask(opening) = order.action {
         let task = contract_net::task::open_task(*opening, &input, context);
         table.add(key, Negotiation::ContractNet(Box::new(task)));
     }

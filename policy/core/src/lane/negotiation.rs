@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::negotiation::alternating_offers::Bargain;
 use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant};
+use crate::negotiation::family::{FamilyAction, FamilyOrder, SubTeamGrant};
 use crate::negotiation::panel::{self, Panel};
 use crate::negotiation::phase::{Timer, TimerKind};
 use crate::negotiation::team::{self, Team};
@@ -83,22 +83,22 @@ impl Negotiation {
     }
 
     /// Does what another of its family orders.
-    pub(crate) fn obey(&mut self, order: FamilyOrder, context: &mut InputContext<'_>) {
+    pub(crate) fn apply_order(&mut self, order: FamilyOrder, context: &mut InputContext<'_>) {
         self.header_mut().link(&order.input(), context);
-        self.handle(context, |open, context| match (open, order.deed) {
-            (Self::ContractNet(net), FamilyDeed::CallOff) => task::handle_call_off(net, context),
-            (Self::ContractNet(net), FamilyDeed::Abort) => net.handle_abort("team_aborted", context),
-            (Self::ContractNet(net), FamilyDeed::Forsake(agent)) => task::handle_member_left(net, &agent, context),
-            (Self::ContractNet(net), FamilyDeed::Outlive(lead)) => task::outlive_team(net, lead),
-            (Self::ContractNet(net), FamilyDeed::SubTeamCalled(award_no)) => task::note_sub_team(net, award_no),
-            (Self::ContractNet(net), FamilyDeed::SubTeamConcluded(award_no, text)) => {
+        self.handle(context, |open, context| match (open, order.action) {
+            (Self::ContractNet(net), FamilyAction::CallOff) => task::handle_call_off(net, context),
+            (Self::ContractNet(net), FamilyAction::Abort) => net.handle_abort("team_aborted", context),
+            (Self::ContractNet(net), FamilyAction::MemberLeft(agent)) => task::handle_member_left(net, &agent, context),
+            (Self::ContractNet(net), FamilyAction::DetachFromTeam(lead)) => task::detach_from_team(net, lead),
+            (Self::ContractNet(net), FamilyAction::SubTeamCalled(award_no)) => task::note_sub_team(net, award_no),
+            (Self::ContractNet(net), FamilyAction::SubTeamConcluded(award_no, text)) => {
                 task::handle_conclusion(net, award_no, &text, context);
             }
-            (Self::Team(team), FamilyDeed::Progress(number, progress)) => {
+            (Self::Team(team), FamilyAction::Progress(number, progress)) => {
                 team.handle_progress(number, progress, context);
             }
-            (Self::Team(team), FamilyDeed::Orphan) => team.handle_orphaned(context),
-            (Self::Team(team), FamilyDeed::Abort) => team.handle_abort("task_aborted", context),
+            (Self::Team(team), FamilyAction::ParentEnded) => team.handle_parent_ended(context),
+            (Self::Team(team), FamilyAction::Abort) => team.handle_abort("task_aborted", context),
             (_, _) => debug_assert!(false, "an order goes to the parent or a child"),
         });
     }

@@ -11,7 +11,7 @@
 //!
 //! Outcome spaces and mandates are arithmetic, and everybody's: [`schemas::bargain`]. Here is what is kept and how it ends;
 //! `concession.rs` is what time does to a bargain, `opening.rs` is how a bargain begins, `rules.rs` what is refused, `turns.rs` what follows from a message,
-//! `pledge.rs` what a party is bound to and how its policy accepts for it, `view.rs` what the parties see.
+//! `sealed_mandate.rs` what a party is bound to and how its policy accepts for it, `view.rs` what the parties see.
 //!
 //! # Choices
 //! * Notices of a turn go out once per input, with the state after everything the input led to, to everybody but the sender
@@ -25,8 +25,8 @@
 
 mod concession;
 pub(crate) mod opening;
-pub(crate) mod pledge;
 mod rules;
+pub(crate) mod sealed_mandate;
 mod turns;
 mod view;
 
@@ -48,8 +48,8 @@ use crate::negotiation::{DIGEST_KEPT, Header, InputContext, NegotiationEnd, Part
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
-use pledge::{Pledge, Sealed};
 use rules::BargainAction;
+use sealed_mandate::{PartyMandate, Sealed};
 
 /// What stands where a contract net names its policy.
 const POLICY_WORD: &str = "alternating_offers";
@@ -104,7 +104,7 @@ struct BargainParty {
     has_joined: bool,
     has_confirmed: bool,
     strikes: u32,
-    pledge: Option<Sealed<Pledge>>,
+    sealed: Option<Sealed<PartyMandate>>,
     /// Under `forbid_repeat`: digests of the terms it has offered and nobody has accepted. At most one per message of a
     /// party, of which there is a bound.
     offered: BTreeSet<[u8; DIGEST_KEPT]>,
@@ -135,14 +135,14 @@ impl BargainParty {
             has_joined: false,
             has_confirmed: false,
             strikes: 0,
-            pledge: None,
+            sealed: None,
             offered: BTreeSet::new(),
         }
     }
 
     /// Whether terms are inside its mandate, if it has one.
     fn allows(&self, space: OutcomeSpace<'_>, terms: &Terms) -> Result<(), SpaceFault> {
-        self.pledge.as_ref().map_or(Ok(()), |Sealed(pledge)| mandate::inside(&pledge.mandate, space, terms))
+        self.sealed.as_ref().map_or(Ok(()), |Sealed(own)| mandate::inside(&own.mandate, space, terms))
     }
 }
 
@@ -226,7 +226,7 @@ impl ProtocolRules for Bargain {
         match action {
             BargainAction::Nothing => {}
             BargainAction::Strike => self.strike(speaker, context),
-            BargainAction::Join(pledge) => self.join(speaker, pledge, context),
+            BargainAction::Join(sealed) => self.join(speaker, sealed, context),
             BargainAction::Offer(standing) => self.offer(*standing, context),
             BargainAction::Accept => self.accept(speaker, context),
             BargainAction::Withdraw => self.withdraw(speaker, context),
@@ -403,7 +403,7 @@ impl Bargain {
         parties.iter().try_for_each(|one| one.party.check())?;
         let space = check_rules(&self.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
         let fits = |party: &BargainParty| {
-            party.pledge.as_ref().is_none_or(|Sealed(pledge)| mandate::check(&pledge.mandate, space).is_ok())
+            party.sealed.as_ref().is_none_or(|Sealed(own)| mandate::check(&own.mandate, space).is_ok())
         };
         ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
         let is_standing = |standing: &StandingOffer| {

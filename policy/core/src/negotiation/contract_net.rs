@@ -34,8 +34,8 @@ use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::phase::{ActSet, ContractNetTimer, Timer, TimerKind, is_numbered};
-use crate::negotiation::seldom::Seldom;
 use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
@@ -66,8 +66,8 @@ pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
     phase: Phase,
     round: u32,
     collection: Collection,
-    deciding: Seldom<Deciding>,
-    awards: Seldom<Awards>,
+    deciding: LazyBox<Deciding>,
+    awards: LazyBox<Awards>,
     /// Offers with disposition `ok`, and final notices given: equal at the end.
     offers: u32,
     finals: u32,
@@ -400,7 +400,7 @@ impl ContractNet {
         let held = usize::try_from(self.policy().standby).unwrap_or(usize::MAX).min(ranked.len() - winners);
         let runners_up: Vec<usize> =
             ranked[winners..winners + held].iter().map(|candidate| candidate.session).collect();
-        self.deciding.hold(runners_up.clone());
+        self.deciding.hold_runners_up(runners_up.clone());
         self.deciding.stop_waiting();
         self.enter(Phase::Awarding, context);
         for (lot, session) in placements {
@@ -478,7 +478,7 @@ impl ContractNet {
                 self.reject_offer(index, reason, context);
             }
         }
-        self.deciding.begin_again();
+        self.deciding.reset_round();
         self.header.outcome = Some(outcome);
         let end = NegotiationEnd { outcome, detail, agreement: None, before: self.awards.take_last_key() };
         let sessions = &self.sessions;

@@ -16,12 +16,12 @@ pub(crate) struct FamilyOrder {
     pub(crate) to: NegotiationId,
     /// Head of the hash chain of whoever orders: it becomes an input of the other.
     pub(crate) cause: Digest,
-    pub(crate) deed: FamilyDeed,
+    pub(crate) action: FamilyAction,
 }
 
 /// What is done.
 #[derive(Debug)]
-pub(crate) enum FamilyDeed {
+pub(crate) enum FamilyAction {
     /// A team opens a task.
     OpenTask(Box<TaskOpening>),
     /// A team calls a task off.
@@ -29,9 +29,9 @@ pub(crate) enum FamilyDeed {
     /// A team that is aborted takes its tasks with it, and an aborted task its sub-team.
     Abort,
     /// A member has left the team: its award in the task is lost.
-    Forsake(AgentId),
+    MemberLeft(AgentId),
     /// The team has concluded, and the task goes on: its result is told the lead as well.
-    Outlive(AgentId),
+    DetachFromTeam(AgentId),
     /// The task with this number stands otherwise than before.
     Progress(u32, TaskProgress),
     /// The contractor of an award of the task has called a sub-team for it.
@@ -39,7 +39,7 @@ pub(crate) enum FamilyDeed {
     /// The sub-team of an award of the task has concluded with this text.
     SubTeamConcluded(AwardNo, Box<str>),
     /// The award that a sub-team works for is committed no longer.
-    Orphan,
+    ParentEnded,
 }
 
 /// What a sub-team is called with: what its task allows it.
@@ -103,29 +103,29 @@ impl TaskProgress {
 impl FamilyOrder {
     /// What the hash chain of the other is extended by.
     pub(crate) fn input(&self) -> Vec<u8> {
-        let tag: &[u8] = match &self.deed {
-            FamilyDeed::OpenTask(_) => b"task_opened",
-            FamilyDeed::CallOff => b"called_off",
-            FamilyDeed::Abort => b"aborted_above",
-            FamilyDeed::Forsake(_) => b"member_left",
-            FamilyDeed::Outlive(_) => b"team_concluded",
-            FamilyDeed::Progress(..) => b"task_progress",
-            FamilyDeed::SubTeamCalled(_) => b"sub_team_called",
-            FamilyDeed::SubTeamConcluded(..) => b"sub_team_concluded",
-            FamilyDeed::Orphan => b"orphaned",
+        let tag: &[u8] = match &self.action {
+            FamilyAction::OpenTask(_) => b"task_opened",
+            FamilyAction::CallOff => b"called_off",
+            FamilyAction::Abort => b"aborted_above",
+            FamilyAction::MemberLeft(_) => b"member_left",
+            FamilyAction::DetachFromTeam(_) => b"team_concluded",
+            FamilyAction::Progress(..) => b"task_progress",
+            FamilyAction::SubTeamCalled(_) => b"sub_team_called",
+            FamilyAction::SubTeamConcluded(..) => b"sub_team_concluded",
+            FamilyAction::ParentEnded => b"orphaned",
         };
         [&self.cause.0, tag].concat()
     }
 
     fn is_upward(&self) -> bool {
-        match self.deed {
-            FamilyDeed::Progress(..) | FamilyDeed::SubTeamCalled(_) | FamilyDeed::SubTeamConcluded(..) => true,
-            FamilyDeed::OpenTask(_)
-            | FamilyDeed::CallOff
-            | FamilyDeed::Abort
-            | FamilyDeed::Forsake(_)
-            | FamilyDeed::Outlive(_)
-            | FamilyDeed::Orphan => false,
+        match self.action {
+            FamilyAction::Progress(..) | FamilyAction::SubTeamCalled(_) | FamilyAction::SubTeamConcluded(..) => true,
+            FamilyAction::OpenTask(_)
+            | FamilyAction::CallOff
+            | FamilyAction::Abort
+            | FamilyAction::MemberLeft(_)
+            | FamilyAction::DetachFromTeam(_)
+            | FamilyAction::ParentEnded => false,
         }
     }
 }

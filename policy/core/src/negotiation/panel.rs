@@ -8,7 +8,7 @@
 //!
 //! What answers, counts, orders and importance are is arithmetic, and everybody's: [`crate::panel`]. Here is who takes part and
 //! how it ends; `opening.rs` is how a panel begins, `rules.rs` what is refused, `round.rs` one round and its waves, `reply.rs`
-//! what a seat replied, `review.rs` the review of a round, `course.rs` what follows from a message or a timer, `asks.rs` what members are shown and see, `finding.rs` the result with its
+//! what a seat replied, `review.rs` the review of a round, `transitions.rs` what follows from a message or a timer, `asks.rs` what members are shown and see, `finding.rs` the result with its
 //! decision record.
 //!
 //! # Choices
@@ -18,13 +18,13 @@
 //! * A seat that strikes out takes back the answer it gave in the open round; what it said in closed rounds stands.
 
 mod asks;
-mod course;
 mod finding;
 pub(crate) mod opening;
 mod reply;
 mod review;
 mod round;
 mod rules;
+mod transitions;
 
 use std::sync::Arc;
 

@@ -8,18 +8,18 @@
 //! ```
 //!
 //! One member holds the floor; an act of whoever holds it, or its silence, takes the turn. `opening.rs` is how a call opens a
-//! team, `roster.rs` who is invited and who has a seat, `rules.rs` what becomes of a message, `course.rs` what follows from
-//! it, `ballot.rs` the vote on a conclusion, `told.rs` what members hear and see.
+//! team, `roster.rs` who is invited and who has a seat, `rules.rs` what becomes of a message, `transitions.rs` what follows from
+//! it, `ballot.rs` the vote on a conclusion, `notices.rs` what members hear and see.
 
 mod assigning;
 mod ballot;
-mod course;
+mod notices;
 pub(crate) mod opening;
 mod repetition;
 mod roster;
 mod rules;
 mod tasks;
-mod told;
+mod transitions;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::effect::Deliver;
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder};
+use crate::negotiation::family::{FamilyAction, FamilyOrder};
 use crate::negotiation::phase::{ActSet, TeamTimer, Timer, TimerKind};
 use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Refusal, Ruling, delivery_id};
@@ -43,12 +43,12 @@ use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
 use ballot::{Ballot, ConclusionText};
+use notices::SaidBefore;
+pub(crate) use notices::view_of;
 use repetition::DistinctSays;
 use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
 use tasks::{TaskList, TasksAwaited};
-use told::SaidBefore;
-pub(crate) use told::view_of;
 
 /// What stands where a call named no policy.
 const POLICY_WORD: &str = "team";
@@ -329,7 +329,7 @@ impl Team {
         debug_assert!(self.header.outcome.is_none(), "a team has one end");
         self.header.outcome = Some(outcome);
         let is_formed = self.phase != Phase::Forming;
-        let conclusion = conclusion.map(|(conclusion, votes)| Box::new(self.conclusion_told(conclusion, votes)));
+        let conclusion = conclusion.map(|(conclusion, votes)| Box::new(self.conclusion_notice(conclusion, votes)));
         let awards = u32::from(conclusion.is_some());
         let detail = detail.map(str::to_owned);
         let tasks = self.tasks.closed();
@@ -361,22 +361,22 @@ impl Team {
         let conclusion = self.ended.as_ref().and_then(|ended| ended.conclusion.as_deref());
         let FamilyPlace::SubTeam { award_no, .. } = self.header.id.place() else { return };
         let (Some(conclusion), Some(to)) = (conclusion, self.header.id.parent()) else { return };
-        let deed = FamilyDeed::SubTeamConcluded(award_no, Box::from(conclusion.text.as_str()));
-        context.orders.give(FamilyOrder { to, cause: self.header.chain, deed });
+        let action = FamilyAction::SubTeamConcluded(award_no, Box::from(conclusion.text.as_str()));
+        context.orders.give(FamilyOrder { to, cause: self.header.chain, action });
     }
 
     /// What becomes of the tasks that are open at the end (docs/spec/team.md#tm-49).
     fn release_tasks(&self, outcome: Outcome, context: &mut InputContext<'_>) {
         match (outcome, self.rules.at_conclusion, self.lead()) {
             (Outcome::Concluded, AtConclusion::Leave, Some(lead)) => {
-                self.order_tasks(|| FamilyDeed::Outlive(lead.clone()), context);
+                self.order_tasks(|| FamilyAction::DetachFromTeam(lead.clone()), context);
             }
-            (Outcome::Aborted, ..) => self.order_tasks(|| FamilyDeed::Abort, context),
-            (..) => self.order_tasks(|| FamilyDeed::CallOff, context),
+            (Outcome::Aborted, ..) => self.order_tasks(|| FamilyAction::Abort, context),
+            (..) => self.order_tasks(|| FamilyAction::CallOff, context),
         }
     }
 
-    fn conclusion_told(&self, conclusion: ConclusionText, votes: Option<VoteCount>) -> Conclusion {
+    fn conclusion_notice(&self, conclusion: ConclusionText, votes: Option<VoteCount>) -> Conclusion {
         Conclusion {
             by: self.roster.agent(conclusion.by).clone(),
             offer_id: conclusion.offer_id,

@@ -32,7 +32,7 @@ pub(crate) struct Mandated {
 }
 
 /// One move.
-pub(crate) type Move = alike::Move<Who, Deed>;
+pub(crate) type Move = alike::Move<Who, Action>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -43,7 +43,7 @@ pub(crate) enum Who {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     Join,
     Offer(OfferPlan),
     Accept(AcceptPlan),
@@ -89,7 +89,7 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     let mandates = vec(option::weighted(0.5, mandated()), 4);
     let early = vec(prop::bool::weighted(0.97), 4).prop_map(|joins| {
         let join = |(index, joins): (usize, bool)| {
-            Move::at_once(Who::Party(index), if joins { Deed::Join } else { Deed::Tick })
+            Move::at_once(Who::Party(index), if joins { Action::Join } else { Action::Tick })
         };
         joins.into_iter().enumerate().skip(1).map(join).collect::<Vec<_>>()
     });
@@ -179,17 +179,17 @@ fn any_move() -> impl Strategy<Value = Move> {
     let sensible = (
         Just(Who::Turn),
         prop_oneof![
-            5 => offer().prop_map(Deed::Offer),
-            2 => Just(Deed::Accept(AcceptPlan::Standing)),
+            5 => offer().prop_map(Action::Offer),
+            2 => Just(Action::Accept(AcceptPlan::Standing)),
         ],
     );
     let any_who = prop_oneof![8 => (0_usize..4).prop_map(Who::Party), 1 => Just(Who::Stranger)];
-    let speech = prop_oneof![8 => sensible, 3 => (any_who, deed())];
+    let speech = prop_oneof![8 => sensible, 3 => (any_who, action())];
     (prop::bool::weighted(0.15), any_time(6, 1), speech, prop::bool::weighted(0.03))
-        .prop_map(|(joins, time, (who, deed), is_stale)| Move { joins, time, who, deed, is_stale })
+        .prop_map(|(joins, time, (who, action), is_stale)| Move { joins, time, who, action, is_stale })
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     let accept = prop_oneof![
         3 => Just(AcceptPlan::Standing),
         1 => Just(AcceptPlan::WithoutDigest),
@@ -197,15 +197,15 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => (0_usize..8).prop_map(AcceptPlan::Earlier),
     ];
     prop_oneof![
-        4 => offer().prop_map(Deed::Offer),
-        5 => accept.prop_map(Deed::Accept),
-        3 => option::weighted(0.2, 1_u32..4).prop_map(Deed::Withdraw),
-        6 => (1_u32..3, prop::bool::weighted(0.8)).prop_map(|(no, is_right)| Deed::Confirm(no, is_right)),
-        2 => Just(Deed::Join),
-        1 => select(vec![Deed::End, Deed::Refuse, Deed::NotUnderstood, Deed::Cancel]),
-        1 => select(vec![Deed::Inform, Deed::Failure, Deed::Abort, Deed::Undelivered, Deed::Tick]),
-        2 => (0_usize..32).prop_map(Deed::Repeat),
-        1 => (0_usize..32).prop_map(Deed::Conflict),
+        4 => offer().prop_map(Action::Offer),
+        5 => accept.prop_map(Action::Accept),
+        3 => option::weighted(0.2, 1_u32..4).prop_map(Action::Withdraw),
+        6 => (1_u32..3, prop::bool::weighted(0.8)).prop_map(|(no, is_right)| Action::Confirm(no, is_right)),
+        2 => Just(Action::Join),
+        1 => select(vec![Action::End, Action::Refuse, Action::NotUnderstood, Action::Cancel]),
+        1 => select(vec![Action::Inform, Action::Failure, Action::Abort, Action::Undelivered, Action::Tick]),
+        2 => (0_usize..32).prop_map(Action::Repeat),
+        1 => (0_usize..32).prop_map(Action::Conflict),
     ]
 }
 

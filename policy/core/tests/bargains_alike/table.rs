@@ -10,7 +10,7 @@ use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::{Act, AgentId, Digest, Policy, Timestamp, WireTime};
 use serde_json::{Value, json};
 
-use super::plan::{AcceptPlan, Case, Deed, Mandated, Move, OfferPlan, Who};
+use super::plan::{AcceptPlan, Action, Case, Mandated, Move, OfferPlan, Who};
 use crate::alike::{Game, Played, Table, abort, id, invitation, party, undelivered};
 
 /// To the end, and beyond.
@@ -28,7 +28,7 @@ struct Haggling<'a> {
 
 impl Game for Haggling<'_> {
     type Who = Who;
-    type Deed = Deed;
+    type Action = Action;
 
     const DRAIN_MAX: usize = 64;
 
@@ -51,23 +51,23 @@ impl Game for Haggling<'_> {
             Who::Party(index) => party(index % (usize::from(game.case.invited) + 1)),
             Who::Stranger => party(9),
         };
-        let (act, payload) = match &one.deed {
-            Deed::Tick => return Some(Entry::Tick),
-            Deed::Abort => return abort(id()),
-            Deed::Undelivered => return undelivered(game.calls.first()?, true),
-            Deed::Repeat(which) => return Some(table.repeat(*which)),
-            Deed::Conflict(which) => return Some(table.conflict(*which)),
-            Deed::Join => return Some(join(table, &from, one.is_stale)),
-            Deed::Offer(plan) => (Act::Offer, offer(plan, table.now)),
-            Deed::Accept(plan) => (Act::Accept, game.accept(*plan)),
-            Deed::Withdraw(round) => (Act::Withdraw, round.map_or(json!({}), |round| json!({"round": round}))),
-            Deed::End => (Act::End, json!({})),
-            Deed::Refuse => (Act::Refuse, json!({})),
-            Deed::NotUnderstood => (Act::NotUnderstood, json!({})),
-            Deed::Cancel => (Act::Cancel, json!({})),
-            Deed::Inform => (Act::Inform, json!({"kind": "done"})),
-            Deed::Failure => (Act::Failure, json!({"phase": "perform", "code": "broken"})),
-            Deed::Confirm(no, is_right) => {
+        let (act, payload) = match &one.action {
+            Action::Tick => return Some(Entry::Tick),
+            Action::Abort => return abort(id()),
+            Action::Undelivered => return undelivered(game.calls.first()?, true),
+            Action::Repeat(which) => return Some(table.repeat(*which)),
+            Action::Conflict(which) => return Some(table.conflict(*which)),
+            Action::Join => return Some(join(table, &from, one.is_stale)),
+            Action::Offer(plan) => (Act::Offer, offer(plan, table.now)),
+            Action::Accept(plan) => (Act::Accept, game.accept(*plan)),
+            Action::Withdraw(round) => (Act::Withdraw, round.map_or(json!({}), |round| json!({"round": round}))),
+            Action::End => (Act::End, json!({})),
+            Action::Refuse => (Act::Refuse, json!({})),
+            Action::NotUnderstood => (Act::NotUnderstood, json!({})),
+            Action::Cancel => (Act::Cancel, json!({})),
+            Action::Inform => (Act::Inform, json!({"kind": "done"})),
+            Action::Failure => (Act::Failure, json!({"phase": "perform", "code": "broken"})),
+            Action::Confirm(no, is_right) => {
                 let digest = game.offers.last().map_or(Digest([1; 32]), |offer| offer.terms_digest);
                 let digest = if *is_right { digest } else { Digest([0; 32]) };
                 (Act::Confirm, json!({"award_no": no, "terms_digest": digest}))

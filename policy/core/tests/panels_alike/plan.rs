@@ -31,7 +31,7 @@ pub(crate) struct Case {
 }
 
 /// One move.
-pub(crate) type Move = alike::Move<Who, Deed>;
+pub(crate) type Move = alike::Move<Who, Action>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -45,7 +45,7 @@ pub(crate) enum Who {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// Of a reviewer that was asked to review: its reviews.
     Answer(AnswerPlan),
     /// So many texts, or as many as it was shown.
@@ -150,7 +150,7 @@ fn rules() -> impl Strategy<Value = Value> {
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
-    let sensible = ((0..SEATS_MAX).prop_map(Who::Asked), answer().prop_map(Deed::Answer));
+    let sensible = ((0..SEATS_MAX).prop_map(Who::Asked), answer().prop_map(Action::Answer));
     let ranks = (select(vec![Who::Ranker, Who::Ranker, Who::Initiator]), order());
     let reviews = ((0..REVIEWERS.len()).prop_map(Who::Reviewer), review());
     let any_who = prop_oneof![
@@ -160,18 +160,18 @@ fn any_move() -> impl Strategy<Value = Move> {
         1 => Just(Who::Initiator),
         1 => Just(Who::Stranger),
     ];
-    let speech = prop_oneof![20 => sensible, 3 => ranks, 2 => reviews, 4 => (any_who, deed())];
+    let speech = prop_oneof![20 => sensible, 3 => ranks, 2 => reviews, 4 => (any_who, action())];
     (prop::bool::weighted(0.15), any_time(20, 1), speech, prop::bool::weighted(0.03))
-        .prop_map(|(joins, time, (who, deed), is_stale)| Move { joins, time, who, deed, is_stale })
+        .prop_map(|(joins, time, (who, action), is_stale)| Move { joins, time, who, action, is_stale })
 }
 
-fn order() -> impl Strategy<Value = Deed> {
-    vec(prop_oneof![10 => 1_u32..5, 1 => 0_u32..9], 0..4).prop_map(Deed::Order)
+fn order() -> impl Strategy<Value = Action> {
+    vec(prop_oneof![10 => 1_u32..5, 1 => 0_u32..9], 0..4).prop_map(Action::Order)
 }
 
-fn review() -> impl Strategy<Value = Deed> {
+fn review() -> impl Strategy<Value = Action> {
     let texts = option::weighted(0.1, 0..SEATS_MAX);
-    (texts, answer()).prop_map(|(texts, plan)| Deed::Review(texts, plan))
+    (texts, answer()).prop_map(|(texts, plan)| Action::Review(texts, plan))
 }
 
 fn answer() -> impl Strategy<Value = AnswerPlan> {
@@ -187,16 +187,16 @@ fn answer() -> impl Strategy<Value = AnswerPlan> {
         .prop_map(|(answer, text, ratings, shift, usage)| AnswerPlan { answer, text, ratings, shift, usage })
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => answer().prop_map(Deed::Answer),
+        4 => answer().prop_map(Action::Answer),
         2 => order(),
         2 => review(),
-        3 => select(vec![Deed::Refuse, Deed::Refuse, Deed::NotUnderstood, Deed::Offer, Deed::Offer]),
-        1 => option::weighted(0.5, 1_u32..4).prop_map(Deed::Cancel),
-        1 => select(vec![Deed::Abort, Deed::Tick]),
-        2 => (0_usize..8).prop_map(Deed::Undelivered),
-        2 => (0_usize..32).prop_map(Deed::Repeat),
-        1 => (0_usize..32).prop_map(Deed::Conflict),
+        3 => select(vec![Action::Refuse, Action::Refuse, Action::NotUnderstood, Action::Offer, Action::Offer]),
+        1 => option::weighted(0.5, 1_u32..4).prop_map(Action::Cancel),
+        1 => select(vec![Action::Abort, Action::Tick]),
+        2 => (0_usize..8).prop_map(Action::Undelivered),
+        2 => (0_usize..32).prop_map(Action::Repeat),
+        1 => (0_usize..32).prop_map(Action::Conflict),
     ]
 }

@@ -10,7 +10,7 @@ use schemas::record::{AdmittedMessage, Entry, Invitation, Pinned, PinnedPanel, Q
 use schemas::{Act, AgentId};
 use serde_json::{Value, json};
 
-use super::plan::{AnswerPlan, Case, Deed, Move, REVIEWERS, RatingsPlan, SEATS_MAX, Who};
+use super::plan::{Action, AnswerPlan, Case, Move, REVIEWERS, RatingsPlan, SEATS_MAX, Who};
 use crate::alike::{Game, Played, Table, abort, agent, id, invitation, party, pinned, undelivered};
 
 /// To the end, and beyond.
@@ -29,7 +29,7 @@ struct Questioning<'a> {
 
 impl Game for Questioning<'_> {
     type Who = Who;
-    type Deed = Deed;
+    type Action = Action;
 
     fn call(table: &Table<Self>) -> AdmittedMessage {
         let case = table.game.case;
@@ -61,30 +61,30 @@ impl Game for Questioning<'_> {
             Who::Initiator => party(0),
             Who::Stranger => agent("stranger"),
         };
-        let (act, payload) = match &one.deed {
-            Deed::Tick => return Some(Entry::Tick),
-            Deed::Abort => return abort(id()),
-            Deed::Undelivered(back) => {
+        let (act, payload) = match &one.action {
+            Action::Tick => return Some(Entry::Tick),
+            Action::Abort => return abort(id()),
+            Action::Undelivered(back) => {
                 let which = game.asks.len().checked_sub(1 + back % game.asks.len().max(1))?;
                 return undelivered(game.asks.get(which)?, true);
             }
-            Deed::Repeat(which) => return Some(table.repeat(*which)),
-            Deed::Conflict(which) => return Some(table.conflict(*which)),
-            Deed::Answer(plan) if matches!(one.who, Who::Asked(_)) && game.is_to_review(&from) => {
+            Action::Repeat(which) => return Some(table.repeat(*which)),
+            Action::Conflict(which) => return Some(table.conflict(*which)),
+            Action::Answer(plan) if matches!(one.who, Who::Asked(_)) && game.is_to_review(&from) => {
                 (Act::Answer, game.review(&from, None, plan))
             }
-            Deed::Answer(plan) => (Act::Answer, game.answer(&from, plan)),
-            Deed::Review(texts, plan) => (Act::Answer, game.review(&from, *texts, plan)),
-            Deed::Order(order) => {
+            Action::Answer(plan) => (Act::Answer, game.answer(&from, plan)),
+            Action::Review(texts, plan) => (Act::Answer, game.review(&from, *texts, plan)),
+            Action::Order(order) => {
                 let round = game.asked.get(&from).map_or(1, |ask| ask.round);
                 (Act::Answer, json!({"round": round, "order": order}))
             }
-            Deed::Refuse => (Act::Refuse, json!({})),
-            Deed::NotUnderstood => (Act::NotUnderstood, json!({})),
-            Deed::Cancel(round) => (Act::Cancel, round.map_or(json!({}), |round| json!({"round": round}))),
-            Deed::Offer => (Act::Offer, json!({"terms": {"price": 3}})),
+            Action::Refuse => (Act::Refuse, json!({})),
+            Action::NotUnderstood => (Act::NotUnderstood, json!({})),
+            Action::Cancel(round) => (Act::Cancel, round.map_or(json!({}), |round| json!({"round": round}))),
+            Action::Offer => (Act::Offer, json!({"terms": {"price": 3}})),
         };
-        if matches!(one.deed, Deed::Answer(_) | Deed::Review(..)) {
+        if matches!(one.action, Action::Answer(_) | Action::Review(..)) {
             table.game.asked.remove(&from);
         }
         let message = table.message(&from, act, payload, one.is_stale);

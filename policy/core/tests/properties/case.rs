@@ -52,7 +52,7 @@ pub(crate) struct Move {
     pub(crate) time: TimeStep,
     /// Index of the plan, modulo their number.
     pub(crate) negotiation: usize,
-    pub(crate) deed: Deed,
+    pub(crate) action: Action,
 }
 
 /// When, from the record before.
@@ -71,7 +71,7 @@ pub(crate) enum TimeStep {
 
 /// What happens.
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// A contractor does what its last delivery asks for.
     Sensible(Who, OfferPlan),
     /// Anyone says anything.

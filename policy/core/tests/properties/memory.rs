@@ -9,7 +9,7 @@ use schemas::record::{AdmittedMessage, EngineEvent, Entry};
 use schemas::{Act, AgentId, NegotiationId, Timestamp};
 use serde_json::{Value, json};
 
-use crate::case::{ActPlan, Case, Deed, Move, SeqPlan};
+use crate::case::{ActPlan, Action, Case, Move, SeqPlan};
 use crate::documents::{Draft, admitted, document, pinned};
 use crate::known::Known;
 
@@ -50,30 +50,30 @@ impl<'a> Memory<'a> {
     /// The entry a move makes, if there is anything to make it of.
     pub(crate) fn resolve(&mut self, one: &Move, situation: Situation) -> Option<Entry> {
         let number = one.negotiation % self.negotiations.len();
-        match &one.deed {
-            Deed::Sensible(who, offer) => {
+        match &one.action {
+            Action::Sensible(who, offer) => {
                 let from = self.negotiations[number].agent(*who)?;
                 let act = self.negotiations[number].sensible(&from, offer)?;
                 Some(self.say(number, &from, &act, SeqPlan::Habit, situation))
             }
-            Deed::Say(who, act, seq) => {
+            Action::Say(who, act, seq) => {
                 let from = self.negotiations[number].agent(*who)?;
                 if matches!(act, ActPlan::Cfp) && from == self.negotiations[number].initiator {
                     return self.call(number, situation);
                 }
                 Some(self.say(number, &from, act, *seq, situation))
             }
-            Deed::Nowhere(who) => Some(nowhere(&self.negotiations[number].agent(*who)?)),
-            Deed::Repeat(which) => self.again(*which, situation.now, |_| {}),
-            Deed::Conflict(which) => {
+            Action::Nowhere(who) => Some(nowhere(&self.negotiations[number].agent(*who)?)),
+            Action::Repeat(which) => self.again(*which, situation.now, |_| {}),
+            Action::Conflict(which) => {
                 self.again(*which, situation.now, |body| body["payload"]["reason"] = json!("other"))
             }
-            Deed::Garble(which) => self.again(*which, situation.now, |body| body["payload"] = json!("garbled")),
-            Deed::Undelivered(..) | Deed::Claim(_) | Deed::Abort(_) | Deed::Delivered | Deed::Rules(_) => {
-                let (delta, event) = self.engine_event(number, &one.deed)?;
+            Action::Garble(which) => self.again(*which, situation.now, |body| body["payload"] = json!("garbled")),
+            Action::Undelivered(..) | Action::Claim(_) | Action::Abort(_) | Action::Delivered | Action::Rules(_) => {
+                let (delta, event) = self.engine_event(number, &one.action)?;
                 Some(Entry::Engine { epoch: situation.epoch.checked_add_signed(i64::from(delta))?, event })
             }
-            Deed::Tick => Some(Entry::Tick),
+            Action::Tick => Some(Entry::Tick),
         }
     }
 
@@ -123,31 +123,31 @@ impl<'a> Memory<'a> {
     }
 
     /// What an engine appends, and by how much its epoch differs from the lane's.
-    fn engine_event(&self, number: usize, deed: &Deed) -> Option<(i8, EngineEvent)> {
-        match deed {
-            Deed::Undelivered(which, delta) => {
+    fn engine_event(&self, number: usize, action: &Action) -> Option<(i8, EngineEvent)> {
+        match action {
+            Action::Undelivered(which, delta) => {
                 let index = self.deliveries.len().checked_sub(1 + which)?;
                 let Deliver { id, negotiation, to, attempts_max, .. } = self.deliveries[index].clone();
                 let may_answer = attempts_max.is_some();
                 Some((*delta, EngineEvent::DeliveryFailed { id, negotiation, to, attempts: 3, may_answer }))
             }
-            Deed::Abort(delta) => {
+            Action::Abort(delta) => {
                 let negotiation = self.negotiations[number].id.clone();
                 Some((*delta, EngineEvent::Abort { negotiation, code: "internal".to_owned() }))
             }
-            Deed::Claim(delta) => Some((*delta, EngineEvent::Claim { engine: "engine-1".to_owned() })),
-            Deed::Rules(delta) => Some((*delta, EngineEvent::Rules { version: RULES_VERSION })),
-            Deed::Delivered => Some((
+            Action::Claim(delta) => Some((*delta, EngineEvent::Claim { engine: "engine-1".to_owned() })),
+            Action::Rules(delta) => Some((*delta, EngineEvent::Rules { version: RULES_VERSION })),
+            Action::Delivered => Some((
                 0,
                 EngineEvent::Delivered { ids: self.deliveries.iter().map(|one| one.id).collect(), registered: 0 },
             )),
-            Deed::Sensible(..)
-            | Deed::Say(..)
-            | Deed::Repeat(_)
-            | Deed::Conflict(_)
-            | Deed::Garble(_)
-            | Deed::Nowhere(_)
-            | Deed::Tick => None,
+            Action::Sensible(..)
+            | Action::Say(..)
+            | Action::Repeat(_)
+            | Action::Conflict(_)
+            | Action::Garble(_)
+            | Action::Nowhere(_)
+            | Action::Tick => None,
         }
     }
 }

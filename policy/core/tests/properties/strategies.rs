@@ -9,7 +9,7 @@ use schemas::Policy;
 use schemas::payload::{FailurePhase, InformKind};
 
 use crate::case::{
-    ActPlan, AwardPlan, CONTRACTORS, Case, DOCUMENTS, Deed, Move, OfferPlan, Plan, Price, RoundPlan, RoutinePlan,
+    ActPlan, Action, AwardPlan, CONTRACTORS, Case, DOCUMENTS, Move, OfferPlan, Plan, Price, RoundPlan, RoutinePlan,
     SeqPlan, TimeStep, Validity, Who,
 };
 use crate::policies::any_policy;
@@ -61,8 +61,8 @@ pub(crate) fn case(
 
 /// One of the offers that follow the calls at once, so that there is something to choose from.
 fn early_offer(index: usize, offer: OfferPlan) -> Move {
-    let deed = Deed::Sensible(Who::Contractor(index), offer);
-    Move { joins: false, time: TimeStep::Us(1), negotiation: index, deed }
+    let action = Action::Sensible(Who::Contractor(index), offer);
+    Move { joins: false, time: TimeStep::Us(1), negotiation: index, action }
 }
 
 /// One negotiation under one of the policies.
@@ -100,8 +100,8 @@ pub(crate) fn plan(policy: impl Strategy<Value = Policy>) -> impl Strategy<Value
 
 /// Any move.
 pub(crate) fn any_move() -> impl Strategy<Value = Move> + Clone {
-    (prop::bool::weighted(0.15), time_step(), 0_usize..3, deed())
-        .prop_map(|(joins, time, negotiation, deed)| Move { joins, time, negotiation, deed })
+    (prop::bool::weighted(0.15), time_step(), 0_usize..3, action())
+        .prop_map(|(joins, time, negotiation, action)| Move { joins, time, negotiation, action })
         .boxed()
 }
 
@@ -109,11 +109,11 @@ pub(crate) fn any_move() -> impl Strategy<Value = Move> + Clone {
 pub(crate) fn crowded_move() -> impl Strategy<Value = Move> + Clone {
     let time = prop_oneof![3 => Just(TimeStep::Same), 1 => time_step()];
     let speech = prop_oneof![
-        6 => (who(), plain_offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
-        2 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
+        6 => (who(), plain_offer()).prop_map(|(who, offer)| Action::Sensible(who, offer)),
+        2 => (who(), act(), seq()).prop_map(|(who, act, seq)| Action::Say(who, act, seq)),
     ];
     (prop::bool::weighted(0.3), time, Just(0_usize), speech)
-        .prop_map(|(joins, time, negotiation, deed)| Move { joins, time, negotiation, deed })
+        .prop_map(|(joins, time, negotiation, action)| Move { joins, time, negotiation, action })
         .boxed()
 }
 
@@ -128,23 +128,23 @@ fn time_step() -> impl Strategy<Value = TimeStep> {
     ]
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
-    let cancel = Deed::Say(Who::Initiator, ActPlan::Cancel(RoundPlan::Unnamed), SeqPlan::Habit);
+fn action() -> impl Strategy<Value = Action> {
+    let cancel = Action::Say(Who::Initiator, ActPlan::Cancel(RoundPlan::Unnamed), SeqPlan::Habit);
     prop_oneof![
-        40 => (who(), offer()).prop_map(|(who, offer)| Deed::Sensible(who, offer)),
-        8 => (who(), act(), seq()).prop_map(|(who, act, seq)| Deed::Say(who, act, seq)),
-        3 => renege().prop_map(|act| Deed::Say(Who::Winner(0), act, SeqPlan::Habit)),
+        40 => (who(), offer()).prop_map(|(who, offer)| Action::Sensible(who, offer)),
+        8 => (who(), act(), seq()).prop_map(|(who, act, seq)| Action::Say(who, act, seq)),
+        3 => renege().prop_map(|act| Action::Say(Who::Winner(0), act, SeqPlan::Habit)),
         2 => routine().prop_map(|routine| {
-            Deed::Say(Who::Winner(0), ActPlan::Inform(InformKind::Result, routine), SeqPlan::Habit)
+            Action::Say(Who::Winner(0), ActPlan::Inform(InformKind::Result, routine), SeqPlan::Habit)
         }),
-        2 => (0_usize..64).prop_map(Deed::Repeat),
-        1 => (0_usize..64).prop_map(Deed::Conflict),
-        1 => (0_usize..64).prop_map(Deed::Garble),
-        1 => who().prop_map(Deed::Nowhere),
-        3 => (0_usize..8, -1_i8..2).prop_map(|(which, epoch)| Deed::Undelivered(which, epoch)),
-        2 => (-1_i8..2).prop_map(Deed::Claim),
-        1 => prop_oneof![2 => Just(Deed::Delivered), 2 => Just(Deed::Abort(-1)), 1 => Just(Deed::Abort(0))],
-        1 => prop_oneof![2 => Just(Deed::Tick), 1 => (-1_i8..2).prop_map(Deed::Rules), 1 => Just(cancel)],
+        2 => (0_usize..64).prop_map(Action::Repeat),
+        1 => (0_usize..64).prop_map(Action::Conflict),
+        1 => (0_usize..64).prop_map(Action::Garble),
+        1 => who().prop_map(Action::Nowhere),
+        3 => (0_usize..8, -1_i8..2).prop_map(|(which, epoch)| Action::Undelivered(which, epoch)),
+        2 => (-1_i8..2).prop_map(Action::Claim),
+        1 => prop_oneof![2 => Just(Action::Delivered), 2 => Just(Action::Abort(-1)), 1 => Just(Action::Abort(0))],
+        1 => prop_oneof![2 => Just(Action::Tick), 1 => (-1_i8..2).prop_map(Action::Rules), 1 => Just(cancel)],
     ]
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Move<W, D> {
     pub(crate) joins: bool,
     pub(crate) time: Time,
     pub(crate) who: W,
-    pub(crate) deed: D,
+    pub(crate) action: D,
     /// Whether the message is numbered lower than the one before.
     pub(crate) is_stale: bool,
 }
@@ -60,15 +60,15 @@ pub(crate) fn any_time(at_once: u32, past_deadline: u32) -> impl Strategy<Value 
 
 impl<W, D> Move<W, D> {
     /// A record of its own, a microsecond later.
-    pub(crate) fn at_once(who: W, deed: D) -> Self {
-        Self { joins: false, time: Time::Us(1), who, deed, is_stale: false }
+    pub(crate) fn at_once(who: W, action: D) -> Self {
+        Self { joins: false, time: Time::Us(1), who, action, is_stale: false }
     }
 }
 
 /// Who plays, what is said, and what players know of what they were told.
 pub(crate) trait Game: Sized {
     type Who: Clone;
-    type Deed: Clone;
+    type Action: Clone;
 
     /// Most ticks until all has ended: of each timer, one for each turn, vote and seat.
     const DRAIN_MAX: usize = 256;
@@ -76,13 +76,13 @@ pub(crate) trait Game: Sized {
     /// The call that opens the negotiation.
     fn call(table: &Table<Self>) -> AdmittedMessage;
     /// What a move comes to; nothing where there is nobody to make it.
-    fn entry(table: &mut Table<Self>, one: &Move<Self::Who, Self::Deed>) -> Option<Entry>;
+    fn entry(table: &mut Table<Self>, one: &Move<Self::Who, Self::Action>) -> Option<Entry>;
     /// Something is delivered.
     fn remember(&mut self, deliver: &Deliver);
     /// Whether an agent numbers its messages.
     fn numbers(agent: &AgentId) -> bool;
     /// How often a move is made.
-    fn times(_: &Move<Self::Who, Self::Deed>) -> usize {
+    fn times(_: &Move<Self::Who, Self::Action>) -> usize {
         1
     }
     fn capabilities(_: &AgentId) -> Vec<Capability> {
@@ -124,7 +124,7 @@ impl<G: Game> Table<G> {
         game: G,
         limits: Limits,
         is_new: bool,
-        moves: &[Move<G::Who, G::Deed>],
+        moves: &[Move<G::Who, G::Action>],
     ) -> Result<Played, TestCaseError> {
         let limits = Limits { tombstone_grace_ms: 500, ..limits };
         let mut table = Self {
@@ -160,7 +160,7 @@ impl<G: Game> Table<G> {
         Ok(table.played)
     }
 
-    fn make(&mut self, one: &Move<G::Who, G::Deed>) -> Result<(), TestCaseError> {
+    fn make(&mut self, one: &Move<G::Who, G::Action>) -> Result<(), TestCaseError> {
         if !one.joins {
             self.append()?;
             let deadline = self.lane_state.poll_deadline().unwrap_or(self.now).max(self.now);

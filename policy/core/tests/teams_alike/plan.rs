@@ -33,7 +33,7 @@ pub(crate) struct Case {
 }
 
 /// One move; and which of the teams there are it is in.
-pub(crate) type Move = alike::Move<(usize, Who), Deed>;
+pub(crate) type Move = alike::Move<(usize, Who), Action>;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
@@ -46,7 +46,7 @@ pub(crate) enum Who {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Deed {
+pub(crate) enum Action {
     /// With a fitness.
     Join(i64),
     Say(SayPlan),
@@ -145,7 +145,7 @@ pub(crate) fn any_case() -> impl Strategy<Value = Case> {
     let fit = || select(vec![0_i64, 250_000, 250_000, 500_000, 750_000, 750_000, 1_000_000]);
     let early = vec((prop::bool::weighted(0.9), fit()), 5).prop_map(|joins| {
         let join = |(index, (joins, fit)): (usize, (bool, i64))| {
-            Move::at_once((0, Who::Party(index)), if joins { Deed::Join(fit) } else { Deed::Tick })
+            Move::at_once((0, Who::Party(index)), if joins { Action::Join(fit) } else { Action::Tick })
         };
         joins.into_iter().enumerate().skip(1).map(join).collect::<Vec<_>>()
     });
@@ -184,51 +184,51 @@ fn rules() -> impl Strategy<Value = Value> {
 
 /// A task, and a sub-team that somebody joins for it.
 fn nesting() -> impl Strategy<Value = Vec<Move>> {
-    let at_once = |team, who, deed| Move::at_once((team, who), deed);
+    let at_once = |team, who, action| Move::at_once((team, who), action);
     let team = prop_oneof![1 => Just(0_usize), 2 => Just(LAST)];
     (team, 0_usize..6, select(vec!["sync", "async"]), sub_team()).prop_map(move |(team, owner, mode, plan)| {
         let task = TaskPlan { owner: Some(owner), is_drawn: false, reply_within_ms: None, perform_ms: None };
         let assign = AssignPlan { turn: Turn::Unnamed, mode, has_policy: false, tasks: vec![task] };
         let mut moves = vec![
-            at_once(team, Who::Speaker, Deed::Assign(assign)),
-            at_once(0, Who::Owner, Deed::InTask(LAST, TaskDeed::Confirm)),
-            at_once(0, Who::Owner, Deed::CallSubTeam(LAST, plan)),
+            at_once(team, Who::Speaker, Action::Assign(assign)),
+            at_once(0, Who::Owner, Action::InTask(LAST, TaskDeed::Confirm)),
+            at_once(0, Who::Owner, Action::CallSubTeam(LAST, plan)),
         ];
-        moves.extend((0..6).map(|index| at_once(LAST, Who::Party(index), Deed::Join(500_000))));
+        moves.extend((0..6).map(|index| at_once(LAST, Who::Party(index), Action::Join(500_000))));
         moves
     })
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
     let sensible =
-        (Just(Who::Speaker), prop_oneof![12 => say().prop_map(Deed::Say), 1 => turn().prop_map(Deed::Conclude)]);
-    let owner = (Just(Who::Owner), (0_usize..8, work()).prop_map(|(task, deed)| Deed::InTask(task, deed)));
+        (Just(Who::Speaker), prop_oneof![12 => say().prop_map(Action::Say), 1 => turn().prop_map(Action::Conclude)]);
+    let owner = (Just(Who::Owner), (0_usize..8, work()).prop_map(|(task, action)| Action::InTask(task, action)));
     let offering = ((0_usize..5).prop_map(Who::Party), (0_usize..8, (0_i64..4).prop_map(TaskDeed::Offer)));
-    let offering = offering.prop_map(|(who, (task, deed))| (who, Deed::InTask(task, deed)));
-    let assigning = (Just(Who::Speaker), assign().prop_map(Deed::Assign));
+    let offering = offering.prop_map(|(who, (task, action))| (who, Action::InTask(task, action)));
+    let assigning = (Just(Who::Speaker), assign().prop_map(Action::Assign));
     let pausing =
-        (Just(Who::Speaker), (turn(), vec(1_u32..4, 1..3)).prop_map(|(turn, tasks)| Deed::Pause(turn, tasks)));
+        (Just(Who::Speaker), (turn(), vec(1_u32..4, 1..3)).prop_map(|(turn, tasks)| Action::Pause(turn, tasks)));
     let ballot =
         prop_oneof![8 => Just(VotePlan::Right), 1 => Just(VotePlan::OtherDigest), 1 => Just(VotePlan::WithoutDigest)];
-    let vote = prop_oneof![3 => ballot.prop_map(Deed::Accept), 1 => Just(Deed::Refuse)];
+    let vote = prop_oneof![3 => ballot.prop_map(Action::Accept), 1 => Just(Action::Refuse)];
     let voting = ((0_usize..5).prop_map(Who::Party), vote);
     let any_who =
         prop_oneof![4 => Just(Who::Speaker), 8 => (0_usize..5).prop_map(Who::Party), 1 => Just(Who::Stranger)];
     let calling = (Just(Who::Owner), (0_usize..8, sub_team()));
-    let calling = calling.prop_map(|(who, (task, plan))| (who, Deed::CallSubTeam(task, plan)));
-    let joining = ((0_usize..5).prop_map(Who::Party), Just(Deed::Join(500_000)));
+    let calling = calling.prop_map(|(who, (task, plan))| (who, Action::CallSubTeam(task, plan)));
+    let joining = ((0_usize..5).prop_map(Who::Party), Just(Action::Join(500_000)));
     let tasks = prop_oneof![3 => assigning, 1 => pausing, 5 => owner, 3 => offering, 3 => calling, 4 => joining];
-    let speech = prop_oneof![8 => sensible, 3 => voting, 8 => tasks, 4 => (any_who, deed())];
+    let speech = prop_oneof![8 => sensible, 3 => voting, 8 => tasks, 4 => (any_who, action())];
     let team = prop_oneof![2 => Just(0_usize), 1 => 0_usize..6, 2 => Just(LAST)];
     (team, prop::bool::weighted(0.15), any_time(6, 2), speech, prop::bool::weighted(0.03)).prop_map(
-        |(team, joins, time, (who, deed), is_stale)| {
-            let deed = if matches!(deed, Deed::Assign(_)) && !HAS_TASKS { Deed::Tick } else { deed };
-            Move { joins, time, who: (team, who), deed, is_stale }
+        |(team, joins, time, (who, action), is_stale)| {
+            let action = if matches!(action, Action::Assign(_)) && !HAS_TASKS { Action::Tick } else { action };
+            Move { joins, time, who: (team, who), action, is_stale }
         },
     )
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn action() -> impl Strategy<Value = Action> {
     let accept = prop_oneof![
         3 => Just(VotePlan::Right),
         1 => Just(VotePlan::WithoutDigest),
@@ -237,21 +237,21 @@ fn deed() -> impl Strategy<Value = Deed> {
     ];
     let other = select(vec!["cfp", "offer", "withdraw", "confirm", "inform", "failure", "not_understood"]);
     prop_oneof![
-        5 => say().prop_map(Deed::Say),
-        4 => turn().prop_map(Deed::Conclude),
-        2 => (turn(), vec(1_u32..4, 1..3)).prop_map(|(turn, triggers)| Deed::Pause(turn, triggers)),
-        3 => accept.prop_map(Deed::Accept),
-        3 => (0_usize..8, prop_oneof![work(), Just(TaskDeed::Cancel)]).prop_map(|(task, deed)| Deed::InTask(task, deed)),
-        3 => assign().prop_map(Deed::Assign),
-        1 => (0_usize..8, sub_team()).prop_map(|(task, plan)| Deed::CallSubTeam(task, plan)),
-        2 => Just(Deed::Refuse),
-        2 => (0_i64..4).prop_map(|fit| Deed::Join(fit * 250_000)),
-        2 => other.prop_map(Deed::Other),
-        2 => Just(Deed::End),
-        1 => select(vec![Deed::Cancel, Deed::Abort, Deed::Tick, Deed::Flood(70)]),
-        1 => (0_usize..4, any::<bool>()).prop_map(|(which, may_answer)| Deed::Undelivered(which, may_answer)),
-        2 => (0_usize..32).prop_map(Deed::Repeat),
-        1 => (0_usize..32).prop_map(Deed::Conflict),
+        5 => say().prop_map(Action::Say),
+        4 => turn().prop_map(Action::Conclude),
+        2 => (turn(), vec(1_u32..4, 1..3)).prop_map(|(turn, triggers)| Action::Pause(turn, triggers)),
+        3 => accept.prop_map(Action::Accept),
+        3 => (0_usize..8, prop_oneof![work(), Just(TaskDeed::Cancel)]).prop_map(|(task, action)| Action::InTask(task, action)),
+        3 => assign().prop_map(Action::Assign),
+        1 => (0_usize..8, sub_team()).prop_map(|(task, plan)| Action::CallSubTeam(task, plan)),
+        2 => Just(Action::Refuse),
+        2 => (0_i64..4).prop_map(|fit| Action::Join(fit * 250_000)),
+        2 => other.prop_map(Action::Other),
+        2 => Just(Action::End),
+        1 => select(vec![Action::Cancel, Action::Abort, Action::Tick, Action::Flood(70)]),
+        1 => (0_usize..4, any::<bool>()).prop_map(|(which, may_answer)| Action::Undelivered(which, may_answer)),
+        2 => (0_usize..32).prop_map(Action::Repeat),
+        1 => (0_usize..32).prop_map(Action::Conflict),
     ]
 }
 

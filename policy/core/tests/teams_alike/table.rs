@@ -11,7 +11,7 @@ use schemas::team::{Floor, ProposedConclusion};
 use schemas::{Act, AgentId, Digest, NegotiationId, Policy};
 use serde_json::{Value, json};
 
-use super::plan::{AssignPlan, Case, Deed, LAST, Move, SayPlan, SubTeamPlan, TaskDeed, Turn, VotePlan, Who};
+use super::plan::{Action, AssignPlan, Case, LAST, Move, SayPlan, SubTeamPlan, TaskDeed, Turn, VotePlan, Who};
 use crate::alike::{Game, Played, Table, abort, id, invitation, party, undelivered};
 
 /// To the end, and beyond.
@@ -35,7 +35,7 @@ struct Meeting<'a> {
 
 impl Game for Meeting<'_> {
     type Who = (usize, Who);
-    type Deed = Deed;
+    type Action = Action;
 
     fn call(table: &Table<Self>) -> AdmittedMessage {
         let case = table.game.case;
@@ -56,37 +56,37 @@ impl Game for Meeting<'_> {
         let from = match who {
             Who::Speaker => game.floor().and_then(|floor| floor.speaker.clone()).unwrap_or(party(0)),
             Who::Party(index) => party(index % (usize::from(game.case.invited) + 1)),
-            Who::Owner => game.owner(&one.deed),
+            Who::Owner => game.owner(&one.action),
             Who::Stranger => party(9),
         };
-        let (act, payload) = match &one.deed {
-            Deed::Tick => return Some(Entry::Tick),
-            Deed::Abort => return abort(game.teams[game.team].0.clone()),
-            Deed::Undelivered(which, may_answer) => {
+        let (act, payload) = match &one.action {
+            Action::Tick => return Some(Entry::Tick),
+            Action::Abort => return abort(game.teams[game.team].0.clone()),
+            Action::Undelivered(which, may_answer) => {
                 return undelivered(game.calls.get(which % game.calls.len().max(1))?, *may_answer);
             }
-            Deed::Repeat(which) => return Some(table.repeat(*which)),
-            Deed::Conflict(which) => return Some(table.conflict(*which)),
-            Deed::Join(fit) => (Act::Join, json!({"terms": {"fit": fit}})),
-            Deed::Say(plan) => (Act::Say, game.words_of(plan)),
-            Deed::Flood(_) => (Act::Say, json!({"text": "again"})),
-            Deed::Assign(plan) => (Act::Assign, game.assign(plan)),
-            Deed::InTask(which, deed) => game.work(*which, *deed),
-            Deed::CallSubTeam(which, plan) => return Some(call_sub_team(table, &from, *which, plan)),
-            Deed::Pause(turn, triggers) => (Act::Pause, game.in_turn(*turn, json!({"triggers": triggers}))),
-            Deed::Conclude(turn) => (Act::Conclude, game.in_turn(*turn, json!({"text": "the survey"}))),
-            Deed::Accept(plan) => (Act::Accept, game.accept(*plan)),
-            Deed::Refuse => (Act::Refuse, json!({})),
-            Deed::End => (Act::End, json!({})),
-            Deed::Cancel => (Act::Cancel, json!({})),
-            Deed::Other(act) => other(act),
+            Action::Repeat(which) => return Some(table.repeat(*which)),
+            Action::Conflict(which) => return Some(table.conflict(*which)),
+            Action::Join(fit) => (Act::Join, json!({"terms": {"fit": fit}})),
+            Action::Say(plan) => (Act::Say, game.words_of(plan)),
+            Action::Flood(_) => (Act::Say, json!({"text": "again"})),
+            Action::Assign(plan) => (Act::Assign, game.assign(plan)),
+            Action::InTask(which, action) => game.work(*which, *action),
+            Action::CallSubTeam(which, plan) => return Some(call_sub_team(table, &from, *which, plan)),
+            Action::Pause(turn, triggers) => (Act::Pause, game.in_turn(*turn, json!({"triggers": triggers}))),
+            Action::Conclude(turn) => (Act::Conclude, game.in_turn(*turn, json!({"text": "the survey"}))),
+            Action::Accept(plan) => (Act::Accept, game.accept(*plan)),
+            Action::Refuse => (Act::Refuse, json!({})),
+            Action::End => (Act::End, json!({})),
+            Action::Cancel => (Act::Cancel, json!({})),
+            Action::Other(act) => other(act),
         };
         let mut message = table.message(&from, act, payload, one.is_stale);
-        message.negotiation = match &one.deed {
-            Deed::InTask(which, _) => game.task(*which).0,
+        message.negotiation = match &one.action {
+            Action::InTask(which, _) => game.task(*which).0,
             _ => game.teams[game.team].0.clone(),
         };
-        if let Deed::Assign(AssignPlan { has_policy: true, .. }) = &one.deed {
+        if let Action::Assign(AssignPlan { has_policy: true, .. }) = &one.action {
             message.pinned = Some(Arc::new(crate::alike::pinned(task_policy(20), Vec::new())));
         }
         Some(table.say(message))
@@ -119,7 +119,7 @@ impl Game for Meeting<'_> {
     }
 
     fn times(one: &Move) -> usize {
-        if let Deed::Flood(times) = one.deed { times } else { 1 }
+        if let Action::Flood(times) = one.action { times } else { 1 }
     }
 
     /// Two parties can draw.
@@ -152,17 +152,17 @@ impl Meeting<'_> {
         known.unwrap_or((id().task(1).expect("a team's"), None))
     }
 
-    fn owner(&self, deed: &Deed) -> AgentId {
-        let task = match deed {
-            Deed::InTask(which, _) | Deed::CallSubTeam(which, _) => self.task(*which).1,
+    fn owner(&self, action: &Action) -> AgentId {
+        let task = match action {
+            Action::InTask(which, _) | Action::CallSubTeam(which, _) => self.task(*which).1,
             _ => None,
         };
         task.map_or(party(0), |(owner, _)| owner)
     }
 
-    fn work(&self, which: usize, deed: TaskDeed) -> (Act, Value) {
+    fn work(&self, which: usize, action: TaskDeed) -> (Act, Value) {
         let award_no = self.task(which).1.map_or(AwardNo(1), |(_, award_no)| award_no);
-        match deed {
+        match action {
             TaskDeed::Offer(fit) => (Act::Offer, json!({"terms": {"fit": fit * 250_000}})),
             TaskDeed::Confirm => (Act::Confirm, json!({"award_no": award_no})),
             TaskDeed::Result => (Act::Inform, json!({"kind": "result", "result": "a figure"})),

@@ -20,7 +20,7 @@ use telemetry::TraceId;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::{AgentBacklog, LaneBacklog, Shared, Watched};
+use super::{AgentBacklog, LaneBacklog, LaneReceivers, Shared};
 use crate::lane::outbox::Outbox;
 use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::DeadLetterReason;
@@ -100,7 +100,7 @@ pub(crate) struct BacklogReporter {
 
 impl BacklogReporter {
     /// Adds up what lanes say.
-    pub(crate) fn new(shared: &Shared, lanes: &[Watched]) -> Self {
+    pub(crate) fn new(shared: &Shared, lanes: &[LaneReceivers]) -> Self {
         Self {
             engine: shared.config.id.clone(),
             backlog_max: shared.config.outbox.backlog_max,

@@ -13,7 +13,7 @@ use schemas::{Lane, subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Shared, Watched};
+use super::{LaneReceivers, Shared};
 
 /// Least gap between two publications of a lane.
 const GAP_MIN: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ pub(crate) struct EvidencePublisher {
 
 impl EvidencePublisher {
     /// Stores what these lanes hand on.
-    pub(crate) fn new(shared: &Shared, lanes: &[Watched]) -> Self {
+    pub(crate) fn new(shared: &Shared, lanes: &[LaneReceivers]) -> Self {
         Self {
             blobs: Arc::clone(&shared.bus.blobs),
             pub_sub: Arc::clone(&shared.bus.pub_sub),

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::driver::LaneDriver;
 use super::recovery::{RecoveryError, recover_with_retries};
-use super::{LanePorts, Recovered, Shared, Watched};
+use super::{LanePorts, LaneReceivers, Recovered, Shared};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
 use crate::lane::backlog::BacklogSender;
@@ -46,7 +46,7 @@ impl LaneHost {
         shared: Shared,
         (status, signals): (watch::Sender<LaneStatus>, mpsc::Receiver<Signal>),
         membership: MembershipHandle,
-    ) -> (Self, Watched) {
+    ) -> (Self, LaneReceivers) {
         let watched = status.subscribe();
         let now = Instant::now();
         let (observer, statistics) = LaneObserver::new(lane, &shared, now);
@@ -55,7 +55,7 @@ impl LaneHost {
         let MembershipHandle { live, inputs: membership } = membership;
         let ports = LanePorts { status, live, signals, observer, backlog, evidence };
         let host = Self { lane, shared, membership, ports, is_started: false };
-        (host, Watched { status: watched, statistics, backlog: backlogs, evidence: shown })
+        (host, LaneReceivers { status: watched, statistics, backlog: backlogs, evidence: shown })
     }
 
     /// Runs until the engine shuts down or the lane cannot go on.

@@ -220,7 +220,7 @@ impl Bargain {
 
     /// How it stands, to everybody but the one who did it.
     pub(super) fn tell_turn(&mut self, but: Option<usize>, moment: Moment) {
-        let turn = self.told_turn(moment);
+        let turn = self.turn_notice(moment);
         for (index, seat) in self.seats.iter().enumerate() {
             if Some(index) != but {
                 self.facts.push(fact::turn(&self.id, &seat.agent, &turn));

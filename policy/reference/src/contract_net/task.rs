@@ -91,7 +91,7 @@ fn enter_at_awarding(net: &mut ContractNet, owner: &AgentId, moment: Moment, win
 }
 
 /// A member has left the team: what it assigned ends, its live award is lost as by FAILURE{decommit}, its offer is none.
-pub(crate) fn forsaken_by(net: &mut ContractNet, agent: &AgentId, moment: Moment, wins: &mut Wins) {
+pub(crate) fn handle_member_left(net: &mut ContractNet, agent: &AgentId, moment: Moment, wins: &mut Wins) {
     if net.outcome.is_some() {
         return;
     }

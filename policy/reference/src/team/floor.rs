@@ -39,7 +39,7 @@ impl Team {
     /// A member leaves (docs/spec/team.md#tm-47).
     pub(super) fn leave(&mut self, who: usize, moment: Moment) {
         self.people[who].has_left = true;
-        self.tasks.forsake(&self.people[who].agent);
+        self.tasks.member_left(&self.people[who].agent);
         if self.members().len() < 2 {
             return self.end(Outcome::Unconcluded, Some("left"), moment);
         }

@@ -13,9 +13,9 @@ pub(crate) enum TaskOrder {
     CallOff(NegotiationId),
     Abort(NegotiationId),
     /// A member has left.
-    Forsake(NegotiationId, AgentId),
+    MemberLeft(NegotiationId, AgentId),
     /// The team has concluded under this lead, and the task goes on.
-    Outlive(NegotiationId, AgentId),
+    DetachFromTeam(NegotiationId, AgentId),
 }
 
 /// A task, as its team knows it.
@@ -37,7 +37,7 @@ impl TaskOrder {
     pub(crate) fn id(&self) -> &NegotiationId {
         match self {
             Self::Open(call) => &call.id,
-            Self::CallOff(id) | Self::Abort(id) | Self::Forsake(id, _) | Self::Outlive(id, _) => id,
+            Self::CallOff(id) | Self::Abort(id) | Self::MemberLeft(id, _) | Self::DetachFromTeam(id, _) => id,
         }
     }
 }
@@ -101,12 +101,12 @@ impl TaskBoard {
     }
 
     /// A member has left: whatever it was bound to do is lost.
-    pub(super) fn forsake(&mut self, agent: &AgentId) {
-        self.orders.extend(self.open_ids().into_iter().map(|id| TaskOrder::Forsake(id, agent.clone())));
+    pub(super) fn member_left(&mut self, agent: &AgentId) {
+        self.orders.extend(self.open_ids().into_iter().map(|id| TaskOrder::MemberLeft(id, agent.clone())));
     }
 
     pub(super) fn leave(&mut self, lead: &AgentId) {
-        self.orders.extend(self.open_ids().into_iter().map(|id| TaskOrder::Outlive(id, lead.clone())));
+        self.orders.extend(self.open_ids().into_iter().map(|id| TaskOrder::DetachFromTeam(id, lead.clone())));
     }
 
     pub(super) fn call_off(&mut self) {

@@ -121,8 +121,7 @@ impl InMemoryExchange {
         let mut heard = Vec::new();
         while let Some(effect) = self.lane_state.poll_effect() {
             match effect {
-                Effect::Deliver(letter) if letter.told_before => {}
-                Effect::Deliver(letter) => {
+                Effect::Deliver(letter) if !letter.told_before => {
                     self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));
                     heard.push(HeardDelivery {
                         to: letter.to,
@@ -135,7 +134,7 @@ impl InMemoryExchange {
                     self.is_ordered &= write.after.is_none_or(|key| self.registered.contains_key(&key));
                     self.registered.insert(write.key, write.value);
                 }
-                Effect::Notice(_) | Effect::Event(_) => {}
+                Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
             }
         }
         heard

@@ -8,7 +8,7 @@ use schemas::delivery::{BargainCall, Call};
 use schemas::policy::{TIMER_MS_MAX, Timers};
 use schemas::{AgentId, Digest, Timestamp};
 
-use super::pledge::pledge;
+use super::sealed_mandate::seal;
 use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::phase::NotUnderstoodReason;
@@ -33,7 +33,7 @@ impl Opening<'_> {
         let invalid = |fault| Refusal::malformed(NotUnderstoodReason::InvalidBargain, invalid(fault));
         let space = check_rules(rules).map_err(invalid)?;
         let mandate: Option<Box<Mandate>> = self.cfp.mandate.clone();
-        let pledge = mandate.map(|mandate| pledge(mandate, space, Some(&self.policy.policy))).transpose()?;
+        let sealed = mandate.map(|mandate| seal(mandate, space, Some(&self.policy.policy))).transpose()?;
         let invited: Vec<Called> =
             self.invited().into_iter().map(|invitation| (invitation.agent.clone(), invitation.qos, None)).collect();
         if invited.is_empty() {
@@ -45,7 +45,7 @@ impl Opening<'_> {
         let (join_by, ends_by) = self.bounds(rules, invited.len() + 1, context.now)?;
         let names = std::iter::once(&self.initiator).chain(invited.iter().map(|(agent, ..)| agent));
         let mut parties: Vec<BargainParty> = names.map(share).map(BargainParty::new).collect();
-        (parties[0].has_joined, parties[0].pledge) = (true, pledge);
+        (parties[0].has_joined, parties[0].sealed) = (true, sealed);
         let mut bargain = self.bargain(rules, parties, join_by, ends_by, context.now);
         bargain.header.link(&self.digest.0, context);
         self.deliver_call(&bargain.header, self.bargain_call(&bargain), &invited, CALL_ORDINAL, context);

@@ -9,7 +9,7 @@ use schemas::digest::canonical;
 use schemas::payload::{Accept, AttrValue, Confirm, Offer};
 use schemas::{Act, Digest, OfferId, Payload, Timestamp};
 
-use super::pledge::{Pledge, Sealed, pledge};
+use super::sealed_mandate::{PartyMandate, Sealed, seal};
 use super::{AWARD, Bargain, StandingOffer};
 use crate::negotiation::InputContext;
 use crate::negotiation::Refusal;
@@ -24,7 +24,7 @@ pub(crate) enum BargainAction {
     #[default]
     Nothing,
     Strike,
-    Join(Option<Sealed<Pledge>>),
+    Join(Option<Sealed<PartyMandate>>),
     Offer(Box<StandingOffer>),
     Accept,
     Withdraw,
@@ -73,7 +73,7 @@ impl Bargain {
     fn judge_join(&self, join: &Join, incoming: &Incoming) -> Result<BargainAction, Refusal> {
         let Some(mandate) = &join.mandate else { return Ok(BargainAction::Join(None)) };
         let policy = incoming.policy.as_deref().map(|pinned| &pinned.policy);
-        pledge(mandate.clone(), self.space(), policy).map(|pledge| BargainAction::Join(Some(pledge)))
+        seal(mandate.clone(), self.space(), policy).map(|sealed| BargainAction::Join(Some(sealed)))
     }
 
     fn judge_confirming(&self, speaker: usize, payload: &Payload) -> Result<BargainAction, Refusal> {

@@ -11,8 +11,8 @@ use schemas::{AgentId, Lot, Timestamp, WireTime};
 
 use super::concession::aspiration_ppm;
 use super::opening::ends_by;
-use super::pledge::{Pledge, Sealed};
-use super::view::turn_told;
+use super::sealed_mandate::{PartyMandate, Sealed};
+use super::view::turn_notice;
 use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, StandingOffer, UNCONFIRMED};
 use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::InputContext;
@@ -21,9 +21,9 @@ use crate::protocol::Phase;
 
 impl Bargain {
     /// An invited party takes part. Once all do, the first turn begins.
-    pub(super) fn join(&mut self, index: usize, pledge: Option<Sealed<Pledge>>, context: &mut InputContext<'_>) {
+    pub(super) fn join(&mut self, index: usize, sealed: Option<Sealed<PartyMandate>>, context: &mut InputContext<'_>) {
         let party = &mut self.parties[index];
-        (party.has_joined, party.pledge) = (true, pledge);
+        (party.has_joined, party.sealed) = (true, sealed);
         if self.parties.iter().all(|party| party.has_joined) {
             self.began_at = context.clock;
             self.header.ends_by = self.header.ends_by.min(ends_by(&self.rules, self.parties.len(), context.clock));
@@ -97,7 +97,7 @@ impl Bargain {
     /// Tells everybody how it stands, except for the party whose message made it so. Once the turn is over the notice says
     /// nothing any more.
     fn tell_turn(&self, speaker: Option<usize>, context: &mut InputContext<'_>) {
-        let told = Arc::new(Notification::Turn(turn_told(self, context.now)));
+        let told = Arc::new(Notification::Turn(turn_notice(self, context.now)));
         for (index, one) in self.parties.iter().enumerate() {
             if Some(index) != speaker {
                 let agent: &AgentId = &one.party.agent;
@@ -150,44 +150,44 @@ impl Bargain {
         let t_ppm = self.t_ppm(now);
         let space = schemas::bargain::space::OutcomeSpace::of_checked(&self.rules.issues);
         for (index, party) in self.parties.iter_mut().enumerate() {
-            let Some(Sealed(pledge)) = party.pledge.as_mut().filter(|_| index != offer.by) else { continue };
+            let Some(Sealed(own)) = party.sealed.as_mut().filter(|_| index != offer.by) else { continue };
             if let (Some(BargainRule::Combi { window_ppm, .. }), Some(utility)) =
-                (&pledge.rule, utility_ppm(&pledge.mandate, space, &offer.terms))
+                (&own.rule, utility_ppm(&own.mandate, space, &offer.terms))
             {
                 let oldest = t_ppm.saturating_sub(*window_ppm);
-                pledge.note(t_ppm, utility, oldest);
+                own.note(t_ppm, utility, oldest);
             }
         }
     }
 
     /// Whether a party's policy accepts the standing offer for it, in its turn.
     fn is_delegate_willing(&self, index: usize, now: Timestamp) -> bool {
-        let (Some(Sealed(pledge)), Some(standing)) = (&self.parties[index].pledge, self.standing.as_deref()) else {
+        let (Some(Sealed(own)), Some(standing)) = (&self.parties[index].sealed, self.standing.as_deref()) else {
             return false;
         };
-        let Some(rule) = &pledge.rule else { return false };
+        let Some(rule) = &own.rule else { return false };
         let is_acceptable = standing.by != index
             && standing.valid_from.is_none_or(|from| from <= now)
             && standing.valid_until >= now
             && self.are_met(standing, now)
             && self.parties[index].allows(self.space(), &standing.terms).is_ok();
-        is_acceptable && self.is_good_enough(pledge, rule, standing, now)
+        is_acceptable && self.is_good_enough(own, rule, standing, now)
     }
 
-    fn is_good_enough(&self, pledge: &Pledge, rule: &BargainRule, standing: &StandingOffer, now: Timestamp) -> bool {
-        let Some(utility) = utility_ppm(&pledge.mandate, self.space(), &standing.terms) else { return false };
+    fn is_good_enough(&self, own: &PartyMandate, rule: &BargainRule, standing: &StandingOffer, now: Timestamp) -> bool {
+        let Some(utility) = utility_ppm(&own.mandate, self.space(), &standing.terms) else { return false };
         let t_ppm = self.t_ppm(now);
         match *rule {
             BargainRule::Any => true,
             BargainRule::Next { any_from_round } => {
-                let concession = pledge.mandate.concession.unwrap_or(Concession::Linear);
-                let aspiration = aspiration_ppm(t_ppm, concession, pledge.best, pledge.mandate.reservation);
+                let concession = own.mandate.concession.unwrap_or(Concession::Linear);
+                let aspiration = aspiration_ppm(t_ppm, concession, own.best, own.mandate.reservation);
                 self.round() >= any_from_round || utility >= aspiration
             }
             BargainRule::Combi { .. } if self.is_last_turn(now) => true,
-            BargainRule::Combi { late_ppm, .. } if t_ppm < late_ppm => utility >= pledge.best,
+            BargainRule::Combi { late_ppm, .. } if t_ppm < late_ppm => utility >= own.best,
             BargainRule::Combi { window_ppm, .. } => {
-                pledge.best_between(t_ppm.saturating_sub(window_ppm), t_ppm).is_none_or(|best| utility >= best)
+                own.best_between(t_ppm.saturating_sub(window_ppm), t_ppm).is_none_or(|best| utility >= best)
             }
         }
     }

@@ -20,7 +20,7 @@ impl NegotiationView {
             parties: named(|_| true),
             joined: named(|one| one.has_joined),
             confirmed: named(|one| one.has_confirmed),
-            turn: (open.phase == Phase::Bargaining).then(|| turn_told(open, now)),
+            turn: (open.phase == Phase::Bargaining).then(|| turn_notice(open, now)),
             agreement: (open.phase == Phase::Confirming).then(|| open.agreement()).flatten(),
             detail: None,
         };
@@ -37,7 +37,7 @@ impl NegotiationView {
 }
 
 /// The standing offer as parties are told it.
-fn standing_told(bargain: &Bargain) -> Option<delivery::Standing> {
+fn standing_notice(bargain: &Bargain) -> Option<delivery::Standing> {
     let standing = bargain.standing.as_deref()?;
     Some(delivery::Standing {
         offer_id: standing.id,
@@ -52,7 +52,7 @@ fn standing_told(bargain: &Bargain) -> Option<delivery::Standing> {
 }
 
 /// How it stands, as parties are told.
-pub(super) fn turn_told(bargain: &Bargain, now: Timestamp) -> delivery::Turn {
+pub(super) fn turn_notice(bargain: &Bargain, now: Timestamp) -> delivery::Turn {
     delivery::Turn {
         party: bargain.agent(bargain.turn()).clone(),
         round: bargain.round(),
@@ -60,7 +60,7 @@ pub(super) fn turn_told(bargain: &Bargain, now: Timestamp) -> delivery::Turn {
         act_by: WireTime(bargain.act_by()),
         ends_by: WireTime(bargain.header.ends_by),
         t_ppm: bargain.t_ppm(now),
-        standing: standing_told(bargain),
+        standing: standing_notice(bargain),
     }
 }
 

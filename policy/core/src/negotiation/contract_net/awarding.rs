@@ -314,7 +314,7 @@ impl ContractNet {
 
     /// CANCEL of the initiator (docs/spec/contract-net.md#cn-55).
     pub(super) fn cancel(&mut self, context: &mut InputContext<'_>) {
-        self.deciding.begin_again();
+        self.deciding.reset_round();
         for index in 0..self.sessions.len() {
             if matches!(self.sessions[index].state, SessionState::Offered | SessionState::Standby) {
                 self.reject(index, RejectReason::Cancelled, SessionState::Rejected, context);

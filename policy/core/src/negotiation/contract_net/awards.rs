@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
+use crate::negotiation::lazy_box::HasEmpty;
 use crate::negotiation::phase::ContractNetTimer;
-use crate::negotiation::seldom::HasEmpty;
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
@@ -116,7 +116,7 @@ impl Awards {
     }
 
     /// No lot has an award any longer: another round begins.
-    pub(super) fn begin_again(&mut self) {
+    pub(super) fn reset_round(&mut self) {
         self.lots.iter_mut().for_each(|lot| lot.award = None);
     }
 

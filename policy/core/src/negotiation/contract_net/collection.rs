@@ -171,7 +171,7 @@ impl Collection {
     }
 
     /// Begins again, for the next round.
-    fn begin_again(&mut self, policy: &Policy, called: usize, reply_by: Timestamp, context: &InputContext<'_>) {
+    fn reset_round(&mut self, policy: &Policy, called: usize, reply_by: Timestamp, context: &InputContext<'_>) {
         debug_assert!(reply_by >= context.clock, "a round ends before it begins");
         (self.reply_by, self.extensions) = (reply_by, 0);
         self.period = Period { start: context.clock, ..self.period };
@@ -333,9 +333,9 @@ impl ContractNet {
             }
         }
         self.round += 1;
-        self.deciding.begin_again();
-        self.awards.begin_again();
-        self.collection.begin_again(&self.pinned.policy, called.len(), reply_by, context);
+        self.deciding.reset_round();
+        self.awards.reset_round();
+        self.collection.reset_round(&self.pinned.policy, called.len(), reply_by, context);
         self.enter(Phase::Collecting, context);
         self.recall_sessions(called);
         let call = Arc::new(Call { round: self.round, reply_by: WireTime(reply_by), ..Call::clone(&call) });

@@ -17,8 +17,8 @@ use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awards::lot_number;
 use crate::negotiation::contract_net::session::{ContractorSession, amount};
+use crate::negotiation::lazy_box::HasEmpty;
 use crate::negotiation::phase::ContractNetTimer;
-use crate::negotiation::seldom::HasEmpty;
 use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
@@ -86,12 +86,12 @@ impl Deciding {
     }
 
     /// Nothing is decided, and nobody held.
-    pub(super) fn begin_again(&mut self) {
+    pub(super) fn reset_round(&mut self) {
         self.standby.clear();
         self.decide_by = None;
     }
 
-    pub(super) fn hold(&mut self, runners_up: Vec<usize>) {
+    pub(super) fn hold_runners_up(&mut self, runners_up: Vec<usize>) {
         self.standby = runners_up;
     }
 

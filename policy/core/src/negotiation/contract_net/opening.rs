@@ -14,8 +14,8 @@ use crate::negotiation::contract_net::collection::Collection;
 use crate::negotiation::contract_net::rules::Speaker;
 use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::phase::NotUnderstoodReason;
-use crate::negotiation::seldom::Seldom;
 use crate::negotiation::{InputContext, Opening, Party, Refusal, lifetime_ms, reply_by};
 use crate::protocol::Phase;
 
@@ -84,8 +84,8 @@ impl Opening<'_> {
             call: may_call_again.then(|| Arc::clone(call)),
             phase: Phase::Collecting,
             round: 1,
-            deciding: Seldom::default(),
-            awards: Seldom::default(),
+            deciding: LazyBox::default(),
+            awards: LazyBox::default(),
             offers: 0,
             finals: 0,
             task: None,

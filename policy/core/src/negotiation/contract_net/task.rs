@@ -22,9 +22,9 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::score;
 use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SUB_TEAM_OF, SubTeamGrant, TaskOpening, TaskProgress};
+use crate::negotiation::family::{FamilyAction, FamilyOrder, SUB_TEAM_OF, SubTeamGrant, TaskOpening, TaskProgress};
+use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::phase::NotUnderstoodReason;
-use crate::negotiation::seldom::Seldom;
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party, Refusal};
 use crate::protocol::{Phase, SessionState};
 
@@ -139,7 +139,7 @@ pub(crate) fn handle_member_left(task: &mut ContractNet, agent: &AgentId, contex
 }
 
 /// The team has concluded without a task: its lead is told the result as well (docs/spec/team.md#tm-49).
-pub(crate) fn outlive_team(task: &mut ContractNet, lead: AgentId) {
+pub(crate) fn detach_from_team(task: &mut ContractNet, lead: AgentId) {
     let is_told = lead == task.initiator.agent;
     if let Some(role) = task.task.as_mut().filter(|_| !is_told) {
         role.heir = Some(lead);
@@ -199,8 +199,8 @@ pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<
     if let Some(award_no) = role.sub_team.filter(|award_no| net.awards.committed_lot(*award_no).is_none()) {
         role.sub_team = None;
         let is_aborted = net.header.outcome == Some(Outcome::Aborted);
-        let deed = if is_aborted { FamilyDeed::Abort } else { FamilyDeed::Orphan };
-        let order = net.header.id.sub_team(award_no).map(|to| FamilyOrder { to, cause: net.header.chain, deed });
+        let action = if is_aborted { FamilyAction::Abort } else { FamilyAction::ParentEnded };
+        let order = net.header.id.sub_team(award_no).map(|to| FamilyOrder { to, cause: net.header.chain, action });
         order.into_iter().for_each(|order| context.orders.give(order));
     }
     let (status, owner) = match net.header.outcome {
@@ -226,8 +226,8 @@ pub(crate) fn report_progress(net: &mut ContractNet, context: &mut InputContext<
         result: role.result.take(),
         code: net.header.outcome.filter(|_| status == TaskStatus::Failed).map(|outcome| role.failure_code(outcome)),
     };
-    let deed = FamilyDeed::Progress(role.brief.task, progress);
-    context.orders.give(FamilyOrder { to: role.brief.team.clone(), cause: net.header.chain, deed });
+    let action = FamilyAction::Progress(role.brief.task, progress);
+    context.orders.give(FamilyOrder { to: role.brief.team.clone(), cause: net.header.chain, action });
 }
 
 impl TaskRole {
@@ -353,8 +353,8 @@ fn new_task(opening: TaskOpening, call: &Arc<Call>, context: &InputContext<'_>) 
         call: (may_call_again && !is_direct).then(|| Arc::clone(call)),
         phase: if is_direct { Phase::Awarding } else { Phase::Collecting },
         round: 1,
-        deciding: Seldom::default(),
-        awards: Seldom::default(),
+        deciding: LazyBox::default(),
+        awards: LazyBox::default(),
         offers: 0,
         finals: 0,
         reputations: PinnedReputations::default(),

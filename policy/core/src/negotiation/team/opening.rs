@@ -18,7 +18,7 @@ use super::{POLICY_WORD, Team, call_ordinal};
 use crate::acceptance::reputation::PinnedReputations;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, SubTeamGrant};
+use crate::negotiation::family::{FamilyAction, FamilyOrder, SubTeamGrant};
 use crate::negotiation::phase::NotUnderstoodReason;
 use crate::negotiation::{Called, InputContext, Opening, Refusal, reply_by};
 use crate::policy::PinnedPolicy;
@@ -65,8 +65,8 @@ pub(crate) fn open_team(
         team.depth_left = rules.depth.min(*depth_left);
         // A family is one trace.
         team.header.traceparent = traceparent.clone().or(team.header.traceparent.take());
-        let deed = FamilyDeed::SubTeamCalled(of.award_no);
-        context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.digest, deed });
+        let action = FamilyAction::SubTeamCalled(of.award_no);
+        context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.digest, action });
     }
     team.header.link(&opening.digest.0, context);
     opening.deliver_call(&team.header, team_call(opening, spec, &team), &invited, call_ordinal(1), context);

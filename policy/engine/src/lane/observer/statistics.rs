@@ -26,7 +26,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::{AgentTotals, LaneStatistics, Totals};
 use crate::config::WallClock;
-use crate::lane::{Shared, Watched};
+use crate::lane::{LaneReceivers, Shared};
 use crate::status::StatusReader;
 
 pub(crate) use counters::LaneCounters;
@@ -64,7 +64,7 @@ pub(crate) struct StatisticsReporter {
 
 impl StatisticsReporter {
     /// Publishes the sum of what lanes say; nothing where the configuration wants no statistics.
-    pub(crate) fn new(shared: &Shared, lanes: &[Watched], status: StatusReader) -> Option<Self> {
+    pub(crate) fn new(shared: &Shared, lanes: &[LaneReceivers], status: StatusReader) -> Option<Self> {
         let config = &shared.config;
         (config.statistics_ms > 0).then(|| Self {
             engine: config.id.clone(),

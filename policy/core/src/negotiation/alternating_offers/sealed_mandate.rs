@@ -18,7 +18,7 @@ const WINDOW_KEPT_MAX: usize = 4096;
 
 /// What a party is bound to. Shown to nobody.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Pledge {
+pub(crate) struct PartyMandate {
     #[serde(with = "schemas::text::json")]
     pub(super) mandate: Box<Mandate>,
     /// How its policy accepts for it.
@@ -44,17 +44,17 @@ impl<T> fmt::Debug for Sealed<T> {
 ///
 /// # Errors
 /// When it does not fit the space, or its policy is not the one pinned or accepts for nobody.
-pub(super) fn pledge(
+pub(super) fn seal(
     mandate: Box<Mandate>,
     space: OutcomeSpace<'_>,
     policy: Option<&Policy>,
-) -> Result<Sealed<Pledge>, Refusal> {
+) -> Result<Sealed<PartyMandate>, Refusal> {
     let unfit = |fault: SpaceFault| fault.under("/payload/mandate").pointer;
     mandate::check(&mandate, space)
         .map_err(|fault| Refusal::malformed(NotUnderstoodReason::InvalidMandate, unfit(fault)))?;
     let rule = mandate.policy.as_deref().map(|name| rule(name, policy)).transpose()?;
     let best = mandate::best_ppm(&mandate, space).unwrap_or(0);
-    Ok(Sealed(Pledge { mandate, rule, best, window: VecDeque::new() }))
+    Ok(Sealed(PartyMandate { mandate, rule, best, window: VecDeque::new() }))
 }
 
 fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Refusal> {
@@ -63,7 +63,7 @@ fn rule(name: &str, policy: Option<&Policy>) -> Result<BargainRule, Refusal> {
     named.and_then(|policy| policy.bargain.clone()).ok_or_else(unfit)
 }
 
-impl Pledge {
+impl PartyMandate {
     /// Notes an offer of another party, and forgets those made before `oldest`.
     pub(super) fn note(&mut self, t_ppm: u32, utility: u32, oldest: u32) {
         match self.window.back_mut() {

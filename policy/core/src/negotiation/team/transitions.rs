@@ -10,17 +10,17 @@ use schemas::team::{AtConclusion, Spoken, VoteRules};
 use schemas::{Digest, RegisterKey, RegisterValue};
 
 use super::ballot::{Ballot, ConclusionText, VoteResult};
+use super::notices::TeamChange;
 use super::roster::{JoinOffer, MemberStanding};
 use super::rules::WellSaid;
 use super::tasks::TasksAwaited;
-use super::told::TeamChange;
 use super::{DEADLINE, LEFT, ORPHANED, REJECTED, SILENCE, Team};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::effect::{Deliver, Event, TurnKind};
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::family::{FamilyDeed, FamilyOrder, TaskOpening, TaskProgress};
+use crate::negotiation::family::{FamilyAction, FamilyOrder, TaskOpening, TaskProgress};
 use crate::protocol::Phase;
 
 impl Team {
@@ -318,7 +318,7 @@ impl Team {
     pub(super) fn leave(&mut self, index: usize, context: &mut InputContext<'_>) {
         self.roster.member_mut(index).standing = MemberStanding::Left;
         let agent = self.roster.agent(index);
-        self.order_tasks(|| FamilyDeed::Forsake(agent.clone()), context);
+        self.order_tasks(|| FamilyAction::MemberLeft(agent.clone()), context);
         if self.roster.seated().count() < 2 {
             return self.end(Outcome::Unconcluded, Some(LEFT), None, context);
         }
@@ -356,7 +356,7 @@ impl Team {
     }
 
     /// The award that it works for is committed no longer (docs/spec/team.md#tm-66).
-    pub(crate) fn handle_orphaned(&mut self, context: &mut InputContext<'_>) {
+    pub(crate) fn handle_parent_ended(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::Cancelled, Some(ORPHANED), None, context);
     }
 
@@ -378,7 +378,7 @@ impl Team {
         for opening in openings {
             self.tasks.open_next(&opening.brief.title, self.step.saturating_add(1));
             let (to, cause) = (opening.id.clone(), self.header.chain);
-            context.orders.give(FamilyOrder { to, cause, deed: FamilyDeed::OpenTask(Box::new(opening)) });
+            context.orders.give(FamilyOrder { to, cause, action: FamilyAction::OpenTask(Box::new(opening)) });
         }
         let numbers: Vec<u32> = (first..=self.tasks.count()).collect();
         let tasks = numbers.iter().filter_map(|number| self.tasks.told(*number)).collect();
@@ -430,10 +430,10 @@ impl Team {
     }
 
     /// Orders the same of every open task.
-    pub(super) fn order_tasks(&self, deed: impl Fn() -> FamilyDeed, context: &mut InputContext<'_>) {
+    pub(super) fn order_tasks(&self, action: impl Fn() -> FamilyAction, context: &mut InputContext<'_>) {
         for number in self.tasks.open() {
             let Some(to) = self.header.id.task(number) else { continue };
-            context.orders.give(FamilyOrder { to, cause: self.header.chain, deed: deed() });
+            context.orders.give(FamilyOrder { to, cause: self.header.chain, action: action() });
         }
     }
 }

@@ -45,7 +45,7 @@ impl Team {
     /// Counts a step, and tells it to every member but the one whose message caused it (docs/spec/team.md#tm-54).
     pub(super) fn tell(&mut self, change: &TeamChange, context: &mut InputContext<'_>) {
         self.step = self.step.saturating_add(1);
-        let told = Arc::new(Notification::Floor(Box::new(self.floor_told(change))));
+        let told = Arc::new(Notification::Floor(Box::new(self.floor_notice(change))));
         for index in self.roster.seated().filter(|index| change.by != Some(*index)) {
             let delivery = self.header.delivery(context, self.roster.agent(index), Arc::clone(&told));
             let after = change.after.clone().or_else(|| Some(self.formed_key()));
@@ -54,7 +54,7 @@ impl Team {
     }
 
     /// How the team stands.
-    fn floor_told(&self, change: &TeamChange) -> Floor {
+    fn floor_notice(&self, change: &TeamChange) -> Floor {
         let state = match (self.phase, &self.ballot) {
             (Phase::Awaiting, _) => TeamState::Awaiting,
             (Phase::Paused, _) => TeamState::Paused,
@@ -110,7 +110,7 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
         Box::new(TeamView {
             members: if is_forming { joined() } else { team.roster.names() },
             muted: team.roster.muted(),
-            floor: is_member.then(|| team.floor_told(&TeamChange::default())),
+            floor: is_member.then(|| team.floor_notice(&TeamChange::default())),
             tasks: team.tasks.shown(team.recap.iter().map(|said| said.text.len()).sum()),
             recap: team.recap.iter().map(|said| said.shown(team)).collect(),
             conclusion: None,
