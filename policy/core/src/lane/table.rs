@@ -265,6 +265,7 @@ impl TableEntry {
 
 /// One open negotiation below a root is no longer open.
 fn drop_one(below_by_root: &mut BTreeMap<Key, usize>, root: Key) {
+    debug_assert!(below_by_root.get(&root) > Some(&0), "what closes was counted below its root");
     if let Some(count) = below_by_root.get_mut(&root) {
         *count = count.saturating_sub(1);
         if *count == 0 {

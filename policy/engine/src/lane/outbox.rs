@@ -181,6 +181,7 @@ impl Recipient {
 
     /// Notes that one id no longer lives; `lives` tells which still do. Returns whether any is left.
     fn note_gone(&mut self, lives: impl Fn(&DeliveryId) -> bool) -> bool {
+        debug_assert!(self.live > 0 && self.live <= self.order.len(), "who goes was there, and stands in the order");
         self.live = self.live.saturating_sub(1);
         while self.order.front().is_some_and(|id| !lives(id)) {
             self.order.pop_front();
@@ -204,6 +205,7 @@ impl Recipient {
 
     /// One is no longer under way. Returns whether others wait for that.
     fn note_arrived(&mut self) -> bool {
+        debug_assert!(self.under_way > 0, "only what is under way arrives");
         self.under_way = self.under_way.saturating_sub(1);
         !self.waiting.is_empty()
     }

@@ -223,6 +223,7 @@ impl Registrar {
     /// A write came after entries of its time were removed: what it stands for has ended, elsewhere and long ago. What waits
     /// for it must never leave from here.
     pub(crate) fn handle_expired(&mut self, key: &RegisterKey) -> WriteOutcome {
+        debug_assert!(self.in_flight > 0, "only what was started comes too late");
         self.in_flight = self.in_flight.saturating_sub(1);
         let seq = self.remove(key).map_or(0, |pending| pending.order.0);
         let refusal = RefusedWrite { seq, value: None, is_logged: true };

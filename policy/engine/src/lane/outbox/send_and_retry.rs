@@ -168,6 +168,7 @@ impl Outbox {
             } else {
                 entry.state = DeliveryState::Waiting { since: now, counts };
                 entry.is_under_way = false;
+                debug_assert!(recipient.under_way > 0, "only what is under way goes back to wait");
                 recipient.under_way = recipient.under_way.saturating_sub(1);
                 waiting.push_back(id);
             }
