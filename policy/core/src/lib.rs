@@ -1,5 +1,4 @@
-//! The pure engine of both protocols, the contract net and alternating offers: `state', effects = step(state, input, log
-//! time)` (docs/spec/README.md).
+//! The pure engine of every protocol: `state', effects = step(state, input, log time)` (docs/spec/README.md).
 //!
 //! A [`LaneState`] holds every negotiation of one lane of the log. Its only input is [`LaneState::handle_record`]; what it asks of
 //! the world leaves through [`LaneState::poll_effect`]; [`LaneState::poll_deadline`] says when time alone will change something.
