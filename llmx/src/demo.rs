@@ -21,14 +21,14 @@ use bytes::Bytes;
 use schemas::{AgentId, Policy, subject};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::bargain::load::Bargains;
+use traffic_gen::bargain::load::BargainSummary;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};
-use traffic_gen::panel::load::Panels;
+use traffic_gen::panel::load::PanelSummary;
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::{CallSummary, Driven, RunTotals};
-use traffic_gen::team::Teams;
+use traffic_gen::team::TeamSummary;
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, read_text, run_length, since_epoch};
@@ -344,9 +344,9 @@ fn limits(rate: f64, requests_per_call: f64) -> LimitConfig {
 pub async fn run(args: DemoArgs) -> Outcome {
     match args.protocol {
         Protocol::ContractNet => Box::pin(contract_net(args)).await,
-        Protocol::Alternating => Box::pin(loads::run::<Bargains>(args)).await,
-        Protocol::Team => Box::pin(loads::run::<Teams>(args)).await,
-        Protocol::Panel => Box::pin(loads::run::<Panels>(args)).await,
+        Protocol::Alternating => Box::pin(loads::run::<BargainSummary>(args)).await,
+        Protocol::Team => Box::pin(loads::run::<TeamSummary>(args)).await,
+        Protocol::Panel => Box::pin(loads::run::<PanelSummary>(args)).await,
     }
 }
 

@@ -181,6 +181,9 @@ pub enum LiveError {
     /// An agent could not connect, or ended.
     #[error(transparent)]
     Agent(#[from] AgentError),
+    /// A call was not made.
+    #[error(transparent)]
+    Call(#[from] agents::initiator::CallError),
     /// An agent found no way in.
     #[error("{agent} has no connection after {waited:?}")]
     NotConnected {

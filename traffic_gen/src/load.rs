@@ -124,16 +124,10 @@ impl<W: ProtocolLoad> LoadScenario<W> {
     }
 }
 
-/// What the agents of one protocol do under load, and what is told of it.
+/// What the agents of one protocol do under load.
 pub trait ProtocolLoad: Sized {
     /// Begins the names of agents that may be called; a hyphen and a number follow.
     const AGENT: &'static str = "agent";
-    /// The protocol in a summary.
-    const PROTOCOL: &'static str;
-    /// What negotiations are called.
-    const UNIT: &'static str;
-    /// What a run is called.
-    const TITLE: &'static str = Self::UNIT;
     /// Who calls, where that is none of those.
     const INITIATOR: Option<&'static str> = None;
     /// Fewest agents.
@@ -142,16 +136,9 @@ pub trait ProtocolLoad: Sized {
     type State;
     /// The agents, registered and connected.
     type Agents;
-    /// What only this protocol's summaries have.
-    type Summary: Serialize;
 
     /// What is known before a run.
     fn state(&self) -> Self::State;
-
-    /// The policy of a run, where the protocol has one: none where agents accept themselves.
-    fn policy(&self) -> Option<Option<String>> {
-        None
-    }
 
     /// Registers and connects the process's share of the agents; what they see goes to the ledger. Where one cannot be
     /// registered, none runs.
@@ -166,55 +153,46 @@ pub trait ProtocolLoad: Sized {
 
     /// Ends the agents and takes their registrations away.
     fn stop(agents: Self::Agents) -> impl Future<Output = Result<(), LiveError>>;
+}
 
-    /// The line of progress.
-    fn line(ledger: &Ledger<Self::State>) -> String;
+/// What only the summaries of one protocol have.
+pub trait ProtocolSummary: Serialize + Sized {
+    /// The protocol in a summary.
+    const PROTOCOL: &'static str;
+    /// What negotiations are called.
+    const UNIT: &'static str;
+    /// What a run is called.
+    const TITLE: &'static str = Self::UNIT;
+    /// What is run.
+    type Load: ProtocolLoad;
 
-    /// What only this protocol's summaries have, of a run that took so many seconds.
-    fn own(ledger: &Ledger<Self::State>, counts: &Counts, elapsed_s: f64) -> Self::Summary;
-
-    /// Writes what only this protocol's summaries have.
-    ///
-    /// # Errors
-    /// The formatter's.
-    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-
-    /// What is wrong with a run though no invariant is violated.
-    fn fault(_own: &Self::Summary) -> Option<String> {
+    /// The policy of a run, where the protocol has one: none where agents accept themselves.
+    fn policy(_load: &Self::Load) -> Option<Option<String>> {
         None
     }
 
-    /// Puts a run's results together.
-    fn summary(
-        scenario: &LoadScenario<Self>,
-        bus: &str,
-        ledger: &Ledger<Self::State>,
-        (counts, run): (&Counts, RunTotals),
-    ) -> LoadSummary<Self> {
-        LoadSummary {
-            protocol: Self::PROTOCOL,
-            seed: scenario.seed,
-            bus: bus.to_owned(),
-            policy: scenario.protocol.policy(),
-            agents: scenario.agents,
-            rate: scenario.rate,
-            cfps: counts.cfps,
-            own: Self::own(ledger, counts, run.driven.elapsed_s),
-            run,
-        }
-    }
+    /// The line of progress.
+    fn line(ledger: &LoadLedger<Self::Load>) -> String;
 
-    /// What any run comes to, and what is wrong with this one though no invariant is violated.
-    fn verdict(summary: &LoadSummary<Self>) -> (&RunTotals, Option<String>) {
-        (&summary.run, Self::fault(&summary.own))
+    /// Of a run that took so many seconds.
+    fn new(ledger: &LoadLedger<Self::Load>, counts: &Counts, elapsed_s: f64) -> Self;
+
+    /// Writes a summary's lines.
+    ///
+    /// # Errors
+    /// The formatter's.
+    fn write(&self, summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// What is wrong with a run though no invariant is violated.
+    fn fault(&self) -> Option<String> {
+        None
     }
 }
 
 /// The result of a run: what `llmx demo --protocol ... --json` prints. Latencies are in milliseconds.
 #[derive(Serialize)]
-#[serde(bound = "")]
-pub struct LoadSummary<W: ProtocolLoad> {
-    /// [`ProtocolLoad::PROTOCOL`].
+pub struct LoadSummary<S> {
+    /// [`ProtocolSummary::PROTOCOL`].
     pub protocol: &'static str,
     /// Seed of everything drawn.
     pub seed: u64,
@@ -231,28 +209,54 @@ pub struct LoadSummary<W: ProtocolLoad> {
     pub cfps: u64,
     /// What only this protocol's summaries have.
     #[serde(flatten)]
-    pub own: W::Summary,
+    pub own: S,
     /// What any run comes to.
     #[serde(flatten)]
     pub run: RunTotals,
 }
 
-impl<W: ProtocolLoad> fmt::Display for LoadSummary<W> {
+impl<S: ProtocolSummary> LoadSummary<S> {
+    /// Puts a run's results together.
+    #[must_use]
+    pub fn new(
+        scenario: &LoadScenario<S::Load>,
+        bus: &str,
+        ledger: &LoadLedger<S::Load>,
+        (counts, run): (&Counts, RunTotals),
+    ) -> Self {
+        Self {
+            protocol: S::PROTOCOL,
+            seed: scenario.seed,
+            bus: bus.to_owned(),
+            policy: S::policy(&scenario.protocol),
+            agents: scenario.agents,
+            rate: scenario.rate,
+            cfps: counts.cfps,
+            own: S::new(ledger, counts, run.driven.elapsed_s),
+            run,
+        }
+    }
+}
+
+impl<S: ProtocolSummary> fmt::Display for LoadSummary<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, bus, agents, rate, run, .. } = self;
         run.driven.begin(f)?;
-        let (title, unit, elapsed_s) = (W::TITLE, W::UNIT, run.driven.elapsed_s);
+        let (title, unit, elapsed_s) = (S::TITLE, S::UNIT, run.driven.elapsed_s);
         let policy = self.policy.as_ref().map(|policy| policy.as_deref().unwrap_or("agents accept themselves"));
         let policy = policy.map(|policy| format!(", {policy}")).unwrap_or_default();
         writeln!(f, "{title} on {bus}, {agents} agents, {rate} {unit}/s{policy}, seed {seed}: {elapsed_s:.1} s")?;
-        W::write(self, f)?;
+        self.own.write(self, f)?;
         write!(f, "{run}")
     }
 }
 
+/// What is known of a run of a load.
+pub type LoadLedger<W> = Ledger<<W as ProtocolLoad>::State>;
+
 /// Watches every agent of a run: a recorder, and what only one protocol has. One lock, held for microseconds per event.
 pub struct Ledger<S> {
-    recorder: Recorder,
+    recorder: Arc<Recorder>,
     state: Mutex<S>,
 }
 
@@ -260,12 +264,12 @@ impl<S> Ledger<S> {
     /// A ledger in front of a recorder, which hears everything too.
     #[must_use]
     pub fn new(recorder: Recorder, state: S) -> Self {
-        Self { recorder, state: Mutex::new(state) }
+        Self { recorder: Arc::new(recorder), state: Mutex::new(state) }
     }
 
     /// The recorder.
     #[must_use]
-    pub fn recorder(&self) -> &Recorder {
+    pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 

@@ -3,7 +3,6 @@
 mod ledger;
 mod summary;
 
-use std::fmt;
 use std::sync::Arc;
 
 use agents::team::{
@@ -20,8 +19,8 @@ use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 
 use crate::live::{Access, LiveError, RunningAgents};
-use crate::load::{LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
-use crate::recorder::{Counts, observed};
+use crate::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use crate::recorder::observed;
 
 pub use ledger::{TeamLedger, TeamState, TeamTally};
 pub use summary::TeamSummary;
@@ -129,12 +128,9 @@ fn fit() -> Terms {
 }
 
 impl ProtocolLoad for Teams {
-    const PROTOCOL: &'static str = "team";
-    const UNIT: &'static str = "teams";
     const AGENTS_MIN: u32 = MEMBERS_MAX;
     type State = TeamState;
     type Agents = RunningAgents<TeamAgent>;
-    type Summary = TeamSummary;
 
     fn state(&self) -> TeamState {
         TeamState::default()
@@ -183,22 +179,5 @@ impl ProtocolLoad for Teams {
 
     async fn stop(agents: RunningAgents<TeamAgent>) -> Result<(), LiveError> {
         agents.stop().await
-    }
-
-    fn line(ledger: &TeamLedger) -> String {
-        let (tally, open) = (ledger.tally(), ledger.recorder().open());
-        let (formed, turns, say) = (tally.formed, tally.turns.values().sum::<u64>(), tally.say.quantiles());
-        format!(
-            "teams {formed:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
-            say.p50, say.p95
-        )
-    }
-
-    fn own(ledger: &TeamLedger, counts: &Counts, elapsed_s: f64) -> TeamSummary {
-        TeamSummary::new(ledger.tally(), counts, elapsed_s)
-    }
-
-    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        summary.own.write(summary, f)
     }
 }

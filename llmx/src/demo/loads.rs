@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::{Load, PoissonArrivals};
 use traffic_gen::bargain::load::Bargains;
 use traffic_gen::exchange::ExchangeOptions;
-use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use traffic_gen::load::{LoadScenario, LoadSummary, ProtocolLoad, ProtocolSummary, RunningLoad};
 use traffic_gen::panel::load::Panels;
 use traffic_gen::recorder::Recorder;
 use traffic_gen::summary::Driven;
@@ -87,9 +87,9 @@ impl DemoLoad for Panels {
 }
 
 /// Runs the demo and prints its summary; any violated invariant is a failure.
-pub async fn run<W: DemoLoad>(args: DemoArgs) -> Outcome {
-    check::<W>(&args)?;
-    let (protocol, policy) = W::of(&args)?;
+pub async fn run<S: ProtocolSummary<Load: DemoLoad>>(args: DemoArgs) -> Outcome {
+    check::<S::Load>(&args)?;
+    let (protocol, policy) = S::Load::of(&args)?;
     let (csv, trace) = args.create_files()?;
     let opened = args.open().await?;
     let scenario = LoadScenario {
@@ -104,26 +104,24 @@ pub async fn run<W: DemoLoad>(args: DemoArgs) -> Outcome {
     }
     .traced(crate::output::tracer());
     let options = ExchangeOptions { policies: policy.into_iter().collect(), ..ExchangeOptions::default() };
-    let exchange = args.start(&opened, W::REQUESTS, options).await?;
-    let load: RunningLoad<W> =
+    let exchange = args.start(&opened, S::Load::REQUESTS, options).await?;
+    let load: RunningLoad<S::Load> =
         RunningLoad::start_on::<Failure>(&exchange, scenario, Recorder::start(Instant::now(), true, trace)).await?;
     let cancel = CancellationToken::new();
     let shown = Arc::clone(&load.ledger);
-    let progress = spawn_progress(&args, move || W::line(&shown));
+    let progress = spawn_progress(&args, move || S::line(&shown));
     let started = Instant::now();
     let shed = attended(&cancel, load.scenario.drain, progress, load.drive(started, &cancel)).await?;
     let driven = Driven { shed, elapsed_s: started.elapsed().as_secs_f64(), interrupted: cancel.is_cancelled() };
     let (scenario, ledger) = load.stop().await?;
     let (counts, run) = args.finish(&opened.bus, exchange, ledger.recorder(), driven, csv).await?;
-    let summary = W::summary(&scenario, opened.name, &ledger, (&counts, run));
+    let summary = LoadSummary::<S>::new(&scenario, opened.name, &ledger, (&counts, run));
     print_result(args.json, &summary, &summary)?;
-    match W::verdict(&summary) {
-        (run, _) if run.invariant_violations.total > 0 => {
-            Err(Failure::failed(anyhow::anyhow!("{} violations of invariants", run.invariant_violations.total)))
-        }
-        (_, Some(fault)) => Err(Failure::failed(anyhow::anyhow!(fault))),
-        (_, None) => Ok(()),
-    }
+    let fault = match summary.run.invariant_violations.total {
+        0 => summary.own.fault(),
+        total => Some(format!("{total} violations of invariants")),
+    };
+    fault.map_or(Ok(()), |fault| Err(Failure::failed(anyhow::anyhow!(fault))))
 }
 
 /// Whether the arguments make sense for the protocol.

@@ -4,7 +4,6 @@ mod catalog;
 mod ledger;
 mod summary;
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use agents::Agent;
@@ -17,8 +16,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::live::{Access, LiveError, RunningAgents};
-use crate::load::{LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
-use crate::recorder::{Counts, observed};
+use crate::load::{LoadScenario, ProtocolLoad, RunningLoad};
+use crate::recorder::observed;
 
 pub use catalog::Catalog;
 pub use ledger::{BargainLedger, BargainState, EndListener, Traded};
@@ -84,21 +83,13 @@ pub struct BargainAgents {
 }
 
 impl ProtocolLoad for Bargains {
-    const PROTOCOL: &'static str = "alternating";
-    const UNIT: &'static str = "bargains";
-    const TITLE: &'static str = "alternating offers";
     /// The largest shipped domain has three parties.
     const AGENTS_MIN: u32 = 3;
     type State = BargainState;
     type Agents = BargainAgents;
-    type Summary = BargainSummary;
 
     fn state(&self) -> BargainState {
         BargainState::new(Arc::clone(&self.catalog))
-    }
-
-    fn policy(&self) -> Option<Option<String>> {
-        Some(self.policy.clone())
     }
 
     async fn start(
@@ -141,14 +132,8 @@ impl ProtocolLoad for Bargains {
         let to = names[1..].iter().cloned().map(Address::Agent).collect();
         let request = BargainRequest::new(own_id, to, catalog.rules(domain), plan);
         load.ledger.opened(negotiation, domain, intended);
-        match initiator.bargain(request).await {
-            Ok(_) => Ok(()),
-            Err(agents::initiator::CallError::Agent(error)) => Err(error.into()),
-            Err(agents::initiator::CallError::Id(error)) => {
-                tracing::error!(%error, "an id of our own was refused");
-                Ok(())
-            }
-        }
+        initiator.bargain(request).await?;
+        Ok(())
     }
 
     async fn stop(agents: BargainAgents) -> Result<(), LiveError> {
@@ -156,29 +141,6 @@ impl ProtocolLoad for Bargains {
         // The last agent took the last sender with it.
         let _ = agents.noting.await;
         Ok(())
-    }
-
-    fn line(ledger: &BargainLedger) -> String {
-        let (traded, open) = (ledger.traded(), ledger.recorder().open());
-        let (bargains, agreed, step) = (traded.tally.bargains(), traded.tally.agreements(), traded.step.quantiles());
-        format!(
-            "bargains {bargains:>6}   agreed {agreed:>6}   moves {:>8}   open {open:>4}   \
-             move to next turn p50 {:.2} ms, p95 {:.2} ms",
-            step.count, step.p50, step.p95
-        )
-    }
-
-    fn own(ledger: &BargainLedger, counts: &Counts, elapsed_s: f64) -> BargainSummary {
-        BargainSummary::new(&ledger.traded(), counts, elapsed_s)
-    }
-
-    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        summary.own.write(summary, f)
-    }
-
-    fn fault(own: &BargainSummary) -> Option<String> {
-        let irrational = own.figures.irrational;
-        (irrational > 0).then(|| format!("{irrational} agreements outside a party's mandate"))
     }
 }
 

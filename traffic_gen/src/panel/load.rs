@@ -2,11 +2,9 @@
 
 mod summary;
 
-use std::fmt;
 use std::sync::Arc;
 
 use agents::CallRequest;
-use agents::observer::{Observed, Observer};
 use agents::panel::stub::{AnswerStyle, Rating};
 use agents::panel::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
 use rand::RngExt;
@@ -21,8 +19,8 @@ use super::PlayedPanel;
 use super::population::{PanelCast, PanelError, PanelPopulation};
 use super::tally::PanelTally;
 use crate::live::{Access, INITIATOR, LiveError};
-use crate::load::{Ledger, LoadScenario, LoadSummary, ProtocolLoad, RunningLoad};
-use crate::recorder::{Counts, observed};
+use crate::load::{Ledger, LoadScenario, ProtocolLoad, RunningLoad};
+use crate::recorder::observed;
 
 pub use summary::PanelSummary;
 
@@ -119,22 +117,13 @@ fn question(number: u64) -> (String, StubQuestion) {
 /// Watches every agent of a run of panels.
 pub type PanelLedger = Ledger<PanelTally>;
 
-impl Observer for PanelLedger {
-    fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
-        self.recorder().handle(agent, at, event);
-    }
-}
-
 impl ProtocolLoad for Panels {
-    const PROTOCOL: &'static str = "panel";
-    const UNIT: &'static str = "panels";
     const AGENT: &'static str = "panelist";
     const INITIATOR: Option<&'static str> = Some(INITIATOR);
     /// The smallest panel has as many seats.
     const AGENTS_MIN: u32 = 4;
     type State = PanelTally;
     type Agents = PanelPopulation;
-    type Summary = PanelSummary;
 
     fn state(&self) -> PanelTally {
         PanelTally::default()
@@ -147,7 +136,7 @@ impl ProtocolLoad for Panels {
     ) -> Result<PanelPopulation, LiveError> {
         let initiator = scenario.share.calls().then(|| scenario.name(INITIATOR));
         let cast = PanelCast { members: members(scenario), initiator, own_ranker: None };
-        PanelPopulation::start(access, cast, &observed(&scenario.options, Some(ledger))).await
+        PanelPopulation::start(access, cast, &observed(&scenario.options, Some(ledger.recorder()))).await
     }
 
     /// Calls a panel and waits for its end.
@@ -172,25 +161,6 @@ impl ProtocolLoad for Panels {
 
     async fn stop(agents: PanelPopulation) -> Result<(), LiveError> {
         agents.stop().await
-    }
-
-    fn line(ledger: &PanelLedger) -> String {
-        let (open, tally) = (ledger.recorder().open(), ledger.lock());
-        let (panels, right, asks) = (tally.panels, tally.right, tally.asks_mean());
-        format!("panels {panels:>6}   right {right:>6}   asks a panel {asks:>6.2}   open {open:>4}")
-    }
-
-    fn own(ledger: &PanelLedger, counts: &Counts, _elapsed_s: f64) -> PanelSummary {
-        PanelSummary::new(ledger.lock().clone(), counts)
-    }
-
-    fn write(summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        summary.own.write(summary, f)
-    }
-
-    fn fault(own: &PanelSummary) -> Option<String> {
-        let miscounted = own.tally.miscounted;
-        (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"))
     }
 }
 

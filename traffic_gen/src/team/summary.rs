@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{TeamTally, Teams};
+use super::{TeamLedger, Teams};
 use crate::latency::Quantiles;
-use crate::load::LoadSummary;
+use crate::load::{LoadSummary, ProtocolSummary};
 use crate::recorder::Counts;
 use crate::summary::{counts as told, line};
 
@@ -39,10 +39,22 @@ pub struct TeamLatencies {
     pub team: Quantiles,
 }
 
-impl TeamSummary {
-    /// Of a run that took so many seconds.
-    #[must_use]
-    pub fn new(tally: TeamTally, counts: &Counts, elapsed_s: f64) -> Self {
+impl ProtocolSummary for TeamSummary {
+    const PROTOCOL: &'static str = "team";
+    const UNIT: &'static str = "teams";
+    type Load = Teams;
+
+    fn line(ledger: &TeamLedger) -> String {
+        let (tally, open) = (ledger.tally(), ledger.recorder().open());
+        let (formed, turns, say) = (tally.formed, tally.turns.values().sum::<u64>(), tally.say.quantiles());
+        format!(
+            "teams {formed:>6}   turns {turns:>8}   open {open:>4}   say to next speaker p50 {:.2} ms, p95 {:.2} ms",
+            say.p50, say.p95
+        )
+    }
+
+    fn new(ledger: &TeamLedger, counts: &Counts, elapsed_s: f64) -> Self {
+        let tally = ledger.tally();
         let turns: u64 = tally.turns.values().sum();
         Self {
             formed: tally.formed,
@@ -55,11 +67,7 @@ impl TeamSummary {
         }
     }
 
-    /// Writes a summary's lines.
-    ///
-    /// # Errors
-    /// The formatter's.
-    pub fn write(&self, summary: &LoadSummary<Teams>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LoadSummary { cfps, run, .. } = summary;
         writeln!(f, "  teams {cfps}   formed {}   members {:.2} each", self.formed, self.members_mean)?;
         writeln!(f, "  turns {} ({:.0}/s)", told(&self.turns), self.turns_per_s)?;

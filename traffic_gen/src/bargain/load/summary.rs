@@ -5,10 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Bargains, Traded};
+use super::{BargainLedger, Bargains};
 use crate::bargain::figures::Figures;
 use crate::latency::Quantiles;
-use crate::load::LoadSummary;
+use crate::load::{LoadSummary, ProtocolSummary};
 use crate::recorder::Counts;
 use crate::summary::{counts as told, line};
 
@@ -51,10 +51,28 @@ pub struct BargainLatencies {
     pub bargain: Quantiles,
 }
 
-impl BargainSummary {
-    /// Of a run that took so many seconds.
-    #[must_use]
-    pub fn new(traded: &Traded, counts: &Counts, elapsed_s: f64) -> Self {
+impl ProtocolSummary for BargainSummary {
+    const PROTOCOL: &'static str = "alternating";
+    const UNIT: &'static str = "bargains";
+    const TITLE: &'static str = "alternating offers";
+    type Load = Bargains;
+
+    fn policy(load: &Bargains) -> Option<Option<String>> {
+        Some(load.policy.clone())
+    }
+
+    fn line(ledger: &BargainLedger) -> String {
+        let (traded, open) = (ledger.traded(), ledger.recorder().open());
+        let (bargains, agreed, step) = (traded.tally.bargains(), traded.tally.agreements(), traded.step.quantiles());
+        format!(
+            "bargains {bargains:>6}   agreed {agreed:>6}   moves {:>8}   open {open:>4}   \
+             move to next turn p50 {:.2} ms, p95 {:.2} ms",
+            step.count, step.p50, step.p95
+        )
+    }
+
+    fn new(ledger: &BargainLedger, counts: &Counts, elapsed_s: f64) -> Self {
+        let traded = ledger.traded();
         let domain = |(name, (bargains, agreements)): (&String, &(u64, u64))| {
             (name.clone(), DomainCounts { bargains: *bargains, agreements: *agreements })
         };
@@ -63,18 +81,14 @@ impl BargainSummary {
             steps_per_s: traded.steps as f64 / elapsed_s.max(f64::EPSILON),
             figures: traded.tally.figures(None),
             by_domain: traded.by_domain.iter().map(domain).collect(),
-            without_agreement: traded.without.clone(),
+            without_agreement: traded.without,
             latency_ms: BargainLatencies { step: traded.step.quantiles(), bargain: counts.round.quantiles() },
             moves_refused: traded.refused,
             declined: traded.declined,
         }
     }
 
-    /// Writes a summary's lines.
-    ///
-    /// # Errors
-    /// The formatter's.
-    pub fn write(&self, summary: &LoadSummary<Bargains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  bargains {}   steps {} ({:.0}/s)", self.figures.bargains, self.steps, self.steps_per_s)?;
         for (name, DomainCounts { bargains, agreements }) in &self.by_domain {
             writeln!(f, "    {name:<20} {agreements:>5} agreements in {bargains:>5} bargains")?;
@@ -85,5 +99,10 @@ impl BargainSummary {
         line(f, "call to end", &self.latency_ms.bargain)?;
         writeln!(f, "  moves refused {}   declined {}", self.moves_refused, self.declined)?;
         writeln!(f, "  rejected at the gateway {}", told(&summary.run.rejected))
+    }
+
+    fn fault(&self) -> Option<String> {
+        let irrational = self.figures.irrational;
+        (irrational > 0).then(|| format!("{irrational} agreements outside a party's mandate"))
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Panels;
+use super::{PanelLedger, Panels};
 use crate::latency::Quantiles;
-use crate::load::LoadSummary;
+use crate::load::{LoadSummary, ProtocolSummary};
 use crate::panel::tally::PanelTally;
 use crate::recorder::Counts;
 use crate::summary::{counts as told, line};
@@ -22,21 +22,31 @@ pub struct PanelSummary {
     pub panel_ms: Quantiles,
 }
 
-impl PanelSummary {
-    /// Of a run.
-    #[must_use]
-    pub fn new(tally: PanelTally, counts: &Counts) -> Self {
+impl ProtocolSummary for PanelSummary {
+    const PROTOCOL: &'static str = "panel";
+    const UNIT: &'static str = "panels";
+    type Load = Panels;
+
+    fn line(ledger: &PanelLedger) -> String {
+        let (open, tally) = (ledger.recorder().open(), ledger.lock());
+        let (panels, right, asks) = (tally.panels, tally.right, tally.asks_mean());
+        format!("panels {panels:>6}   right {right:>6}   asks a panel {asks:>6.2}   open {open:>4}")
+    }
+
+    fn new(ledger: &PanelLedger, counts: &Counts, _elapsed_s: f64) -> Self {
+        let tally = ledger.lock().clone();
         Self { asks_mean: tally.asks_mean(), tally, panel_ms: counts.round.quantiles() }
     }
 
-    /// Writes a summary's lines.
-    ///
-    /// # Errors
-    /// The formatter's.
-    pub fn write(&self, summary: &LoadSummary<Panels>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write(&self, summary: &LoadSummary<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.tally)?;
         line(f, "call to end", &self.panel_ms)?;
         writeln!(f, "  outcomes {}", told(&summary.run.outcomes))?;
         writeln!(f, "  rejected at the gateway {}", told(&summary.run.rejected))
+    }
+
+    fn fault(&self) -> Option<String> {
+        let miscounted = self.tally.miscounted;
+        (miscounted > 0).then(|| format!("{miscounted} findings count other asks than the agents"))
     }
 }
