@@ -1,5 +1,5 @@
-//! Many negotiations of one protocol on a running exchange, open-loop: scenario, ledger and driver. What [`crate::live`] is for
-//! the contract net.
+//! Many negotiations of one protocol on a running exchange, open-loop or so many kept open: scenario, ledger and driver. What
+//! [`crate::live`] is for the contract nets of one initiator.
 //!
 //! Agents, what they do, and who takes part in a negotiation are drawn from the seed and the negotiation alone, as the
 //! [`ProtocolLoad`] of a protocol says.
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agents::AgentOptions;
 use futures_util::StreamExt;
+use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -346,6 +347,21 @@ impl<W: ProtocolLoad> RunningLoad<W> {
         tokio::time::timeout(scenario.drain, drained).await.unwrap_or(Ok(()))?;
         settle(recorder, scenario.drain).await;
         Ok(shed)
+    }
+
+    /// Keeps so many negotiations open until `cancel`, then waits for their ends: of protocols whose [`ProtocolLoad::open`] waits for
+    /// them. What is opened next has the number of what has ended.
+    ///
+    /// # Errors
+    /// [`LiveError`].
+    pub async fn keep_open(&self, open: u32, cancel: &CancellationToken) -> Result<(), LiveError> {
+        let keep = async |number: u32| {
+            while !cancel.is_cancelled() {
+                W::open(self, number.into(), Instant::now()).await?;
+            }
+            Ok(())
+        };
+        try_join_all((0..open).map(keep)).await.map(drop)
     }
 
     /// Ends the agents and takes their registrations away.

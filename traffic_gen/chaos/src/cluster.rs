@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agents::{Identity, Token};
 use bus::nats::NatsOptions;
 use bus::{Bus, BusError};
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
@@ -200,11 +199,6 @@ impl TestCluster {
     pub(super) fn signer(&self) -> Signer {
         let key = self.key.clone();
         Arc::new(move |agent| key.sign(&Claims::new(agent, ISSUER, AUDIENCE, TOKEN_LIFETIME_S)).unwrap_or_default())
-    }
-
-    pub(super) fn identity(&self, agent: &AgentId) -> Result<Identity, ChaosError> {
-        let token = self.key.sign(&Claims::new(agent, ISSUER, AUDIENCE, TOKEN_LIFETIME_S))?;
-        Ok(Identity { agent: agent.clone(), token: Token::fixed(token) })
     }
 
     pub(super) fn admin_token(&self) -> Result<String, ChaosError> {

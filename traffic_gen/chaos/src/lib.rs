@@ -7,8 +7,8 @@
 //! | [`proxy`] | what do networks do to a connection? |
 //! | `servers` | which nats-servers? |
 //! | `cluster` | which processes make the exchange? |
-//! | `load` | who negotiates? |
-//! | `populations` | who bargains, discusses in teams and sits on panels? |
+//! | `populations` | who negotiates? |
+//! | `nets` | who calls and offers in contract nets? |
 //! | `ways` | how do they reach the exchange? |
 //! | [`host()`] | how do agents run in a process that can be killed? |
 //! | `events`, `follower` | what did agents of such processes see, to the last moment? |
@@ -37,7 +37,7 @@ mod host;
 mod injection;
 pub mod journal;
 pub mod judge;
-mod load;
+mod nets;
 mod plan;
 mod populations;
 pub mod process;
@@ -67,7 +67,7 @@ use heartbeats::Listener;
 use injection::FaultInjector;
 use journal::{AgentJournal, WallClock};
 use judge::{Check, Checks};
-use load::{AgentLoad, Load, LoadEnd};
+use nets::ContractNets;
 use populations::CalledLoad;
 use report::ChaosReport;
 use schedule::{FaultKind, Schedule};
@@ -102,19 +102,10 @@ pub enum ChaosError {
     /// The control plane.
     #[error(transparent)]
     Control(#[from] traffic_gen::control::ControlError),
-    /// An agent.
-    #[error(transparent)]
-    Agent(#[from] agents::AgentError),
     /// An agent's transport.
     #[error(transparent)]
     Transport(#[from] agents::transport::TransportError),
-    /// A contractor's parameters.
-    #[error(transparent)]
-    Contractor(#[from] agents::contractor::ConfigError),
-    /// A call.
-    #[error(transparent)]
-    Call(#[from] agents::initiator::CallError),
-    /// Agents of a bargain, a team or a panel.
+    /// The agents.
     #[error(transparent)]
     Live(#[from] traffic_gen::live::LiveError),
     /// Log and register could not be read.
@@ -155,29 +146,18 @@ pub async fn run(
     progress: impl Fn(&ChaosProgress),
 ) -> Result<ChaosOutcome, ChaosError> {
     match plan.traffic {
-        Traffic::ContractNet => run_under(plan, binary, progress, AgentLoad::start).await,
-        Traffic::Bargain => run_called(plan, binary, progress, Bargains::default()).await,
-        Traffic::Team => run_called(plan, binary, progress, Teams).await,
-        Traffic::Panel => run_called(plan, binary, progress, populations::PANELS).await,
+        Traffic::ContractNet => run_under(plan, binary, progress, ContractNets).await,
+        Traffic::Bargain => run_under(plan, binary, progress, Bargains::default()).await,
+        Traffic::Team => run_under(plan, binary, progress, Teams).await,
+        Traffic::Panel => run_under(plan, binary, progress, populations::PANELS).await,
     }
 }
 
-async fn run_called<W: ProtocolLoad + Clone + Default>(
-    plan: ChaosPlan,
-    binary: &Path,
-    progress: impl Fn(&ChaosProgress),
-    protocol: W,
-) -> Result<ChaosOutcome, ChaosError> {
-    let start =
-        async |plan: &_, cluster: &mut _, journal: &_| CalledLoad::start(protocol, plan, cluster, journal).await;
-    run_under(plan, binary, progress, start).await
-}
-
-async fn run_under<L: Load>(
+async fn run_under<W: ProtocolLoad + Clone + Default>(
     mut plan: ChaosPlan,
     binary: &Path,
     progress: impl Fn(&ChaosProgress),
-    start: impl AsyncFnOnce(&ChaosPlan, &mut TestCluster, &Arc<AgentJournal>) -> Result<L, ChaosError>,
+    protocol: W,
 ) -> Result<ChaosOutcome, ChaosError> {
     let clock = WallClock::start();
     let mut cluster = TestCluster::start(&plan, binary).await?;
@@ -186,7 +166,7 @@ async fn run_under<L: Load>(
     let heartbeats = Listener::start(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
     let journal = Arc::new(AgentJournal::new(recorder, clock));
-    let load = tokio::time::timeout(READY_TIMEOUT, start(&plan, &mut cluster, &journal)).await;
+    let load = tokio::time::timeout(READY_TIMEOUT, CalledLoad::start(protocol, &plan, &mut cluster, &journal)).await;
     let load = load.map_err(|_| ChaosError::NotReady(format!("agents do not connect within {READY_TIMEOUT:?}")))??;
     let started = Instant::now();
     let mut injector =
@@ -200,7 +180,7 @@ async fn run_under<L: Load>(
         injector.drive(&mut cluster, started + plan.duration, &CancellationToken::new()).await?;
         // What is asked to end before it is ready fails.
         cluster.ready().await?;
-        injector.watch(&mut cluster, tokio::time::sleep(L::AFTERMATH)).await?;
+        injector.watch(&mut cluster, tokio::time::sleep(load.aftermath())).await?;
         load.end_calls()?;
         injector.watch(&mut cluster, settled(&journal)).await
     };
@@ -211,7 +191,7 @@ async fn run_under<L: Load>(
     }
     let elapsed_s = started.elapsed().as_secs_f64();
     let mut unwilling = cluster.end_agents().await?;
-    let LoadEnd { dropped, torn } = load.end().await?;
+    let torn = load.end().await?;
     unwilling.extend(cluster.end().await?);
     let killed = injector.faults.iter().filter(|fault| fault.kind == FaultKind::Agents).count() as u64;
     if torn > killed {
@@ -228,7 +208,6 @@ async fn run_under<L: Load>(
         departures: departures.departures(),
         digests: heartbeats.digests(),
         faults: &injector.faults,
-        dropped,
         elapsed_s,
     };
     let report = judged(&plan, &bus, evidence, checks).await?;

@@ -127,17 +127,16 @@ pub struct ChaosPlan {
 impl ChaosPlan {
     /// What the schedule draws from.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
+        let agents = (self.traffic != Traffic::ContractNet).then_some(FaultKind::Agents);
         match self.victims {
             Victims::Nobody => Vec::new(),
             Victims::Engines => vec![FaultKind::Engine],
             Victims::Gateways => vec![FaultKind::Gateway],
             Victims::Nats => vec![FaultKind::Nats],
             Victims::Links => vec![FaultKind::Link],
-            Victims::Agents => vec![FaultKind::Agents],
+            Victims::Agents => agents.into_iter().collect(),
             Victims::All => {
-                let exchange = [FaultKind::Engine, FaultKind::Gateway, FaultKind::Nats];
-                let agents = (self.traffic != Traffic::ContractNet).then_some(FaultKind::Agents);
-                exchange.into_iter().chain(agents).collect()
+                [FaultKind::Engine, FaultKind::Gateway, FaultKind::Nats].into_iter().chain(agents).collect()
             }
         }
     }

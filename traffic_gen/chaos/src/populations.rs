@@ -1,4 +1,5 @@
-//! The traffic of a run of bargains, teams or panels: agents that are called as calls fall due, whatever is hit meanwhile.
+//! The traffic of a run: agents that are called, whatever is hit meanwhile. So many contract nets are kept open; bargains, teams and
+//! panels are called as calls fall due.
 //!
 //! Where agents are hit too, [`Host`]s run those that may be called. Who calls panels is the process's own.
 
@@ -11,6 +12,7 @@ use schemas::NegotiationId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use traffic_gen::control::ControlClient;
 use traffic_gen::live::AgentShare;
 use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
 use traffic_gen::panel::load::Panels;
@@ -21,10 +23,9 @@ use super::events::EventWriter;
 use super::follower::Follower;
 use super::host::Host;
 use super::journal::{AgentJournal, RunObserver};
-use super::load::{Load, LoadEnd};
 use super::schedule::FaultKind;
 use super::ways::{Ways, options};
-use super::{ChaosError, ChaosPlan};
+use super::{ChaosError, ChaosPlan, Traffic, nets};
 
 /// In how many seconds as many are called as a run of contract nets keeps open: about as long as one of those lasts.
 const CALLED_WITHIN_S: f64 = 10.0;
@@ -32,6 +33,8 @@ const CALLED_WITHIN_S: f64 = 10.0;
 const ANSWER_MS: u64 = 15_000;
 /// Longer than any run: calls end when the run says so.
 const FOR_EVER: Duration = Duration::from_secs(86_400);
+/// How long calls fall due when everything is mended: so that every lane decides something after the last fault.
+const AFTERMATH: Duration = Duration::from_secs(10);
 /// Processes that share the agents where agents are hit.
 const HOSTS: u32 = 4;
 /// Between two looks at what they wrote.
@@ -67,6 +70,8 @@ impl Cast {
 pub(super) struct CalledLoad<W: ProtocolLoad> {
     /// The agents that this process runs.
     load: RunningLoad<W>,
+    /// Negotiations kept open, where they are not called as calls fall due.
+    kept_open: Option<u32>,
     end_calls: CancellationToken,
     hosted: Option<HostedAgents>,
 }
@@ -79,6 +84,11 @@ impl<W: ProtocolLoad + Clone + Default> CalledLoad<W> {
         cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
+        let kept_open = (plan.traffic == Traffic::ContractNet).then_some(plan.open);
+        if kept_open.is_some() {
+            let control = ControlClient::try_new(cluster.gateway_urls()[0].as_str())?;
+            control.put_policy(&cluster.admin_token()?, &nets::policy()).await?;
+        }
         let hosted = if plan.kinds().contains(&FaultKind::Agents) {
             Some(HostedAgents::start(&protocol, plan, cluster, journal).await?)
         } else {
@@ -90,33 +100,39 @@ impl<W: ProtocolLoad + Clone + Default> CalledLoad<W> {
             None => Arc::clone(journal) as _,
         };
         let scenario = Cast::of(plan, share).scenario(protocol, options(Arc::clone(&observer)));
-        let ways = Ways::to(cluster);
+        let ways = Ways::to(cluster, kept_open.is_none());
         let load = ways.with(0, async |access| RunningLoad::start(access, scenario, due(&observer)).await).await?;
-        Ok(Self { load, end_calls: CancellationToken::new(), hosted })
-    }
-}
-
-impl<W: ProtocolLoad> Load for CalledLoad<W> {
-    /// So that every lane decides something after the last fault.
-    const AFTERMATH: Duration = Duration::from_secs(10);
-
-    async fn call(&self) -> Result<(), ChaosError> {
-        self.load.drive(Instant::now(), &self.end_calls).await?;
-        Ok(())
+        Ok(Self { load, kept_open, end_calls: CancellationToken::new(), hosted })
     }
 
-    fn end_calls(&self) -> Result<(), ChaosError> {
+    /// Calls until no further calls are to be made.
+    pub(super) async fn call(&self) -> Result<(), ChaosError> {
+        let called = match self.kept_open {
+            Some(open) => self.load.keep_open(open, &self.end_calls).await,
+            None => self.load.drive(Instant::now(), &self.end_calls).await.map(drop),
+        };
+        called.map_err(ChaosError::from)
+    }
+
+    /// How long calls go on when everything is mended. Of what is kept open so much is that decisions go on.
+    pub(super) fn aftermath(&self) -> Duration {
+        if self.kept_open.is_some() { Duration::ZERO } else { AFTERMATH }
+    }
+
+    /// No further calls.
+    pub(super) fn end_calls(&self) -> Result<(), ChaosError> {
         self.end_calls.cancel();
         self.hosted.as_ref().map_or(Ok(()), HostedAgents::end_calls)
     }
 
-    async fn end(self) -> Result<LoadEnd, ChaosError> {
+    /// Ends every agent, whatever is open. Gives how many events cannot be read, because a process of agents was killed while it wrote
+    /// them down.
+    pub(super) async fn end(self) -> Result<u64, ChaosError> {
         self.load.stop().await?;
-        let torn = match self.hosted {
-            Some(hosted) => hosted.end().await?,
-            None => 0,
-        };
-        Ok(LoadEnd { dropped: 0, torn })
+        match self.hosted {
+            Some(hosted) => hosted.end().await,
+            None => Ok(0),
+        }
     }
 }
 
@@ -147,7 +163,7 @@ impl HostedAgents {
             let cast = Cast::of(plan, AgentShare { number, of: HOSTS });
             let began = journal.clock.at(began);
             let names = cast.scenario(protocol.clone(), AgentOptions::default()).own_names().collect();
-            Host::new((plan.traffic, cast, names), &Ways::to(cluster), began, (&path, &calls_ended))
+            Host::new((plan.traffic, cast, names), &Ways::to(cluster, true), began, (&path, &calls_ended))
         };
         let hosts: Vec<Host> = (0..HOSTS).map(host).collect();
         for host in &hosts {

@@ -24,8 +24,6 @@ pub(super) struct Evidence<'a> {
     pub(super) departures: Departures,
     pub(super) digests: Digests,
     pub(super) faults: &'a [InjectedFault],
-    /// Events callers dropped.
-    pub(super) dropped: u64,
     pub(super) elapsed_s: f64,
 }
 
@@ -36,14 +34,14 @@ pub(super) async fn judged(
     evidence: Evidence<'_>,
     mut checks: Checks,
 ) -> Result<ChaosReport, ChaosError> {
-    let Evidence { journal, departures, digests, faults, dropped, elapsed_s } = evidence;
+    let Evidence { journal, departures, digests, faults, elapsed_s } = evidence;
     let notes = journal.take();
     let (counts, mut verdict) = journal.recorder.finish()?;
     let ledger = audit::read_bus(bus).await?;
     let replay = audit::verify(&ledger, None);
     judge_replay(&replay, &mut verdict);
     digests.judge(&mut checks);
-    let dropped = dropped + bus.pub_sub.dropped();
+    let dropped = bus.pub_sub.dropped();
     verdict.check(Invariant::Bounded, dropped == 0, || format!("slow readers lost {dropped} messages"));
     let register = judge::registered(&ledger);
     judge_register(&register, &mut verdict);

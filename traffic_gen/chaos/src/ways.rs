@@ -29,18 +29,21 @@ const SHARED_BY: usize = 3;
 pub(super) struct Ways {
     gateways: Vec<String>,
     sign: Signer,
+    /// Every other agent shares a connection to each gateway.
+    shares: bool,
     /// What agents send is held back for a while.
     holds: bool,
 }
 
 impl Ways {
-    pub(super) fn to(cluster: &TestCluster) -> Self {
-        Self { gateways: cluster.gateway_urls().to_vec(), sign: cluster.signer(), holds: false }
+    pub(super) fn to(cluster: &TestCluster, shares: bool) -> Self {
+        Self { gateways: cluster.gateway_urls().to_vec(), sign: cluster.signer(), shares, holds: false }
     }
 
     /// To these gateways, with these tokens; what agents say is held back for [`HOLD_MS_MAX`] at most.
     pub(super) fn held_back(gateways: Vec<String>, tokens: BTreeMap<AgentId, String>) -> Self {
-        Self { gateways, sign: Arc::new(move |agent| tokens.get(agent).cloned().unwrap_or_default()), holds: true }
+        let sign = Arc::new(move |agent: &AgentId| tokens.get(agent).cloned().unwrap_or_default());
+        Self { gateways, sign, shares: true, holds: true }
     }
 
     pub(super) fn gateways(&self) -> &[String] {
@@ -63,8 +66,7 @@ impl Ways {
         let shared = self.gateways.iter().map(|url| Arc::new(WebSocketTransport::new(url).shared_by(SHARED_BY)) as _);
         let shared: Vec<Arc<dyn Transport>> = shared.collect();
         let transport = |agent: &AgentId| -> Arc<dyn Transport> {
-            // Every other agent has a connection of its own.
-            let shares = retry::hash(agent.as_str(), 1).is_multiple_of(2);
+            let shares = self.shares && retry::hash(agent.as_str(), 1).is_multiple_of(2);
             let way = if shares { FailoverTransport::try_new(shared.clone()) } else { transport(&self.gateways) };
             let way = way.expect("there is a gateway, as was seen above");
             let faults = Faults { hold_sends: 1.0, hold_ms_max: HOLD_MS_MAX, ..Faults::default() };
