@@ -172,11 +172,11 @@ impl Fanout {
             }
         }
         // Queues end one by one: engines learn at once that this process holds none of them any more.
-        self.announce_closed(on_unannounced).await;
         while self.agents_len() > 0 {
-            self.has_closed.notified().await;
             self.announce_closed(on_unannounced).await;
+            self.has_closed.notified().await;
         }
+        self.announce_closed(on_unannounced).await;
     }
 
     /// Names the agents that are here, for engines that have not heard their hellos.

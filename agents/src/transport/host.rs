@@ -35,8 +35,9 @@ pub struct AgentHost {
 
 /// What a host receives for one connection of an agent. Dropping it closes the connection.
 pub struct HostedInbox {
-    queue: mpsc::Receiver<Bytes>,
+    /// Before the queue: what arrives while it is dropped finds nobody, not a queue without room.
     _place: QueuePlace,
+    queue: mpsc::Receiver<Bytes>,
     /// Behind the place: a host that ends with it still says that the agent has gone.
     _host: AgentHost,
 }
@@ -54,9 +55,11 @@ impl AgentHost {
         let acks_subject = subject::collected_acks(id.as_str());
         let acks = AckCollector::new(Arc::clone(&bus.pub_sub), acks_subject, |acks, _| acks <= ACKS_MAX);
         let (acks, fanout) = (Arc::new(acks), Fanout::new(id, Arc::clone(&bus.pub_sub)));
-        let end = CancellationToken::new();
-        tokio::spawn(end.clone().run_until_cancelled_owned(drive_deliveries(Arc::clone(&fanout), deliveries)));
-        tokio::spawn(drive_publishing(Arc::clone(&fanout), Arc::clone(&acks), end.clone()));
+        let (end, named, collected) = (CancellationToken::new(), Arc::clone(&fanout), Arc::clone(&acks));
+        let (ended, deaf) = (end.clone(), end.child_token());
+        tokio::spawn(drive_deliveries(Arc::clone(&fanout), deliveries, deaf.clone()));
+        tokio::spawn(async move { named.drive_announcements(&deaf, |_, error| unpublished(error)).await });
+        tokio::spawn(async move { collected.drive(&ended, |passed, _| drop(passed.inspect_err(unpublished))).await });
         Ok(Self { fanout, acks, _end: Arc::new(end.drop_guard()) })
     }
 
@@ -70,7 +73,7 @@ impl AgentHost {
     #[must_use]
     pub fn open(&self, agent: &AgentId) -> HostedInbox {
         let (sender, queue) = mpsc::channel(QUEUE_MAX);
-        HostedInbox { queue, _place: self.fanout.open(agent, sender), _host: self.clone() }
+        HostedInbox { _place: self.fanout.open(agent, sender), queue, _host: self.clone() }
     }
 
     /// Passes acknowledgements on; `false` where they found no room.
@@ -99,11 +102,16 @@ impl Stream for HostedInbox {
     }
 }
 
-async fn drive_deliveries(fanout: Arc<Fanout>, mut deliveries: BoxStream<'static, Received>) {
-    while let Some(received) = deliveries.next().await {
+/// Hands out what engines send, until no handle of the host is left. A host without a subscription is deaf: it names its agents
+/// no longer, so that engines send to their inboxes.
+async fn drive_deliveries(fanout: Arc<Fanout>, mut deliveries: BoxStream<'static, Received>, deaf: CancellationToken) {
+    while let Some(Some(received)) = deaf.run_until_cancelled(deliveries.next()).await {
         hand_out(&fanout, &received.payload);
     }
-    tracing::error!("the bus ended the subscription: a host's agents hear repeats only");
+    if !deaf.is_cancelled() {
+        tracing::error!("the bus ended the subscription: a host's agents hear on their inboxes only");
+    }
+    deaf.cancel();
 }
 
 fn hand_out(fanout: &Fanout, message: &Bytes) {
@@ -114,13 +122,6 @@ fn hand_out(fanout: &Fanout, message: &Bytes) {
         RoutedResult::Full => tracing::debug!(agent, "an agent does not keep up; the delivery comes again"),
         RoutedResult::Handed | RoutedResult::Nobody => {}
     });
-}
-
-/// Says who is here and passes acknowledgements on, until no handle of the host is left.
-async fn drive_publishing(fanout: Arc<Fanout>, acks: Arc<AckCollector>, end: CancellationToken) {
-    let passing_on = acks.drive(&end, |passed, _| drop(passed.inspect_err(unpublished)));
-    let announcing = fanout.drive_announcements(&end, |_, error| unpublished(error));
-    tokio::join!(passing_on, announcing);
 }
 
 /// Nothing depends on it: what is lost costs a repeat of a delivery.
@@ -230,6 +231,19 @@ mod tests {
         let gone = gone.unwrap();
         assert_eq!((gone.subject.as_str(), Hello::parse(&gone.payload)), ("hello.bob", Hello::Closed(host_id())));
         assert_eq!(decode_report(&lists.next().await.unwrap().payload).unwrap(), [agent("carol")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_whose_subscription_has_ended_names_its_agents_no_longer() {
+        let bus = open(MemoryOptions::default());
+        let mut lists = bus.pub_sub.subscribe(subject::ALL_STREAMS.to_owned(), None).await.unwrap();
+        let (fanout, deaf) = (Fanout::new(host_id(), Arc::clone(&bus.pub_sub)), CancellationToken::new());
+        let _place = fanout.open(&agent("bob"), mpsc::channel(1).0);
+        drive_deliveries(Arc::clone(&fanout), futures_util::stream::empty().boxed(), deaf.clone()).await;
+        let announcing = fanout.drive_announcements(&deaf, |_, error| unpublished(error));
+        let periods = 3 * Duration::from_millis(REPORT_PERIOD_MS);
+        assert!(timeout(periods, announcing).await.is_err(), "it waits for the last agent to go");
+        assert!(lists.next().now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
