@@ -192,16 +192,13 @@ impl Fanout {
     /// Says which agents have no queue here any more. One that opens a queue while it is called closed may be called so after
     /// its hello: its deliveries then come on its inbox until the next list.
     async fn announce_closed(&self, on_unannounced: OnUnannounced) {
-        while let Some(agent) = self.next_closed() {
+        loop {
+            let Some(agent) = self.queues().closed.pop_first() else { return };
             let Ok(body) = Hello::Closed(self.id.clone()).to_body() else { continue };
             if let Err(error) = self.pub_sub.publish(subject::hello(&agent), body.into()).await {
                 on_unannounced(Some(&agent), &error);
             }
         }
-    }
-
-    fn next_closed(&self) -> Option<AgentId> {
-        self.queues().closed.pop_first()
     }
 
     /// The queues, for as long as no `await` stands between.
@@ -237,3 +234,6 @@ impl Drop for QueuePlace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
