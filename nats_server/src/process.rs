@@ -1,4 +1,4 @@
-//! One operating system process that ends with this one, and the folder it works in with it.
+//! One operating system process that ends with this one, and the temporary folder it works in with it.
 
 #[cfg(unix)]
 use std::os::unix::process::CommandExt as _;
@@ -8,9 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use super::failed;
 use bus::BusError;
 
-/// Ends the process, and removes its folder, when its standard input closes: the parent is gone then, however it ended.
+/// Ends the process, and removes its folder if it is given one, when its standard input closes: the parent is gone then,
+/// however it ended.
 /// Signals of a terminal are for the parent.
-const GUARD: &str = r#"trap '' HUP INT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$1""#;
+const GUARD: &str = r#"trap '' HUP INT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$@""#;
 
 /// A child process: killed when dropped, and on a system with a shell also when this process is killed.
 #[derive(Debug)]
@@ -22,13 +23,13 @@ pub struct GuardedProcess {
 
 impl GuardedProcess {
     /// Starts what `command` says, in a process group of its own. When this process is killed, the child is as well, and
-    /// `folder` is removed.
+    /// `temporary` is removed.
     ///
     /// # Errors
     /// What kept it from starting.
-    pub fn spawn(command: &mut Command, folder: &Path) -> std::io::Result<Self> {
+    pub fn spawn(command: &mut Command, temporary: Option<&Path>) -> std::io::Result<Self> {
         let child = apart(command).spawn()?;
-        let guard = guard(&child, folder).ok();
+        let guard = guard(&child, temporary).ok();
         Ok(Self { child, guard })
     }
 
@@ -76,9 +77,9 @@ impl Drop for GuardedProcess {
 }
 
 /// A shell that waits for the end of this process.
-fn guard(child: &Child, folder: &Path) -> std::io::Result<Child> {
+fn guard(child: &Child, temporary: Option<&Path>) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", GUARD]).arg(child.id().to_string()).arg(folder);
+    command.args(["-c", GUARD]).arg(child.id().to_string()).args(temporary);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     apart(&mut command).spawn()
 }
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn a_process_ends_with_its_handle_and_its_guard_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let mut process = GuardedProcess::spawn(Command::new("sleep").arg("100"), folder.path()).unwrap();
+        let mut process = GuardedProcess::spawn(Command::new("sleep").arg("100"), Some(folder.path())).unwrap();
         assert!(process.ended().is_none());
         let pids = [process.id(), process.guard.as_ref().unwrap().id()];
         drop(process);
@@ -114,8 +115,7 @@ mod tests {
 
     #[test]
     fn a_process_that_ended_says_how_and_is_guarded_no_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut process = GuardedProcess::spawn(Command::new("sh").args(["-c", "exit 3"]), folder.path()).unwrap();
+        let mut process = GuardedProcess::spawn(Command::new("sh").args(["-c", "exit 3"]), None).unwrap();
         let status = loop {
             match process.ended() {
                 Some(status) => break status.unwrap(),

@@ -60,7 +60,7 @@ impl Launcher {
                 command.env_remove(&variable);
             }
         }
-        let process = GuardedProcess::spawn(&mut command, self.folder.path()).map_err(cannot)?;
+        let process = GuardedProcess::spawn(&mut command, Some(self.folder.path())).map_err(cannot)?;
         Ok(Service { name: name.to_owned(), process, out: file("out"), err: file("err") })
     }
 }
