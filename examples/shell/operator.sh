@@ -43,7 +43,7 @@ engine=$!
 until_ready engine-1 $! llmx healthcheck "http://127.0.0.1:${engine_ports[0]}/readyz"
 llmx engine --id engine-2 --listen "127.0.0.1:${engine_ports[1]}" >engine-2.log 2>&1 &
 until_ready engine-2 $! llmx healthcheck "http://127.0.0.1:${engine_ports[1]}/readyz"
-llmx gateway --jwks run/keys/jwks.json --listen "127.0.0.1:$PORT" >gateway.log 2>&1 &
+llmx gateway --jwks llmx-data/jwks.json --listen "127.0.0.1:$PORT" >gateway.log 2>&1 &
 until_ready gateway $! llmx healthcheck "$gateway/readyz"
 llmx archive --to archive >archive.log 2>&1 &
 llmx contractors --count 6 >contractors.log 2>&1 &

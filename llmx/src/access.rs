@@ -42,7 +42,7 @@ pub struct SignerArgs {
     #[arg(long, env = "LLMX_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Signing key for a token, as `llmx keys` writes it
-    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem", value_name = "FILE")]
+    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT, value_name = "FILE")]
     key: PathBuf,
     /// Issuer of the token that is signed; the gateway must expect the same
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]

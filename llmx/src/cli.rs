@@ -12,20 +12,24 @@ use crate::runtime::Threads;
 use crate::settings::Given;
 use crate::{
     Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway, healthcheck,
-    ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, shell, token, top, traffic,
+    ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, serve, shell, token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version, propagate_version = true, help_template = help(), after_help = EXAMPLES)]
+#[command(name = "llmx", version = VERSION, propagate_version = true, help_template = help(), after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+/// The version, and the commit where it is known.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("LLMX_BUILT_FROM"), ")");
+
 const EXAMPLES: &str = "\
 Examples:
   llmx demo                                      the whole exchange in this process, for 20 seconds
+  llmx serve                                     an exchange that keeps what it is told, until Ctrl-C
   llmx demo --policy high --agents 50 --json     another population, the summary as JSON
   llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
   llmx demo --export run.jsonl && llmx replay run.jsonl
@@ -38,7 +42,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 
 /// Commands by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run an exchange", &["demo", "gateway", "engine", "ioa", "archive", "healthcheck"]),
+    ("Run an exchange", &["demo", "serve", "gateway", "engine", "ioa", "archive", "healthcheck"]),
     ("Take part", &["call", "listen", "contractors", "party", "panel", "agora", "traffic", "search"]),
     ("Look", &["top", "agent", "replay", "audit", "metrics", "schema"]),
     ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
@@ -62,6 +66,8 @@ fn help() -> String {
 enum Command {
     /// The whole exchange in one process under Poisson load, with a summary
     Demo(demo::DemoArgs),
+    /// A durable exchange in one command: gateway, engine, console, and a nats-server of its own
+    Serve(Box<Given<serve::ServeArgs>>),
     /// One gateway, on NATS
     Gateway(Box<Given<gateway::GatewayArgs>>),
     /// One policy engine, on NATS
@@ -122,6 +128,7 @@ impl Program for Cli {
     fn start_tracing(&self) -> Outcome {
         let (service, instance) = match &self.command {
             Command::Demo(_) => ("llmx-demo", None),
+            Command::Serve(_) => ("llmx-serve", None),
             Command::Gateway(args) => ("llmx-gateway", args.args.id()),
             Command::Engine(args) => ("llmx-engine", args.args.id()),
             Command::Contractors(_) => ("llmx-agents", None),
@@ -136,6 +143,7 @@ impl Program for Cli {
     #[expect(clippy::wildcard_enum_match_arm, reason = "what the other commands wait for is elsewhere")]
     fn threads(&self) -> Threads {
         match &self.command {
+            Command::Serve(args) => args.args.threads(),
             Command::Gateway(args) => args.args.threads(),
             Command::Engine(args) => args.args.threads(),
             Command::Contractors(args) => args.threads(),
@@ -154,6 +162,7 @@ impl Program for Cli {
     async fn run(self) -> Outcome {
         match self.command {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
+            Command::Serve(args) => Box::pin(serve::run(*args)).await,
             Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
             Command::Engine(args) => Box::pin(engine::run(*args)).await,
             Command::Contractors(args) => Box::pin(contractors::run(args)).await,
@@ -201,7 +210,7 @@ mod tests {
         grouped.sort_unstable();
         all.sort_unstable();
         assert_eq!(grouped, all);
-        assert!(all.len() <= 27, "{} commands", all.len());
+        assert!(all.len() <= 28, "{} commands", all.len());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use traffic_gen::trace::TraceFile;
 use crate::arguments::{listen_address, read_text, run_length, since_epoch};
 use crate::calls::{self, CallsArgs};
 use crate::gateway::Console;
-use crate::keys;
+use crate::keys::{self, KEY_DEFAULT};
 use crate::nats::{NatsSource, Server, start_server};
 use crate::output::{Failure, Outcome, Progress, create, print_result};
 use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
@@ -137,8 +137,6 @@ const POLICY_DEFAULT: &str = "medium";
 const CONTRACTOR_BYTES_MAX: u64 = 1024 * 1024;
 /// How often the line of progress is shown.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
-/// Where `llmx keys` and `llmx token` expect the signing key too.
-const KEY_DEFAULT: &str = "run/keys/signing-key.pem";
 
 struct OpenedBus {
     bus: Bus,

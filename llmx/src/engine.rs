@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, StopReason, Trim};
-use schemas::Lane;
+use bus::Bus;
+use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase, StatusReader, Trim};
+use prometheus::Registry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use telemetry::metrics::process;
 
 use crate::arguments::{listen_address, since_epoch};
 use crate::nats::NatsArgs;
-use crate::ops::{self, HealthReport};
+use crate::ops::{self, HealthPort, HealthReport};
 use crate::output::{Failure, Outcome, print};
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::settings::{File, Given, Section};
@@ -145,6 +146,18 @@ impl EngineSections {
         })?)
     }
 
+    /// The configuration in force.
+    pub fn config(&self) -> Result<EngineConfig, Failure> {
+        let settings = self.settings()?;
+        let id = settings.id.clone().unwrap_or_else(id_of_this_run);
+        Ok(EngineConfig { tracer: crate::output::tracer(), ..settings.config(id)? })
+    }
+
+    /// Where the health port opens, if it does.
+    pub fn listen(&self) -> Result<Option<SocketAddr>, Failure> {
+        Ok(self.settings()?.listen)
+    }
+
     fn settings(&self) -> Result<EngineSettings, Failure> {
         let settings: EngineSettings = self.engine.read()?;
         if let Some(Err(wrong)) = settings.id.as_deref().map(ops::instance_id) {
@@ -209,36 +222,73 @@ impl From<TrimArg> for Trim {
 /// Runs until asked to end, or until every lane has stopped.
 pub async fn run(given: Given<EngineArgs>) -> Outcome {
     let sections = EngineSections::of(&given)?;
-    let settings = sections.settings()?;
-    let id = settings.id.clone().unwrap_or_else(id_of_this_run);
+    let config = sections.config()?;
     let registry = ops::registry()?;
-    let bus = NatsArgs::of(&sections.nats)?.open_counted(&id, &registry).await?;
-    let metrics = Arc::new(EngineMetrics::new(&registry)?);
-    let health = ops::open(settings.listen, Some(&bus), &registry)?;
-    if let Some(health) = &health {
-        print(format_args!("health: http://{}/readyz", health.address()));
-    }
-    let config = EngineConfig { tracer: crate::output::tracer(), ..settings.config(id.clone())? };
+    let bus = NatsArgs::of(&sections.nats)?.open_counted(&config.id, &registry).await?;
     process::register_config(&registry, &EngineConfig { id: String::new(), ..config.clone() })?;
-    let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
-    let is_leaving = Arc::new(AtomicBool::new(false));
-    if let Some(health) = &health {
-        let (id, reader, is_leaving) = (id.clone(), engine.status_reader(), Arc::clone(&is_leaving));
-        health.report(move || report(&id, &reader, is_leaving.load(Ordering::Relaxed)));
-    }
-    print(format_args!("engine: {id}, {} lanes", engine.status().lanes.len()));
-    let stopped = tokio::select! {
-        () = asked_to_end() => None,
-        stopped = all_stopped(&engine) => Some(stopped),
+    let running = RunningEngine::start(bus, config, sections.listen()?, &registry).await?;
+    print(format_args!("engine: {}, {} lanes", running.id, running.engine.status().lanes.len()));
+    let outcome = tokio::select! {
+        () = asked_to_end() => Ok(()),
+        failure = running.all_stopped() => Err(failure),
     };
-    is_leaving.store(true, Ordering::Relaxed);
-    engine.shutdown().await;
-    if let Some(health) = health {
-        health.close().await;
+    running.shutdown().await;
+    outcome
+}
+
+/// An engine that runs, and its health port.
+pub struct RunningEngine {
+    id: String,
+    engine: EngineHandle,
+    health: Option<HealthPort>,
+    is_leaving: Arc<AtomicBool>,
+}
+
+impl RunningEngine {
+    /// Opens the health port, then starts the engine.
+    pub async fn start(
+        bus: Bus,
+        config: EngineConfig,
+        listen: Option<SocketAddr>,
+        registry: &Registry,
+    ) -> Result<Self, Failure> {
+        let metrics = Arc::new(EngineMetrics::new(registry)?);
+        let health = ops::open(listen, Some(&bus), registry)?;
+        if let Some(health) = &health {
+            print(format_args!("health: http://{}/readyz", health.address()));
+        }
+        let id = config.id.clone();
+        let engine = Engine::start(bus, config, metrics, None).await.context("the engine does not start")?;
+        let is_leaving = Arc::new(AtomicBool::new(false));
+        if let Some(health) = &health {
+            let (id, reader, is_leaving) = (id.clone(), engine.status_reader(), Arc::clone(&is_leaving));
+            health.report(move || report(&id, &reader, is_leaving.load(Ordering::Relaxed)));
+        }
+        Ok(Self { id, engine, health, is_leaving })
     }
-    match stopped {
-        None => Ok(()),
-        Some((lane, reason)) => Err(Failure::failed(anyhow::anyhow!("lane {lane} stopped: {reason}"))),
+
+    /// Waits until every lane has stopped by itself, and tells one of the reasons. As long as one goes on, so does the
+    /// engine: readiness and the logs tell what is wrong with the others.
+    pub async fn all_stopped(&self) -> Failure {
+        let mut watch = tokio::time::interval(WATCH_PERIOD);
+        loop {
+            watch.tick().await;
+            let lanes = self.engine.status().lanes.into_iter();
+            let stopped: Option<Vec<_>> =
+                lanes.map(|status| Some((status.lane, status.phase.stopped()?.clone()))).collect();
+            if let Some((lane, reason)) = stopped.and_then(|mut stopped| stopped.pop()) {
+                return Failure::failed(anyhow::anyhow!("lane {lane} stopped: {reason}"));
+            }
+        }
+    }
+
+    /// Hands its lanes over and ends.
+    pub async fn shutdown(self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
+        self.engine.shutdown().await;
+        if let Some(health) = self.health {
+            health.close().await;
+        }
     }
 }
 
@@ -260,19 +310,4 @@ fn report(id: &str, reader: &StatusReader, is_leaving: bool) -> HealthReport {
 /// A name no other run has: process ids alone are the same in every container.
 fn id_of_this_run() -> String {
     format!("engine-{}-{:x}", std::process::id(), since_epoch().as_millis())
-}
-
-/// Waits until every lane has stopped by itself, and tells one of the reasons. As long as one goes on, so does the
-/// engine: readiness and the logs tell what is wrong with the others.
-async fn all_stopped(engine: &EngineHandle) -> (Lane, StopReason) {
-    let mut watch = tokio::time::interval(WATCH_PERIOD);
-    loop {
-        watch.tick().await;
-        let lanes = engine.status().lanes.into_iter();
-        let stopped: Option<Vec<_>> =
-            lanes.map(|status| Some((status.lane, status.phase.stopped()?.clone()))).collect();
-        if let Some(last) = stopped.and_then(|mut stopped| stopped.pop()) {
-            return last;
-        }
-    }
 }

@@ -5,11 +5,14 @@ mod settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ::gateway::{ConsoleAccess, Gateway, GatewayConfig, GatewayError, GatewayMetrics};
+use ::gateway::{ConsoleAccess, Gateway, GatewayConfig, GatewayError, GatewayHandle, GatewayMetrics};
 use anyhow::Context;
+use bus::Bus;
+use prometheus::Registry;
 use serde_json::{Value, json};
 
 use self::settings::Settings;
+pub use self::settings::console;
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print};
 use crate::runtime::{Threads, ThreadsArgs};
@@ -18,8 +21,8 @@ use crate::signals::asked_to_end;
 
 /// Arguments of `llmx gateway`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx keys --out run/keys\n  \
-    llmx gateway --nats nats://127.0.0.1:4222 --jwks run/keys/jwks.json --issuer llmx-local\n\n\
+#[command(after_help = "Examples:\n  llmx keys\n  \
+    llmx gateway --nats nats://127.0.0.1:4222 --jwks llmx-data/jwks.json --issuer llmx-local\n\n\
     A configuration file holds what llmx.example.toml explains, under [gateway] and [nats],\n\
     all of it or some: a flag wins over a variable, that over the file, that over the default. `llmx config show gateway`\n\
     with the same flags tells what is in force.")]
@@ -104,38 +107,49 @@ impl Sections {
                  of --config",
             ));
         }
-        self.checked(&self.gateway)
+        self.checked()
+    }
+
+    /// The same where keys are given.
+    pub fn checked(&self) -> Result<GatewayConfig, Failure> {
+        checked(&self.gateway)
     }
 
     /// The same before there are keys, to be looked at.
     pub fn config_without_keys(&self) -> Result<GatewayConfig, Failure> {
-        self.checked(&self.gateway.with_default("auth", "keys", json!({"inline": ""})))
+        checked(&self.gateway.with_default("auth", "keys", json!({"inline": ""})))
     }
 
-    fn checked(&self, section: &Section) -> Result<GatewayConfig, Failure> {
-        let config: GatewayConfig = section.read()?;
-        match config.fault() {
-            Some(fault) => Err(section.fault(fault.member, &fault.expected)),
-            None => Ok(config),
+    /// Starts a gateway of this configuration.
+    pub async fn start(&self, bus: Bus, config: GatewayConfig, registry: &Registry) -> Result<GatewayHandle, Failure> {
+        let mut config = config;
+        config.policies.extend(policy_core::presets());
+        config.tracer = crate::output::tracer();
+        let metrics = Arc::new(GatewayMetrics::new(registry)?);
+        match Gateway::start(bus, config, metrics).await {
+            Err(GatewayError::Setting(fault)) => Err(self.gateway.fault(fault.member, &fault.expected)),
+            started => Ok(started.context("the gateway does not start")?),
         }
+    }
+}
+
+fn checked(section: &Section) -> Result<GatewayConfig, Failure> {
+    let config: GatewayConfig = section.read()?;
+    match config.fault() {
+        Some(fault) => Err(section.fault(fault.member, &fault.expected)),
+        None => Ok(config),
     }
 }
 
 /// Runs until asked to end.
 pub async fn run(given: Given<GatewayArgs>) -> Outcome {
     let sections = Sections::of(&given)?;
-    let mut config = sections.config()?;
-    config.policies.extend(policy_core::presets());
-    config.tracer = crate::output::tracer();
+    let config = sections.config()?;
     let registry = crate::ops::registry()?;
     let bus = NatsArgs::of(&sections.nats)?.open_counted(&config.id, &registry).await?;
     let alike = GatewayConfig { id: String::new(), listen: None, ..config.clone() };
     telemetry::metrics::process::register_config(&registry, &alike)?;
-    let metrics = Arc::new(GatewayMetrics::new(&registry)?);
-    let gateway = match Gateway::start(bus, config, metrics).await {
-        Err(GatewayError::Setting(fault)) => return Err(sections.gateway.fault(fault.member, &fault.expected)),
-        started => started.context("the gateway does not start")?,
-    };
+    let gateway = sections.start(bus, config, &registry).await?;
     if let Some(address) = gateway.local_addr() {
         print(format_args!("gateway: http://{address}"));
     }

@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, print_result};
 
+/// Folder of keys, and of `llmx serve`, unless another is named.
+pub const FOLDER_DEFAULT: &str = "llmx-data";
+/// The private key in it.
+pub const KEY_DEFAULT: &str = "llmx-data/signing-key.pem";
 /// Name of the private key in the folder.
 pub const KEY_FILE: &str = "signing-key.pem";
 /// Name of the key set in the folder.
@@ -23,11 +27,11 @@ const SET_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  llmx keys --out run/keys && llmx token alice --key run/keys/signing-key.pem\n  \
-    llmx keys --add        a second key in run/keys/jwks.json; gateways verify tokens of both")]
+#[command(after_help = "Examples:\n  llmx keys && llmx token alice\n  \
+    llmx keys --add        a second key in llmx-data/jwks.json; gateways verify tokens of both")]
 pub struct KeysArgs {
     /// Folder for signing-key.pem (private) and jwks.json (public)
-    #[arg(long, default_value = "run/keys")]
+    #[arg(long, default_value = FOLDER_DEFAULT)]
     out: PathBuf,
     /// Algorithm
     #[arg(long, value_enum, default_value = "eddsa")]
@@ -133,7 +137,7 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
 }
 
 /// Writes a file only its owner can read, from the moment it exists.
-fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
+pub fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

@@ -41,6 +41,7 @@ mod replay;
 pub mod runtime;
 mod schema;
 mod search;
+mod serve;
 mod settings;
 pub mod shell;
 pub mod signals;

@@ -164,6 +164,22 @@ impl NatsArgs {
         })?)
     }
 
+    /// The address, if one is given, without what may be secret.
+    pub fn shown(&self) -> Option<String> {
+        self.nats.as_deref().map(bus::nats::shown)
+    }
+
+    /// Whether the servers must flush before every acknowledgement.
+    pub fn syncs_always(&self) -> bool {
+        matches!(self.sync, Some(Sync::Always))
+    }
+
+    /// Names a server of the run's own.
+    pub fn reach(&mut self, url: String, monitor: String) {
+        self.nats = Some(url);
+        self.monitor = Some(monitor);
+    }
+
     /// Connects, and checks that server and streams fit.
     pub async fn open(&self, name: &str) -> Result<Bus, Failure> {
         open(self.options(name)).await

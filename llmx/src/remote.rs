@@ -67,7 +67,7 @@ pub struct RemoteArgs {
     #[command(flatten)]
     nats: NatsSource,
     /// Signing key for the agents' tokens, as `llmx keys` writes it
-    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem")]
+    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT)]
     key: PathBuf,
     /// Issuer of the tokens
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]

@@ -138,7 +138,7 @@ const SECRETS: [(&str, &str); 2] = [
 ];
 
 /// A table of the configuration with flags and variables laid over the file's.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Section {
     name: &'static str,
     table: Table,

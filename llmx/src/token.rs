@@ -22,7 +22,7 @@ pub struct TokenArgs {
     #[arg(value_parser = AgentId::try_new)]
     agent: AgentId,
     /// Signing key, as `llmx keys` writes it
-    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = "run/keys/signing-key.pem")]
+    #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT)]
     key: PathBuf,
     /// Issuer; the gateway must expect the same
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]

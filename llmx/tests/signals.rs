@@ -5,6 +5,7 @@
 
 #[path = "common/program.rs"]
 mod program;
+mod serve;
 #[path = "common/signalled.rs"]
 mod signalled;
 

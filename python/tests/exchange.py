@@ -54,7 +54,7 @@ class Exchange:
             "--listen",
             listen,
             "--jwks",
-            "run/keys/jwks.json",
+            "llmx-data/jwks.json",
         ]
         self.gateways[number] = self._start(f"gateway-{number}", command)
         until(lambda: is_ready(self.urls[number]), f"gateway {number}")

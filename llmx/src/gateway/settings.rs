@@ -49,7 +49,8 @@ pub struct Settings {
     limits: LimitSettings,
 }
 
-fn console<S: Serializer>(console: &Option<Console>, serializer: S) -> Result<S::Ok, S::Error> {
+/// Writes who may look at the console.
+pub fn console<S: Serializer>(console: &Option<Console>, serializer: S) -> Result<S::Ok, S::Error> {
     console.map(ConsoleAccess::from).serialize(serializer)
 }
 

@@ -21,7 +21,7 @@ const START: Duration = Duration::from_secs(15);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_of_ones_own_says_what_it_does_and_soon_wins_an_award_of_a_demo_that_listens() {
     let folder = tempfile::tempdir().unwrap();
-    let key = folder.path().join("run/keys/signing-key.pem");
+    let key = folder.path().join("llmx-data/signing-key.pem");
     // As the README starts it.
     let args = ["demo", "--listen", "127.0.0.1:0", "--rate", "2", "--duration", "60", "--key", key.to_str().unwrap()];
     let mut demo = Process::start(&args);

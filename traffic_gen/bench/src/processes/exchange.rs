@@ -64,7 +64,7 @@ impl Servers {
             LocalServerOptions { threads: NonZeroU8::new(build.nats_threads), ..LocalServerOptions::default() };
         let nats = LocalServer::start(options).await?;
         let url = nats.url();
-        let mut keys = launcher.start("keys", &["keys"])?;
+        let mut keys = launcher.start("keys", &["keys", "--out", "run/keys"])?;
         keys.until_well_ended(READY_TIMEOUT).await?;
         let mut started = Self { gateways: Vec::new(), urls: Vec::new(), engines: Vec::new(), nats, launcher };
         for number in 1..=engines {
