@@ -15,7 +15,8 @@ use crate::signals::asked_to_end;
 #[command(
     after_help = "Examples:\n  llmx-lab chaos --kill engines --duration 60\n  llmx-lab chaos --kill engines --stop --duration 120\n  \
     llmx-lab chaos --kill nats --replicas 3 --duration 300 --json\n  \
-    llmx-lab chaos --protocol alternating --kill all --duration 60\n  llmx-lab chaos --protocol panel --kill agents --duration 60\n\n\
+    llmx-lab chaos --protocol alternating --kill all --duration 60\n  llmx-lab chaos --protocol panel --kill agents --duration 60\n  \
+    llmx-lab chaos --serve --kill all --duration 60\n\n\
     Starts nats-server (scripts/nats-server fetches the binary), engines and gateways of the llmx beside this program, and agents in\n\
     this process, or in processes of their own where they are hit too; every 2 to 5 seconds something is hit and started again. Afterwards everything must end, and the checker,\n\
     who knows only what agents sent, were told and received, and what stands in log and register, says whether anything\n\
@@ -52,6 +53,9 @@ pub struct ChaosArgs {
     /// Gateways
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16))]
     gateways: u8,
+    /// One `llmx serve` in the place of engines and gateways: `--kill gateways` kills it with its nats-server, `--kill nats` that alone
+    #[arg(long, conflicts_with_all = ["engines", "gateways", "standbys", "replicas"])]
+    serve: bool,
     /// Lanes of the log
     #[arg(long, default_value_t = bus::LANES_DEFAULT, value_parser = clap::value_parser!(u8).range(1..=64))]
     lanes: u8,
@@ -117,6 +121,11 @@ impl ChaosArgs {
                 "--kill links needs --replicas 1: clients of a cluster know ways around their link",
             ));
         }
+        if self.serve && matches!(self.kill, Kill::Engines | Kill::Links) {
+            return Err(Failure::configuration(
+                "--serve has no engines and links: --kill gateways, nats, agents or all",
+            ));
+        }
         if self.kill == Kill::Agents && self.protocol == ChaosProtocol::ContractNet {
             return Err(Failure::configuration(
                 "--kill agents needs --protocol alternating, team or panel: agents of contract nets are of this process",
@@ -141,14 +150,15 @@ impl ChaosArgs {
             traffic,
             victims,
             pauses: self.stop,
+            is_served: self.serve,
             duration,
             replicas: self.replicas,
             agents: self.agents,
             open: self.open,
-            engines: usize::from(self.engines),
+            engines: if self.serve { 0 } else { usize::from(self.engines) },
             standbys: self.standbys,
             register_keep_s: None,
-            gateways: usize::from(self.gateways),
+            gateways: if self.serve { 1 } else { usize::from(self.gateways) },
             lanes: self.lanes,
             seed: self.seed,
             trace,

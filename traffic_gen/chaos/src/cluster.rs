@@ -24,7 +24,7 @@ use super::{ChaosError, ChaosPlan};
 pub use rig::{ProcessRig, Signer};
 
 /// Issuer and audience of the tokens of a run.
-const ISSUER: &str = "llmx-chaos";
+const ISSUER: &str = "llmx-local";
 const AUDIENCE: &str = "llmx";
 /// Lifetime of those tokens, in seconds: longer than any run.
 const TOKEN_LIFETIME_S: u64 = 86_400;
@@ -38,8 +38,9 @@ const READY_POLL: Duration = Duration::from_millis(50);
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// What an engine prints once it serves its lanes.
 const ENGINE_READY: &str = "engine: ";
-/// What a gateway prints once it serves.
+/// What a gateway prints once it serves, and what `llmx serve` does.
 const GATEWAY_READY: &str = "gateway: ";
+const SERVED_READY: &str = "exchange: ";
 /// What a process of agents prints once they are connected.
 const AGENTS_READY: &str = "agents: ";
 /// Where gateways listen.
@@ -64,10 +65,15 @@ pub(super) struct TestCluster {
 impl TestCluster {
     pub(super) async fn start(plan: &ChaosPlan, binary: &Path) -> Result<Self, ChaosError> {
         let folder = TempDir::with_prefix("llmx-chaos-")?;
-        let nats = Servers::start(plan.replicas).await?;
+        let nats = if plan.is_served {
+            Servers::Served { folder: folder.path().to_owned() }
+        } else {
+            Servers::start(plan.replicas).await?
+        };
         let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
         let jwks = folder.path().join("jwks.json");
         std::fs::write(&jwks, key_set(&[&key]))?;
+        std::fs::write(folder.path().join("signing-key.pem"), key.to_pem())?;
         let mut cluster = Self {
             engines: Vec::new(),
             gateways: Vec::new(),
@@ -94,12 +100,16 @@ impl TestCluster {
         }
         for number in 0..plan.gateways {
             let name = format!("gateway-{number}");
-            let nats = cluster.way_to_nats(plan).await?;
             let listen = SocketAddr::new(LOOPBACK, port()?).to_string();
-            let jwks = jwks.display().to_string();
-            let arguments =
-                ["gateway", "--id", &name, "--nats", &nats, "--listen", &listen, "--jwks", &jwks, "--issuer", ISSUER];
-            cluster.gateways.push(cluster.service(&name, arguments.map(str::to_owned).to_vec(), plan));
+            let arguments = if plan.is_served {
+                let data = cluster.folder.path().display().to_string();
+                ["serve", "--listen", &listen, "--data", &data].map(str::to_owned).to_vec()
+            } else {
+                let (nats, jwks) = (cluster.way_to_nats(plan).await?, jwks.display().to_string());
+                let arguments = ["gateway", "--id", &name, "--nats", &nats, "--listen", &listen, "--jwks", &jwks];
+                arguments.map(str::to_owned).to_vec()
+            };
+            cluster.gateways.push(cluster.service(&name, arguments, plan));
             cluster.gateway_urls.push(format!("http://{listen}"));
         }
         cluster.start_all().await?;
@@ -146,13 +156,15 @@ impl TestCluster {
     /// Waits until every process is ready, those too that were started again.
     pub(super) async fn ready(&mut self) -> Result<(), ChaosError> {
         let deadline = Instant::now() + READY_TIMEOUT;
+        let is_served = matches!(self.nats, Servers::Served { .. });
+        let gateway_ready = if is_served { SERVED_READY } else { GATEWAY_READY };
         loop {
             let mut late = Vec::new();
             for (service, ready) in self
                 .engines
                 .iter_mut()
                 .map(|service| (service, ENGINE_READY))
-                .chain(self.gateways.iter_mut().map(|service| (service, GATEWAY_READY)))
+                .chain(self.gateways.iter_mut().map(|service| (service, gateway_ready)))
                 .chain(self.agents.iter_mut().map(|service| (service, AGENTS_READY)))
             {
                 if let Some(status) = service.ended() {
@@ -286,9 +298,14 @@ impl TestCluster {
         end_all(self.agents.iter_mut()).await
     }
 
-    /// Asks every other process to end; the names of those that did not end well in time.
-    pub(super) async fn end(&mut self) -> io::Result<Vec<String>> {
-        end_all(self.gateways.iter_mut().chain(&mut self.engines)).await
+    /// Asks every other process to end; the names of those that did not end well in time. `llmx serve` starts once more: its
+    /// nats-server, which ended with it, holds what is judged.
+    pub(super) async fn end(&mut self) -> Result<Vec<String>, ChaosError> {
+        let unwilling = end_all(self.gateways.iter_mut().chain(&mut self.engines)).await?;
+        if matches!(self.nats, Servers::Served { .. }) {
+            self.start_all().await?;
+        }
+        Ok(unwilling)
     }
 
     /// Processes besides nats-servers.

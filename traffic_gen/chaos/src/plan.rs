@@ -100,6 +100,8 @@ pub struct ChaosPlan {
     pub victims: Victims,
     /// Processes are paused instead of killed.
     pub pauses: bool,
+    /// The exchange is one `llmx serve`, counted as a gateway.
+    pub is_served: bool,
     /// How long faults come.
     pub duration: Duration,
     /// Copies of the log: 1, or 3 with as many nats-servers.

@@ -26,9 +26,11 @@ pub enum Signal {
     Continue,
     /// SIGTERM.
     Terminate,
+    /// SIGKILL.
+    Kill,
 }
 
-/// Sends a signal to a process that this process has started and not yet waited for. The shell's own `kill` does it:
+/// Sends a signal to a process that this process, or one of its own, has started and not yet waited for. The shell's own `kill` does it:
 /// it is there wherever a shell is, and needs no unsafe code here.
 ///
 /// # Errors
@@ -38,6 +40,7 @@ pub fn signal(process: u32, signal: Signal) -> io::Result<()> {
         Signal::Stop => "STOP",
         Signal::Continue => "CONT",
         Signal::Terminate => "TERM",
+        Signal::Kill => "KILL",
     };
     let mut command = Command::new("sh");
     command.args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &process.to_string()]);

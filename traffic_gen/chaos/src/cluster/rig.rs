@@ -42,6 +42,7 @@ impl ProcessRig {
             traffic: Traffic::ContractNet,
             victims: Victims::All,
             pauses: false,
+            is_served: false,
             duration: Duration::ZERO,
             replicas: 1,
             agents: 0,
@@ -127,6 +128,6 @@ impl ProcessRig {
     /// # Errors
     /// [`ChaosError`].
     pub async fn end(mut self) -> Result<Vec<String>, ChaosError> {
-        Ok(self.cluster.end().await?)
+        self.cluster.end().await
     }
 }
