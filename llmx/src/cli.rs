@@ -4,21 +4,26 @@
 #[path = "../tests/common/help.rs"]
 mod help;
 
+use std::process::ExitCode;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::output::Outcome;
 use crate::output::traces::{self, Traced};
+use crate::output::{self, Outcome};
 use crate::runtime::Threads;
 use crate::settings::Given;
 use crate::{
-    Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway, healthcheck,
-    ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, serve, shell, token, top, traffic,
+    HelpArgs, Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway,
+    healthcheck, ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, serve, shell, token, top,
+    traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version = VERSION, propagate_version = true, help_template = help(), after_help = EXAMPLES)]
+#[command(name = "llmx", version = VERSION, propagate_version = true, disable_help_flag = true, help_template = help(), after_help = EXAMPLES, after_long_help = MORE)]
 pub struct Cli {
+    #[command(flatten)]
+    _help: HelpArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -26,7 +31,31 @@ pub struct Cli {
 /// The version, and the commit where it is known.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("LLMX_BUILT_FROM"), ")");
 
+/// What `llmx` alone prints.
+const FIRST_STEPS: &str = "\
+llmx is an exchange where agents negotiate: offers in, exactly one binding award out.
+
+Usage: llmx <COMMAND>
+
+  llmx demo                      watch a whole exchange, for 20 seconds
+  llmx serve                     run one that keeps what it is told
+  llmx call \"carry a parcel\"     call for offers at one that runs, and follow the call to its award
+
+All commands: llmx --help. One of them, with examples: llmx serve --help; with every option: llmx serve --help-all.";
+
+/// Prints the commands that matter first.
+pub fn print_first_steps() -> ExitCode {
+    output::note(FIRST_STEPS);
+    ExitCode::from(2)
+}
+
 const EXAMPLES: &str = "\
+Examples:
+  llmx demo --policy high --agents 50 --json     another population, the summary as JSON
+  llmx demo --export run.jsonl && llmx replay run.jsonl
+Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration. More: llmx --help-all.";
+
+const MORE: &str = "\
 Examples:
   llmx demo                                      the whole exchange in this process, for 20 seconds
   llmx serve                                     an exchange that keeps what it is told, until Ctrl-C

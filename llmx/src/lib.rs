@@ -59,6 +59,17 @@ use runtime::Threads;
 /// How long tasks that outlive their command may hold the process: a reader waiting on a dead connection, a computation.
 const OUTLIVING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// The help of every command, short and long.
+#[derive(Debug, clap::Args)]
+pub struct HelpArgs {
+    /// Print help
+    #[arg(short, long, action = clap::ArgAction::HelpShort, global = true)]
+    help: Option<bool>,
+    /// Print help with every option and value
+    #[arg(long, action = clap::ArgAction::HelpLong, global = true)]
+    help_all: Option<bool>,
+}
+
 /// A program's command line.
 pub trait Program: Parser {
     /// Begins to export spans, if this command has any and the environment says where to.
@@ -79,6 +90,7 @@ pub trait Program: Parser {
 /// What `llmx` does.
 pub fn main() -> ExitCode {
     match moved::answer(std::env::args_os().skip(1)) {
+        None if std::env::args_os().len() <= 1 => cli::print_first_steps(),
         None => run::<cli::Cli>(),
         Some(failure) => failure.report(),
     }

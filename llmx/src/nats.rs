@@ -24,32 +24,32 @@ pub struct NatsArgs {
     #[serde(rename = "url")]
     pub nats: Option<String>,
     /// Credentials file of the NATS user
-    #[arg(id = "creds", long = "nats-creds", env = "LLMX_NATS_CREDS", value_name = "FILE")]
+    #[arg(id = "creds", long = "nats-creds", hide_short_help = true, env = "LLMX_NATS_CREDS", value_name = "FILE")]
     #[serde(rename = "creds")]
     nats_creds: Option<PathBuf>,
     /// Authorities whose NATS servers are trusted over TLS, in PEM (default: the system's)
-    #[arg(long = "nats-ca", env = "LLMX_NATS_CA", value_name = "FILE")]
+    #[arg(long = "nats-ca", hide_short_help = true, env = "LLMX_NATS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Certificate to show to NATS servers, in PEM; TLS is used where the URL has tls:// or the server asks for it
-    #[arg(long = "nats-cert", env = "LLMX_NATS_CERT", value_name = "FILE")]
+    #[arg(long = "nats-cert", hide_short_help = true, env = "LLMX_NATS_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Private key of that certificate, in PEM
-    #[arg(long = "nats-key", env = "LLMX_NATS_KEY", value_name = "FILE")]
+    #[arg(long = "nats-key", hide_short_help = true, env = "LLMX_NATS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Lanes of a new log (default 4); a log that exists must have as many
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u8).range(1..=64))]
     lanes: Option<u8>,
     /// Copies of each stream in a NATS cluster (default 1)
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: Option<u8>,
     /// Size in bytes after which the log is full (default: no limit for a new log)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     log_bytes_max: Option<u64>,
     /// When the servers must flush to disk: `always` is before they acknowledge, and is refused unless `--monitor` shows it
-    #[arg(long, value_enum)]
+    #[arg(long, hide_short_help = true, value_enum)]
     sync: Option<Sync>,
     /// Monitoring ports of the NATS servers, separated by commas
-    #[arg(long, env = "LLMX_NATS_MONITOR", value_name = "URL")]
+    #[arg(long, hide_short_help = true, env = "LLMX_NATS_MONITOR", value_name = "URL")]
     monitor: Option<String>,
 }
 

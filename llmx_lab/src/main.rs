@@ -22,7 +22,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use llmx::output::{Failure, Outcome};
 use llmx::runtime::Threads;
-use llmx::{Program, access, arguments, audit, calls, model, nats, ops, output, policy, remote, shell, signals};
+use llmx::{
+    HelpArgs, Program, access, arguments, audit, calls, model, nats, ops, output, policy, remote, shell, signals,
+};
 
 /// The allocator of `llmx`, so that figures of both compare.
 #[cfg(not(feature = "count-allocations"))]
@@ -36,8 +38,10 @@ static ALLOCATOR: alloc_tracker::Allocator<mimalloc::MiMalloc> = alloc_tracker::
 
 /// The laboratory of llmx: faults, figures, experiments; bargains, panels and teams of files.
 #[derive(Debug, Parser)]
-#[command(name = "llmx-lab", version, propagate_version = true, after_help = EXAMPLES)]
+#[command(name = "llmx-lab", version, propagate_version = true, disable_help_flag = true, after_help = EXAMPLES)]
 struct Cli {
+    #[command(flatten)]
+    _help: HelpArgs,
     #[command(subcommand)]
     command: LabCommand,
 }

@@ -18,17 +18,17 @@ use crate::output::Failure;
 #[derive(Debug, clap::Args)]
 pub struct DemoModelArgs {
     /// Let a language model choose the terms of contractors, as this TOML file says (docs/models.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     contractor_model: Option<PathBuf>,
     /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
-    #[arg(long, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
+    #[arg(long, hide_short_help = true, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     model_share: f64,
     /// Let a language model choose among the offers, as this TOML file says; its limits are gates of every call. Needs a
     /// policy with `decider: initiator`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     initiator_model: Option<PathBuf>,
     /// Keep what models are asked and answer in this folder, which only its owner may read (docs/models.md)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
     keep_prompts: Option<PathBuf>,
 }
 

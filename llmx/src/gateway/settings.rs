@@ -82,40 +82,40 @@ struct AuthSettings {
 #[command(next_help_heading = "Limits")]
 struct LimitSettings {
     /// Requests per second of one agent over all its connections (default: 2000)
-    #[arg(long, env = "LLMX_REQUESTS_PER_S", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_REQUESTS_PER_S", value_name = "N")]
     requests_per_s: Option<u32>,
     /// Requests one agent may send at once after a pause (default: 4000)
-    #[arg(long, env = "LLMX_BURST", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_BURST", value_name = "N")]
     burst: Option<u32>,
     /// Agents whose rate is tracked at once; others are refused (default: 100000)
-    #[arg(long, env = "LLMX_RATE_KEYS_MAX", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_RATE_KEYS_MAX", value_name = "N")]
     rate_keys_max: Option<usize>,
     /// Tokens per second whose signature is checked for one peer address (default: 500)
-    #[arg(long, env = "LLMX_VERIFICATIONS_PER_S", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_VERIFICATIONS_PER_S", value_name = "N")]
     verifications_per_s: Option<u32>,
     /// Tokens one peer may present at once after a pause (default: 12000)
-    #[arg(long, env = "LLMX_VERIFICATION_BURST", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_VERIFICATION_BURST", value_name = "N")]
     verification_burst: Option<u32>,
     /// HTTP connections open at once, streams included (default: 12000)
-    #[arg(long, env = "LLMX_CONNECTIONS_MAX", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_CONNECTIONS_MAX", value_name = "N")]
     connections_max: Option<usize>,
     /// WebSocket and SSE streams of one agent open at once (default: 8)
-    #[arg(long, env = "LLMX_STREAMS_PER_AGENT_MAX", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_STREAMS_PER_AGENT_MAX", value_name = "N")]
     streams_per_agent_max: Option<usize>,
     /// Messages from NATS being admitted at once (default: 1024)
-    #[arg(long, env = "LLMX_BUS_IN_FLIGHT_MAX", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_BUS_IN_FLIGHT_MAX", value_name = "N")]
     bus_in_flight_max: Option<usize>,
     /// Longest a client may take to send its header or body, or to read, in milliseconds (default: 10000)
-    #[arg(long, env = "LLMX_CLIENT_TIMEOUT_MS", value_name = "MS")]
+    #[arg(long, hide_short_help = true, env = "LLMX_CLIENT_TIMEOUT_MS", value_name = "MS")]
     client_timeout_ms: Option<u64>,
     /// Longest a message may wait for the log, in milliseconds (default: 12000)
-    #[arg(long, env = "LLMX_APPEND_MS", value_name = "MS")]
+    #[arg(long, hide_short_help = true, env = "LLMX_APPEND_MS", value_name = "MS")]
     append_ms: Option<u64>,
     /// Longest no engine may be heard of until calls are refused, in milliseconds; 0: however long (default: 2000)
-    #[arg(long, env = "LLMX_ENGINE_SILENCE_MS", value_name = "MS")]
+    #[arg(long, hide_short_help = true, env = "LLMX_ENGINE_SILENCE_MS", value_name = "MS")]
     engine_silence_ms: Option<u64>,
     /// Registered agents (default: 100000)
-    #[arg(long, env = "LLMX_AGENTS_MAX", value_name = "N")]
+    #[arg(long, hide_short_help = true, env = "LLMX_AGENTS_MAX", value_name = "N")]
     agents_max: Option<usize>,
 }
 
