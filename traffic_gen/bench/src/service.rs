@@ -18,6 +18,8 @@ pub const POLL: Duration = Duration::from_millis(50);
 const START_POLL: Duration = Duration::from_millis(5);
 /// Longest wait for an answer of a process.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Where the key of their tokens is, in their folder; builds differ in where they look.
+const SIGNING_KEY: &str = "run/keys/signing-key.pem";
 /// Characters of a process's output repeated when it failed.
 const TAIL_LEN: usize = 1500;
 /// Variables that would change what the processes do.
@@ -60,6 +62,7 @@ impl Launcher {
                 command.env_remove(&variable);
             }
         }
+        command.env("LLMX_SIGNING_KEY", SIGNING_KEY);
         let process = GuardedProcess::spawn(&mut command, Some(self.folder.path())).map_err(cannot)?;
         Ok(Service { name: name.to_owned(), process, out: file("out"), err: file("err") })
     }

@@ -54,6 +54,10 @@ const UNDER_WAY_FIRST: usize = 256;
 /// second at most, and a repeat comes after half of one.
 const QUICK_ACK: Duration = Duration::from_millis(200);
 
+/// How long receipts that came along with a delivery are told at least, in milliseconds since it was made: what it asks for may
+/// be over sooner, while the exchange starts again.
+const RECEIPTS_MS: u64 = 60_000;
+
 /// An acknowledgement that is not in the log yet: of a lane that is not owned, whose owner will log it unless it ends before it
 /// can; or of a delivery that is not folded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +113,10 @@ enum DeliveryState {
 }
 
 impl OutboxEntry {
-    fn new(deliver: Deliver, made: u64, now: Instant) -> Self {
+    fn new(mut deliver: Deliver, made: u64, now: Instant) -> Self {
+        if !deliver.receipts.is_empty() {
+            deliver.expires = deliver.expires.max(deliver.at.plus_ms(RECEIPTS_MS));
+        }
         Self {
             deliver,
             document: None,

@@ -6,9 +6,9 @@ mod standby;
 mod under_way;
 
 use prometheus::Registry;
-use schemas::delivery::Delivery;
+use schemas::delivery::{Delivery, Disposition, Receipt};
 use schemas::record::Qos;
-use schemas::{AwardNo, Digest, Lane, Lot, NegotiationId, Timestamp};
+use schemas::{AwardNo, Digest, Lane, Lot, MsgId, NegotiationId, Timestamp};
 use serde_json::json;
 
 use super::fixture::{deliver, id};
@@ -148,6 +148,27 @@ fn nothing_is_repeated_after_the_deadline_it_serves() {
     bench.advance_to_next();
     assert!(bench.flush().is_empty());
     assert_eq!(bench.given_up(), Some((id(1), 2, false)));
+}
+
+#[test]
+fn what_receipts_came_along_with_is_repeated_for_a_minute_whatever_it_asks_for() {
+    let turn = |receipts: Vec<Receipt>| Deliver {
+        expires: Timestamp::from_ms(1_700),
+        receipts: receipts.into(),
+        ..deliver(1, "bob")
+    };
+    let receipt = Receipt::new(MsgId::try_new("m1").unwrap(), Disposition::Ok);
+    for (receipts, is_sent) in [(vec![], false), (vec![receipt], true)] {
+        let mut bench = Bench::new(OutboxConfig::default());
+        bench.add(turn(receipts), Gate::Open);
+        assert_eq!(bench.flush().len(), 1);
+        // The exchange is away beyond the instant that the delivery serves.
+        bench.advance(Duration::from_secs(30));
+        assert_eq!(bench.flush().len(), usize::from(is_sent));
+        bench.advance(Duration::from_secs(31));
+        assert!(bench.flush().is_empty());
+        assert_eq!(bench.given_up(), Some((id(1), 1 + u32::from(is_sent), false)));
+    }
 }
 
 #[test]
