@@ -1,5 +1,5 @@
-# The images of docker-compose.yml: `exchange` is llmx alone, `proxy` the same with HAProxy in front of gateways, `soak` the
-# laboratory beside it.
+# The images of docker-compose.yml and deploy/kubernetes: `exchange` is llmx alone, `serve` has nats-server beside it, `proxy`
+# HAProxy in front of gateways, `soak` the laboratory.
 # Builder and base are of one Debian release, because llmx links its C library. To pin them for a release, add the digests
 # of the day: docker buildx imagetools inspect rust:1.95-slim-bookworm
 
@@ -24,6 +24,17 @@ USER 10001:10001
 WORKDIR /archive
 ENTRYPOINT ["llmx"]
 CMD ["--help"]
+
+FROM exchange AS serve
+# It needs no library of the image that it comes from; the next step ends the build if that changes.
+COPY --from=nats:2.15.1-alpine /usr/local/bin/nats-server /usr/local/bin/nats-server
+RUN ["nats-server", "--version"]
+USER 0
+RUN install -d -o 10001 -g 10001 -m 0750 /data
+USER 10001:10001
+ENV LLMX_DATA=/data LLMX_SIGNING_KEY=/data/signing-key.pem LLMX_LISTEN=0.0.0.0:8080
+WORKDIR /data
+CMD ["serve"]
 
 FROM exchange AS proxy
 USER 0
