@@ -20,16 +20,13 @@ use crate::{
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
 #[derive(Debug, Parser)]
-#[command(name = "llmx", version = VERSION, propagate_version = true, disable_help_flag = true, help_template = help(), after_help = EXAMPLES, after_long_help = MORE)]
+#[command(name = "llmx", version = crate::VERSION, propagate_version = true, disable_help_flag = true, help_template = help(), after_help = EXAMPLES, after_long_help = MORE)]
 pub struct Cli {
     #[command(flatten)]
     _help: HelpArgs,
     #[command(subcommand)]
     command: Command,
 }
-
-/// The version, and the commit where it is known.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("LLMX_BUILT_FROM"), ")");
 
 /// What `llmx` alone prints.
 const FIRST_STEPS: &str = "\

@@ -56,6 +56,9 @@ use clap::Parser;
 use output::{Failure, Outcome};
 use runtime::Threads;
 
+/// The version of both programs, and the commit where it is known.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("LLMX_BUILT_FROM"), ")");
+
 /// How long tasks that outlive their command may hold the process: a reader waiting on a dead connection, a computation.
 const OUTLIVING_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 

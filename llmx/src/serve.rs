@@ -2,6 +2,7 @@
 
 mod folder;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -166,13 +167,16 @@ fn show(
         print(format_args!("nats: {nats}{}", password.unwrap_or_default()));
     }
     let Some(key) = key else { return Ok(()) };
-    if config.console != ConsoleAccess::Off {
+    let named = folder.key() != Path::new(KEY_DEFAULT);
+    let signing = if named { format!(" --key {}", folder.key().display()) } else { String::new() };
+    if config.console != ConsoleAccess::Off && std::io::stdout().is_terminal() {
         let token = key.sign(&admin(&config.auth)?)?;
         print(format_args!("console: {url}/#token={token}"));
+    } else if config.console != ConsoleAccess::Off {
+        // What is printed elsewhere may be kept as a log.
+        print(format_args!("console: {url}/, with a token: llmx token operator --admin{signing}"));
     }
-    let named = folder.key() != Path::new(KEY_DEFAULT);
-    let token =
-        format!("llmx token bob{}", if named { format!(" --key {}", folder.key().display()) } else { String::new() });
+    let token = format!("llmx token bob{signing}");
     print(format_args!(
         "a token: {token}\n\
          an agent: curl -X PUT {url}/v1/agents/bob -H \"Authorization: Bearer $({token})\" -H 'Content-Type: \

@@ -21,7 +21,8 @@ impl Served {
         let args = [&["serve", "--data", text(folder), "--listen", "127.0.0.1:0"], more].concat();
         let mut process = Process::start(&args);
         let url = process.says("exchange: ").await;
-        process.says("console: ").await;
+        let console = process.says("console: ").await;
+        assert!(!console.contains("#token="), "no administrator's token in a log: {console}");
         process.says("an agent: ").await;
         Self { process, url }
     }

@@ -38,7 +38,7 @@ static ALLOCATOR: alloc_tracker::Allocator<mimalloc::MiMalloc> = alloc_tracker::
 
 /// The laboratory of llmx: faults, figures, experiments; bargains, panels and teams of files.
 #[derive(Debug, Parser)]
-#[command(name = "llmx-lab", version, propagate_version = true, disable_help_flag = true, after_help = EXAMPLES)]
+#[command(name = "llmx-lab", version = llmx::VERSION, propagate_version = true, disable_help_flag = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(flatten)]
     _help: HelpArgs,
