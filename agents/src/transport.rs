@@ -128,7 +128,6 @@ pub struct Accepted {
     /// Its negotiation.
     pub negotiation: NegotiationId,
     /// Of a call for offers: the policy that decides it.
-    #[serde(default)]
     pub policy: Option<String>,
 }
 
@@ -163,11 +162,11 @@ pub(crate) fn can_pass(code: Code) -> bool {
 /// Reads a JSON array of deliveries. A document this build cannot read (of a later version) does not hide the others.
 #[cfg(any(feature = "bus", test))]
 fn read_inbox_array(json: &[u8]) -> InboxMessage {
-    if let Ok(deliveries) = serde_json::from_slice(json) {
+    if let Ok(deliveries) = Delivery::decode_all(json) {
         return InboxMessage { deliveries, unreadable: 0 };
     }
     match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(json) {
-        Ok(documents) => documents.into_iter().map(|document| serde_json::from_str(document.get()).ok()).collect(),
+        Ok(documents) => documents.into_iter().map(|one| Delivery::decode(one.get().as_bytes()).ok()).collect(),
         Err(_) => InboxMessage { deliveries: Vec::new(), unreadable: 1 },
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bus::Bus;
+use futures_util::future::BoxFuture;
 use schemas::Lane;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -51,35 +52,38 @@ impl ArchiveOptions {
 /// # Errors
 /// [`ArchiveError`]. Faults that may pass (a full disk, a bus that cannot be reached) are shown in `status` and retried,
 /// unless it is to run once.
-pub async fn run(
+pub fn run(
     bus: Bus,
     options: ArchiveOptions,
     status: Arc<ArchiveStatus>,
     cancel: CancellationToken,
-) -> Result<(), ArchiveError> {
-    let lock = lock(&options.folder)?;
-    let cancel = cancel.child_token();
-    let mut lanes = JoinSet::new();
-    for lane in (0..bus.log.lanes()).map(Lane) {
-        let media = Folder::new(&options.folder, lane);
-        let (bus, options) = (bus.clone(), options.clone());
-        let (status, cancel) = (Arc::clone(&status), cancel.clone());
-        lanes.spawn(archive_lane(bus, lane, media, options, status, cancel));
-    }
-    let mut outcome = Ok(());
-    while let Some(ended) = lanes.join_next().await {
-        let ended = ended.unwrap_or_else(|panic| {
-            let source = io::Error::other(panic);
-            Err(ArchiveError::File { path: options.folder.clone(), source })
-        });
-        if ended.is_err() && outcome.is_ok() {
-            // The others stop cleanly; the first fault is the one to tell.
-            cancel.cancel();
-            outcome = ended;
+) -> BoxFuture<'static, Result<(), ArchiveError>> {
+    // Boxed: every crate that awaits an `async fn` compiles it again.
+    Box::pin(async move {
+        let lock = lock(&options.folder)?;
+        let cancel = cancel.child_token();
+        let mut lanes = JoinSet::new();
+        for lane in (0..bus.log.lanes()).map(Lane) {
+            let media = Folder::new(&options.folder, lane);
+            let (bus, options) = (bus.clone(), options.clone());
+            let (status, cancel) = (Arc::clone(&status), cancel.clone());
+            lanes.spawn(archive_lane(bus, lane, media, options, status, cancel));
         }
-    }
-    drop(lock);
-    outcome
+        let mut outcome = Ok(());
+        while let Some(ended) = lanes.join_next().await {
+            let ended = ended.unwrap_or_else(|panic| {
+                let source = io::Error::other(panic);
+                Err(ArchiveError::File { path: options.folder.clone(), source })
+            });
+            if ended.is_err() && outcome.is_ok() {
+                // The others stop cleanly; the first fault is the one to tell.
+                cancel.cancel();
+                outcome = ended;
+            }
+        }
+        drop(lock);
+        outcome
+    })
 }
 
 /// Keeps other archivers out of the folder as long as the file is open.

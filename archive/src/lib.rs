@@ -168,9 +168,9 @@ struct Begin {
 struct LoggedLine<'a> {
     seq: u64,
     time: Timestamp,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     record: Option<&'a RawValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
 }
 
@@ -187,9 +187,9 @@ struct RegisteredLine<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 struct RegisteredEntry<'a> {
     key: String,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
 }
 
@@ -251,10 +251,10 @@ struct Input {
     index: u32,
     at: Timestamp,
     /// Of a message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<Digest>,
     /// Of a timer or an engine's record: its tag in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     tag: Option<String>,
 }
 

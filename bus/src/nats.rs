@@ -34,6 +34,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, Context, ErrorCode, stream};
 use async_nats::{Client, Message};
+use futures_util::future::BoxFuture;
 use schemas::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -190,32 +191,35 @@ pub fn shown(servers: &str) -> String {
 /// [`BusError::Mismatch`] when the server or a stream is not what the exchange needs, naming each difference and its
 /// remedy; [`BusError::Unusable`] when a URL or a file is none; [`BusError::Unreachable`] when no server
 /// answers in time, or at once where it refuses the credentials or TLS does not come about.
-pub async fn open(options: NatsOptions) -> Result<Bus, BusError> {
-    let deadline = Instant::now() + options.open_timeout;
-    // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries nor
-    // a large document should wait for the others.
-    let write = NatsConnection::open(&options, "log", deadline).await?;
-    let read = NatsConnection::open(&options, "reader", deadline).await?;
-    let messages = NatsConnection::open(&options, "messages", deadline).await?;
-    let documents = NatsConnection::open(&options, "documents", deadline).await?;
-    let context = context(&write, &options);
-    let mut mismatches = Mismatches::default();
-    let info = write.client.server_info();
-    mismatches.check_server(&info, info.jetstream || answers_behind(&context).await);
-    // A leaf node keeps no streams: how it would flush says nothing.
-    mismatches.extend(monitor::check(&options, info.jetstream.then_some(info.server_id.as_str())).await?);
-    let (lanes, keeps_register) = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
-    let source = StreamSource { context: self::context(&read, &options), connected: read.connected };
-    let timeout = options.request_timeout;
-    let documents = StreamSource { context: self::context(&documents, &options), connected: documents.connected };
-    let key_value = retry_until(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
-    let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
-    Ok(Bus {
-        log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, &options)),
-        register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout, keeps_register)),
-        key_value: Arc::new(key_value),
-        pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),
-        blobs,
+pub fn open(options: NatsOptions) -> BoxFuture<'static, Result<Bus, BusError>> {
+    // Boxed: every crate that awaits an `async fn` compiles it again.
+    Box::pin(async move {
+        let deadline = Instant::now() + options.open_timeout;
+        // Four connections: a client has one task for reading and writing, and neither the log nor a burst of deliveries
+        // nor a large document should wait for the others.
+        let write = NatsConnection::open(&options, "log", deadline).await?;
+        let read = NatsConnection::open(&options, "reader", deadline).await?;
+        let messages = NatsConnection::open(&options, "messages", deadline).await?;
+        let documents = NatsConnection::open(&options, "documents", deadline).await?;
+        let context = context(&write, &options);
+        let mut mismatches = Mismatches::default();
+        let info = write.client.server_info();
+        mismatches.check_server(&info, info.jetstream || answers_behind(&context).await);
+        // A leaf node keeps no streams: how it would flush says nothing.
+        mismatches.extend(monitor::check(&options, info.jetstream.then_some(info.server_id.as_str())).await?);
+        let (lanes, keeps_register) = Box::pin(ensure_streams(&context, &options, mismatches, deadline)).await?;
+        let source = StreamSource { context: self::context(&read, &options), connected: read.connected };
+        let timeout = options.request_timeout;
+        let documents = StreamSource { context: self::context(&documents, &options), connected: documents.connected };
+        let key_value = retry_until(deadline, || key_value::NatsKeyValue::new(&context, source.clone())).await?;
+        let blobs = Arc::new(blobs::NatsBlobs::new(documents, timeout, deadline).await);
+        Ok(Bus {
+            log: Arc::new(log::NatsLog::new(write.client.clone(), source.clone(), Arc::clone(&blobs), lanes, &options)),
+            register: Arc::new(register::NatsRegister::new(write.client, source.clone(), timeout, keeps_register)),
+            key_value: Arc::new(key_value),
+            pub_sub: Arc::new(pub_sub::NatsPubSub::new(messages.client, timeout, options.status)),
+            blobs,
+        })
     })
 }
 

@@ -299,7 +299,8 @@ impl Admission {
         let metrics = &self.0.metrics;
         let Some(token) = token else {
             metrics.access.decided(Some(Code::Unauthenticated));
-            return Err(Refusal::new(Code::Unauthenticated, "no token").expecting("Authorization: Bearer <token>"));
+            let expected = "Authorization: Bearer <token>; over NATS, the header Llmx-Token";
+            return Err(Refusal::new(Code::Unauthenticated, "no token").expecting(expected));
         };
         let outcome = self.0.auth.identify(token, || self.0.limits.charge_peer(peer)).await?;
         metrics.access.decided(outcome.as_ref().err().map(|refusal| refusal.code));

@@ -52,7 +52,7 @@ pub struct Claims {
     /// Expires at, in seconds since the epoch.
     pub exp: u64,
     /// Space-separated scopes (RFC 8693 section 4.2), for example [`crate::ADMIN_SCOPE`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
 

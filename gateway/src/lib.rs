@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bus::health::HealthProbe;
+use futures_util::future::BoxFuture;
 use schemas::GatewayId;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -125,65 +126,68 @@ impl Gateway {
     ///
     /// # Errors
     /// [`GatewayError`]: nothing keeps running.
-    pub async fn start(
+    pub fn start(
         bus: Bus,
         config: GatewayConfig,
         metrics: Arc<GatewayMetrics>,
-    ) -> Result<GatewayHandle, GatewayError> {
-        config.check()?;
-        let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
-        agora_token::check(&config, &auth).await?;
-        let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
-        let openings = Openings::new(config.limits.engine_silence_ms, Instant::now());
-        let registry =
-            Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, openings, metrics.clone()));
-        let (notes, noted) = RequestNotes::new(registry.clone());
-        let admission =
-            Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
-        let acknowledgements = Acknowledgements::new(&bus.pub_sub, &config.id, metrics.clone());
-        let streams = AgentStreams::new(
-            GatewayId::try_new(&config.id).map_err(|error| GatewayError::Config(error.to_string()))?,
-            bus.pub_sub.clone(),
-            registry.clone(),
-            metrics.clone(),
-            config.limits.streams_per_agent_max,
-        );
-        let handle = GatewayHandle {
-            admission,
-            acknowledgements: acknowledgements.clone(),
-            registry: registry.clone(),
-            local_addr: None,
-            streams,
-            health: None,
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        };
-        for bucket in registry::FOLLOWED {
-            handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
-        }
-        let (audit, stop) = (Arc::clone(handle.admission.audit()), handle.stop.clone());
-        handle.tasks.spawn(async move { audit.drive(stop).await });
-        handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
-        handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
-        handle.tasks.spawn(noted.drive(handle.stop.clone()));
-        handle.tasks.spawn(acknowledgements.drive(handle.stop.clone()));
-        tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
-            .await
-            .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
-        registry::seed(&registry, &config).await?;
-        let streams = handle.streams.clone();
-        let open_streams = Box::new(move || streams.agents());
-        let presence =
-            PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), open_streams, metrics.clone())
-                .await?;
-        handle.tasks.spawn(presence.drive(handle.stop.clone()));
-        let evidence = EvidenceFollower::subscribe(&bus, registry.clone()).await?;
-        handle.tasks.spawn(evidence.drive(handle.stop.clone()));
-        handle.streams.start(&handle.tasks, &handle.stop).await?;
-        let in_flight_max = config.limits.bus_in_flight_max;
-        let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
-        handle.tasks.spawn(ingress.drive(handle.stop.clone()));
-        handle.serve_http(bus, config, metrics).await
+    ) -> BoxFuture<'static, Result<GatewayHandle, GatewayError>> {
+        // Boxed: every crate that awaits an `async fn` compiles it again.
+        Box::pin(async move {
+            config.check()?;
+            let auth = Arc::new(Authenticator::load(config.auth.clone(), metrics.clone()).await?);
+            agora_token::check(&config, &auth).await?;
+            let limits = Arc::new(RateLimits::new(&config.limits, metrics.clone()));
+            let openings = Openings::new(config.limits.engine_silence_ms, Instant::now());
+            let registry =
+                Arc::new(Registry::new(bus.key_value.clone(), &config.default_policy, openings, metrics.clone()));
+            let (notes, noted) = RequestNotes::new(registry.clone());
+            let admission =
+                Admission::new(&bus, &config, auth.clone(), limits.clone(), registry.clone(), notes, metrics.clone());
+            let acknowledgements = Acknowledgements::new(&bus.pub_sub, &config.id, metrics.clone());
+            let streams = AgentStreams::new(
+                GatewayId::try_new(&config.id).map_err(|error| GatewayError::Config(error.to_string()))?,
+                bus.pub_sub.clone(),
+                registry.clone(),
+                metrics.clone(),
+                config.limits.streams_per_agent_max,
+            );
+            let handle = GatewayHandle {
+                admission,
+                acknowledgements: acknowledgements.clone(),
+                registry: registry.clone(),
+                local_addr: None,
+                streams,
+                health: None,
+                stop: CancellationToken::new(),
+                tasks: TaskTracker::new(),
+            };
+            for bucket in registry::FOLLOWED {
+                handle.tasks.spawn(registry.clone().drive(bucket, handle.stop.clone()));
+            }
+            let (audit, stop) = (Arc::clone(handle.admission.audit()), handle.stop.clone());
+            handle.tasks.spawn(async move { audit.drive(stop).await });
+            handle.tasks.spawn(auth.drive_refresh(handle.stop.clone()));
+            handle.tasks.spawn(limits.drive_sweeps(handle.stop.clone()));
+            handle.tasks.spawn(noted.drive(handle.stop.clone()));
+            handle.tasks.spawn(acknowledgements.drive(handle.stop.clone()));
+            tokio::time::timeout(CATCH_UP_TIMEOUT, registry.caught_up())
+                .await
+                .map_err(|_| GatewayError::NotCaughtUp(CATCH_UP_TIMEOUT))?;
+            registry::seed(&registry, &config).await?;
+            let streams = handle.streams.clone();
+            let open_streams = Box::new(move || streams.agents());
+            let presence =
+                PresenceReports::subscribe(&bus.pub_sub, &config.id, registry.clone(), open_streams, metrics.clone())
+                    .await?;
+            handle.tasks.spawn(presence.drive(handle.stop.clone()));
+            let evidence = EvidenceFollower::subscribe(&bus, registry.clone()).await?;
+            handle.tasks.spawn(evidence.drive(handle.stop.clone()));
+            handle.streams.start(&handle.tasks, &handle.stop).await?;
+            let in_flight_max = config.limits.bus_in_flight_max;
+            let ingress = BusIngress::subscribe(&bus, handle.admission.clone(), in_flight_max).await?;
+            handle.tasks.spawn(ingress.drive(handle.stop.clone()));
+            handle.serve_http(bus, config, metrics).await
+        })
     }
 }
 

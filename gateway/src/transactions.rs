@@ -296,7 +296,7 @@ impl TransactionParts {
             let transaction =
                 transactions.and_then(|transactions| transactions.by_negotiation.get_mut(&envelope.negotiation));
             let Some(transaction) = transaction else { return };
-            match serde_json::from_slice::<Delivery>(delivery) {
+            match Delivery::decode(delivery) {
                 Ok(delivery) => {
                     let now = Instant::now();
                     delivery.receipts_told().for_each(|receipt| transaction.hear_receipt(receipt, now));

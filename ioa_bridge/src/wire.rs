@@ -95,7 +95,6 @@ pub struct TeamUp {
     /// Who is called.
     pub agent_names: Vec<String>,
     /// What the chat is called; clients ignore it in the answer.
-    #[serde(default)]
     pub team_name: Option<String>,
 }
 
@@ -114,7 +113,6 @@ pub struct FormedTeam {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RecordQuestion {
     /// In which chats; absent: in all.
-    #[serde(default)]
     pub comm_id: Option<OneOrMany>,
 }
 

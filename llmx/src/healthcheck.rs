@@ -122,7 +122,6 @@ fn cut(text: &str) -> String {
 /// A problem document, as far as it is shown.
 #[derive(Debug, Default, Deserialize)]
 struct HealthProblem {
-    #[serde(default)]
     detail: Option<String>,
     #[serde(default)]
     faults: Vec<String>,

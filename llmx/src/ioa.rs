@@ -163,7 +163,6 @@ fn refusal(error: ControlError) -> Refusal {
 struct ShownAgent {
     #[serde(default)]
     kind: AgentKind,
-    #[serde(default)]
     description: Option<String>,
 }
 

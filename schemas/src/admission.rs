@@ -38,6 +38,6 @@ pub struct LaneAdmission {
     /// When it was said, in microseconds of a clock of the owner's: of two words of one owner the difference counts.
     pub sent_us: u64,
     /// The queue that stands; absent where none does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<LaneQueue>,
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::AttrName;
 use crate::terms::{AttrValue, TERMS_MAX, Terms, number};
 
+crate::json_texts!(Box<BargainSpec>, Box<Mandate>, Vec<Predicate>, Terms);
+
 /// Most parties of a bargain, the initiator among them.
 pub const PARTIES_MAX: usize = 64;
 /// Most issues of an outcome space: an offer can have as many attributes.
@@ -34,6 +36,7 @@ pub const ATTR_ROUND: &str = "round";
 pub const ATTR_ELAPSED_MS: &str = "elapsed_ms";
 
 /// The rules of one bargain. At least one of `rounds` and `deadline_ms` is given.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BargainSpec {
@@ -41,16 +44,13 @@ pub struct BargainSpec {
     /// fastest.
     pub issues: Vec<Issue>,
     /// Rounds, 1 to [`ROUNDS_MAX`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// Milliseconds from the first turn, 1 to a day.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// How long one turn may take, in milliseconds, 1 to a day. A turn that takes longer ends the bargain.
     #[serde(default = "number::<_, 10_000>")]
     pub step_ms: u64,
     /// How long the parties may take to CONFIRM an agreement, in milliseconds; absent: it needs no confirmation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_ms: Option<u64>,
     /// Whether terms that were offered and not accepted may be offered again by the same party.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -133,7 +133,7 @@ pub enum Conditions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Join {
     /// Its mandate in a bargain. Told to nobody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,
     /// What it offers a team, scored by the policy of the call.
     #[serde(default, skip_serializing_if = "Terms::is_empty")]
@@ -142,15 +142,14 @@ pub struct Join {
 
 /// What a party binds itself to, whatever it says later: the exchange refuses an offer or an acceptance outside (disposition
 /// `mandate_violation`). Sealed: no other party and no view is ever told any of it.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Mandate {
     /// The policy that accepts for the party, for example `bargain-medium`; it must have a `bargain` section. Absent: the
     /// party accepts itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// What outcomes are worth to the party; needed for `policy` and `reservation`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utility: Option<Utility>,
     /// What no agreement is worth: outcomes of a lower utility are outside. 0 to [`PPM`].
     #[serde(default)]
@@ -159,7 +158,6 @@ pub struct Mandate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<Predicate>,
     /// How the party concedes; tells `next` policies what it would propose (absent: linear).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concession: Option<Concession>,
 }
 

@@ -113,6 +113,7 @@ impl Code {
 
 /// A refusal: an answer, not a failure. Names the fault, where it is and what was expected; never repeats the value
 /// (a call that reaches nobody excepted: it is told the name it looked for).
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct Refusal {
@@ -121,13 +122,10 @@ pub struct Refusal {
     /// The fault and its remedy, for a person.
     pub detail: String,
     /// JSON pointer (RFC 6901) to the fault; absent where no document is at fault.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
     /// What would have been accepted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// Milliseconds after which a retry can succeed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 

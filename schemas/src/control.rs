@@ -29,6 +29,7 @@ pub const LEASE_MS_MAX: u32 = 86_400_000;
 pub const LEASE_MS_DEFAULT: u32 = 30_000;
 
 /// An agent as it registers itself.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Registration {
@@ -46,7 +47,6 @@ pub struct Registration {
     /// Which receipts are deliveries of their own.
     pub receipts: ReceiptPreference,
     /// What searches read: who it is, what it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Whether it speaks for a person or is a thing of its own.
     #[serde(skip_serializing_if = "is_default")]
@@ -58,7 +58,6 @@ pub struct Registration {
     #[serde(skip_serializing_if = "is_default")]
     pub visibility: Visibility,
     /// The process that registers it: another one's removal leaves it (docs/spec/deliveries.md#dl-43).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<Tag>,
 }
 
@@ -176,19 +175,17 @@ pub struct Consent {
 }
 
 /// One rule. A member that is absent matches everything.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsentRule {
     /// What applies.
     pub effect: ConsentEffect,
     /// Calls that came through this topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<TopicName>,
     /// Calls of this initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counterpart: Option<AgentId>,
     /// Calls to this protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<CallProtocol>,
 }
 

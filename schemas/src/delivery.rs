@@ -7,7 +7,7 @@ mod bargain;
 mod panel;
 mod receipt;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, Negotiati
 use crate::payload::{Act, Currency, Failure, Terms};
 use crate::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use crate::time::WireTime;
+
+crate::json_texts!(Arc<Notification>, Option<Arc<Call>>, Option<Box<Agreement>>, Box<[Receipt]>);
 
 /// Longest that a client may let frames of its WebSocket wait for others, in ms (docs/spec/deliveries.md#dl-40).
 pub const LINGER_MS_MAX: u64 = 100;
@@ -44,6 +46,30 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// Reads a document as engines write it.
+    ///
+    /// # Errors
+    /// The decoding error.
+    pub fn decode(document: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(document)
+    }
+
+    /// Writes a document.
+    ///
+    /// # Errors
+    /// The encoding error, which one that was read cannot cause.
+    pub fn encode(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(self)
+    }
+
+    /// Reads a message to an inbox: an array of such documents.
+    ///
+    /// # Errors
+    /// The decoding error of the first that cannot be read.
+    pub fn decode_all(documents: &[u8]) -> Result<Vec<Self>, serde_json::Error> {
+        serde_json::from_slice(documents)
+    }
+
     /// Every receipt it carries: those of earlier messages, then the one it may be itself.
     pub fn receipts_told(&self) -> impl Iterator<Item = &Receipt> {
         self.receipts.iter().chain(self.payload.receipt())
@@ -58,6 +84,7 @@ pub fn may_linger(document: &[u8]) -> bool {
 }
 
 /// The envelope of a delivery.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeliveryEnvelope {
     /// The delivery id.
@@ -71,10 +98,8 @@ pub struct DeliveryEnvelope {
     /// The negotiation.
     pub negotiation: NegotiationId,
     /// The recipient's message this answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<MsgId>,
     /// W3C trace context of the negotiation's call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
@@ -109,6 +134,14 @@ pub enum Notification {
 }
 
 impl Notification {
+    /// Writes it as the payload of a delivery.
+    ///
+    /// # Errors
+    /// The encoding error, which what the core says cannot cause.
+    pub fn encode(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
     /// The receipt it is, if it is one.
     #[must_use]
     pub const fn receipt(&self) -> Option<&Receipt> {
@@ -136,10 +169,10 @@ impl Notification {
 }
 
 /// A call as a contractor receives it, deadlines made absolute.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Call {
     /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// The round, counted from 1.
     pub round: u32,
@@ -160,23 +193,19 @@ pub struct Call {
     #[serde(default, skip_serializing_if = "Terms::is_empty")]
     pub constraints: Terms,
     /// Currency of prices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
     /// Protocol documents the award can pin, the preferred first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<CallDocuments>,
     /// Of a call to a bargain: its rules and parties. `reply_by` is then when all must have joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainCall>>,
     /// Of a call to a team: its lead and rules. `reply_by` is then when all must have joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<Box<TeamCall>>,
     /// Of a task of a team: what is to be done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brief: Option<Box<Brief>>,
 }
 
 /// An award as the winner receives it.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Award {
     /// The accepted offer.
@@ -190,15 +219,12 @@ pub struct Award {
     /// Digest of the terms.
     pub terms_digest: Digest,
     /// What is paid, in micro-units, where the terms have a price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment: Option<i64>,
     /// The protocol document the award pins, where the call and the offer name one in common.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentHash>,
     /// CONFIRM by then.
     pub confirm_by: WireTime,
     /// Of a task of a team: what is to be done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brief: Option<Box<Brief>>,
 }
 
@@ -235,15 +261,14 @@ impl RejectReason {
 }
 
 /// A rejection.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rejection {
     /// The offer, where it was recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer_id: Option<OfferId>,
     /// Why.
     pub reason: RejectReason,
     /// For `policy`: the gate, as `<attribute>.<condition>`, or `currency`, `documents`, `validity`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
@@ -277,6 +302,7 @@ pub enum ProgressReport {
 }
 
 /// A registered award.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AwardReport {
     /// The offer.
@@ -290,7 +316,6 @@ pub struct AwardReport {
     /// The terms.
     pub terms: Terms,
     /// What is paid, in micro-units.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment: Option<i64>,
     /// Its score, 0 to 1 000 000.
     pub score: u32,
@@ -303,7 +328,6 @@ pub struct AwardReport {
     /// Digest of the decision record.
     pub decision: Digest,
     /// The protocol document the award pins, where the call and the offer name one in common.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentHash>,
 }
 
@@ -328,11 +352,12 @@ pub struct OfferNews {
     /// Its score.
     pub score: u32,
     /// The protocol document an award of it pins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentHash>,
 }
 
 /// A contractor's report.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContractorReport {
     /// The contractor.
@@ -342,10 +367,8 @@ pub struct ContractorReport {
     /// The lot.
     pub lot: Lot,
     /// The result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// The routine that carried the award out, where the contractor says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routine: Option<RoutineReport>,
 }
 
@@ -385,7 +408,7 @@ pub struct Misunderstanding {
     /// The acts that would have been legal.
     pub expected: Vec<Act>,
     /// JSON pointer into the message to what is at fault, where one member is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
 }
 
@@ -428,6 +451,7 @@ crate::words! {
 }
 
 /// The end of a negotiation.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Closing {
     /// How it ended.
@@ -437,13 +461,10 @@ pub struct Closing {
     /// Further detail, for example `done_before_cancel`; of a bargain `rounds`, `deadline`, `step_timeout`, `unconfirmed`,
     /// `not_joined`, or who ended it; of a team `silence`, `deadline`, `rejected`, `left`, `orphaned`; of a panel
     /// what stopped it ([`Stopped`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// What a bargain agreed on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreement: Option<Box<Agreement>>,
     /// What a team concluded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Box<Conclusion>>,
     /// The tasks of a team; results as digests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -86,6 +86,8 @@ impl fmt::Debug for DocumentHash {
     }
 }
 
+crate::json_texts!(Option<Box<CallDocuments>>);
+
 /// The documents a call names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallDocuments {
@@ -125,7 +127,7 @@ crate::words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RoutineReport {
     /// The document it followed; of [`RoutineKind::Language`] none, of every other kind the pinned one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<DocumentHash>,
     /// What carried it out.
     pub kind: RoutineKind,

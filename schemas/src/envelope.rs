@@ -63,7 +63,7 @@ pub struct Scope {
     /// `opt-in`: only agents whose own consent rules allow it are reached. The only mode there is.
     pub consent: ConsentMode,
     /// Lifetime in seconds, 1 to [`TTL_S_MAX`], counted from the log time of the record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
 }
 
@@ -76,6 +76,7 @@ pub enum ConsentMode {
 }
 
 /// The envelope around every payload. Members stand in the order of RFC 8785, so that what is written is in canonical form.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
@@ -85,27 +86,22 @@ pub struct Envelope {
     /// The sender; must be `agent://` and equal the token's subject.
     pub from: Address,
     /// The message this one answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_reply_to: Option<MsgId>,
     /// Unique per sender and negotiation; a retry carries the same id and the same body.
     pub msg_id: MsgId,
     /// On a call: the initiator's own id (absent: the `msg_id`). On every other act: the full id the exchange gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiation: Option<String>,
     /// Asks for a receipt at once, even if it says no more than `ok`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receipt: bool,
     /// Consent and lifetime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     /// Rises with every message of one sender in one negotiation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
     /// Recipients of a call for proposals. Other acts may leave it empty: the negotiation names the parties.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<Address>,
     /// W3C trace context of the sender.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// The sender's clock. Informational: no decision reads it.
     pub ts: WireTime,

@@ -49,7 +49,7 @@ pub struct Journal {
     /// How much more happened, all of it where `gap` says.
     pub left_out: u64,
     /// Where something was left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
     /// Deliveries that this engine sent and that wait for an acknowledgement, whether the journal names them or not.
     #[serde(default)]
@@ -57,6 +57,18 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Reads an engine's answer; it has none where it remembers nothing of the negotiation.
+    ///
+    /// # Errors
+    /// The decoding error.
+    pub fn decode_answer(answer: &[u8]) -> Result<Option<Self>, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct JournalAnswer {
+            found: Option<Journal>,
+        }
+        Ok(serde_json::from_slice::<JournalAnswer>(answer)?.found)
+    }
+
     /// Withholds what agents wrote for each other: results of tasks, codes of tasks that failed, titles, says, conclusions and
     /// the answers of a finding. Of a say, a conclusion and an answer an empty text is left, because that there was one is no
     /// secret.
@@ -243,10 +255,10 @@ pub enum Happened {
         /// The award.
         award_no: AwardNo,
         /// What carried it out, where the contractor says.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         routine: Option<RoutineReport>,
         /// The first [`RESULT_SHOWN_MAX`] characters of the result, where there is one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<String>,
     },
     /// An award fell through.

@@ -9,6 +9,8 @@ use crate::ids::{AgentId, DomainName};
 use crate::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use crate::terms::number;
 
+crate::json_texts!(Box<PanelSpec>);
+
 /// Most seats of a panel.
 pub const SEATS_MAX: usize = 32;
 /// Most seats of a panel whose answers are compared by BLEU: every pair of texts is compared.
@@ -41,12 +43,12 @@ pub const RATING_MIN: u32 = 1;
 pub const RATING_MAX: u32 = 5;
 
 /// The rules of one panel.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PanelSpec {
     /// Evidence is kept under this name. Absent: the name of the topic, if the call is addressed to one topic alone, else
     /// `general`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainName>,
     /// How answers are compared.
     pub answer: AnswerKind,
@@ -61,13 +63,10 @@ pub struct PanelSpec {
     /// Whether peers are rated. Without ratings importance is uniform over peers, and no evidence is kept.
     pub rate: bool,
     /// Fewer seats go on after some round.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub select: Option<PanelSelection>,
     /// Reviewers read the answers between rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub review: Option<ReviewSpec>,
     /// Whom the gateway invites of those addressed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub choose: Option<ChooseSpec>,
     /// Fewest seats, 1 to [`SEATS_MAX`].
     pub min_seats: u32,
@@ -240,27 +239,23 @@ pub enum SeatChoice {
 }
 
 /// What a seat, the ranker or a reviewer answers to an ask: exactly one of `answer`, `order` and `reviews`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PanelAnswer {
     /// The round of the ask.
     pub round: u32,
     /// Of a seat: its answer; none where it has no opinion.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present")]
     pub answer: Option<Option<String>>,
     /// Of the ranker: places in the ask's `peers`, counted from 1, the best first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<u32>>,
     /// Of a reviewer: what it says of each of the ask's `peers`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<Vec<Option<String>>>,
     /// How it came to the answer; shown to the others in the next round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// One rating for each of those to be rated, [`RATING_MIN`] to [`RATING_MAX`]; absent: all alike.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratings: Option<Vec<u32>>,
     /// What the answer cost its sender, as it says. Decides nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
 

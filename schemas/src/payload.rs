@@ -90,22 +90,19 @@ impl Act {
 }
 
 /// A call for proposals.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Cfp {
     /// What is wanted, for the contractors to read. Opaque to the exchange.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// Id of the acceptance policy, for example `medium` (absent: the exchange's default).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// Collection deadline in milliseconds from the log time of this message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_within_ms: Option<u64>,
     /// Collection deadline as an absolute time; also spelled `deadline` (the paper's name).
-    #[serde(default, alias = "deadline", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "deadline")]
     pub reply_by: Option<WireTime>,
     /// The paper's round; a first call carries 1 or none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// Capabilities every contractor must have, all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -117,62 +114,50 @@ pub struct Cfp {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
     /// Currency of prices; an offer in another is a gate violation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
     /// Protocol documents to carry the task out by; not in the call to a bargain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<CallDocuments>,
     /// Makes this the call to a bargain (alternating offers) instead of a contract net: its rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainSpec>>,
     /// Makes this the call to a team: its rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<Box<TeamSpec>>,
     /// The initiator's own mandate in the bargain. Told to nobody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mandate: Option<Box<Mandate>>,
     /// Makes this the call to a panel: its rules.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panel: Option<Box<PanelSpec>>,
 }
 
 /// An offer. Paper, appendix A: value, timestamp, conditions. Members stand in the order of RFC 8785.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Offer {
     /// Free text, opaque to the exchange and never read by a policy; in a bargain, predicates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
     /// Currency of `price`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<Currency>,
     /// The documents its contractor can follow, at most [`DOCUMENTS_MAX`](crate::document::DOCUMENTS_MAX), none twice; not in
     /// a bargain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<DocumentHash>,
     /// Round the offer answers (absent: the current one).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// The terms offered.
     pub terms: Terms,
     /// Validity in milliseconds from the log time of this message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_for_ms: Option<u64>,
     /// Begin of the validity, as an absolute time; in a bargain only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_from: Option<WireTime>,
     /// Validity as an absolute time. With neither, the offer stands for the whole negotiation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<WireTime>,
 }
 
 /// A refusal to offer or to perform, a withdrawal, a cancellation: an act with a reason only.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Reasoned {
     /// Why, for people and logs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Round it refers to (absent: the current one).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
 }
 
@@ -183,7 +168,7 @@ pub struct Accept {
     /// The chosen offer.
     pub offer_id: OfferId,
     /// Digest of the accepted terms; a bargain and a team ask for it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub terms_digest: Option<Digest>,
 }
 
@@ -193,7 +178,7 @@ pub struct Confirm {
     /// The award it answers: the fencing token. A bargain has one, number 1.
     pub award_no: AwardNo,
     /// Digest of the agreed terms, where the sender wants it compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub terms_digest: Option<Digest>,
 }
 
@@ -210,15 +195,14 @@ pub enum InformKind {
 }
 
 /// A contractor reports.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inform {
     /// What is reported.
     pub kind: InformKind,
     /// The result, opaque to the exchange and forwarded to the initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// The routine that carried the award out, where the contractor says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routine: Option<RoutineReport>,
 }
 
@@ -247,7 +231,7 @@ pub struct Failure {
     #[serde(default)]
     pub retryable: bool,
     /// Decommitment penalty offered, in micro-units.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub penalty: Option<i64>,
 }
 

@@ -31,6 +31,7 @@ pub const EXPONENT_MAX: u32 = 8;
 pub const STRIKES_MAX: u32 = 100;
 
 /// An acceptance policy.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -97,11 +98,9 @@ pub struct Policy {
     #[serde(default = "number::<_, 3>")]
     pub max_strikes: u32,
     /// How it accepts for a party of a bargain; absent: it does not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bargain: Option<BargainRule>,
     /// The attribute `reputation`, for gates and weights: what panels have shown about each of the invited. Absent: there is
     /// none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reputation: Option<ReputationRule>,
 }
 
@@ -206,19 +205,18 @@ pub enum OnIncomplete {
 }
 
 /// One condition an offer must satisfy. All that are given must hold.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gate {
     /// The attribute of the terms.
     pub attr: AttrName,
     /// Smallest value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i64>,
     /// Largest value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i64>,
     /// Allowed texts.
-    #[serde(default, rename = "enum", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "enum")]
     pub one_of: Option<Vec<String>>,
     /// Whether an offer without the attribute fails. A `min`, `max` or `enum` fails on an absent attribute anyway.
     #[serde(default)]
@@ -335,6 +333,8 @@ impl Default for Timers {
     }
 }
 
+crate::json_texts!(Option<BargainRule>);
+
 /// How a policy accepts for a party, in its turn, a standing offer inside its mandate (the `bargain` section of a policy).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -361,6 +361,14 @@ const fn yes() -> bool {
 }
 
 impl Policy {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// The decoding error.
+    pub fn decode(document: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(document)
+    }
+
     /// Digest of the canonical document: what a negotiation pins.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ pub struct AdmittedMessage {
     /// `{"envelope":…,"payload":…}` in canonical form.
     pub body: Arc<RawValue>,
     /// On a call: what the gateway pins; only the first record's counts. On an assignment or a JOIN: the policy it names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Arc<Pinned>>,
     /// The sender's registration asked for every receipt at once (docs/spec/messages.md#ms-56).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -133,6 +133,7 @@ pub struct AdmittedMessage {
 }
 
 /// What a negotiation runs under, pinned by the gateway that admitted its call.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pinned {
     /// The whole policy document.
@@ -147,10 +148,8 @@ pub struct Pinned {
     #[serde(default)]
     pub left_out: u32,
     /// Of a call to a team: what its tasks run under.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_policy: Option<TaskPolicy>,
     /// Of a call to a panel: who else takes part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panel: Option<Box<PinnedPanel>>,
 }
 
@@ -167,7 +166,7 @@ pub struct TaskPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedPanel {
     /// The ranker, where it is an agent other than the initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ranker: Option<Invitation>,
     /// The reviewers, in the order of the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -187,7 +186,7 @@ pub struct Invitation {
     pub durable: bool,
     /// Under a policy that weighs reputation: the agent's, in parts per million, as evidence was when the call was admitted.
     /// In a call to a panel that chooses its seats: likewise, and none of an agent without enough evidence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reputation: Option<u64>,
 }
 

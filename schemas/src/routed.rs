@@ -39,13 +39,12 @@ pub fn lines(message: &[u8]) -> impl Iterator<Item = Option<(&str, &[u8])>> {
 #[must_use]
 pub fn read_deliveries(subject: &str, message: &[u8]) -> Vec<(AgentId, Delivery)> {
     if subject::is_gateway_deliveries(subject) {
-        let read = |(agent, document): (&str, &[u8])| {
-            Some((AgentId::try_new(agent).ok()?, serde_json::from_slice(document).ok()?))
-        };
+        let read =
+            |(agent, document): (&str, &[u8])| Some((AgentId::try_new(agent).ok()?, Delivery::decode(document).ok()?));
         return lines(message).flatten().filter_map(read).collect();
     }
     let Some(agent) = subject::agent_of(subject) else { return Vec::new() };
-    let deliveries: Vec<Delivery> = serde_json::from_slice(message).unwrap_or_default();
+    let deliveries = Delivery::decode_all(message).unwrap_or_default();
     deliveries.into_iter().map(|delivery| (agent.clone(), delivery)).collect()
 }
 

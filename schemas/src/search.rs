@@ -20,6 +20,7 @@ pub const DEPTH_MAX: u32 = 1000;
 pub const CURSOR_LEN_MAX: usize = 256;
 
 /// What is searched for: `POST /v1/search`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchRequest {
@@ -35,10 +36,8 @@ pub struct SearchRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<Tag>,
     /// Only agents that subscribe to this topic.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<TopicName>,
     /// Only agents of this kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<AgentKind>,
     /// Whether only agents that are present are wanted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -47,7 +46,6 @@ pub struct SearchRequest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reachable: bool,
     /// Where the page before ended; with one text only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
@@ -86,7 +84,7 @@ pub struct SearchHit {
     /// What it is.
     pub kind: AgentKind,
     /// What it says of itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Its tags.
     pub tags: Vec<Tag>,

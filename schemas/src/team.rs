@@ -52,7 +52,7 @@ pub struct TeamSpec {
     #[serde(flatten)]
     pub rules: TeamRules,
     /// Makes it a sub-team: the award whose contractor calls. The exchange forms its id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<TaskAward>,
 }
 
@@ -183,28 +183,26 @@ pub struct TaskAward {
 }
 
 /// The member that holds the floor speaks.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Say {
     /// The turn the sender believes it takes; absent: the current one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// What is said, 1 to 4096 characters.
     pub text: String,
     /// Who gets the floor; absent: the next seat.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<AgentId>,
 }
 
 /// The member that holds the floor opens tasks, all of them or none.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assign {
     /// The turn the sender believes it takes; absent: the current one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// Whether the team waits for them.
     pub mode: TaskMode,
     /// Their acceptance policy; absent: the team's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// 1 to [`ASSIGNED_MAX`] tasks, in the order of their numbers.
     pub tasks: Vec<AssignedTask>,
@@ -221,6 +219,7 @@ pub enum TaskMode {
 }
 
 /// One task of an assignment.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssignedTask {
@@ -229,29 +228,25 @@ pub struct AssignedTask {
     /// What is to be done; longer work goes by reference.
     pub text: String,
     /// The member that is to do it; absent: it goes by award.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
     /// Capabilities its owner must have, all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<Capability>,
     /// How long offers are collected, in milliseconds; absent: what the policy says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_within_ms: Option<u64>,
     /// How long its owner may take, in milliseconds; absent: what the policy says, cut to what the team has left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub perform_ms: Option<u64>,
 }
 
 /// The member that holds the floor waits for tasks.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// The turn the sender believes it takes; absent: the current one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// The numbers of the tasks, 1 to [`TASKS_MAX`] of them, each once.
     pub triggers: Vec<u32>,
     /// Why, for the others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
@@ -259,7 +254,7 @@ pub struct Pause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conclude {
     /// The turn the sender believes it takes; absent: the current one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// The conclusion, 1 to 4096 characters.
     pub text: String,

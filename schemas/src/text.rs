@@ -106,23 +106,54 @@ pub fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
 /// A document as JSON text inside of a format that does not describe itself: `#[serde(with = "schemas::text::json")]`.
 /// Tagged and untagged enums, and members that may be missing, can be read from JSON only.
 pub mod json {
-    use serde::de::DeserializeOwned;
     use serde::ser::Error as _;
-    use serde::{Deserializer, Serialize, Serializer};
+    use serde::{Deserializer, Serializer};
+
+    /// Declares which types of this crate such documents are, and compiles here what reads and writes them: a generic function
+    /// would be compiled again by every crate that keeps one.
+    #[macro_export]
+    macro_rules! json_texts {
+        ($($document:ty),+) => {$(
+            impl $crate::text::json::JsonText for $document {
+                fn encode(&self) -> serde_json::Result<String> {
+                    serde_json::to_string(self)
+                }
+
+                fn decode(text: &str) -> serde_json::Result<Self> {
+                    serde_json::from_str(text)
+                }
+            }
+        )+};
+    }
+
+    /// A document that can stand as JSON text.
+    pub trait JsonText: Sized {
+        /// Writes it.
+        ///
+        /// # Errors
+        /// The encoding error: that of a map whose keys are no texts.
+        fn encode(&self) -> serde_json::Result<String>;
+
+        /// Reads it.
+        ///
+        /// # Errors
+        /// The decoding error.
+        fn decode(text: &str) -> serde_json::Result<Self>;
+    }
 
     /// Writes the document. Equal documents give equal texts: members stand in the order of their declaration.
     ///
     /// # Errors
     /// Those of the serializer, and of a map whose keys are no texts.
-    pub fn serialize<T: Serialize, S: Serializer>(document: &T, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&serde_json::to_string(document).map_err(S::Error::custom)?)
+    pub fn serialize<T: JsonText, S: Serializer>(document: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&document.encode().map_err(S::Error::custom)?)
     }
 
     /// Reads it again.
     ///
     /// # Errors
     /// Those of the deserializer, and of a text that is no such document.
-    pub fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-        super::read(deserializer, |text| serde_json::from_str(text))
+    pub fn deserialize<'de, T: JsonText, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        super::read(deserializer, T::decode)
     }
 }

@@ -84,12 +84,12 @@ pub struct Whoami {
 }
 
 /// An agent as others see it: `GET /v1/agents`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedAgent {
     /// The agent.
     pub agent: AgentId,
     /// Whether it is present, where the gateway says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
     /// What it can do.
     #[serde(default)]
@@ -98,7 +98,6 @@ pub struct ListedAgent {
     #[serde(default)]
     pub topics: Vec<TopicName>,
     /// For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// What else the gateway says of it.
     #[serde(flatten)]

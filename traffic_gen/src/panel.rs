@@ -64,6 +64,7 @@ impl AsksCounted {
 }
 
 /// What came of one panel.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct PlayedPanel {
     /// The panel.
@@ -71,15 +72,12 @@ pub struct PlayedPanel {
     /// How it ended.
     pub outcome: &'static str,
     /// What ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The asks, counted by the agents.
     pub asks: AsksCounted,
     /// The result, where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub finding: Option<Finding>,
     /// Whether the result is right, where the file says what is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub is_right: Option<bool>,
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use agents::observer::Observed;
 use agents::strategy::SendOutcome;
 use schemas::AgentId;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 /// Writes a trace. The first failure ends writing and is reported by [`TraceFile::finish`].
 pub struct TraceFile {
@@ -42,7 +42,7 @@ impl TraceFile {
 
     /// The document of one event; none of what is decided, which is told by what is sent.
     #[must_use]
-    pub fn line(since_start: Duration, agent: &AgentId, event: &Observed<'_>) -> Option<serde_json::Value> {
+    pub fn line(since_start: Duration, agent: &AgentId, event: &Observed<'_>) -> Option<Value> {
         let mut line = match event {
             Observed::Connected => json!({"event": "connected"}),
             Observed::Disconnected => json!({"event": "disconnected"}),
@@ -63,6 +63,7 @@ impl TraceFile {
                        "code": code})
             }
             Observed::Delivered { delivery, is_repeat } => {
+                let delivery: Value = serde_json::from_slice(&delivery.encode().ok()?).ok()?;
                 json!({"event": "received", "repeat": is_repeat, "delivery": delivery})
             }
             Observed::Decided { .. } => return None,

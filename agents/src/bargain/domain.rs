@@ -293,19 +293,17 @@ fn check_limits(limits: &[Predicate], space: &Space) -> Result<(), DocumentFault
 }
 
 /// The rules of a bargain without its outcome space; see [`BargainSpec`] for units and ranges.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BargainRules {
     /// Rounds. Absent together with `deadline_ms`: 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// Milliseconds from the first turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// Milliseconds one turn may take.
     pub step_ms: u64,
     /// Milliseconds the parties may take to confirm an agreement; absent: it needs no confirmation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_ms: Option<u64>,
     /// Whether a party may not offer again what it has offered.
     pub forbid_repeat: bool,

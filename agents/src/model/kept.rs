@@ -48,6 +48,7 @@ pub struct KeptCounts {
 }
 
 /// One line.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 struct KeptCall<'a> {
     asked_at: WireTime,
@@ -56,9 +57,7 @@ struct KeptCall<'a> {
     /// Calls of the same consultation before this one.
     retry: u32,
     messages: &'a [ChatMessage],
-    #[serde(skip_serializing_if = "Option::is_none")]
     answer: Option<KeptAnswer<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 

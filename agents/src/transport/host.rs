@@ -14,6 +14,7 @@ use ::bus::{Bus, BusError, Received};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
+use schemas::delivery::Delivery;
 use schemas::{AgentId, DeliveryId, GatewayId, subject};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -91,7 +92,7 @@ impl Stream for HostedInbox {
         let mut message = InboxMessage::default();
         let mut next = Some(first);
         while let Some(document) = next {
-            match serde_json::from_slice(&document) {
+            match Delivery::decode(&document) {
                 Ok(delivery) => message.deliveries.push(delivery),
                 Err(_) => message.unreadable += 1,
             }

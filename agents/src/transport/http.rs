@@ -10,6 +10,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode};
 use schemas::control::{Registration, Tag};
+use schemas::delivery::Delivery;
 use schemas::{DeliveryId, Refusal};
 use tokio::sync::Semaphore;
 
@@ -131,7 +132,7 @@ fn inbox(response: Response) -> impl Stream<Item = InboxMessage> + Send + 'stati
             let mut events = Vec::new();
             reader.handle_bytes(&bytes, &mut events);
             if !events.is_empty() {
-                let message: InboxMessage = events.iter().map(|data| serde_json::from_slice(data).ok()).collect();
+                let message: InboxMessage = events.iter().map(|data| Delivery::decode(data).ok()).collect();
                 return Some((message, (response, reader)));
             }
         }

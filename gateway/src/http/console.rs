@@ -26,7 +26,6 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use schemas::journal::{Journal, JournalRequest};
 use schemas::{Code, NegotiationId, Refusal, subject};
-use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
@@ -107,12 +106,6 @@ async fn snapshot(State(site): State<Arc<Site>>, visitor: Visitor) -> HttpResult
     Ok(json(text.to_string()))
 }
 
-/// An engine's answer; without `found` it remembers nothing of the negotiation.
-#[derive(Deserialize)]
-struct JournalAnswer {
-    found: Option<Journal>,
-}
-
 /// What the engine of its lane remembers of one negotiation; what agents wrote for each other only for administrators.
 async fn journal(State(site): State<Arc<Site>>, visitor: Visitor, path: PathText) -> HttpResult {
     visitor.must_see_all()?;
@@ -123,9 +116,9 @@ async fn journal(State(site): State<Arc<Site>>, visitor: Visitor, path: PathText
         .map_err(|_| Refusal::new(Code::Internal, "the question cannot be written"))?;
     let asked = site.pub_sub.request(subject::journal(lane), None, Bytes::from(question), JOURNAL_TIMEOUT).await;
     let answer = asked.map_err(|error| no_answer(&error))?;
-    let told: JournalAnswer = serde_json::from_slice(&answer)
+    let found = Journal::decode_answer(&answer)
         .map_err(|_| Refusal::new(Code::Internal, "the engine's answer is not readable"))?;
-    let mut journal = told.found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
+    let mut journal = found.filter(|journal| journal.negotiation == negotiation).ok_or_else(|| {
         Refusal::new(Code::NotFound, "no engine remembers this negotiation")
             .expecting("one that an engine has served since it owns the lane; older ones stand in the log")
     })?;

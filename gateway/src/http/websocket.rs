@@ -248,6 +248,7 @@ fn no_frame() -> Refusal {
 }
 
 /// What a client receives, apart from deliveries.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum ServerFrame<'a> {
@@ -259,10 +260,8 @@ enum ServerFrame<'a> {
     /// A message is in the log.
     Accepted {
         /// The client's reference.
-        #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'a str>,
         /// Whose message it is, on a shared connection.
-        #[serde(skip_serializing_if = "Option::is_none")]
         agent: Option<&'a AgentId>,
         /// Where.
         #[serde(flatten)]
@@ -271,7 +270,6 @@ enum ServerFrame<'a> {
     /// An agent takes part in a shared connection.
     Joined {
         /// The client's reference.
-        #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'a str>,
         /// The agent.
         agent: &'a AgentId,
@@ -288,10 +286,8 @@ enum ServerFrame<'a> {
     /// A message or frame is refused.
     Refused {
         /// The client's reference.
-        #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<&'a str>,
         /// Whose it is, on a shared connection, where that is known.
-        #[serde(skip_serializing_if = "Option::is_none")]
         agent: Option<&'a AgentId>,
         /// Why.
         problem: Problem<'a>,

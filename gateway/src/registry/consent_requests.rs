@@ -37,7 +37,7 @@ pub(crate) struct NotedCall {
     /// Who called.
     pub(crate) counterpart: AgentId,
     /// Through which topic, if through one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) topic: Option<TopicName>,
     /// What it would have opened.
     #[serde(default)]

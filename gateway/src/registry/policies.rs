@@ -138,7 +138,7 @@ impl PolicyTable {
         }
         match value {
             Some(value) => {
-                let policy: Policy = serde_json::from_slice(value)?;
+                let policy = Policy::decode(value)?;
                 let digest = policy.digest().map_err(|error| serde::de::Error::custom(error.to_string()))?;
                 self.by_key.insert(key.to_owned(), PinnedPolicy { policy: Arc::new(policy), digest });
             }
@@ -254,7 +254,7 @@ pub(crate) async fn publish(registry: &Registry, policy: &Policy) -> Result<(), 
     let key = version_key(&policy.id);
     if !registry.create(Bucket::Policies, key.clone(), policy).await? {
         let stored = registry.stored(Bucket::Policies, key).await?;
-        let stored: Option<Policy> = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let stored = stored.and_then(|bytes| Policy::decode(&bytes).ok());
         if stored.as_ref() != Some(policy) {
             return Err(Refusal::new(Code::Conflict, "this version stands already with another document")
                 .at("/id")

@@ -18,29 +18,23 @@ const OFFERS_SHOWN_MAX: usize = 20;
 const NOT_COUNTED: &str = "; offers outside the limits of the policy or of the call are refused, and not counted";
 
 /// The course of a call. Serialises to what `llmx call --json` prints.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Serialize)]
 pub struct Course {
     negotiation: NegotiationId,
     to: Vec<Address>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     invited: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<u32>,
     offers: Vec<Offered>,
     awards: Vec<Awarded>,
     failures: Vec<ContractorFailure>,
     /// How the negotiation ended; absent while it has not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     /// The gateway's refusal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<Refusal>,
     /// Why the exchange did not open the call it had logged.
-    #[serde(skip_serializing_if = "Option::is_none")]
     turned_down: Option<String>,
     elapsed_ms: u64,
     /// Whether it was said that the call is made: what comes of it may arrive before the gateway's answer.
@@ -66,6 +60,7 @@ struct Offered {
     score: u32,
 }
 
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct Awarded {
     award_no: AwardNo,
@@ -73,27 +68,21 @@ struct Awarded {
     contractor: AgentId,
     offer_id: OfferId,
     terms: Terms,
-    #[serde(skip_serializing_if = "Option::is_none")]
     payment: Option<i64>,
     score: u32,
     /// The protocol document that the award pins.
-    #[serde(skip_serializing_if = "Option::is_none")]
     document: Option<DocumentHash>,
     is_committed: bool,
     is_done: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<String>,
     /// What carried it out, where the contractor says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     routine: Option<RoutineReport>,
 }
 
 /// What is read of `GET /v1/negotiations/{id}`.
 #[derive(Debug, Deserialize)]
 pub struct View {
-    #[serde(default)]
     policy: Option<String>,
-    #[serde(default)]
     reply_by: Option<String>,
     #[serde(default)]
     offers: Vec<Offered>,

@@ -106,22 +106,16 @@ pub struct PanelAskArgs {
 }
 
 /// What came of a panel.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Default, Serialize)]
 struct AskedPanel {
-    #[serde(skip_serializing_if = "Option::is_none")]
     panel: Option<NegotiationId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     invited: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<u32>,
     /// Of a panel that chooses its seats: `chosen` or `trial`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     seats: Option<SeatChoice>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     finding: Option<Box<Finding>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip)]
     misunderstood: Option<Misunderstanding>,

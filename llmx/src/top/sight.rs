@@ -29,6 +29,7 @@ pub struct Sight {
 }
 
 /// Whether a gateway answers.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct GatewayState {
     /// Its address.
@@ -36,10 +37,8 @@ pub struct GatewayState {
     /// `ready`, `degraded`, `not ready` or `unreachable`.
     pub state: &'static str,
     /// The first that it says is wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
     /// How long the answer took.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_ms: Option<f64>,
 }
 

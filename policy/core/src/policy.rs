@@ -37,7 +37,7 @@ impl PinnedPolicy {
 
     /// As [`Self::try_new`], of a canonical document.
     pub(crate) fn of_document(document: &str) -> Option<Arc<Self>> {
-        Self::try_new(serde_json::from_str(document).ok()?, Digest::of_bytes(document.as_bytes()))
+        Self::try_new(Policy::decode(document.as_bytes()).ok()?, Digest::of_bytes(document.as_bytes()))
     }
 
     /// The canonical document.
@@ -86,7 +86,8 @@ pub struct PolicyFault {
 pub fn presets() -> Vec<Policy> {
     PRESETS
         .iter()
-        .map(|json| serde_json::from_str(json).expect("the presets are compiled in, and a test reads each of them"))
+        .map(|json| json.as_bytes())
+        .map(|json| Policy::decode(json).expect("the presets are compiled in, and a test reads each of them"))
         .collect()
 }
 

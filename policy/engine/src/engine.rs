@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError};
+use futures_util::future::BoxFuture;
 use schemas::Lane;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -61,60 +62,63 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]; nothing runs any more then. [`EngineError::IdInUse`] after an engine of the same id, which was
     /// there first, has been heard for as long as it takes to count one as dead. A lane that stops is an error only if no other goes on.
-    pub async fn start(
+    pub fn start(
         bus: Bus,
         config: EngineConfig,
         metrics: Arc<EngineMetrics>,
         observer: Option<Arc<dyn FoldObserver>>,
-    ) -> Result<EngineHandle, EngineError> {
-        config.check().map_err(EngineError::Config)?;
-        let lanes = lanes_of(&bus, &config)?;
-        let (cancel, ingress_cancel, heartbeat_cancel) =
-            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-        // Acks and other engines are heard before the log is read, so that none is lost in between.
-        let mut ingress = Ingress::subscribe(&bus, Arc::clone(&metrics)).await?;
-        let served: Vec<Lane> = lanes.iter().copied().collect();
-        let (mut heartbeats, membership) =
-            HeartbeatTask::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
-        let leave_max = config.membership.dead_after();
-        let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
-        let shared = Shared::new(bus, config, metrics, observer, ingress.routes(), cancel.clone());
-        let (mut hosts, mut watched) = (Vec::new(), Vec::new());
-        for lane in lanes {
-            let (status, shown) = watch::channel(LaneStatus::new(lane));
-            let (sender, signals) = ingress.connect(lane, shown);
-            let handle = heartbeats.another_handle(&membership);
-            let (host, lane) = LaneHost::new(lane, shared.clone(), (status, signals), handle);
-            heartbeats.connect(lane.status.clone(), sender);
-            hosts.push(host);
-            watched.push(lane);
-        }
-        let statuses: Vec<_> = watched.iter().map(|lane| lane.status.clone()).collect();
-        let status = StatusReader::new(statuses.clone(), heartbeats.has_duplicate_id());
-        let statistics = StatisticsReporter::new(&shared, &watched, status.clone());
-        let backlogs = BacklogReporter::new(&shared, &watched);
-        let evidence = EvidencePublisher::new(&shared, &watched);
-        let mut handle = EngineHandle {
-            _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
-            _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
-            _evidence: AbortOnDropHandle::new(tokio::spawn(evidence.drive())),
-            lanes: statuses,
-            status,
-            membership,
-            leave_max,
-            ingress: tokio::spawn(ingress.drive(ingress_cancel.clone())),
-            heartbeats: tokio::spawn(heartbeats.drive(heartbeat_cancel.clone())),
-            tasks: hosts.into_iter().map(|host| tokio::spawn(host.drive())).collect(),
-            ingress_cancel: ingress_cancel.drop_guard(),
-            cancel: cancel.drop_guard(),
-            heartbeat_cancel: heartbeat_cancel.drop_guard(),
-        };
-        tokio::select! {
-            biased;
-            served = handle.until_served() => served?,
-            Ok(_) = id_in_use.wait_for(|&is_in_use| is_in_use) => return Err(EngineError::IdInUse(id)),
-        }
-        Ok(handle)
+    ) -> BoxFuture<'static, Result<EngineHandle, EngineError>> {
+        // Boxed: every crate that awaits an `async fn` compiles it again.
+        Box::pin(async move {
+            config.check().map_err(EngineError::Config)?;
+            let lanes = lanes_of(&bus, &config)?;
+            let (cancel, ingress_cancel, heartbeat_cancel) =
+                (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+            // Acks and other engines are heard before the log is read, so that none is lost in between.
+            let mut ingress = Ingress::subscribe(&bus, Arc::clone(&metrics)).await?;
+            let served: Vec<Lane> = lanes.iter().copied().collect();
+            let (mut heartbeats, membership) =
+                HeartbeatTask::subscribe(&bus, &config, served, Arc::clone(&metrics)).await?;
+            let leave_max = config.membership.dead_after();
+            let (id, mut id_in_use) = (config.id.clone(), heartbeats.id_in_use());
+            let shared = Shared::new(bus, config, metrics, observer, ingress.routes(), cancel.clone());
+            let (mut hosts, mut watched) = (Vec::new(), Vec::new());
+            for lane in lanes {
+                let (status, shown) = watch::channel(LaneStatus::new(lane));
+                let (sender, signals) = ingress.connect(lane, shown);
+                let handle = heartbeats.another_handle(&membership);
+                let (host, lane) = LaneHost::new(lane, shared.clone(), (status, signals), handle);
+                heartbeats.connect(lane.status.clone(), sender);
+                hosts.push(host);
+                watched.push(lane);
+            }
+            let statuses: Vec<_> = watched.iter().map(|lane| lane.status.clone()).collect();
+            let status = StatusReader::new(statuses.clone(), heartbeats.has_duplicate_id());
+            let statistics = StatisticsReporter::new(&shared, &watched, status.clone());
+            let backlogs = BacklogReporter::new(&shared, &watched);
+            let evidence = EvidencePublisher::new(&shared, &watched);
+            let mut handle = EngineHandle {
+                _statistics: statistics.map(|reporter| AbortOnDropHandle::new(tokio::spawn(reporter.drive()))),
+                _backlogs: AbortOnDropHandle::new(tokio::spawn(backlogs.drive())),
+                _evidence: AbortOnDropHandle::new(tokio::spawn(evidence.drive())),
+                lanes: statuses,
+                status,
+                membership,
+                leave_max,
+                ingress: tokio::spawn(ingress.drive(ingress_cancel.clone())),
+                heartbeats: tokio::spawn(heartbeats.drive(heartbeat_cancel.clone())),
+                tasks: hosts.into_iter().map(|host| tokio::spawn(host.drive())).collect(),
+                ingress_cancel: ingress_cancel.drop_guard(),
+                cancel: cancel.drop_guard(),
+                heartbeat_cancel: heartbeat_cancel.drop_guard(),
+            };
+            tokio::select! {
+                biased;
+                served = handle.until_served() => served?,
+                Ok(_) = id_in_use.wait_for(|&is_in_use| is_in_use) => return Err(EngineError::IdInUse(id)),
+            }
+            Ok(handle)
+        })
     }
 }
 

@@ -33,11 +33,12 @@ pub struct Turn {
     /// Relative time: max(round / (rounds + 1), elapsed / deadline), in parts per million, rounded down. NegMAS counts alike.
     pub t_ppm: u32,
     /// The offer that stands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
 }
 
 /// The offer that stands in a bargain.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Standing {
     /// The offer; ACCEPT repeats it.
@@ -49,10 +50,8 @@ pub struct Standing {
     /// Digest of the terms; ACCEPT repeats it.
     pub terms_digest: Digest,
     /// Begin of its validity, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_from: Option<WireTime>,
     /// End of its validity, where it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<WireTime>,
     /// What must hold when it is accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

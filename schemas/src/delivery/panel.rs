@@ -12,37 +12,30 @@ use crate::panel::AnswerKind;
 use crate::time::WireTime;
 
 /// A seat is to answer, the ranker to rank, or a reviewer to review.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// The round, counted from 1; ANSWER repeats it.
     pub round: u32,
     /// Rounds of the panel; to seats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
     /// The question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Arc<str>>,
     /// How answers are compared; to seats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Arc<AnswerKind>>,
     /// ANSWER by then; exactly then is on time.
     pub answer_by: WireTime,
     /// The panel ends then at the latest.
     pub ends_by: WireTime,
     /// Digest of the panel's rules; to seats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_digest: Option<Digest>,
     /// The recipient's own answer of the round before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<ShownAnswer>,
     /// The others' answers in an order of the recipient's own: to a seat those of the round before, else of this round.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<Vec<ShownAnswer>>,
     /// Whom `ratings` of the answer rate; absent: nobody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rated>,
     /// To the ranker: what to answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<RankAsk>,
     /// To a reviewer: it is to answer `reviews`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -55,7 +48,7 @@ pub struct ShownAnswer {
     /// The answer; none: no opinion.
     pub answer: Option<Arc<str>>,
     /// How its author came to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Arc<str>>,
     /// What each reviewer said of it, in an order of the recipient's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -105,7 +98,7 @@ pub struct Finding {
     /// The result, in the words of the first seat that supports it.
     pub answer: Arc<str>,
     /// Its key; none where answers are compared by BLEU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Seats that support it.
     pub agreed: u32,

@@ -44,6 +44,7 @@ crate::words! {
 }
 
 /// The disposition of one message: the payload of an `ack`, or one of [`super::Delivery::receipts`].
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Receipt {
     /// The message.
@@ -51,28 +52,20 @@ pub struct Receipt {
     /// What became of it.
     pub disposition: Disposition,
     /// For a repeat: what became of the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Disposition>,
     /// For an offer: the id the exchange gave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer_id: Option<OfferId>,
     /// For a call: how many are invited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invited: Option<u32>,
     /// For a call: how many were left out ([`crate::record::Pinned::left_out`]).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u32>,
     /// For a call to a panel that chooses its seats: who they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seats: Option<SeatChoice>,
     /// For `committed` and `revoked`: the award.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub award_no: Option<AwardNo>,
     /// For an act that changed a team: the number of the change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
     /// For an act that changed a team: the turn it is now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// For an assignment: the numbers of its tasks, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -7,6 +7,8 @@ use crate::digest::Digest;
 use crate::ids::{AgentId, NegotiationId, OfferId};
 use crate::time::WireTime;
 
+crate::json_texts!(Brief, Option<Box<Conclusion>>, Vec<TeamTask>, Box<TeamRules>);
+
 /// A team as the invited see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TeamCall {
@@ -17,7 +19,7 @@ pub struct TeamCall {
     /// Levels of sub-teams it may have below it.
     pub depth_left: u32,
     /// Of a sub-team: the award it works for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<TaskAward>,
 }
 
@@ -39,6 +41,7 @@ pub enum TeamState {
 }
 
 /// How a team stands. Each member is told each step once: by this, or in the receipt of its own act.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Floor {
     /// The number of the change, counted from 1.
@@ -50,18 +53,14 @@ pub struct Floor {
     /// What the team does.
     pub state: TeamState,
     /// Who holds the floor; absent while the team waits or votes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<AgentId>,
     /// The speaker must act, or members vote, by then; absent while the team waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub act_by: Option<WireTime>,
     /// The team ends then at the latest.
     pub ends_by: WireTime,
     /// Whose act it was; absent for a timer or a task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<AgentId>,
     /// What was said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<Spoken>,
     /// The tasks that changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +75,6 @@ pub struct Floor {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub muted: Vec<AgentId>,
     /// What is voted on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<ProposedConclusion>,
 }
 
@@ -112,6 +110,7 @@ pub enum TaskStatus {
 }
 
 /// How a task of a team stands.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TeamTask {
     /// Its number, counted from 1.
@@ -119,19 +118,14 @@ pub struct TeamTask {
     /// Where it stands.
     pub status: TaskStatus,
     /// Who does it, or did; absent while nobody is bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentId>,
     /// Its title; in the notice that it is open, and in views.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its result; absent in CLOSED.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// SHA-256 of the result's text, where the result is not told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// Of one that failed: why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// In views: whether the result is cut to its digest.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -165,7 +159,7 @@ pub struct Conclusion {
     /// The turn it was said in.
     pub turn: u32,
     /// Where it was voted on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub votes: Option<VoteCount>,
 }
 

@@ -234,12 +234,12 @@ fn folded(stages: &mut Vec<StageCost>) -> Result<(), BenchError> {
 /// The agent's own: it reads a call, decides, and writes its offer.
 fn answered(calls: &[Vec<u8>], stages: &mut Vec<StageCost>) -> Result<(), BenchError> {
     let lexed = Meter::over(calls, |call| _ = black_box(serde_json::from_slice::<IgnoredAny>(call).is_ok())).us();
-    let read = Meter::over(calls, |call| _ = black_box(serde_json::from_slice::<Delivery>(call).is_ok()));
+    let read = Meter::over(calls, |call| _ = black_box(Delivery::decode(call).is_ok()));
     stages.push(read.stage("agent_read", Some(lexed)));
     let name = contractor_name(0);
     let mut contractor = Contractor::try_new(&name, ContractorConfig::default()).map_err(stuck)?;
     let mut session = AgentSession::new(name, 1, SessionLimits::default());
-    let calls: Vec<Delivery> = calls.iter().filter_map(|call| serde_json::from_slice(call).ok()).collect();
+    let calls: Vec<Delivery> = calls.iter().filter_map(|call| Delivery::decode(call).ok()).collect();
     let mut offered = 0;
     let answered = Meter::over(&calls, |call| {
         let now = call.envelope.ts.0;

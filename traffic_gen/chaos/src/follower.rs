@@ -121,7 +121,7 @@ impl LostAgents {
             "refused" => self.settled(line, SendOutcome::Refused(Refusal::new(line.code?, "")), at, journal)?,
             "unanswered" => self.settled(line, SendOutcome::Unanswered, at, journal)?,
             "received" => {
-                let delivery: Delivery = serde_json::from_str(line.delivery.as_ref()?.get()).ok()?;
+                let delivery = Delivery::decode(line.delivery.as_ref()?.get().as_bytes()).ok()?;
                 let id = delivery.envelope.msg_id;
                 let is_repeat = line.repeat || self.heard.contains(&id);
                 if !is_repeat {

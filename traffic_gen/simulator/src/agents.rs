@@ -416,7 +416,7 @@ impl SimulatedAgent {
         };
         let mut arrived = Vec::new();
         for text in texts {
-            let Ok(delivery) = serde_json::from_str::<Delivery>(text.get()) else {
+            let Ok(delivery) = Delivery::decode(text.get().as_bytes()) else {
                 self.context.note(Noted::Unreadable { bytes: Bytes::copy_from_slice(text.get().as_bytes()) });
                 continue;
             };

@@ -170,7 +170,7 @@ impl Witness {
     /// An agent received a delivery, for the first time or again.
     pub fn received(&mut self, agent: &AgentId, delivery: &Delivery) {
         let id = delivery.envelope.msg_id;
-        let content = Digest::of_bytes(&serde_json::to_vec(delivery).unwrap_or_default());
+        let content = Digest::of_bytes(&delivery.encode().unwrap_or_default());
         let first = self.contents.insert(id, content);
         self.verdict.check(Invariant::Idempotent, first.is_none_or(|first| first == content), || {
             format!("delivery {id} to {agent} changed its content")

@@ -105,6 +105,7 @@ impl DylanVerdict {
 }
 
 /// What came out.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct DylanReport {
     /// Always `stub`: no model answered.
@@ -112,22 +113,16 @@ pub struct DylanReport {
     /// The first seed.
     pub seed: u64,
     /// Cells of independent agents.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub theory: Option<theory::TheoryReport>,
     /// Importance beside Shapley values.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub shapley: Option<shapley::ShapleyReport>,
     /// The best and the worst.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub planted: Option<planted::PlantedReport>,
     /// Agents chosen by evidence.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub choose: Option<choose::ChooseReport>,
     /// Agents that rate to their own advantage.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gaming: Option<gaming::GamingReport>,
     /// What the published runs cost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Vec<replay::ReplayRow>>,
     /// Of every part that is played as often as its bounds are for; of the others what is exact.
     pub verdicts: Vec<DylanVerdict>,

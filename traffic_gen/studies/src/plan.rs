@@ -110,7 +110,7 @@ pub struct CellSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<String>,
     /// Requests per second that a gateway takes of one agent, where they are limited on purpose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<u32>,
     /// What is true of every round and is no column of its own.
     pub labels: BTreeMap<String, String>,

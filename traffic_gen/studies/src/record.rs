@@ -53,7 +53,7 @@ pub struct CellRecord {
     /// Whether it was asked to end before its time.
     pub is_interrupted: bool,
     /// What its model did, where one decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRecord>,
 }
 
@@ -93,7 +93,7 @@ pub struct PopulationRecord {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub misconduct: BTreeMap<String, MisconductRecord>,
     /// What the model was asked that chose their terms, in the warm-up too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSummary>,
 }
 
@@ -177,7 +177,7 @@ pub struct RoundRecord {
     /// Dispositions other than `ok`, by name.
     pub dispositions: BTreeMap<String, u64>,
     /// What a bargain came to, where the round is one; its offers' costs mean nothing then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub bargain: Option<BargainRecord>,
 }
 

@@ -358,7 +358,7 @@ fn read_frame(text: &str) -> ServerFrame {
     match (&*frame.r#type, reference) {
         ("closing", _) => frame.agent.map_or(ServerFrame::Other, ServerFrame::Closing),
         ("delivery", _) => {
-            let delivery = frame.delivery.and_then(|delivery| serde_json::from_str(delivery.get()).ok());
+            let delivery = frame.delivery.and_then(|delivery| Delivery::decode(delivery.get().as_bytes()).ok());
             ServerFrame::Delivery(delivery.map(Box::new))
         }
         ("accepted", Some(reference)) => {
@@ -379,7 +379,7 @@ fn read_frame(text: &str) -> ServerFrame {
 /// frame, or of one written otherwise: what stands between the two ends is then no delivery.
 fn sole_delivery(text: &str) -> Option<Box<Delivery>> {
     let delivery = text.strip_prefix(r#"{"type":"delivery","delivery":"#)?.strip_suffix('}')?;
-    serde_json::from_str(delivery).ok().map(Box::new)
+    Delivery::decode(delivery.as_bytes()).ok().map(Box::new)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// One decision: integers and texts only. Members stand in the order of their names, here and in what it contains, so that
 /// compact JSON is the canonical form.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decision {
     /// When: log time of a message, deadline of a timer; microseconds.
@@ -34,14 +35,12 @@ pub struct Decision {
     #[serde(serialize_with = "ordered_position")]
     pub position: Position,
     /// After a lost award: digest of the decision before.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Digest>,
     /// Contractors that had responded by then.
     pub responded: u32,
     /// The round.
     pub round: u32,
     /// Of the formation of a team: how many of the ranked got a seat.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seats: Option<u32>,
 }
 
@@ -86,30 +85,27 @@ pub enum AwardLoss {
 }
 
 /// One valid offer in its rank.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RankedOffer {
     /// Its contractor.
     pub contractor: AgentId,
     /// Its contractor's last win in this lane, under `tie_break: least_recent_winner`.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "ordered_position")]
+    #[serde(serialize_with = "ordered_position")]
     pub last_win: Option<Position>,
     /// The offer.
     pub offer_id: OfferId,
     /// What it would be paid at its rank.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payment: Option<i64>,
     /// Its own price, in micro-units, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<i64>,
     /// Its contractor's reputation as the call pinned it, where the policy weighs that.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reputation: Option<u64>,
     /// Its score.
     pub score: u32,
     /// Digest of its terms.
     pub terms: Digest,
     /// Valid until then; absent when it stands for the whole negotiation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<Timestamp>,
 }
 

@@ -13,6 +13,7 @@ use crate::protocol::{Phase, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NegotiationView {
     /// The negotiation.
@@ -22,23 +23,18 @@ pub struct NegotiationView {
     /// Its state.
     pub state: Phase,
     /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// The round; of a bargain 0 before its first turn.
     pub round: u32,
     /// Collection ends then.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_by: Option<WireTime>,
     /// The negotiation ends then at the latest.
     pub ends_by: WireTime,
     /// Policy id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// Contractors called in this round; the initiator only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub invited: Option<u32>,
     /// The viewer's own session; contractors only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionState>,
     /// The viewer's own messages.
     pub messages: Vec<MessageView>,
@@ -47,16 +43,12 @@ pub struct NegotiationView {
     /// The awards the viewer may see.
     pub awards: Vec<AwardView>,
     /// How a bargain stands; the same for all its parties.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bargain: Option<Box<BargainView>>,
     /// How a panel stands, or ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub panel: Option<Box<PanelView>>,
     /// How a team stands; the same for all its members, and nothing for others.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<Box<TeamView>>,
     /// Head of the hash chain over the negotiation's inputs; once it has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }
 
@@ -81,22 +73,19 @@ pub enum Role {
 }
 
 /// How a panel stands, or ended. Nothing of what was said is in it.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PanelView {
     /// Rounds of answers at most; 0 once it has ended.
     #[serde(skip_serializing_if = "is_zero")]
     pub rounds: u32,
     /// Where its seats were chosen: what that came to; the initiator only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seats: Option<SeatChoice>,
     /// Seats asked in this round; the initiator only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u32>,
     /// Seats that replied in this round; the initiator only.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replied: Option<u32>,
     /// Once it has ended: what stopped it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
@@ -106,6 +95,7 @@ const fn is_zero(count: &u32) -> bool {
 }
 
 /// How a bargain stands, or ended. Nothing of a mandate is in it.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BargainView {
     /// Who takes part, in the order of their turns.
@@ -117,17 +107,15 @@ pub struct BargainView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub confirmed: Vec<AgentId>,
     /// Whose turn it is, and the standing offer; once all have joined, and before they agree.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
     /// What all have accepted: agreed on, or still waiting for confirmation.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement: Option<Agreement>,
     /// Once it has ended: why there is no agreement, or who ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
 /// How a team stands, or ended.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TeamView {
     /// The members in the order of their seats; while it forms, who has joined.
@@ -136,7 +124,6 @@ pub struct TeamView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub muted: Vec<AgentId>,
     /// The floor, as members were told it last; once it has formed, and before it ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub floor: Option<Floor>,
     /// Its tasks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -145,10 +132,8 @@ pub struct TeamView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recap: Vec<SaidView>,
     /// What it concluded.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Conclusion>,
     /// Once it has ended: why there is no conclusion.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
@@ -196,19 +181,18 @@ pub struct OfferView {
 }
 
 /// An award.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AwardView {
     /// The award.
     pub award_no: AwardNo,
     /// The lot; only while the negotiation is open.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lot: Option<Lot>,
     /// Its contractor.
     pub contractor: AgentId,
     /// `awarded`, `committed`, `done`, `cancel_pending`, `revoked`.
     pub state: &'static str,
     /// The protocol document it pins; only while the negotiation is open and the award is not taken back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentHash>,
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The decision record of a panel: integers and texts only. Members stand in the order of their names, here and in what it
 /// contains, so that compact JSON is the canonical form. Its digest stands in the register.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PanelDecision {
     /// When: log time of a message, deadline of a timer; microseconds.
@@ -17,7 +18,6 @@ pub struct PanelDecision {
     /// Head of the hash chain over the negotiation's inputs.
     pub chain: Digest,
     /// Under `choose`: among whom the seats were chosen.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub choice: Option<ChoiceRecord>,
     /// The deciding round.
     pub decided: u32,
@@ -47,7 +47,6 @@ pub struct PanelDecision {
     /// Digest of the rules.
     pub rules: Digest,
     /// Who went on after a selection.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<SelectionRecord>,
     /// What ended it.
     pub stopped: Stopped,

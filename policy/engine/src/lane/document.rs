@@ -8,12 +8,11 @@ use std::sync::Arc;
 use policy_core::Deliver;
 use schemas::delivery::{EXCHANGE, Notification};
 use schemas::{Timestamp, WireTime};
-use serde_json::value::RawValue;
 
 /// Writes documents; remembers the last payload and the last time.
 #[derive(Default)]
 pub struct DocumentWriter {
-    payload: Option<(Arc<Notification>, Box<RawValue>)>,
+    payload: Option<(Arc<Notification>, String)>,
     time: Option<(Timestamp, String)>,
 }
 
@@ -26,7 +25,7 @@ impl DocumentWriter {
         let (_, payload) = match self.payload.take() {
             Some(known) if Arc::ptr_eq(&known.0, &deliver.told) => self.payload.insert(known),
             Some(_) | None => {
-                let written = serde_json::value::to_raw_value(&*deliver.told)?;
+                let written = deliver.told.encode()?;
                 self.payload.insert((Arc::clone(&deliver.told), written))
             }
         };
@@ -51,7 +50,7 @@ impl DocumentWriter {
             out.extend_from_slice(br#","traceparent":"#);
             serde_json::to_writer(&mut *out, &**traceparent)?;
         }
-        push(out, r#"},"payload":"#, payload.get());
+        push(out, r#"},"payload":"#, payload);
         if !deliver.receipts.is_empty() {
             out.extend_from_slice(br#","receipts":"#);
             serde_json::to_writer(&mut *out, &*deliver.receipts)?;

@@ -215,7 +215,7 @@ fn check_pinned(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     for caused in folded.deliveries.values() {
         let (negotiation, to) = (&caused.deliver.negotiation, &caused.deliver.to);
         if calls.contains_key(negotiation) && to.as_str() != negotiation.initiator() {
-            let told = serde_json::to_string(&*caused.deliver.told).unwrap_or_default();
+            let told = caused.deliver.told.encode().unwrap_or_default();
             verdict.check(Invariant::ReputationPinned, !told.contains("reputation"), || {
                 format!("{to} is told of a reputation in {negotiation}: {told}")
             });

@@ -35,7 +35,7 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
     }
     let bargained = folded.deliveries.values().filter(|caused| folded.is_bargain(&caused.deliver.negotiation));
     for caused in bargained {
-        let told = serde_json::to_value(&*caused.deliver.told).unwrap_or_default();
+        let told = caused.deliver.told.encode().and_then(|told| serde_json::from_str(&told)).unwrap_or_default();
         let found = secrets.found_in(&told);
         verdict.check(Invariant::Sealed, found.is_none(), || {
             format!("{} is told {found:?} of a mandate in {}: {told}", caused.deliver.to, caused.deliver.negotiation)

@@ -58,7 +58,7 @@ fn check_told(
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")
     });
-    let text = serde_json::to_string(told).unwrap_or_default();
+    let text = told.encode().unwrap_or_default();
     let others = history.contractors.iter().filter(|contractor| *contractor != agent);
     let named = others.map(|other| format!("\"{other}\"")).find(|name| text.contains(name.as_str()));
     verdict.check(Invariant::Sealed, named.is_none(), || format!("{agent} was told of {named:?}: {text}"));

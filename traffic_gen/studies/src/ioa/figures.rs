@@ -47,6 +47,7 @@ pub struct SeedFigures {
 }
 
 /// A claim about a figure.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FormationVerdict {
     /// The figure.
@@ -54,10 +55,8 @@ pub struct FormationVerdict {
     /// What it came to.
     pub value: f64,
     /// The least it may be.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<f64>,
     /// The most it may be.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
     /// Whether it is.
     pub holds: bool,

@@ -45,7 +45,7 @@ pub struct FormationRecord {
     /// nobody was called.
     pub rank: usize,
     /// Of a sub-task, whether one of the team could do it, and whether one was found to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub alone: Option<Decision>,
 }
 

@@ -36,7 +36,7 @@ pub struct PopulationSpec {
     /// What they add to their own cost, as a share of it.
     pub markup: f64,
     /// What they ask for their terms, instead of a script.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PopulationModel>,
 }
 

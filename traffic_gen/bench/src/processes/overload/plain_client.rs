@@ -120,11 +120,8 @@ struct PlainLedger {
 struct ReceivedFrame<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    #[serde(default)]
     id: Option<&'a str>,
-    #[serde(default)]
     delivery: Option<Delivery>,
-    #[serde(default)]
     problem: Option<Problem>,
 }
 
