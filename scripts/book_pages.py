@@ -126,14 +126,20 @@ def marked(text):
 
 
 def as_python_markdown(text):
-    """What other readers of Markdown take and Python-Markdown does not: a list right behind its sentence, `\\|` in a table's code."""
-    lines, before, is_list = [], "", False
+    """What other readers of Markdown take and Python-Markdown does not: a list right behind its sentence, what belongs to an
+    item indented by less than four blanks, `\\|` in a table's code."""
+    lines, before, width = [], "", 0
     for line, is_code in marked(text):
-        is_item = not is_code and ITEM.match(line) is not None
-        if is_item and before.strip() and not is_list:
-            lines.append("")
-        is_list = not is_code and (is_item or (is_list and line.strip() != ""))
-        if line.startswith("|") and not is_code:
+        item = None if is_code else ITEM.match(line)
+        if item and not item.group(1):
+            if before.strip() and not width:
+                lines.append("")
+            width = len(item.group())
+        elif width and line.startswith(" " * width):
+            line = "    " + line[width:]
+        elif line.strip() and (is_code or not before.strip()):
+            width = 0
+        if line.lstrip().startswith("|") and not is_code:
             line = CODE.sub(lambda match: match.group().replace("\\|", "|"), line)
         lines.append(line)
         before = line
