@@ -1,12 +1,12 @@
 //! `llmx keys`: a signing key and the key set that verifies it.
 
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use crate::arguments::read_text;
 use crate::output::{Failure, Outcome, print_result};
@@ -99,8 +99,12 @@ fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<Sign
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     write_private(key_path, key.to_pem())?;
-    std::fs::write(set_path, key_set(&[&key])).with_context(|| format!("cannot write {}", set_path.display()))?;
+    write_set(&key, set_path)?;
     Ok(key)
+}
+
+fn write_set(key: &SigningKey, path: &Path) -> Outcome {
+    Ok(std::fs::write(path, key_set(&[key])).with_context(|| format!("cannot write {}", path.display()))?)
 }
 
 /// Writes a key, and the set with its public half in the place of the one before, as a whole: gateways may read it meanwhile.
@@ -121,11 +125,16 @@ fn add(key: &SigningKey, key_path: &Path, set_path: &Path) -> Outcome {
 
 /// Reads a signing key, or makes one with its key set beside it where there is none.
 pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
-    if path.exists() {
-        return read_key(path);
-    }
     let folder = path.parent().unwrap_or(Path::new(""));
     let set_path = folder.join(JWKS_FILE);
+    if path.exists() {
+        let key = read_key(path)?;
+        // A start that was cut short leaves it out, or empty.
+        if std::fs::metadata(&set_path).map_or(0, |set| set.len()) == 0 {
+            write_set(&key, &set_path)?;
+        }
+        return Ok(key);
+    }
     if set_path.exists() {
         return Err(Failure::configuration(format_args!(
             "{} is there, but not its key {}: name the key, or remove the key set",
@@ -136,14 +145,15 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
     create(path, &set_path, Algorithm::Eddsa)
 }
 
-/// Writes a file only its owner can read, from the moment it exists.
+/// Writes a file only its owner can read, as a whole: nobody finds half of it, whenever the process ends.
 pub fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).with_context(|| format!("cannot create {}", path.display()))?;
-    file.write_all(content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    let cannot = || format!("cannot create {}", path.display());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Its mode is 0600.
+    let mut file = NamedTempFile::new_in(folder).with_context(cannot)?;
+    file.write_all(content.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(cannot)?;
+    file.persist(path).with_context(cannot)?;
+    Ok(())
 }
 
 /// Reads a signing key.

@@ -41,7 +41,7 @@ pub struct NatsArgs {
     lanes: Option<u8>,
     /// Copies of each stream in a NATS cluster (default 1)
     #[arg(long, hide_short_help = true, value_parser = clap::value_parser!(u8).range(1..=5))]
-    replicas: Option<u8>,
+    pub replicas: Option<u8>,
     /// Size in bytes after which the log is full (default: no limit for a new log)
     #[arg(long, hide_short_help = true)]
     log_bytes_max: Option<u64>,

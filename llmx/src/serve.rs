@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::gateway::keys::{Claims, SigningKey};
 use ::gateway::{AuthConfig, ConsoleAccess, GatewayConfig, GatewayHandle, TOKEN_LIFETIME_S_DEFAULT};
 use bus::memory::MemoryOptions;
-use nats_server::LocalServer;
+use nats_server::{LocalServer, RECOVERY_TIMEOUT};
 use policy_engine::EngineConfig;
 use schemas::AgentId;
 use serde::Serialize;
@@ -24,7 +24,7 @@ use crate::gateway::{Console, GROUPS, Sections};
 use crate::keys::{FOLDER_DEFAULT, JWKS_FILE, KEY_DEFAULT};
 use crate::nats::NatsArgs;
 use crate::ops;
-use crate::output::{Failure, Outcome, note, print};
+use crate::output::{Failure, Outcome, announced, note, print};
 use crate::runtime::{Threads, ThreadsArgs};
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
@@ -97,13 +97,13 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let gateway = Section::new("gateway", &GROUPS, file.as_ref(), &given, &given.args.settings)?;
     let engine =
         EngineSections { nats: nats.clone(), engine: Section::new("engine", &[], file.as_ref(), &given, &())? };
+    let folder = DataFolder::open(&given.args.data).await?;
     let is_keyless = !gateway.has("auth.keys");
     let keys = json!({ "file": given.args.data.join(JWKS_FILE) });
     let gateway = if is_keyless { gateway.with_default("auth", "keys", keys) } else { gateway };
     let gateway = Sections { nats, gateway };
     let (gateway_config, engine_config) = (gateway.checked()?, engine.config()?);
 
-    let folder = DataFolder::open(&given.args.data).await?;
     let key = is_keyless.then(|| folder.signing_key()).transpose()?;
     let registry = ops::registry()?;
     let mut nats = NatsArgs::of(&gateway.nats)?;
@@ -114,7 +114,9 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
         (true, false) => (None, ops::bus::counted(bus::memory::open(MemoryOptions::default()), &registry)?),
         (false, true) => (None, nats.open_counted("llmx-serve", &registry).await?),
         (false, false) => {
-            let server = folder.start_nats(&mut nats).await?;
+            let what =
+                || Some(format!("nats-server, which reads its log ({}/nats/server.log)", folder.path().display()));
+            let server = announced(what, RECOVERY_TIMEOUT, folder.start_nats(&mut nats)).await?;
             (Some(server), nats.open_counted("llmx-serve", &registry).await?)
         }
     };
@@ -147,7 +149,7 @@ async fn keep_running(server: Option<&mut LocalServer>) {
         }
         tracing::warn!("nats-server has ended; it is started again");
         if let Err(error) = server.resume().await {
-            tracing::error!(%error, "nats-server does not start again; the next attempt follows");
+            tracing::error!(%error, "nats-server does not start again; the next attempt follows in a second");
             tokio::time::sleep(NATS_RETRY_PERIOD).await;
         }
     }

@@ -94,6 +94,10 @@ async fn a_served_exchange_goes_on_where_it_was_however_it_ended() {
         let (code, complained) = served.process.ended_by(signal).await;
         assert_eq!(code, if signal == "KILL" { None } else { Some(0) }, "{complained}");
         until("its nats-server ends with it", || nats_of(folder).is_none()).await;
+        // What a start leaves that is cut short, or somebody removes.
+        std::fs::write(folder.join("nats/users.conf"), "").unwrap();
+        std::fs::write(folder.join("jwks.json"), "").unwrap();
+        std::fs::remove_file(folder.join("lock")).unwrap();
     }
     for private in ["signing-key.pem", "nats-url", "nats/users.conf"] {
         use std::os::unix::fs::PermissionsExt as _;
@@ -115,6 +119,17 @@ async fn a_nats_server_that_dies_is_started_again_and_the_exchange_goes_on() {
     until("another one runs", || nats_of(folder).is_some_and(|process| process != dead)).await;
     until_ready(&served.url).await;
     served.call(folder, "after").await;
+
+    let (users, dead) = (folder.join("nats/users.conf"), nats_of(folder).unwrap());
+    let kept = std::fs::read_to_string(&users).unwrap();
+    std::fs::write(&users, "users {").unwrap();
+    assert!(Command::new("kill").args(["-KILL", &dead]).status().await.unwrap().success());
+    let said = served.process.complains("nats-server did not start: ").await;
+    assert!(said.contains("users.conf"), "what is wrong now, and nothing of earlier starts: {said}");
+    std::fs::write(&users, kept).unwrap();
+    until("it is started once it can be", || nats_of(folder).is_some()).await;
+    until_ready(&served.url).await;
+    served.call(folder, "repaired").await;
     assert_eq!(served.negotiation(folder, "caller~before").await["awards"].as_array().unwrap().len(), 1);
     assert_eq!(served.process.ended_by("TERM").await.0, Some(0));
     assert_eq!(nats_of(folder), None);
@@ -147,6 +162,10 @@ async fn what_keeps_an_exchange_from_being_served_is_named_with_its_remedy() {
     std::fs::write(&file, "").unwrap();
     std::fs::write(&old, "#!/bin/sh\necho nats-server: v2.9.0\n").unwrap();
     std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let hangs = folder.path().join("hangs");
+    std::fs::write(&hangs, "#!/bin/sh\nexec sleep 100\n").unwrap();
+    std::fs::set_permissions(&hangs, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let quoted = folder.path().join("a \"quote\"");
     let (data, port) = (folder.path().join("data"), taken.local_addr().unwrap().to_string());
     let data = ["--data", text(&data)];
     for (args, nats_server, code, parts) in [
@@ -154,6 +173,9 @@ async fn what_keeps_an_exchange_from_being_served_is_named_with_its_remedy() {
         (vec!["--data", "/proc/llmx"], None, 2, vec!["cannot be used", "--data (LLMX_DATA)"]),
         ([&data[..], &["--listen", &port]].concat(), None, 1, vec!["cannot listen on", "in use"]),
         (data.to_vec(), Some("/nowhere/nats-server"), 1, vec!["NATS_SERVER names /nowhere/nats-server"]),
+        (vec!["--data", text(&quoted)], None, 2, vec!["without quotes", "--data (LLMX_DATA)"]),
+        ([&data[..], &["--replicas", "3"]].concat(), None, 2, vec!["--replicas", "--nats of a cluster"]),
+        (data.to_vec(), Some(text(&hangs)), 1, vec!["does not say its version", "NATS_SERVER"]),
         (data.to_vec(), Some(text(&old)), 2, vec!["2.9.0", "2.12.3"]),
         ([&data[..], &["--ephemeral", "--nats", "127.0.0.1"]].concat(), None, 2, vec!["exclude each other"]),
         ([&data[..], &["--policy", "no-such"]].concat(), None, 2, vec!["--policy: `gateway.default_policy`: "]),

@@ -1,7 +1,10 @@
 //! Which nats-server is run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
 
 use super::failed;
 use bus::BusError;
@@ -9,6 +12,8 @@ use bus::nats::version_difference;
 
 /// Environment variable that names the binary.
 pub const BINARY_VARIABLE: &str = "NATS_SERVER";
+/// Time it may take to say its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Its file name.
 const PROGRAM: &str = "nats-server";
 /// Where `scripts/nats-server` puts the binary, below the root of the workspace.
@@ -20,7 +25,7 @@ pub const BINARY_IN_WORKSPACE: &str = ".tools/nats-server";
 /// # Errors
 /// [`BusError::Unreachable`] with the remedy when there is none.
 pub fn find_binary() -> Result<PathBuf, BusError> {
-    if let Some(named) = std::env::var_os(BINARY_VARIABLE) {
+    if let Some(named) = std::env::var_os(BINARY_VARIABLE).filter(|named| !named.is_empty()) {
         let path = PathBuf::from(named);
         let missing = || BusError::Unreachable(format!("{BINARY_VARIABLE} names {}, which is no file", path.display()));
         return if path.is_file() { Ok(path) } else { Err(missing()) };
@@ -38,12 +43,14 @@ pub fn find_binary() -> Result<PathBuf, BusError> {
     })
 }
 
-/// Refuses a binary that is too old.
-pub(super) fn check_binary(binary: &Path) -> Result<(), BusError> {
-    let output = Command::new(binary)
-        .arg("--version")
-        .output()
-        .map_err(|error| failed(&format!("{} cannot be run", binary.display()), &error))?;
+/// Refuses a binary that is too old, or does not say what it is.
+pub(super) async fn check_binary(binary: &Path) -> Result<(), BusError> {
+    let output = Command::new(binary).arg("--version").stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(VERSION_TIMEOUT, output).await.map_err(|_| {
+        let wrong = format!("{} does not say its version within {VERSION_TIMEOUT:?}", binary.display());
+        BusError::Unreachable(format!("{wrong}; {BINARY_VARIABLE} names another"))
+    })?;
+    let output = output.map_err(|error| failed(&format!("{} cannot be run", binary.display()), &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.trim().rsplit(' ').next().unwrap_or_default();
     match version_difference(version) {

@@ -42,7 +42,7 @@ impl LocalCluster {
     }
 
     async fn try_start(options: &LocalServerOptions) -> Result<Self, BusError> {
-        let binary = checked_binary()?;
+        let binary = checked_binary().await?;
         let mut ports = Vec::new();
         for _ in 0..CLUSTER_NODES {
             ports.push(Ports::choose(None)?);

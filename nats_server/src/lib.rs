@@ -32,8 +32,10 @@ const LOG: &str = "server.log";
 const FIRST_WORDS: &str = "stderr.log";
 /// Where it keeps its streams, in its folder.
 const STORE: &str = "store";
+/// Time it may take where there is: a log of many gigabytes is read.
+pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time a server that is asked to end may take before it is killed.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of the server's log repeated when it does not start.
 const LOG_TAIL_LEN: usize = 2000;
 
@@ -96,6 +98,8 @@ pub struct LocalServer {
     ports: Ports,
     /// None while stopped.
     process: Option<GuardedProcess>,
+    /// Bytes of its log from before it was started last.
+    logged_before: u64,
 }
 
 impl LocalServer {
@@ -105,7 +109,7 @@ impl LocalServer {
     /// [`BusError::Unreachable`] when there is no binary or it does not start, [`BusError::Mismatch`] when it is too
     /// old; both name the remedy.
     pub async fn start(options: LocalServerOptions) -> Result<Self, BusError> {
-        let binary = checked_binary()?;
+        let binary = checked_binary().await?;
         let mut attempt = 1;
         loop {
             let (folder, ports) = (Folder::temporary()?, Ports::choose(None)?);
@@ -119,8 +123,8 @@ impl LocalServer {
     }
 
     /// Starts it in a folder that is kept, which must exist, on the port for clients it had before, if that is free. Whoever
-    /// holds `lock` keeps others out of the folder: the server does as long as it runs. However much it has to recover, it
-    /// is waited for.
+    /// holds `lock` keeps others out of the folder: the server does as long as it runs. It may take ten
+    /// minutes to recover.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -131,13 +135,13 @@ impl LocalServer {
         options: LocalServerOptions,
     ) -> Result<Self, BusError> {
         let ports = Ports::choose(port)?;
-        let mut server = Self::prepare(checked_binary()?, options, Folder::Kept(folder, lock), ports);
+        let mut server = Self::prepare(checked_binary().await?, options, Folder::Kept(folder, lock), ports);
         server.resume().await.map(|()| server)
     }
 
     /// A server that is not started yet.
     fn prepare(binary: PathBuf, options: LocalServerOptions, folder: Folder, ports: Ports) -> Self {
-        Self { binary, options, membership: None, folder, ports, process: None }
+        Self { binary, options, membership: None, folder, ports, process: None, logged_before: 0 }
     }
 
     /// The port it listens on for clients.
@@ -146,12 +150,12 @@ impl LocalServer {
         self.ports.client
     }
 
-    /// Whether it has ended by itself, or was killed by somebody else.
+    /// Whether it does not run: it has ended by itself, was killed, or has not started.
     pub fn has_ended(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|process| process.ended().is_some())
+        self.process.as_mut().is_none_or(|process| process.ended().is_some())
     }
 
-    /// Asks it to end and waits until it has, 10 s at most; then it is killed.
+    /// Asks it to end and waits until it has, 5 s at most; then it is killed.
     pub async fn stop(&mut self) {
         let deadline = Instant::now() + STOP_TIMEOUT;
         if self.running().and_then(|process| process.signal("TERM")).is_ok() {
@@ -236,6 +240,7 @@ impl LocalServer {
         self.kill();
         let root = self.folder.path();
         remove_ports(root);
+        self.logged_before = fs::metadata(root.join(LOG)).map_or(0, |log| log.len());
         let file = root.join("nats.conf");
         let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
         fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
@@ -260,8 +265,8 @@ impl LocalServer {
 
     /// Waits until the server has written down its ports, which it does once it listens.
     async fn until_ready(&mut self) -> Result<(), BusError> {
-        let is_empty = matches!(self.folder, Folder::Temporary(_));
-        let deadline = is_empty.then(|| Instant::now() + START_TIMEOUT);
+        let limit = if matches!(self.folder, Folder::Temporary(_)) { START_TIMEOUT } else { RECOVERY_TIMEOUT };
+        let deadline = Instant::now() + limit;
         loop {
             let Some(process) = &mut self.process else {
                 return Err(BusError::Unreachable("the server is stopped".to_owned()));
@@ -270,7 +275,7 @@ impl LocalServer {
             if has_written_ports(self.folder.path(), id) {
                 return Ok(());
             }
-            if has_ended || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if has_ended || Instant::now() >= deadline {
                 self.kill();
                 return Err(BusError::Unreachable(format!("nats-server did not start: {}", self.log_tail())));
             }
@@ -279,8 +284,10 @@ impl LocalServer {
     }
 
     fn log_tail(&self) -> String {
-        let read = |name: &str| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
-        let log = read(FIRST_WORDS) + &read(LOG);
+        let read = |name: &str| fs::read(self.folder.path().join(name)).unwrap_or_default();
+        let (log, first_words) = (read(LOG), read(FIRST_WORDS));
+        let new = log.get(usize::try_from(self.logged_before).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let log = String::from_utf8_lossy(new) + String::from_utf8_lossy(&first_words);
         let skipped = log.chars().count().saturating_sub(LOG_TAIL_LEN);
         log.chars().skip(skipped).collect()
     }
@@ -309,9 +316,9 @@ fn files_that_end(folder: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> 
     files.filter(move |file| file.to_string_lossy().ends_with(suffix))
 }
 
-fn checked_binary() -> Result<PathBuf, BusError> {
+async fn checked_binary() -> Result<PathBuf, BusError> {
     let binary = find_binary()?;
-    binary::check_binary(&binary)?;
+    binary::check_binary(&binary).await?;
     Ok(binary)
 }
 

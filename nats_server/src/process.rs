@@ -2,7 +2,7 @@
 
 #[cfg(unix)]
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::failed;
@@ -11,7 +11,7 @@ use bus::BusError;
 /// Ends the process, and removes its folder if it is given one, when its standard input closes: the parent is gone then,
 /// however it ended.
 /// Signals of a terminal are for the parent.
-const GUARD: &str = r#"trap '' HUP INT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$@""#;
+const GUARD: &str = r#"trap '' HUP INT QUIT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$@""#;
 
 /// A child process: killed when dropped, and on a system with a shell also when this process is killed.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub struct GuardedProcess {
     child: Child,
     /// None where there is no shell: a child whose parent is killed goes on then. None as well once the child has ended.
     guard: Option<Child>,
+    temporary: Option<PathBuf>,
 }
 
 impl GuardedProcess {
@@ -30,7 +31,7 @@ impl GuardedProcess {
     pub fn spawn(command: &mut Command, temporary: Option<&Path>) -> std::io::Result<Self> {
         let child = apart(command).spawn()?;
         let guard = guard(&child, temporary).ok();
-        Ok(Self { child, guard })
+        Ok(Self { child, guard, temporary: temporary.map(Path::to_owned) })
     }
 
     /// Its process id.
@@ -41,7 +42,13 @@ impl GuardedProcess {
 
     /// How it ended, once it has. Until this says so, its entry in the process table is kept.
     pub fn ended(&mut self) -> Option<std::io::Result<ExitStatus>> {
-        let ended = self.child.try_wait().transpose()?;
+        let Some(ended) = self.child.try_wait().transpose() else {
+            // Somebody may have killed the guard.
+            if self.guard.as_mut().is_some_and(|guard| guard.try_wait().is_ok_and(|ended| ended.is_some())) {
+                self.guard = guard(&self.child, self.temporary.as_deref()).ok();
+            }
+            return None;
+        };
         // It would end whoever gets the number next.
         self.end_guard();
         Some(ended)

@@ -2,27 +2,26 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `lock` | the process that has the folder; locked by it, and by its nats-server |
+//! | `lock` | the process that has the folder, which is locked by it and by its nats-server |
 //! | `signing-key.pem`, `jwks.json` | the key that signs tokens, and the set that verifies them |
 //! | `nats-url` | the address of the nats-server with the exchange's password |
 //! | `nats/users.conf` | who may speak NATS; written once, to be changed by hand |
 //! | `nats/store` | the log, the register, documents |
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::fs::{self, File, TryLockError};
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::gateway::keys::SigningKey;
 use anyhow::Context;
-use nats_server::{LocalServer, LocalServerOptions};
+use nats_server::{LocalServer, LocalServerOptions, process_in};
 use rand::distr::{Alphanumeric, SampleString as _};
 use tokio::time::{Instant, sleep};
 
 use crate::keys::{self, KEY_FILE, write_private};
 use crate::nats::NatsArgs;
-use crate::output::{Failure, Outcome};
+use crate::output::Failure;
 
 /// How long the lock is waited for: the nats-server of a process that was killed ends a moment after it.
 const LOCK_MAX: Duration = Duration::from_secs(5);
@@ -55,31 +54,29 @@ impl DataFolder {
                 path.display()
             ))
         };
-        fs::create_dir_all(path).map_err(unusable)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let mut lock = options.open(path.join("lock")).map_err(unusable)?;
+        let is_fit = |name: &str| !name.contains(['"', '\\']) && !name.contains(char::is_control);
+        if !path.to_str().is_some_and(is_fit) {
+            // It stands in the configuration of nats-server.
+            let wrong = "a name in UTF-8 without quotes, backslashes and control characters is expected";
+            return Err(unusable(std::io::Error::other(wrong)));
+        }
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(path).map_err(unusable)?;
+        // The folder itself: a file in it could be removed, and made again.
+        let lock = File::open(path).map_err(unusable)?;
+        let holder = path.join("lock");
         let deadline = Instant::now() + LOCK_MAX;
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => return Err(unusable(error)),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => sleep(LOCK_POLL).await,
-                Err(TryLockError::WouldBlock) => {
-                    let mut holder = String::new();
-                    // Whoever it is, the folder is taken.
-                    let _ = lock.read_to_string(&mut holder);
-                    return Err(Failure::configuration(format_args!(
-                        "{} is held by llmx serve, process {}, or by the nats-server it left: end it, or name another \
-                         folder with --data (LLMX_DATA)",
-                        path.display(),
-                        holder.trim()
-                    )));
-                }
+                Err(TryLockError::WouldBlock) => return Err(held(path, &holder)),
             }
         }
-        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable)?;
-        lock.rewind().map_err(unusable)?;
+        fs::write(holder, std::process::id().to_string()).map_err(unusable)?;
         Ok(Self { path: path.to_owned(), lock })
     }
 
@@ -105,13 +102,19 @@ impl DataFolder {
 
     /// Starts the nats-server of this folder, and has `nats` name it.
     pub async fn start_nats(&self, nats: &mut NatsArgs) -> Result<LocalServer, Failure> {
+        if nats.replicas.is_some_and(|replicas| replicas > 1) {
+            return Err(Failure::configuration(
+                "--replicas: a nats-server of its own keeps one copy; give --nats of a cluster",
+            ));
+        }
         let folder = self.path.join("nats");
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let kept = fs::read_to_string(self.nats_url()).ok().and_then(|url| reqwest::Url::parse(url.trim()).ok());
         let kept = kept.as_ref().and_then(|url| Some((url.password()?.to_owned(), url.port()?)));
         let (password, port) = kept.map_or_else(|| (new_password(), None), |(password, port)| (password, Some(port)));
         let users = folder.join("users.conf");
-        if !users.exists() {
+        // An empty one would let in everybody.
+        if fs::metadata(&users).map_or(0, |users| users.len()) == 0 {
             write_private(&users, &users_config())?;
         }
         let options = LocalServerOptions {
@@ -125,20 +128,22 @@ impl DataFolder {
         let server = LocalServer::start_in(folder, lock, port, options).await?;
         let url = format!("nats://exchange:{password}@127.0.0.1:{}", server.port());
         if port != Some(server.port()) {
-            self.write_url(&url)?;
+            write_private(&self.nats_url(), &format!("{url}\n"))?;
         }
         nats.reach(url, server.monitor_url());
         Ok(server)
     }
+}
 
-    /// Writes the address as a whole: others may read it meanwhile.
-    fn write_url(&self, url: &str) -> Outcome {
-        let (path, new) = (self.nats_url(), self.path.join("nats-url.new"));
-        // One that is left of a start that was killed.
-        let _ = fs::remove_file(&new);
-        write_private(&new, &format!("{url}\n"))?;
-        Ok(fs::rename(&new, &path).with_context(|| format!("cannot write {}", path.display()))?)
-    }
+/// Says who holds a folder.
+fn held(path: &Path, holder: &Path) -> Failure {
+    let process = fs::read_to_string(holder).unwrap_or_default();
+    let nats = process_in(&path.join("nats")).map(|process| format!(", process {process}")).unwrap_or_default();
+    Failure::configuration(format_args!(
+        "{} is held by llmx serve, process {process}, or by the nats-server it left{nats}: end it, or name another folder with \
+         --data (LLMX_DATA)",
+        path.display()
+    ))
 }
 
 /// A password that nats-server reads as a text wherever it stands: it begins with a letter.
