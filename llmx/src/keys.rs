@@ -98,7 +98,9 @@ fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<Sign
     if let Some(folder) = key_path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    write_private(key_path, key.to_pem())?;
+    // Not in the place of one that another process has made meanwhile.
+    let written = whole_private(key_path, key.to_pem())?.persist_noclobber(key_path);
+    written.with_context(|| format!("cannot create {}", key_path.display()))?;
     write_set(&key, set_path)?;
     Ok(key)
 }
@@ -145,15 +147,21 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
     create(path, &set_path, Algorithm::Eddsa)
 }
 
-/// Writes a file only its owner can read, as a whole: nobody finds half of it, whenever the process ends.
+/// Writes a file only its owner can read, as a whole, in the place of another: nobody finds half of it, whenever the process
+/// ends.
 pub fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
+    whole_private(path, content)?.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+/// A file with this content, to be put where `path` is.
+fn whole_private(path: &Path, content: &str) -> anyhow::Result<NamedTempFile> {
     let cannot = || format!("cannot create {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Its mode is 0600.
     let mut file = NamedTempFile::new_in(folder).with_context(cannot)?;
     file.write_all(content.as_bytes()).and_then(|()| file.as_file().sync_all()).with_context(cannot)?;
-    file.persist(path).with_context(cannot)?;
-    Ok(())
+    Ok(file)
 }
 
 /// Reads a signing key.

@@ -169,6 +169,12 @@ impl NatsArgs {
         self.nats.as_deref().map(bus::nats::shown)
     }
 
+    /// Whether anything is asked of a server or its log.
+    pub fn wants_server(&self) -> bool {
+        let Self { nats, replicas, lanes, log_bytes_max, sync, .. } = self;
+        nats.is_some() || replicas.is_some() || lanes.is_some() || log_bytes_max.is_some() || sync.is_some()
+    }
+
     /// Whether the servers must flush before every acknowledgement.
     pub fn syncs_always(&self) -> bool {
         matches!(self.sync, Some(Sync::Always))

@@ -97,6 +97,11 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let gateway = Section::new("gateway", &GROUPS, file.as_ref(), &given, &given.args.settings)?;
     let engine =
         EngineSections { nats: nats.clone(), engine: Section::new("engine", &[], file.as_ref(), &given, &())? };
+    if given.args.ephemeral && NatsArgs::of(&nats)?.wants_server() {
+        return Err(Failure::configuration(
+            "--ephemeral keeps no log: no setting of NATS goes with it (--nats, LLMX_NATS, [nats])",
+        ));
+    }
     let folder = DataFolder::open(&given.args.data).await?;
     let is_keyless = !gateway.has("auth.keys");
     let keys = json!({ "file": given.args.data.join(JWKS_FILE) });
@@ -110,8 +115,7 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let alike = GatewayConfig { id: String::new(), listen: None, ..gateway_config.clone() };
     process::register_config(&registry, &(alike, EngineConfig { id: String::new(), ..engine_config.clone() }))?;
     let (mut server, bus) = match (given.args.ephemeral, nats.nats.is_some()) {
-        (true, true) => return Err(Failure::configuration("--ephemeral and --nats (LLMX_NATS) exclude each other")),
-        (true, false) => (None, ops::bus::counted(bus::memory::open(MemoryOptions::default()), &registry)?),
+        (true, _) => (None, ops::bus::counted(bus::memory::open(MemoryOptions::default()), &registry)?),
         (false, true) => (None, nats.open_counted("llmx-serve", &registry).await?),
         (false, false) => {
             let what =
@@ -150,8 +154,9 @@ async fn keep_running(server: Option<&mut LocalServer>) {
         tracing::warn!("nats-server has ended; it is started again");
         if let Err(error) = server.resume().await {
             tracing::error!(%error, "nats-server does not start again; the next attempt follows in a second");
-            tokio::time::sleep(NATS_RETRY_PERIOD).await;
         }
+        // Nor sooner where it starts, and ends at once.
+        tokio::time::sleep(NATS_RETRY_PERIOD).await;
     }
 }
 

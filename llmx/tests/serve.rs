@@ -177,7 +177,12 @@ async fn what_keeps_an_exchange_from_being_served_is_named_with_its_remedy() {
         ([&data[..], &["--replicas", "3"]].concat(), None, 2, vec!["--replicas", "--nats of a cluster"]),
         (data.to_vec(), Some(text(&hangs)), 1, vec!["does not say its version", "NATS_SERVER"]),
         (data.to_vec(), Some(text(&old)), 2, vec!["2.9.0", "2.12.3"]),
-        ([&data[..], &["--ephemeral", "--nats", "127.0.0.1"]].concat(), None, 2, vec!["exclude each other"]),
+        (
+            [&data[..], &["--ephemeral", "--nats", "127.0.0.1"]].concat(),
+            None,
+            2,
+            vec!["no setting of NATS goes with it"],
+        ),
         ([&data[..], &["--policy", "no-such"]].concat(), None, 2, vec!["--policy: `gateway.default_policy`: "]),
     ] {
         let mut command = crate::heeding_every_signal(crate::LLMX);

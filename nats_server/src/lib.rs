@@ -32,7 +32,7 @@ const LOG: &str = "server.log";
 const FIRST_WORDS: &str = "stderr.log";
 /// Where it keeps its streams, in its folder.
 const STORE: &str = "store";
-/// Time it may take where there is: a log of many gigabytes is read.
+/// Time a server may take where there is something to recover: a log of many gigabytes is read.
 pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(600);
 /// Time a server that is asked to end may take before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -286,7 +286,7 @@ impl LocalServer {
     fn log_tail(&self) -> String {
         let read = |name: &str| fs::read(self.folder.path().join(name)).unwrap_or_default();
         let (log, first_words) = (read(LOG), read(FIRST_WORDS));
-        let new = log.get(usize::try_from(self.logged_before).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let new = log.get(usize::try_from(self.logged_before).unwrap_or(usize::MAX)..).unwrap_or(&log);
         let log = String::from_utf8_lossy(new) + String::from_utf8_lossy(&first_words);
         let skipped = log.chars().count().saturating_sub(LOG_TAIL_LEN);
         log.chars().skip(skipped).collect()

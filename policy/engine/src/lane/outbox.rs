@@ -31,7 +31,7 @@ use policy_core::Deliver;
 use retry::RecentMap;
 use schemas::delivery::{Notification, ProgressReport};
 use schemas::record::EngineEvent;
-use schemas::{AgentId, DeliveryId, RegisterKey};
+use schemas::{AgentId, DeliveryId, RegisterKey, Timestamp};
 use telemetry::{SpanId, TraceContext};
 use tokio::time::Instant;
 
@@ -113,10 +113,7 @@ enum DeliveryState {
 }
 
 impl OutboxEntry {
-    fn new(mut deliver: Deliver, made: u64, now: Instant) -> Self {
-        if !deliver.receipts.is_empty() {
-            deliver.expires = deliver.expires.max(deliver.at.plus_ms(RECEIPTS_MS));
-        }
+    fn new(deliver: Deliver, made: u64, now: Instant) -> Self {
         Self {
             deliver,
             document: None,
@@ -135,6 +132,12 @@ impl OutboxEntry {
     /// Whether the recipient may have seen it: sent by this engine, or held, when an earlier owner may have sent it.
     fn may_be_sent(&self) -> bool {
         self.attempts > 0 || self.may_have_left || self.state == DeliveryState::Held
+    }
+
+    /// Until when it is told: as long as what it asks for counts, and as long as the receipts that came along are owed.
+    fn told_until(&self) -> Timestamp {
+        let owed = self.deliver.at.plus_ms(RECEIPTS_MS);
+        if self.deliver.receipts.is_empty() { self.deliver.expires } else { self.deliver.expires.max(owed) }
     }
 
     /// What the log is to say once it is given up.

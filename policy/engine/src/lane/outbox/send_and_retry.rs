@@ -112,7 +112,7 @@ impl Outbox {
                 leaving.push(id);
             } else {
                 entry.state = DeliveryState::Waiting { since: now, counts };
-                let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
+                let expiry = clock.instant_of(entry.told_until()) + Duration::from_millis(1);
                 entry.due = Some(self.schedule.arm(id, expiry.clamp(now, now + LOOK_PERIOD)));
                 if recipient.has_room() {
                     self.opened.insert(entry.deliver.to.clone());
@@ -198,7 +198,7 @@ impl Outbox {
                     | DeliveryState::Unsent { .. }
                     | DeliveryState::Queued { .. }
                     | DeliveryState::Waiting { .. }
-                        if log_time > entry.deliver.expires =>
+                        if log_time > entry.told_until() =>
                     {
                         self.give_up(id, DeadLetterReason::Expired);
                     }
@@ -206,7 +206,7 @@ impl Outbox {
                         self.give_up(id, DeadLetterReason::Overflow);
                     }
                     DeliveryState::Waiting { .. } => {
-                        let left = Duration::from_micros(entry.deliver.expires.since_us(log_time));
+                        let left = Duration::from_micros(entry.told_until().since_us(log_time));
                         let at = now + left.min(LOOK_PERIOD) + Duration::from_millis(1);
                         entry.due = Some(self.schedule.arm(id, at));
                     }
@@ -284,13 +284,14 @@ impl Outbox {
             self.settle(id);
         } else if counts || entry.due.is_none() {
             let base = Duration::from_millis(self.config.retry_base_ms);
-            let expiry = clock.instant_of(entry.deliver.expires) + Duration::from_millis(1);
+            let instant = |time| clock.instant_of(time) + Duration::from_millis(1);
+            let (expiry, until) = (instant(entry.deliver.expires), instant(entry.told_until()));
             // Even what expires now gets one gap in which its acknowledgement can arrive.
             let to = &entry.deliver.to;
             let of_its_time = expiry.saturating_duration_since(now) / attempts_in_time(&entry.deliver.told);
             let first = self.answer_times.gap(to).min(of_its_time).max(base);
             let gap = retry_gap(first, &self.config, to, entry.attempts);
-            let at = (now + gap).min(expiry.max(now + base));
+            let at = (now + gap).min(until.max(now + base));
             entry.due = Some(self.schedule.arm(id, at));
         }
     }
@@ -329,10 +330,10 @@ impl OutboxEntry {
     }
 
     /// Whether it asks for what counts no more, and nobody can have seen it: a call behind its collection deadline, a turn
-    /// behind the time to act.
+    /// behind the time to act, unless receipts came along with it.
     fn has_missed_its_instant(&self, log_time: Timestamp) -> bool {
         let is_asking = matches!(*self.deliver.told, Notification::Cfp(_) | Notification::Turn(_));
-        is_asking && self.attempts == 0 && !self.may_have_left && log_time > self.deliver.expires
+        is_asking && self.attempts == 0 && !self.may_have_left && log_time > self.told_until()
     }
 
     /// Whether it may leave by a gateway: nobody has seen it yet, and where the gateway turns out to be the wrong one, it will

@@ -178,9 +178,12 @@ fn what_asks_for_nothing_any_more_is_not_sent_and_its_recipient_is_not_blamed() 
         "policy": "high@1", "policy_digest": Digest([7; 32]), "lots": 1
     });
     let call: Arc<Notification> = Arc::new(serde_json::from_value(call).unwrap());
-    for (told, is_sent) in [(call, false), (deliver(2, "bob").told, true)] {
+    let receipt = Receipt::new(MsgId::try_new("m1").unwrap(), Disposition::Ok);
+    let notice = deliver(2, "bob").told;
+    for (told, receipts, is_sent) in [(&call, vec![], false), (&call, vec![receipt], true), (&notice, vec![], true)] {
         let mut bench = Bench::new(OutboxConfig::default());
-        bench.add(Deliver { told, expires: Timestamp::from_ms(1_500), ..deliver(1, "bob") }, Gate::Open);
+        let (told, receipts) = (Arc::clone(told), receipts.into());
+        bench.add(Deliver { told, receipts, expires: Timestamp::from_ms(1_500), ..deliver(1, "bob") }, Gate::Open);
         bench.advance(Duration::from_secs(1));
         assert_eq!(bench.flush().len(), usize::from(is_sent));
         assert_eq!(bench.given_up(), (!is_sent).then_some((id(1), 0, false)));
