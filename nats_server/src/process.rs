@@ -8,6 +8,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use super::failed;
 use bus::BusError;
 
+/// Where every POSIX system has it, whatever the PATH.
+const SHELL: &str = "/bin/sh";
 /// Ends the process, and removes its folder if it is given one, when its standard input closes: the parent is gone then,
 /// however it ended.
 /// Signals of a terminal are for the parent.
@@ -57,7 +59,7 @@ impl GuardedProcess {
     /// Sends a signal, by its name without `SIG`.
     pub(super) fn signal(&self, name: &str) -> Result<(), BusError> {
         // Every shell has `kill`, not every machine has it as a program.
-        let status = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()]).status();
+        let status = Command::new(SHELL).args(["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()]).status();
         match status {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(BusError::Unreachable(format!("signal {name} was not sent: {status}"))),
@@ -85,7 +87,7 @@ impl Drop for GuardedProcess {
 
 /// A shell that waits for the end of this process.
 fn guard(child: &Child, temporary: Option<&Path>) -> std::io::Result<Child> {
-    let mut command = Command::new("sh");
+    let mut command = Command::new(SHELL);
     command.args(["-c", GUARD]).arg(child.id().to_string()).args(temporary);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     apart(&mut command).spawn()
