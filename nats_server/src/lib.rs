@@ -26,6 +26,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const START_POLL: Duration = Duration::from_millis(10);
 /// Attempts at the first start: another process may have taken a port since it was chosen.
 const START_ATTEMPTS_MAX: u32 = 3;
+/// Its configuration, in its folder.
+const CONFIG: &str = "nats.conf";
 /// Its log, in its folder.
 const LOG: &str = "server.log";
 /// What it writes to standard error, in its folder.
@@ -123,8 +125,7 @@ impl LocalServer {
     }
 
     /// Starts it in a folder that is kept, which must exist, on the port for clients it had before, if that is free. Whoever
-    /// holds `lock` keeps others out of the folder: the server does as long as it runs. It may take ten
-    /// minutes to recover.
+    /// holds `lock` keeps others out of the folder: the server does as long as it runs. It may take ten minutes to recover.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -241,7 +242,7 @@ impl LocalServer {
         let root = self.folder.path();
         remove_ports(root);
         self.logged_before = fs::metadata(root.join(LOG)).map_or(0, |log| log.len());
-        let file = root.join("nats.conf");
+        let file = root.join(CONFIG);
         let config = plan::config(root, self.ports, &self.options, self.membership.as_ref(), LOG);
         fs::write(&file, config).map_err(|error| failed("the configuration cannot be written", &error))?;
         let first_words =
@@ -304,11 +305,15 @@ fn remove_ports(folder: &Path) {
     files_that_end(folder, ".ports").for_each(|file| drop(fs::remove_file(file)));
 }
 
-/// The process of the server that [`LocalServer::start_in`] has started last in this folder, in whichever process.
+/// The process of the server that [`LocalServer::start_in`] runs in this folder, in whichever process; Linux only. One that
+/// was killed leaves its file, and its number to anybody.
 #[must_use]
 pub fn process_in(folder: &Path) -> Option<u32> {
     let file = files_that_end(folder, ".ports").next()?;
-    file.file_stem()?.to_str()?.rsplit('_').next()?.parse().ok()
+    let process = file.file_stem()?.to_str()?.rsplit('_').next()?.parse().ok()?;
+    let line = fs::read(format!("/proc/{process}/cmdline")).ok()?;
+    let config = folder.join(CONFIG);
+    line.split(|byte| *byte == 0).any(|argument| argument == config.as_os_str().as_encoded_bytes()).then_some(process)
 }
 
 fn files_that_end(folder: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {

@@ -11,8 +11,7 @@ use bus::BusError;
 /// Where every POSIX system has it, whatever the PATH.
 const SHELL: &str = "/bin/sh";
 /// Ends the process, and removes its folder if it is given one, when its standard input closes: the parent is gone then,
-/// however it ended.
-/// Signals of a terminal are for the parent.
+/// however it ended. Signals of a terminal are for the parent.
 const GUARD: &str = r#"trap '' HUP INT QUIT TERM; while read -r _; do :; done; kill -s KILL "$0"; rm -rf "$@""#;
 
 /// A child process: killed when dropped, and on a system with a shell also when this process is killed.

@@ -30,8 +30,8 @@ pub enum Signal {
     Kill,
 }
 
-/// Sends a signal to a process that this process, or one of its own, has started and not yet waited for. The shell's own `kill` does it:
-/// it is there wherever a shell is, and needs no unsafe code here.
+/// Sends a signal to a process that this process, or one of its own, has started and not yet waited for. The shell's own
+/// `kill` does it: it is there wherever a shell is, and needs no unsafe code here.
 ///
 /// # Errors
 /// When there is no shell, or the signal could not be sent.
