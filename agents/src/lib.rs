@@ -7,6 +7,7 @@
 //! | [`asking`] | how do the questions of a strategy reach something slow, and the answers come back? |
 //! | [`session`] | how "act once" and "same bytes on every retry" are kept (pure) |
 //! | [`transport`] | over what: the bus (memory or NATS), WebSocket, HTTP with server-sent events, several gateways; faults to inject |
+//! | `control` | a client of the control plane: registrations, groups, policies, views (feature `http`) |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`routine`] | what carries an award out, selected by the document it pins |
 //! | [`forming`] | whom to call for a goal, from what searches found (pure) |
@@ -32,6 +33,8 @@ pub mod agent;
 pub mod asking;
 pub mod bargain;
 pub mod contractor;
+#[cfg(feature = "http")]
+pub mod control;
 pub mod fault;
 pub mod forming;
 pub mod goal;

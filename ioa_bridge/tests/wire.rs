@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agents::control::{ControlClient, ControlError};
 use agents::observer::{Observed, Observer};
 use agents::team::{
     PassingSpeaker, Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, TeamRequest, WorkRunner,
@@ -36,7 +37,6 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use traffic_gen::control::{ControlClient, ControlError};
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
 /// Longest a test waits for something that must happen.

@@ -9,8 +9,8 @@ use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{Identity, Token};
 use ::gateway::keys::Claims;
+use agents::control::{ControlClient, ControlError, in_full};
 use schemas::{AgentId, Code, Refusal};
-use traffic_gen::control::{ControlClient, ControlError, in_full};
 
 use crate::arguments::http_url;
 use crate::keys::read_key;

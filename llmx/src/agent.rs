@@ -1,9 +1,9 @@
 //! `llmx agent`: who is registered at a running exchange.
 
+use agents::control::{ListedAgent, Wanted};
 use schemas::ids::Capability;
 use schemas::{AgentId, TopicName};
 use serde_json::{Value, json};
-use traffic_gen::control::{ListedAgent, Wanted};
 
 use crate::access::AccessArgs;
 use crate::output::{Outcome, agents, print_result, table, table_under};
@@ -149,7 +149,7 @@ async fn remove(args: OneArgs) -> Outcome {
     let token = args.access.bearer(&args.agent)?.token.current();
     let path = format!("/v1/agents/{}", args.agent);
     // Removing what is not there succeeds at the gateway; who mistyped a name wants to know.
-    let removing = async |gateway: &traffic_gen::control::ControlClient| {
+    let removing = async |gateway: &agents::control::ControlClient| {
         gateway.read::<Value>(&path, &token).await?;
         gateway.remove(&args.agent, &token).await
     };

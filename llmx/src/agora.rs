@@ -9,8 +9,8 @@ use ::agora::document::DOCUMENT_BYTES_MAX;
 use ::agora::transaction::{TransactionReply, TransactionRequest, TransactionStatus};
 use ::agora::{DocumentSource, Origin, ProtocolDocument, Selection};
 use ::gateway::TOKEN_BYTES_MAX;
+use agents::control::in_full;
 use serde_json::json;
-use traffic_gen::control::in_full;
 
 use crate::arguments::{http_url, read_file, seconds};
 use crate::output::{Failure, Outcome, note, print, print_json};

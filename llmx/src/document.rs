@@ -5,11 +5,11 @@ mod sync;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use agents::control::in_full;
 use agora::{DocumentHash, DocumentSource, DocumentSummary, Origin, ProtocolDocument};
 use schemas::{AgentId, Refusal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use traffic_gen::control::in_full;
 
 use crate::access::AccessArgs;
 use crate::output::{Failure, Outcome, create, print, print_json, print_result, table_under};

@@ -48,7 +48,7 @@ pub async fn run(args: HealthcheckArgs) -> Outcome {
         .and_then(|wait| if wait <= WAIT_MAX { Ok(wait) } else { Err("a day at most".to_owned()) })
         .map_err(|error| Failure::configuration(format_args!("--wait: {error}")))?;
     let url = readiness(&args.url);
-    let client = traffic_gen::control::client(TIMEOUT, [url.as_str()])?;
+    let client = agents::control::client(TIMEOUT, [url.as_str()])?;
     let deadline = Instant::now() + wait;
     loop {
         match ask(&client, &url).await {

@@ -10,6 +10,7 @@ use ::agents::transport::websocket::WebSocketTransport;
 use ::agents::{AgentOptions, Identity, Token};
 use ::gateway::TOKEN_BYTES_MAX;
 use ::gateway::server::{self, ServerOptions};
+use agents::control::{ControlClient, ControlError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use ioa_bridge::FoundClient;
@@ -20,7 +21,6 @@ use schemas::{AgentId, Code, Refusal};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::arguments::{http_url, listen_address, read_text, since_epoch};
 use crate::output::{Failure, Outcome, note, print, tracer};
@@ -143,18 +143,7 @@ impl GatewayDirectory {
         ask: impl FnOnce(ControlClient, String) -> BoxFuture<'static, Result<T, ControlError>>,
     ) -> BoxFuture<'static, Result<T, Refusal>> {
         let token = self.names.identity(agent).map(|identity| identity.token.current()).unwrap_or_default();
-        ask(self.control.clone(), token).map(|asked| asked.map_err(refusal)).boxed()
-    }
-}
-
-fn refusal(error: ControlError) -> Refusal {
-    match error {
-        ControlError::Refused(refusal) => refusal,
-        other @ (ControlError::Unexpected { .. }
-        | ControlError::Redirected { .. }
-        | ControlError::Unreadable { .. }
-        | ControlError::Unusable(_)
-        | ControlError::Unreachable(_)) => Refusal::new(Code::Unavailable, other.to_string()),
+        ask(self.control.clone(), token).map(|asked| asked.map_err(Refusal::from)).boxed()
     }
 }
 

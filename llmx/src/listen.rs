@@ -6,12 +6,12 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use agents::Identity;
+use agents::control::ControlClient;
 use agents::transport::{Connection, InboxMessage, TransportError};
 use futures_util::StreamExt as _;
 use schemas::delivery::Delivery;
 use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
-use traffic_gen::control::ControlClient;
 
 use crate::access::{AccessArgs, is_of_token, refused};
 use crate::arguments::seconds;

@@ -110,7 +110,7 @@ fn with_causes(error: &anyhow::Error) -> String {
 
 /// That a proxy of the environment stands before an address, in brackets; nothing where none does.
 pub fn proxy_note(url: &str) -> String {
-    let named = traffic_gen::control::proxy_variable(url, |name| std::env::var(name).ok());
+    let named = agents::control::proxy_variable(url, |name| std::env::var(name).ok());
     named
         .map_or_else(String::new, |name| format!(" (through the proxy of {name}, unless NO_PROXY excepts the address)"))
 }

@@ -15,10 +15,10 @@ use ::agents::transport::http::HttpTransport;
 use ::agents::transport::websocket::{AGENTS_PER_CONNECTION, WebSocketTransport};
 use ::agents::{AgentError, Identity, Token};
 use ::gateway::keys::{Claims, SigningKey};
+use agents::control::ControlClient;
 use anyhow::Context;
 use bus::Bus;
 use schemas::{AgentId, GatewayId};
-use traffic_gen::control::ControlClient;
 use traffic_gen::live::LiveError;
 
 use crate::arguments::http_url;
@@ -117,7 +117,7 @@ async fn hosted(bus: &Bus, name: &str) -> Result<BusTransport, Failure> {
 /// # Errors
 /// The library's, for want of what TLS needs.
 pub fn client(timeout: Duration, gateways: &[String]) -> reqwest::Result<reqwest::Client> {
-    traffic_gen::control::client(timeout, gateways.iter().map(String::as_str))
+    agents::control::client(timeout, gateways.iter().map(String::as_str))
 }
 
 impl RemoteArgs {

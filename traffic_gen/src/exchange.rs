@@ -20,9 +20,9 @@ use prometheus::Registry;
 use schemas::{AgentId, Policy};
 use telemetry::Tracer;
 
-use crate::control::{ControlClient, ControlError};
 use crate::invariants::{Invariant, Verdict};
 use crate::live::Access;
+use agents::control::{ControlClient, ControlError};
 
 /// Issuer of the tokens of an exchange started here.
 const ISSUER: &str = "llmx-local";

@@ -17,7 +17,6 @@
 
 pub mod arrivals;
 pub mod bargain;
-pub mod control;
 pub mod deferrals;
 pub mod exchange;
 pub mod invariants;

@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{Load, LoadError, RateError};
-use crate::control::ControlError;
 use crate::metrics::Phase;
 use crate::recorder::{Recorder, observed};
+use agents::control::ControlError;
 use due::DueCalls;
 
 pub use access::{Access, AgentShare, AgentWay, RegisteredAgents, RunningAgents};

@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::{PoissonArrivals, pace};
-use crate::control::ControlError;
 use crate::exchange::{Exchange, ExchangeError};
 use crate::live::{Access, AgentShare, LiveError, OPEN_MAX, settle};
 use crate::recorder::{Counts, Recorder};
 use crate::summary::RunTotals;
+use agents::control::ControlError;
 
 /// What is to be run.
 #[derive(Debug, Clone)]

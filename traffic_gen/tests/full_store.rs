@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::websocket::WebSocketTransport;
 use archive::audit::{self, LoggedRecord};
@@ -20,7 +21,6 @@ use schemas::{AgentId, Lane};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::observer::{Observed, Observer};
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
@@ -13,7 +14,6 @@ use schemas::delivery::Notification;
 use schemas::{Act, AgentId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::{Counts, Recorder};

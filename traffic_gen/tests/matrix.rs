@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
@@ -18,7 +19,6 @@ use schemas::AgentId;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Invariant, Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use agents::bargain::{
     BargainEvent, BargainOutcome, BargainReport, BargainRequest, Bargainer, Domain, DomainPlanner, StrategyKind,
 };
+use agents::control::ControlClient;
 use agents::metrics::{AgentMetrics, AgentRole};
 use agents::model::metrics::ModelMetrics;
 use agents::model::party::{PartyTable, spawn};
@@ -29,7 +30,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::fmt::MakeWriter;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, CallScenario, ModelPopulation, Population, SharedModel};
 use traffic_gen::recorder::Recorder;

@@ -11,6 +11,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::transport::bus::BusTransport;
 use agents::transport::http::HttpTransport;
 use agents::transport::websocket::WebSocketTransport;
@@ -35,7 +36,6 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
 /// Longest wait for something that must happen.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agents::AgentOptions;
+use agents::control::ControlClient;
 use agents::observer::{Observed, Observer};
 use agents::routine::native::parcel_price;
 use agents::routine::{HttpRoutine, NativeRoutine, Routine, RoutineLimits, RoutineRunner, RoutineTable};
@@ -19,7 +20,6 @@ use schemas::payload::Offer;
 use schemas::{Act, Payload};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::Recorder;

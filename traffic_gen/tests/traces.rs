@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::{CallReport, CallRequest, Identity, Initiator};
@@ -13,7 +14,6 @@ use telemetry::trace::Value;
 use telemetry::{Span, SpanId, Spans, TraceContext, TraceId, Tracer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, CallScenario, Population};
 use traffic_gen::recorder::Recorder;

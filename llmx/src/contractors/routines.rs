@@ -9,13 +9,13 @@ use ::agents::routine::native::NATIVE_NAMES;
 use ::agents::routine::{
     HttpRoutine, NativeRoutine, RESULT_CHARS_MAX, Routine, RoutineLimits, RoutineRunner, RoutineTable,
 };
+use agents::control::in_full;
 use agora::{Origin, ProtocolDocument};
 use schemas::AgentId;
 use schemas::document::DocumentHash;
 use serde::Deserialize;
 use serde_json::json;
 use toml::Spanned;
-use traffic_gen::control::in_full;
 
 use crate::arguments::read_text;
 use crate::output::{Failure, print, tracer};

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::control::in_full;
 use agora::propagation::{Propagation, PropagationRound, ROUND_DOCUMENTS_MAX};
 use agora::registry::{DocumentRegistry, Unobserved};
 use agora::table::DOCUMENTS_MAX;
 use serde_json::json;
-use traffic_gen::control::in_full;
 
 use crate::nats;
 use crate::output::{Failure, Outcome, print, print_json};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use agents::control::{ControlClient, ControlError};
 use schemas::{AgentId, Code};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use traffic_gen::control::{ControlClient, ControlError};
 
 use crate::access::{AccessArgs, Bearer, refused};
 use crate::healthcheck::readiness_of;

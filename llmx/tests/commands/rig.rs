@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::ContractorConfig;
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::memory::MemoryOptions;
@@ -17,7 +18,6 @@ use schemas::ids::Capability;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{Access, CallScenario, Population};
 

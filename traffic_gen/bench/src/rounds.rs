@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::units::UnitCounter;
-use traffic_gen::control::ControlClient;
+use agents::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{self, Access, CallScenario, Population, contractor_name, initiator_name};
 use traffic_gen::recorder::{Counts, Recorder, observed};
@@ -49,7 +49,7 @@ pub enum BenchError {
     Call(#[from] agents::initiator::CallError),
     /// The control plane's client could not be set up.
     #[error(transparent)]
-    Control(#[from] traffic_gen::control::ControlError),
+    Control(#[from] agents::control::ControlError),
     /// A call was refused, or the run stood still.
     #[error("{0}")]
     Stuck(String),

@@ -101,7 +101,7 @@ pub enum ChaosError {
     Key(#[from] gateway::KeyError),
     /// The control plane.
     #[error(transparent)]
-    Control(#[from] traffic_gen::control::ControlError),
+    Control(#[from] agents::control::ControlError),
     /// An agent's transport.
     #[error(transparent)]
     Transport(#[from] agents::transport::TransportError),

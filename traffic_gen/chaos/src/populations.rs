@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
+use agents::control::ControlClient;
 use schemas::NegotiationId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::live::AgentShare;
 use traffic_gen::load::{LoadScenario, ProtocolLoad, RunningLoad};
 use traffic_gen::panel::load::Panels;

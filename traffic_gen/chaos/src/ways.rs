@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::session::SessionLimits;
 use agents::transport::failover::FailoverTransport;
 use agents::transport::faulty::{Faults, FaultyTransport};
@@ -11,7 +12,6 @@ use agents::transport::websocket::WebSocketTransport;
 use agents::transport::{Transport, TransportError};
 use agents::{AgentOptions, Identity, Token};
 use schemas::AgentId;
-use traffic_gen::control::ControlClient;
 use traffic_gen::live::{Access, LiveError};
 
 use super::ChaosError;

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::websocket::WebSocketTransport;
 use agents::{ContractorConfig, Identity, contractor::Distribution};
@@ -20,7 +21,6 @@ use prometheus::Registry;
 use schemas::AgentId;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -12,6 +12,7 @@ pub mod transcript;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agents::control::{ControlClient, ControlError};
 use agents::team::{Finder, Scenario, ScenarioPlanner, ScenarioWorker, TeamAgent, TeamHands, WorkRunner};
 use agents::transport::Transport;
 use agents::{AgentError, AgentHandle, AgentOptions, Token};
@@ -22,7 +23,6 @@ use schemas::ids::IdError;
 use schemas::search::{SearchHit, SearchRequest};
 use schemas::{AgentId, NegotiationId};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::{ControlClient, ControlError};
 use traffic_gen::exchange::ExchangeError;
 use traffic_gen::live::{Access, RegisteredAgents, settle};
 use traffic_gen::recorder::{Recorder, observed};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agents::control::ControlClient;
 use agents::goal::ContactBook;
 use agents::model::stub::{StubBehaviour, StubScript, StubValue};
 use agents::model::{Consultant, ModelAdvisor, ModelAgentConfig, ModelConfig, ModelWorker, StubModel};
@@ -17,7 +18,6 @@ use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::team::{Seats, TeamRules};
 use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalModel, GoalReport, GoalRequest, pursue};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::Access;
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::LiveError;
-use crate::control::{ControlClient, ControlError};
+use agents::control::{ControlClient, ControlError};
 
 /// Registrations taken away at a time at the end of a run, and how long that may take.
 const REMOVALS_MAX: usize = 16;

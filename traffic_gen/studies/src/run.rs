@@ -59,7 +59,7 @@ pub enum RunError {
     Live(#[from] traffic_gen::live::LiveError),
     /// The way to the gateway's control plane.
     #[error(transparent)]
-    Control(#[from] traffic_gen::control::ControlError),
+    Control(#[from] agents::control::ControlError),
     /// The bus.
     #[error(transparent)]
     Bus(#[from] bus::BusError),

@@ -194,7 +194,7 @@ pub enum SoakError {
     Live(#[from] traffic_gen::live::LiveError),
     /// The control plane.
     #[error(transparent)]
-    Control(#[from] traffic_gen::control::ControlError),
+    Control(#[from] agents::control::ControlError),
     /// An agent's transport.
     #[error(transparent)]
     Transport(#[from] agents::transport::TransportError),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agents::Identity;
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
@@ -19,7 +20,6 @@ use schemas::{AgentId, Policy, Timestamp, TopicName};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::Verdict;
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agents::Identity;
+use agents::control::ControlClient;
 use agents::transport::bus::BusTransport;
 use agents::transport::faulty::{Faults, FaultyTransport};
 use agents::transport::{Connection, Transport, TransportError};
@@ -22,7 +23,6 @@ use prometheus::Registry;
 use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::recompute;
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -21,7 +21,7 @@ use crate::fold::{FoldBench, as_read};
 use crate::overhead::median;
 use crate::recovery::acknowledge_all;
 use crate::rounds::{BenchError, stuck, unlimited};
-use traffic_gen::control::ControlClient;
+use agents::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::live::{contractor_name, initiator_name};
 

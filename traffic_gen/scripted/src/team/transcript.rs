@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use traffic_gen::control::in_full;
+use agents::control::in_full;
 
 /// Teams of one family that are kept: its root, and a sub-team for each task on each of four levels would be more than an
 /// exchange keeps open at once.

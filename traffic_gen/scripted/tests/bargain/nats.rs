@@ -8,6 +8,7 @@ use agents::bargain::{
     BargainEvent, BargainOutcome, BargainPlan, BargainReport, BargainRequest, Bargainer, OfferMade, Preferences,
     TurnView,
 };
+use agents::control::ControlClient;
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentHandle};
 use bus::nats::{self, NatsOptions};
@@ -19,7 +20,6 @@ use schemas::{Address, NegotiationId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::{BargainEnd, Played};
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use agents::contractor::performing::PerformingContractor;
+use agents::control::ControlClient;
 use agents::initiator::{CallEvent, CallReport, CallRequest, Initiator};
 use agents::routine::{
     NativeRoutine, Routine, RoutineFault, RoutineLimits, RoutineRequest, RoutineRunner, RoutineTable,
@@ -27,7 +28,6 @@ use schemas::payload::Cfp;
 use schemas::{Address, AgentId, TopicName};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
 use super::conversation::QueryMessages;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use agents::control::ControlClient;
 use agents::forming::{FoundAgent, recruits};
 use bus::memory::{self, MemoryOptions};
 use schemas::AgentId;
 use schemas::control::Registration;
 use schemas::search::{HITS_DEFAULT, SearchRequest};
 use serde::Serialize;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
 use super::formation::{FormationRecord, Forming, RECRUITS_MAX, SUB_TEAM};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::Initiator;
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
@@ -15,7 +16,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::load::{BargainScenario, Bargains};
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use agents::control::ControlClient;
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::{ContractorConfig, Identity, Token};
@@ -14,7 +15,6 @@ use policy_engine::CheckpointConfig;
 use prometheus::Registry;
 use schemas::{AgentId, Policy, TopicName};
 use tokio_util::sync::CancellationToken;
-use traffic_gen::control::ControlClient;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::Verdict;
 use traffic_gen::live::{Access, CallScenario};

@@ -67,6 +67,16 @@ impl From<reqwest::Error> for ControlError {
     }
 }
 
+impl From<ControlError> for Refusal {
+    /// The gateway's own, or [`Code::Unavailable`].
+    fn from(error: ControlError) -> Self {
+        if let ControlError::Refused(refusal) = error {
+            return refusal;
+        }
+        Self::new(Code::Unavailable, error.to_string())
+    }
+}
+
 /// Most agents a gateway lists on one page.
 const PAGE_MAX: usize = 200;
 /// Most pages read for one list: what 200,000 agents fill.
