@@ -128,11 +128,12 @@ pub struct Wanted {
 }
 
 /// The agents that were found.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// The agents, in the order of their ids.
     pub agents: Vec<ListedAgent>,
     /// Whether [`Wanted::limit`] cut the list.
+    #[serde(rename = "cut")]
     pub is_cut: bool,
 }
 
@@ -218,8 +219,7 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn search(&self, token: &str, wanted: &SearchRequest) -> Result<SearchAnswer, ControlError> {
-        let request = self.http.post(format!("{}/v1/search", self.base)).bearer_auth(token).json(wanted);
-        answer::read(answer::accepted(request.send().await?).await?).await
+        self.post("/v1/search", token, wanted).await
     }
 
     /// Removes an agent's registration under its own token.
@@ -227,8 +227,7 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn remove(&self, agent: &AgentId, token: &str) -> Result<(), ControlError> {
-        let request = self.http.delete(format!("{}/v1/agents/{agent}", self.base)).bearer_auth(token);
-        answer::accepted(request.send().await?).await.map(|_| ())
+        self.delete(&format!("/v1/agents/{agent}"), token).await
     }
 
     /// The same, unless another instance of the agent has registered since.
@@ -236,9 +235,7 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError`].
     pub async fn deregister(&self, agent: &AgentId, token: &str, instance: &Tag) -> Result<(), ControlError> {
-        let url = format!("{}/v1/agents/{agent}?instance={instance}", self.base);
-        let request = self.http.delete(url).bearer_auth(token);
-        answer::accepted(request.send().await?).await.map(|_| ())
+        self.delete(&format!("/v1/agents/{agent}?instance={instance}"), token).await
     }
 
     /// Puts a group.
@@ -263,6 +260,29 @@ impl ControlClient {
     /// [`ControlError`].
     pub async fn put(&self, path: &str, token: &str, document: &impl Serialize) -> Result<(), ControlError> {
         let request = self.http.put(format!("{}{path}", self.base)).bearer_auth(token).json(document);
+        answer::accepted(request.send().await?).await.map(|_| ())
+    }
+
+    /// Sends a document with POST, and reads the answer.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: &str,
+        document: &impl Serialize,
+    ) -> Result<T, ControlError> {
+        let request = self.http.post(format!("{}{path}", self.base)).bearer_auth(token).json(document);
+        answer::read(answer::accepted(request.send().await?).await?).await
+    }
+
+    /// Removes what is at a path.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn delete(&self, path: &str, token: &str) -> Result<(), ControlError> {
+        let request = self.http.delete(format!("{}{path}", self.base)).bearer_auth(token);
         answer::accepted(request.send().await?).await.map(|_| ())
     }
 

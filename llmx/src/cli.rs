@@ -14,8 +14,8 @@ use crate::runtime::Threads;
 use crate::settings::Given;
 use crate::{
     HelpArgs, Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway,
-    healthcheck, ioa, keys, listen, metrics, panel, party, policy, replay, schema, search, serve, shell, token, top,
-    traffic,
+    healthcheck, ioa, keys, listen, mcp, metrics, panel, party, policy, replay, schema, search, serve, shell, token,
+    top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -68,7 +68,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 /// Commands by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run an exchange", &["demo", "serve", "gateway", "engine", "ioa", "archive", "healthcheck"]),
-    ("Take part", &["call", "listen", "contractors", "party", "panel", "agora", "traffic", "search"]),
+    ("Take part", &["call", "listen", "mcp", "contractors", "party", "panel", "agora", "traffic", "search"]),
     ("Look", &["top", "agent", "replay", "audit", "metrics", "schema"]),
     ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
 ];
@@ -122,6 +122,8 @@ enum Command {
     Audit(audit::AuditArgs),
     /// Questions asked of panels, and answered with a language model
     Panel(panel::PanelArgs),
+    /// The exchange as tools for a language model's host, over the Model Context Protocol
+    Mcp(mcp::McpArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
     Ioa(ioa::IoaArgs),
     /// Acceptance policies: list, show, put, check, switch the default
@@ -179,6 +181,7 @@ impl Program for Cli {
             | Command::Audit(_)
             | Command::Panel(_)
             | Command::Ioa(_)
+            | Command::Mcp(_)
             | Command::Agora(_) => Threads::Cores,
             _ => Threads::One,
         }
@@ -205,6 +208,7 @@ impl Program for Cli {
             Command::Audit(args) => audit::run(args),
             Command::Panel(args) => Box::pin(panel::run(&args)).await,
             Command::Ioa(args) => Box::pin(ioa::run(args)).await,
+            Command::Mcp(args) => Box::pin(mcp::run(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,

@@ -27,6 +27,7 @@ mod healthcheck;
 mod ioa;
 mod keys;
 mod listen;
+mod mcp;
 mod metrics;
 pub mod model;
 pub mod moved;

@@ -8,6 +8,18 @@ use data_encoding::HEXLOWER;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
+/// Neither control nor format character, nor anything else that shows nothing or changes how its neighbours are shown.
+#[must_use]
+pub fn is_visible(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+            | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
 /// Whether the host of a URL is the machine that asks: no proxy that the environment names stands before it.
 #[must_use]
 pub fn is_loopback(host: &str) -> bool {

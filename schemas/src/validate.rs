@@ -27,7 +27,7 @@ use serde_json::Value;
 
 pub use crate::payload::is_integer;
 pub use crate::strict_json::{DEPTH_MAX, MEMBERS_MAX, parse_within};
-pub use bundle::{Kind, SCHEMA_BASE, published};
+pub use bundle::{Kind, SCHEMA_BASE, Schema, published};
 pub use message::{Checked, check_canonical_offer, check_message};
 
 use crate::code::Refusal;

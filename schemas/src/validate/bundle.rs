@@ -149,6 +149,28 @@ fn run(validator: &Validator, document: &Value) -> Result<(), Refusal> {
     Err(fault::first(validator.iter_errors(document)).unwrap_or_else(fallback))
 }
 
+/// A schema that is not published and refers to nothing outside of itself.
+pub struct Schema(Validator);
+
+impl Schema {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// Why it is no schema.
+    pub fn try_new(schema: &Value) -> Result<Self, String> {
+        let options = jsonschema::draft202012::options().offline().with_pattern_options(PatternOptions::regex());
+        options.build(schema).map(Self).map_err(|error| error.to_string())
+    }
+
+    /// Checks a document.
+    ///
+    /// # Errors
+    /// The first fault, with its pointer.
+    pub fn check(&self, document: &Value) -> Result<(), Refusal> {
+        run(&self.0, document)
+    }
+}
+
 struct Validators {
     /// One for each of [`Kind::ALL`], in that order.
     documents: Vec<Validator>,

@@ -1,0 +1,345 @@
+//! What one agent has heard: deliveries with numbers, what they ask for, and when they are acknowledged. Pure.
+
+pub mod todo;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use retry::RecentMap;
+use schemas::delivery::{
+    Award, Delivery, Disposition, Misunderstanding, Notification, Outcome, ProgressReport, Receipt,
+};
+use schemas::payload::Terms;
+use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
+use tokio::time::Instant;
+
+use self::todo::{Change, Todo};
+
+/// Most deliveries that are kept; the oldest go first.
+pub const ITEMS_MAX: usize = 4096;
+/// Most bytes of deliveries that are kept.
+pub const ITEMS_BYTES_MAX: usize = 4 << 20;
+/// Most negotiations that are kept.
+pub const NEGOTIATIONS_MAX: usize = 1024;
+/// Most deliveries whose acknowledgement waits until they were handed to a client.
+pub const HELD_MAX: usize = 64;
+/// How long such a delivery waits at most: within what the exchange repeats it.
+const HELD_FOR: Duration = Duration::from_secs(45);
+/// How long after it was handed to a client it is acknowledged: the client has read its answer by then.
+const HANDED_FOR: Duration = Duration::from_secs(1);
+
+/// A delivery that was heard.
+#[derive(Debug)]
+pub struct Item {
+    /// Its number, from 1 in the order of arrival.
+    pub n: u64,
+    /// The delivery.
+    pub delivery: Delivery,
+    bytes: usize,
+}
+
+/// A delivery that asked for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The delivery.
+    pub delivery: DeliveryId,
+    /// The round it is of.
+    pub round: Option<u32>,
+    /// The turn of a team's floor it is of.
+    pub turn: Option<u32>,
+}
+
+impl Asked {
+    fn by(delivery: &Delivery) -> Self {
+        let (round, turn) = match &delivery.payload {
+            Notification::Cfp(call) => (Some(call.round), None),
+            Notification::Turn(turn) => (Some(turn.round), None),
+            Notification::Floor(floor) => (None, Some(floor.turn)),
+            Notification::Accept(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Closed(_)
+            | Notification::Ack(_)
+            | Notification::Ask(_) => (None, None),
+        };
+        Self { delivery: delivery.envelope.msg_id, round, turn }
+    }
+}
+
+/// What is known of one negotiation.
+#[derive(Debug, Default)]
+pub struct NegotiationMemory {
+    /// What the agent is asked for now.
+    pub todo: Option<Todo>,
+    /// What asked last for each tool: what a call of it answers, and answers again when it is repeated.
+    pub asked: HashMap<&'static str, Asked>,
+    /// Whether it is a team.
+    pub is_team: bool,
+    /// How it ended.
+    pub outcome: Option<Outcome>,
+    /// Whether the agent has an award that is committed.
+    pub is_committed: bool,
+    /// Terms of the last offer made here that may be confirmed without asking.
+    pub offered: Option<Terms>,
+    last: u64,
+}
+
+/// What a delivery means for whoever runs the connection.
+#[derive(Debug, Default, PartialEq)]
+pub struct Heard {
+    /// Acknowledge it at once.
+    pub is_acknowledged: bool,
+    /// An award of the terms last offered here: confirm it.
+    pub award: Option<Award>,
+}
+
+/// What one agent has heard.
+#[derive(Debug)]
+pub struct Memory {
+    agent: AgentId,
+    tag: String,
+    items: VecDeque<Item>,
+    bytes: usize,
+    last: u64,
+    lost: u64,
+    /// Deliveries heard lately, by whether their acknowledgement waits.
+    ids: RecentMap<DeliveryId, bool>,
+    held: VecDeque<(DeliveryId, u64, Instant)>,
+    receipts: RecentMap<MsgId, (Receipt, Option<Misunderstanding>)>,
+    known: HashMap<NegotiationId, NegotiationMemory>,
+}
+
+impl Memory {
+    /// The memory of an agent that has heard nothing. `tag` tells its cursors from those of another.
+    #[must_use]
+    pub fn new(agent: AgentId, tag: String) -> Self {
+        Self {
+            agent,
+            tag,
+            items: VecDeque::new(),
+            bytes: 0,
+            last: 0,
+            lost: 0,
+            ids: RecentMap::new(ITEMS_MAX),
+            held: VecDeque::new(),
+            receipts: RecentMap::new(ITEMS_MAX),
+            known: HashMap::new(),
+        }
+    }
+
+    /// Takes a delivery in, once however often it comes.
+    pub fn hear(&mut self, delivery: Delivery, now: Instant) -> Heard {
+        let id = delivery.envelope.msg_id;
+        if let Some(is_held) = self.ids.renew(&id) {
+            return Heard { is_acknowledged: !is_held, award: None };
+        }
+        self.note_receipts(&delivery);
+        let is_held = self.is_held(&delivery);
+        self.ids.insert(id, is_held);
+        if delivery.payload.receipt().is_some_and(Receipt::is_bare) {
+            return Heard { is_acknowledged: true, award: None };
+        }
+        let award = self.update(&delivery);
+        self.keep(delivery);
+        if is_held {
+            self.held.push_back((id, self.last, now + HELD_FOR));
+        }
+        Heard { is_acknowledged: !is_held, award }
+    }
+
+    /// Results and ends of negotiations the agent called are in no view: until they are acknowledged, they come again to
+    /// whoever connects next.
+    fn is_held(&self, delivery: &Delivery) -> bool {
+        let is_last_word = matches!(
+            &delivery.payload,
+            Notification::Closed(_)
+                | Notification::Inform(
+                    ProgressReport::Done(_) | ProgressReport::Result(_) | ProgressReport::Finding(_)
+                )
+        );
+        is_last_word && delivery.envelope.negotiation.initiator() == self.agent.as_str()
+    }
+
+    fn note_receipts(&mut self, delivery: &Delivery) {
+        for receipt in delivery.receipts_told() {
+            let why = self.receipts.remove(&receipt.ack_of).and_then(|(_, why)| why);
+            self.receipts.insert(receipt.ack_of.clone(), (receipt.clone(), why));
+        }
+        if let (Notification::NotUnderstood(why), Some(of)) = (&delivery.payload, &delivery.envelope.in_reply_to) {
+            let receipt = self.receipts.remove(of).map(|(receipt, _)| receipt);
+            let receipt = receipt.unwrap_or_else(|| Receipt::new(of.clone(), Disposition::Malformed));
+            self.receipts.insert(of.clone(), (receipt, Some(why.clone())));
+        }
+    }
+
+    /// Notes what a delivery asks for; the award that is to be confirmed, if it is one.
+    fn update(&mut self, delivery: &Delivery) -> Option<Award> {
+        let (negotiation, n) = (&delivery.envelope.negotiation, self.last + 1);
+        self.make_room(negotiation);
+        let known = self.known.entry(negotiation.clone()).or_default();
+        known.last = n;
+        match todo::change(&delivery.payload, &self.agent, known.todo.as_ref(), n) {
+            Change::Nothing => {}
+            Change::Over => known.todo = None,
+            Change::Ask(asked) => {
+                known.asked.extend(asked.tools.iter().map(|tool| (*tool, Asked::by(delivery))));
+                known.todo = Some(asked);
+            }
+        }
+        match &delivery.payload {
+            Notification::Cfp(call) => known.is_team = call.team.is_some(),
+            Notification::Closed(closing) => known.outcome = Some(closing.outcome),
+            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => known.is_committed = true,
+            Notification::Accept(award) if known.offered.as_ref() == Some(&award.terms) => {
+                known.todo = None;
+                return Some(award.clone());
+            }
+            Notification::Accept(_)
+            | Notification::Ack(_)
+            | Notification::Reject(_)
+            | Notification::Cancel(_)
+            | Notification::Inform(_)
+            | Notification::Failure(_)
+            | Notification::NotUnderstood(_)
+            | Notification::Turn(_)
+            | Notification::Ask(_)
+            | Notification::Floor(_) => {}
+        }
+        None
+    }
+
+    /// Forgets the negotiation heard of longest ago where there is no room for another.
+    fn make_room(&mut self, negotiation: &NegotiationId) {
+        if self.known.len() < NEGOTIATIONS_MAX || self.known.contains_key(negotiation) {
+            return;
+        }
+        let oldest = self.known.iter().min_by_key(|(_, known)| (known.outcome.is_none(), known.last));
+        if let Some(oldest) = oldest.map(|(negotiation, _)| negotiation.clone()) {
+            self.known.remove(&oldest);
+        }
+    }
+
+    fn keep(&mut self, delivery: Delivery) {
+        let bytes = delivery.encode().map_or(0, |document| document.len());
+        self.last += 1;
+        self.bytes += bytes;
+        self.items.push_back(Item { n: self.last, delivery, bytes });
+        while self.items.len() > ITEMS_MAX || self.bytes > ITEMS_BYTES_MAX {
+            let Some(oldest) = self.items.pop_front() else { break };
+            self.bytes -= oldest.bytes;
+            self.lost += 1;
+        }
+        debug_assert!(self.items.iter().map(|item| item.bytes).sum::<usize>() == self.bytes);
+    }
+
+    /// Deliveries whose acknowledgement is due: handed to a client a moment ago, or too long here, or one of too many.
+    pub fn due(&mut self, now: Instant) -> Vec<DeliveryId> {
+        let spare = self.held.len().saturating_sub(HELD_MAX);
+        let mut due = Vec::new();
+        let mut place = 0;
+        self.held.retain(|(id, _, by)| {
+            place += 1;
+            let waits = *by > now && place > spare;
+            if !waits {
+                due.push(*id);
+            }
+            waits
+        });
+        for id in &due {
+            self.ids.insert(*id, false);
+        }
+        due
+    }
+
+    /// Items up to number `n` of this negotiation were handed to a client.
+    pub fn handed(&mut self, negotiation: &NegotiationId, n: u64, now: Instant) {
+        let items = &self.items;
+        for (_, of, by) in self.held.iter_mut().filter(|(_, of, _)| *of <= n) {
+            let place = items.binary_search_by_key(of, |item| item.n);
+            let is_its = place.is_ok_and(|place| items[place].delivery.envelope.negotiation == *negotiation);
+            if is_its {
+                *by = (*by).min(now + HANDED_FOR);
+            }
+        }
+    }
+
+    /// What became of a message of the agent's, and why it was not understood.
+    #[must_use]
+    pub fn receipt(&self, message: &MsgId) -> Option<&(Receipt, Option<Misunderstanding>)> {
+        self.receipts.value(message)
+    }
+
+    /// What the agent was asked for by item `because` is answered.
+    pub fn answered(&mut self, negotiation: &NegotiationId, because: Option<u64>) {
+        if let Some(known) = self.known.get_mut(negotiation)
+            && known.todo.as_ref().map(|todo| todo.because) == because
+        {
+            known.todo = None;
+        }
+    }
+
+    /// The agent has offered these terms: an award of them is to be confirmed, unless `None`.
+    pub fn offers(&mut self, negotiation: &NegotiationId, terms: Option<Terms>) {
+        self.make_room(negotiation);
+        self.known.entry(negotiation.clone()).or_default().offered = terms;
+    }
+
+    /// What is known of a negotiation.
+    #[must_use]
+    pub fn known(&self, negotiation: &NegotiationId) -> Option<&NegotiationMemory> {
+        self.known.get(negotiation)
+    }
+
+    /// Whether a negotiation is under way that the agent called or is bound to.
+    #[must_use]
+    pub fn is_engaged(&self) -> bool {
+        self.known.iter().any(|(negotiation, known)| {
+            known.outcome.is_none() && (known.is_committed || negotiation.initiator() == self.agent.as_str())
+        })
+    }
+
+    /// What was heard of a negotiation after item `after`.
+    pub fn news(&self, negotiation: &NegotiationId, after: u64) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(move |item| item.n > after && item.delivery.envelope.negotiation == *negotiation)
+    }
+
+    /// Items after `after` that ask the agent for something now, the oldest first.
+    #[must_use]
+    pub fn asking(&self, after: u64) -> Vec<(&Item, &Todo)> {
+        let asked: BTreeMap<u64, &Todo> =
+            self.known.values().filter_map(|known| known.todo.as_ref()).map(|todo| (todo.because, todo)).collect();
+        let items = asked.range(after + 1..).filter_map(|(n, todo)| {
+            let place = self.items.binary_search_by_key(n, |item| item.n).ok()?;
+            Some((&self.items[place], *todo))
+        });
+        items.collect()
+    }
+
+    /// How many items were forgotten.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The number of the newest item.
+    #[must_use]
+    pub const fn newest(&self) -> u64 {
+        self.last
+    }
+
+    /// A place in what was heard, for the client to give back.
+    #[must_use]
+    pub fn cursor(&self, n: u64) -> String {
+        format!("{}-{n}", self.tag)
+    }
+
+    /// The item a cursor names. One of another memory is answered from the beginning.
+    #[must_use]
+    pub fn place(&self, cursor: Option<&str>) -> u64 {
+        let place = cursor.and_then(|cursor| cursor.strip_prefix(self.tag.as_str())?.strip_prefix('-')?.parse().ok());
+        place.filter(|n| *n <= self.last).unwrap_or(0)
+    }
+}

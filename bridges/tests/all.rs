@@ -1,0 +1,12 @@
+//! Bridges, as one program: tests of the table of tools, and of clients against an exchange in memory.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[path = "all/exchange.rs"]
+mod exchange;
+#[path = "all/messages.rs"]
+mod messages;
+#[path = "all/stdio.rs"]
+mod stdio;
+#[path = "all/table.rs"]
+mod table;
