@@ -25,7 +25,9 @@ fn a_number_that_is_no_integer_is_rounded_by_no_command() {
 fn every_row_of_a_page_stands_in_a_table_of_as_many_columns() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut pages = Vec::new();
-    for folder in ["", "docs", "docs/alerts", "examples", "examples/python", "examples/rust", "examples/shell"] {
+    let docs = ["", "docs", "docs/alerts", "docs/contributing", "docs/start"];
+    let examples = ["examples", "examples/python", "examples/rust", "examples/shell"];
+    for folder in docs.into_iter().chain(examples) {
         pages.extend(pages_in(&root.join(folder)));
     }
     assert!(pages.len() > 20, "{pages:?}");
