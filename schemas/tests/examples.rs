@@ -8,10 +8,9 @@ use schemas::validate::{Kind, check_document, check_message, check_policy, check
 use schemas::{Act, Code, Refusal};
 use serde_json::{Value, json};
 
-/// Answers of a gateway, and what has no schema of its own, by members that name it: the answer 202 to a message, a view, a
-/// problem, acknowledgements.
-const WITHOUT_SCHEMA: [&[&str]; 4] =
-    [&["seq", "index", "msg_id"], &["negotiation", "role", "state"], &["type", "status", "code"], &["delivery_ids"]];
+/// Answers of a gateway, and what has no schema of its own, by members that name it: the answer 202 to a message, a problem,
+/// acknowledgements.
+const WITHOUT_SCHEMA: [&[&str]; 3] = [&["seq", "index", "msg_id"], &["type", "status", "code"], &["delivery_ids"]];
 /// Fewest examples that were recognised when this was written; fewer means that they are not found.
 const EXAMPLES_MIN: usize = 80;
 
@@ -136,6 +135,9 @@ fn judge(example: &Value) -> Option<Result<(), Refusal>> {
     }
     if example.get("consent").is_some() {
         return Some(check_registration(&bytes(example)).map(drop));
+    }
+    if example.get("role").is_some() {
+        return Some(check_document(Kind::View, &bytes(example)));
     }
     if example.get("queries").is_some() {
         return Some(check_search(&bytes(example)).map(drop));

@@ -39,12 +39,14 @@ fn invalid_documents_are_refused_with_their_code_and_place() {
 }
 
 #[test]
-fn payloads_are_judged_inside_a_message_as_they_are_alone() {
+fn payloads_are_judged_inside_a_message_and_inside_a_request_as_they_are_alone() {
+    let requested = |payload: &Value| check_document(Kind::Request, &bytes(&json!({ "payload": payload })));
     for act in Act::FROM_AGENTS {
         let kind = Kind::from_name(act.as_str()).unwrap();
         for case in load::<Valid>(kind, "valid") {
             let checked = check_message(&bytes(&message(&case.document))).unwrap();
             assert_eq!((checked.act, checked.message.payload.act()), (act, act), "{act}: {}", case.name);
+            assert_eq!(requested(&case.document), Ok(()), "{act}: {}", case.name);
         }
         for case in load::<Invalid>(kind, "invalid") {
             // A document that names another act is judged as that act.
@@ -54,6 +56,7 @@ fn payloads_are_judged_inside_a_message_as_they_are_alone() {
             }
             let refused = check_message(&bytes(&message(&case.document))).unwrap_err();
             assert_refused(&refused, case.code, &format!("/payload{}", case.pointer), &format!("{act}: {}", case.name));
+            assert_eq!(requested(&case.document), Err(refused), "{act}: {}", case.name);
         }
     }
 }

@@ -15,6 +15,7 @@ use std::path::Path;
 use policy_core::lane::{RULES_FIRST, RULES_VERSION, SNAPSHOT_FORMAT};
 use policy_core::{Effect, Event, LaneState, Phase, Protocol};
 use schemas::delivery::{Notification, Outcome};
+use schemas::validate::{Kind, check_document, published};
 use strum::VariantArray as _;
 
 use coverage::Reached;
@@ -52,6 +53,54 @@ fn the_logs_of_each_rules_version_reach_everything_there_is() {
         }
         assert_eq!(reached.missing(), [""; 0], "rules {version}");
     }
+}
+
+#[test]
+fn every_view_of_every_party_after_every_record_is_as_its_schema_says() {
+    let mut seen = BTreeSet::new();
+    for (name, text) in logs(RULES_VERSION) {
+        let log = GoldenLog::read(&text);
+        let mut lane_state = log.lane_state();
+        let (mut negotiations, mut agents) = (BTreeSet::new(), BTreeSet::new());
+        for logged in &log.records {
+            for effect in logged.fold(&mut lane_state) {
+                let Effect::Deliver(deliver) = effect else { continue };
+                negotiations.insert(deliver.negotiation);
+                agents.insert(deliver.to);
+            }
+            for (negotiation, agent) in negotiations.iter().flat_map(|one| agents.iter().map(move |agent| (one, agent)))
+            {
+                let Some(view) = lane_state.view(negotiation, agent) else { continue };
+                let mut shown = serde_json::to_value(&view).expect("a view is JSON");
+                for offer in shown["offers"].as_array_mut().into_iter().flatten() {
+                    // Of these logs some hold prices that no gateway takes.
+                    if offer["terms"]["price"].is_string() {
+                        offer["terms"]["price"] = 1.into();
+                    }
+                }
+                let bytes = shown.to_string().into_bytes();
+                let verdict = check_document(Kind::View, &bytes);
+                assert_eq!(verdict, Ok(()), "{name}, record {}: {}", logged.seq, String::from_utf8_lossy(&bytes));
+                seen.insert(word(view.role));
+                seen.insert(word(view.state));
+                seen.extend(view.outcome.map(word));
+            }
+        }
+    }
+    // Every word that the schema knows of these, but for states that no record ends in.
+    let (_, schema) = published().iter().find(|(name, _)| *name == "view").expect("it is published");
+    let schema: serde_json::Value = serde_json::from_str(schema).expect("JSON");
+    let words = |pointer: &str| schema.pointer(pointer).and_then(|words| words.as_array().cloned()).expect("words");
+    let known = [words("/properties/role/enum"), words("/properties/state/enum")].concat();
+    let unseen: Vec<_> = known.iter().filter_map(|one| one.as_str()).filter(|one| !seen.contains(*one)).collect();
+    assert_eq!(unseen, [""; 0]);
+    let outcomes = Outcome::VARIANTS.iter().map(|outcome| word(*outcome)).filter(|outcome| !seen.contains(outcome));
+    assert_eq!(outcomes.collect::<Vec<_>>(), [""; 0]);
+}
+
+/// A word as it stands in a document.
+fn word(one: impl serde::Serialize) -> String {
+    serde_json::to_value(one).ok().and_then(|one| one.as_str().map(str::to_owned)).expect("a word")
 }
 
 #[test]

@@ -113,6 +113,10 @@ kinds! {
     Group = "group",
     /// A search for agents.
     Search = "search",
+    /// An act in a foreign protocol.
+    Request = "request",
+    /// What a participant may see of a negotiation.
+    View = "view",
 }
 
 impl Kind {
@@ -179,7 +183,10 @@ struct Validators {
 }
 
 static VALIDATORS: LazyLock<Validators> = LazyLock::new(|| {
-    let registry = registry();
+    let documents = SCHEMAS.iter().map(|(id, schema)| (id.clone(), schema.clone()));
+    let builder = Registry::new().draft(Draft::Draft202012).extend(documents);
+    let registry = builder.and_then(|builder| builder.prepare());
+    let registry = registry.expect("the bundle refers only to itself: the tests compile it all");
     let url = |name: &str| format!("{SCHEMA_BASE}{name}.json");
     let branches = Act::FROM_AGENTS.iter().map(|act| act.as_str()).chain(["other"]);
     Validators {
@@ -200,12 +207,6 @@ pub(super) fn members_beside(keyword: &str) -> Option<String> {
     let (object, _) = pointer.rsplit_once('/')?;
     let members = SCHEMAS.get(id)?.pointer(object)?.get("properties")?.as_object()?;
     Some(members.keys().map(String::as_str).collect::<Vec<_>>().join(", "))
-}
-
-fn registry() -> Registry<'static> {
-    let documents = SCHEMAS.iter().map(|(id, schema)| (id.clone(), schema.clone()));
-    let builder = Registry::new().draft(Draft::Draft202012).extend(documents);
-    builder.and_then(|builder| builder.prepare()).expect("the bundle refers only to itself: the tests compile it all")
 }
 
 fn compile(registry: &Registry<'_>, url: &str) -> Validator {
