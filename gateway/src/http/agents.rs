@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use bus::Bucket;
-use schemas::control::{AgentKind, Registration, Tag};
+use schemas::control::{AgentKind, Consent, ReceiptPreference, Registration, Tag, Visibility};
 use schemas::evidence::{EvidenceEntry, EvidenceSubject};
 use schemas::ids::{Capability, DomainName};
 use schemas::validate::check_registration;
@@ -53,13 +53,16 @@ struct PublicAgent<'a> {
     description: Option<&'a str>,
 }
 
-/// What the agent itself sees.
+/// What the agent itself sees: its registration, with what is left out of it where that is the default.
 #[derive(Serialize)]
 struct OwnAgent<'a> {
-    agent: &'a AgentId,
-    present: bool,
     #[serde(flatten)]
-    registration: &'a Registration,
+    public: PublicAgent<'a>,
+    consent: &'a Consent,
+    receipts: ReceiptPreference,
+    visibility: Visibility,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<&'a Tag>,
 }
 
 #[derive(Deserialize)]
@@ -129,7 +132,7 @@ async fn show(State(site): State<Arc<Site>>, caller: Caller, path: PathText) -> 
     let member = tables.agents.member(&agent).ok_or_else(not_registered)?;
     let (registration, present) = (&*member.registration, tables.agents.is_present(member, site.registry.now_ms()));
     if caller.0.agent == agent {
-        document(&OwnAgent { agent: &agent, present, registration })
+        document(&own(&agent, registration, present))
     } else {
         document(&public(&agent, registration, present))
     }
@@ -150,7 +153,7 @@ async fn register(
     site.streams.renew(&agent).await;
     let tables = site.registry.read();
     let registration = tables.agents.registration(&agent).ok_or_else(not_registered)?;
-    stored(is_new, &OwnAgent { agent: &agent, present: true, registration })
+    stored(is_new, &own(&agent, registration, true))
 }
 
 #[derive(Deserialize)]
@@ -212,5 +215,15 @@ fn public<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool)
         kind: registration.kind,
         tags: &registration.tags,
         description: registration.description.as_deref(),
+    }
+}
+
+fn own<'a>(agent: &'a AgentId, registration: &'a Registration, present: bool) -> OwnAgent<'a> {
+    OwnAgent {
+        public: public(agent, registration, present),
+        consent: &registration.consent,
+        receipts: registration.receipts,
+        visibility: registration.visibility,
+        instance: registration.instance.as_ref(),
     }
 }

@@ -1,5 +1,6 @@
 //! The control plane: registration, discovery, consent, groups, policies and the switch.
 
+use bus::Bucket;
 use bus::memory::{self, MemoryOptions};
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use gateway::{Gateway, GatewayError, GatewayMetrics};
@@ -31,6 +32,42 @@ async fn an_agent_registers_reads_and_removes_itself_and_nobody_else() {
     assert_eq!((status, code(&body)), (404, "not_found"));
     let (status, body) = rig.send("alice", &cfp("alice", "job", &["agent://bob"])).await;
     assert_eq!((status, code(&body)), (422, "no_recipient"));
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_with_kind_and_tags_and_stored_without_where_they_are_the_default() {
+    let rig = Rig::start().await;
+    let bob = rig.token("bob");
+    let (_, put) = rig.call("PUT", "/v1/agents/bob", Some(&bob), Some(&open_registration())).await;
+    let (_, own) = rig.call("GET", "/v1/agents/bob", Some(&bob), None).await;
+    let (_, seen) = rig.call("GET", "/v1/agents/bob", Some(&rig.token("eve")), None).await;
+    let (_, list) = rig.call("GET", "/v1/agents", Some(&bob), None).await;
+    for shown in [&put, &own, &seen, &list["agents"][0]] {
+        assert_eq!((&shown["kind"], &shown["tags"]), (&json!("thing"), &json!([])), "{shown}");
+    }
+    let stored = rig.bus.key_value.value(Bucket::Agents, "bob".to_owned()).await.unwrap().unwrap();
+    let stored: Value = serde_json::from_slice(&stored).unwrap();
+    assert_eq!((stored.get("kind"), stored.get("tags")), (None, None), "{stored}");
+    // Whatever else a registration holds is shown to the agent itself.
+    for (member, value) in stored.as_object().unwrap() {
+        assert_eq!(own[member], *value, "{member}");
+    }
+
+    let mut other = open_registration();
+    for (member, value) in [
+        ("kind", json!("human")),
+        ("tags", json!(["night"])),
+        ("visibility", json!("consented")),
+        ("receipts", json!("all")),
+        ("description", json!("carries")),
+        ("instance", json!("one")),
+    ] {
+        other[member] = value;
+    }
+    let (_, put) = rig.call("PUT", "/v1/agents/bob", Some(&bob), Some(&other)).await;
+    for (member, value) in other.as_object().unwrap().iter().filter(|(member, _)| *member != "consent") {
+        assert_eq!(put[member], *value, "{member}");
+    }
 }
 
 #[tokio::test]
