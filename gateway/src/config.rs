@@ -1,8 +1,10 @@
 //! The gateway's configuration: parsed before anything is bound.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use agora::fetch::{HOSTS_MAX, is_host};
 use ipnet::IpNet;
@@ -20,6 +22,8 @@ pub const TOKEN_LIFETIME_S_MAX: u64 = 30 * 86_400;
 pub const TOKEN_LIFETIME_S_DEFAULT: u64 = 86_400;
 /// Largest clock difference a configuration may forgive, in seconds.
 const LEEWAY_S_MAX: u64 = 300;
+/// Most audiences: an exchange has its own name, and an address for each way to it.
+const AUDIENCES_MAX: usize = 16;
 
 /// How one gateway runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -87,9 +91,9 @@ pub struct AuthConfig {
     /// The `iss` every token must carry, character for character.
     #[serde(default = "default_issuer")]
     pub issuer: String,
-    /// The `aud` every token must carry, alone or among others.
+    /// Of these every token's `aud` must name one, alone or among others.
     #[serde(default = "default_audience")]
-    pub audience: String,
+    pub audience: Audiences,
     /// Clock difference forgiven on `exp`, `nbf` and `iat`, in seconds, 0 to 300.
     #[serde(default = "default_leeway_s")]
     pub leeway_s: u64,
@@ -101,6 +105,43 @@ pub struct AuthConfig {
     /// Accept HS256 tokens with kid [`crate::DEV_SECRET_KID`] signed with this secret. For development only: whoever
     /// can verify can also sign. At least 32 bytes.
     pub allow_hs256_dev_secret: Option<Secret>,
+}
+
+/// What tokens may be meant for: a text, or a list of texts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
+pub enum Audiences {
+    /// The only one.
+    One(String),
+    /// Any of these; tokens are signed for the first.
+    Any(Vec<String>),
+}
+
+impl Audiences {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(audience) => std::slice::from_ref(audience),
+            Self::Any(audiences) => audiences,
+        }
+    }
+
+    /// The one that tokens are signed for.
+    #[must_use]
+    pub fn first(&self) -> &str {
+        self.all().first().map_or("", String::as_str)
+    }
+}
+
+/// From a flag or a variable: several are separated by commas.
+impl FromStr for Audiences {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let audiences: Vec<String> = text.split(',').map(str::to_owned).collect();
+        Ok(if audiences.len() > 1 { Self::Any(audiences) } else { Self::One(text.to_owned()) })
+    }
 }
 
 /// Where a JSON Web Key Set is.
@@ -281,8 +322,9 @@ impl AuthConfig {
         if self.issuer.is_empty() {
             return fault("auth.issuer", "must not be empty".to_owned());
         }
-        if self.audience.is_empty() {
-            return fault("auth.audience", "must not be empty".to_owned());
+        let audiences = self.audience.all();
+        if !(1..=AUDIENCES_MAX).contains(&audiences.len()) || audiences.iter().any(String::is_empty) {
+            return fault("auth.audience", format!("must name 1 to {AUDIENCES_MAX}, none of them empty"));
         }
         if self.leeway_s > LEEWAY_S_MAX {
             return fault("auth.leeway_s", format!("must be 0 to {LEEWAY_S_MAX}"));
@@ -313,8 +355,8 @@ fn default_issuer() -> String {
     "llmx-local".to_owned()
 }
 
-fn default_audience() -> String {
-    "llmx".to_owned()
+fn default_audience() -> Audiences {
+    Audiences::One("llmx".to_owned())
 }
 
 const fn default_leeway_s() -> u64 {

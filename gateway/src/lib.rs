@@ -49,7 +49,7 @@ use tokio_util::task::TaskTracker;
 pub use acknowledgements::Acknowledgements;
 pub use admission::{Accepted, Admission, Credentials, Ingress};
 pub use auth::{Identity, TOKEN_BYTES_MAX};
-pub use config::{AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
+pub use config::{Audiences, AuthConfig, ConsoleAccess, GatewayConfig, KeySource, LimitConfig, Secret};
 pub use config::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 pub use error::{ConfigFault, GatewayError, KeyError};
 pub use http::server;

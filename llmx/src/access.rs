@@ -47,9 +47,9 @@ pub struct SignerArgs {
     /// Issuer of the token that is signed; the gateway must expect the same
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
     issuer: String,
-    /// Audience of the token that is signed
+    /// Audience of the token that is signed; of several, separated by commas, the first
     #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
-    audience: String,
+    audience: ::gateway::Audiences,
 }
 
 /// The token to use.
@@ -92,7 +92,7 @@ impl SignerArgs {
 
     fn signed(&self, agent: &AgentId, claims: fn(&AgentId, &str, &str, u64) -> Claims) -> Result<Bearer, Failure> {
         let key = Arc::new(read_key(&self.key).map_err(|failure| failure.or("or give a token: --token, LLMX_TOKEN"))?);
-        let token = renewed(key, &self.issuer, &self.audience, agent, claims);
+        let token = renewed(key, &self.issuer, self.audience.first(), agent, claims);
         Ok(Bearer { token, is_signed_here: true })
     }
 }

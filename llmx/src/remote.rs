@@ -72,9 +72,9 @@ pub struct RemoteArgs {
     /// Issuer of the tokens
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
     issuer: String,
-    /// Audience of the tokens
+    /// Audience of the tokens; of several, separated by commas, the first
     #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
-    audience: String,
+    audience: ::gateway::Audiences,
 }
 
 /// How agents send and receive.
@@ -153,7 +153,7 @@ impl RemoteArgs {
             ways,
             key,
             issuer: self.issuer.clone(),
-            audience: self.audience.clone(),
+            audience: self.audience.first().to_owned(),
             connect_within: Duration::from_secs(self.wait),
             place,
             gateways: if self.transport == TransportKind::Nats { Vec::new() } else { self.gateway.clone() },

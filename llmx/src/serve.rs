@@ -200,5 +200,5 @@ fn show(
 fn admin(auth: &AuthConfig) -> Result<Claims, Failure> {
     let operator = AgentId::try_new("operator")?;
     let lifetime_s = TOKEN_LIFETIME_S_DEFAULT.min(auth.lifetime_s_max);
-    Ok(Claims::new(&operator, &auth.issuer, &auth.audience, lifetime_s).admin())
+    Ok(Claims::new(&operator, &auth.issuer, auth.audience.first(), lifetime_s).admin())
 }

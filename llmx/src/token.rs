@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ::gateway::keys::Claims;
-use ::gateway::{TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
+use ::gateway::{Audiences, TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 use schemas::AgentId;
 use serde_json::json;
 
@@ -27,9 +27,9 @@ pub struct TokenArgs {
     /// Issuer; the gateway must expect the same
     #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
     issuer: String,
-    /// Audience
+    /// Audience; of several, separated by commas, the first
     #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
-    audience: String,
+    audience: Audiences,
     /// Lifetime, in seconds or as 90m, 1h or 7d, up to 30 days; a gateway takes a day unless its --lifetime-s-max says otherwise
     #[arg(long, default_value = "1h", value_name = "LENGTH", value_parser = lifetime)]
     lifetime: u64,
@@ -61,7 +61,7 @@ fn lifetime(text: &str) -> Result<u64, String> {
 
 /// Prints a token.
 pub fn run(args: &TokenArgs) -> Outcome {
-    let mut claims = Claims::new(&args.agent, &args.issuer, &args.audience, args.lifetime);
+    let mut claims = Claims::new(&args.agent, &args.issuer, args.audience.first(), args.lifetime);
     if args.admin {
         claims = claims.admin();
     }

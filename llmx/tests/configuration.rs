@@ -242,6 +242,13 @@ fn a_fault_names_file_line_column_member_and_what_was_expected() {
         ("[gateway.limits]\nburst = \"many\"\n", "3:9", &["`gateway.limits.burst`", "string \"many\"", "u32"]),
         ("[gateway.limits]\nburst = 0\n", "3:9", &["`gateway.limits.burst`", "must be at least 1"]),
         ("[gateway.limits]\nbursts = 3\n", "3:1", &["`gateway.limits.bursts`", "unknown field", "`burst`"]),
+        ("[gateway.auth]\naudience = 3\n", "3:12", &["`gateway.auth.audience`", "a text or a list of texts"]),
+        (
+            "[gateway.auth]\naudience = []\n",
+            "3:12",
+            &["`gateway.auth.audience`", "must name 1 to 16, none of them empty"],
+        ),
+        ("[gateway.auth]\naudience = [\"a\", \"\"]\n", "3:12", &["`gateway.auth.audience`", "none of them empty"]),
         ("[gateway.auth]\nleeway_s = 301\n", "3:12", &["`gateway.auth.leeway_s`", "0 to 300"]),
         ("[gateway.auth]\nkeys = { fil = \"x\" }\n", "3:", &["`gateway.auth.keys", "`file`, `url`, `inline`"]),
         (
@@ -298,6 +305,33 @@ fn the_limit_of_unacknowledged_deliveries_comes_from_every_layer() {
 }
 
 #[test]
+fn an_audience_is_a_text_or_a_list_and_tokens_are_signed_for_the_first() {
+    let list = json!(["llmx", "https://exchange.example/mcp"]);
+    let file = Written::new("[gateway.auth]\naudience = [\"llmx\", \"https://exchange.example/mcp\"]\n");
+    let text = Written::new("[gateway.auth]\naudience = \"a,b\"\n");
+    let show = |file: &Written, flags: &[&str], variables: &[(&str, &str)]| -> Value {
+        let output =
+            llmx(&[&["config", "show", "gateway", "--json", "--config", file.path()], flags].concat(), variables);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["gateway.auth.audience"]["value"].clone()
+    };
+    let several = "llmx,https://exchange.example/mcp";
+    assert_eq!(show(&file, &[], &[]), list);
+    assert_eq!(show(&text, &[], &[]), "a,b", "a text of a file is one");
+    assert_eq!(show(&text, &[], &[("LLMX_AUDIENCE", several)]), list);
+    assert_eq!(show(&text, &["--audience", several], &[("LLMX_AUDIENCE", "x")]), list);
+    assert_eq!(show(&file, &["--audience", "one"], &[]), "one");
+
+    let keys = tempfile::tempdir().unwrap();
+    let folder = keys.path().to_str().unwrap();
+    assert_eq!(llmx(&["keys", "--out", folder], &[]).status.code(), Some(0));
+    let signed = llmx(&["token", "bob", "--key", &format!("{folder}/signing-key.pem")], &[("LLMX_AUDIENCE", several)]);
+    let token = String::from_utf8(signed.stdout).unwrap();
+    let claims: Value = serde_json::from_slice(&decoded(token.split('.').nth(1).unwrap())).unwrap();
+    assert_eq!(claims["aud"], "llmx");
+}
+
+#[test]
 fn a_fault_of_a_file_comes_before_the_key_set_it_lacks() {
     for (text, place, part) in [
         ("[gateway]\nlisen = \"x\"\n", "2:1", "`gateway.lisen`: unknown field"),
@@ -345,6 +379,17 @@ impl Written {
     fn path(&self) -> &str {
         self.path.to_str().unwrap()
     }
+}
+
+/// What a text in base64url says.
+fn decoded(text: &str) -> Vec<u8> {
+    let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let digits: Vec<u32> = text.chars().map(|digit| alphabet.find(digit).unwrap() as u32).collect();
+    let bytes = |four: &[u32]| {
+        let bits = four.iter().enumerate().fold(0, |bits, (at, digit)| bits | digit << (18 - 6 * at));
+        [bits >> 16, bits >> 8, bits].into_iter().take(four.len() * 6 / 8).map(|byte| byte as u8).collect::<Vec<_>>()
+    };
+    digits.chunks(4).flat_map(bytes).collect()
 }
 
 /// Runs the program with these variables and no others of ours; it must end by itself.

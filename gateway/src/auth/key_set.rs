@@ -166,7 +166,7 @@ impl VerifyingKey {
         let mut validation = Validation::new(algorithm);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         validation.set_issuer(&[&config.issuer]);
-        validation.set_audience(&[&config.audience]);
+        validation.set_audience(config.audience.all());
         validation.validate_nbf = true;
         validation.leeway = config.leeway_s;
         Self { material, algorithm: name, decoding, validation }

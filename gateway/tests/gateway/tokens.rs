@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bus::memory::{self, MemoryOptions};
+use gateway::Audiences;
 use gateway::keys::{Claims, KeyAlgorithm, SigningKey, key_set};
 use hmac_free::hs256;
 use jsonwebtoken::{Algorithm, Header};
@@ -122,6 +123,29 @@ async fn both_types_of_token_are_accepted_in_any_case_with_or_without_their_pref
         let token = signed_with_header(&rig.key, &|header| header.typ = Some(typ.to_owned()));
         let (status, body) = rig.call("GET", "/v1/whoami", Some(&token), None).await;
         assert_eq!(status, 200, "{typ}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_audiences_a_token_names_any_one() {
+    let own = "https://exchange.example/mcp";
+    let several = Audiences::Any(vec!["llmx".to_owned(), own.to_owned()]);
+    assert_eq!(several.first(), "llmx");
+    let rig = Rig::with(|config| config.auth.audience = several).await;
+    let signed = |audience: Value| {
+        let mut value = serde_json::to_value(claims("bob")).unwrap();
+        value["aud"] = audience;
+        rig.key.sign(&value).unwrap()
+    };
+    for (audience, status) in [
+        (json!("llmx"), 200),
+        (json!(own), 200),
+        (json!(["nats", own]), 200),
+        (json!("nats"), 401),
+        (json!(format!("llmx,{own}")), 401),
+        (json!([]), 401),
+    ] {
+        assert_eq!(rig.call("GET", "/v1/whoami", Some(&signed(audience.clone())), None).await.0, status, "{audience}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ::gateway::{ConsoleAccess, KeySource};
+use ::gateway::{Audiences, ConsoleAccess, KeySource};
 use schemas::AgentId;
 use serde::{Serialize, Serializer};
 
@@ -63,9 +63,9 @@ struct AuthSettings {
     /// Issuer every token must name (default: llmx-local)
     #[arg(long, env = "LLMX_ISSUER")]
     issuer: Option<String>,
-    /// Audience every token must name (default: llmx)
-    #[arg(long, env = "LLMX_AUDIENCE")]
-    audience: Option<String>,
+    /// Audiences of which every token must name one, separated by commas (default: llmx)
+    #[arg(long, env = "LLMX_AUDIENCE", value_name = "AUDIENCES")]
+    audience: Option<Audiences>,
     /// Clock difference forgiven on a token's times, in seconds, 0 to 300 (default: 30)
     #[arg(long, env = "LLMX_LEEWAY_S", value_name = "SECONDS")]
     leeway_s: Option<u64>,
