@@ -54,7 +54,7 @@ impl Serialize for PinnedPolicy {
     }
 }
 
-const PRESETS: [&str; 14] = [
+const PRESETS: [&str; 15] = [
     include_str!("../presets/low.json"),
     include_str!("../presets/medium.json"),
     include_str!("../presets/high.json"),
@@ -64,6 +64,7 @@ const PRESETS: [&str; 14] = [
     include_str!("../presets/paper41-medium.json"),
     include_str!("../presets/paper41-high.json"),
     include_str!("../presets/agora.json"),
+    include_str!("../presets/patient.json"),
     include_str!("../presets/bargain-low.json"),
     include_str!("../presets/bargain-medium.json"),
     include_str!("../presets/bargain-high.json"),
@@ -86,8 +87,7 @@ pub struct PolicyFault {
 pub fn presets() -> Vec<Policy> {
     PRESETS
         .iter()
-        .map(|json| json.as_bytes())
-        .map(|json| Policy::decode(json).expect("the presets are compiled in, and a test reads each of them"))
+        .map(|json| Policy::decode(json.as_bytes()).expect("they are compiled in, and a test reads each of them"))
         .collect()
 }
 
@@ -311,6 +311,7 @@ mod tests {
             "paper41-medium",
             "paper41-high",
             "agora",
+            "patient",
             "bargain-low",
             "bargain-medium",
             "bargain-high",

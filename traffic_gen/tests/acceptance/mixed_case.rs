@@ -45,8 +45,8 @@ const PARTS: [Part; 10] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jades_mixed_case_ends_completed_after_two_failures_and_two_re_awards() {
-    let patient = policy("patient@1", |policy| (policy.standby, policy.hold_until) = (3, HoldUntil::Done));
-    let rig = Rig::with_policies(vec![patient]).await;
+    let holding = policy("holding@1", |policy| (policy.standby, policy.hold_until) = (3, HoldUntil::Done));
+    let rig = Rig::with_policies(vec![holding]).await;
     let journal = Journal::start();
     let responders = responders(&rig, &journal).await;
     let initiator = Initiator::spawn(BusTransport::new(&rig.exchange.bus), rig.identity("alice"), options(&journal));
@@ -141,7 +141,7 @@ fn failed() -> Payload {
 
 /// Addressed by topic; collection is short because four stay silent.
 fn request() -> CallRequest {
-    let cfp = Cfp { policy: Some("patient".to_owned()), reply_within_ms: Some(500), ..Cfp::default() };
+    let cfp = Cfp { policy: Some("holding".to_owned()), reply_within_ms: Some(500), ..Cfp::default() };
     CallRequest::new("mixed", vec![Address::try_new("topic://courier").unwrap()], cfp)
 }
 

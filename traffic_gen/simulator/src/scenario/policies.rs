@@ -49,9 +49,10 @@ pub(super) fn draw_for_tasks(rng: &mut ChaCha8Rng, id: &str) -> Policy {
     policy
 }
 
-/// Whether contract nets are drawn under a preset: those that score offers, but for those of teams.
+/// Whether contract nets are drawn under a preset: those that score offers, but for those of teams, and for `patient`, which is
+/// `high` but for times, and these are drawn.
 fn is_drawn(policy: &Policy) -> bool {
-    !policy.weights.is_empty() && !policy.id.starts_with("team-")
+    !policy.weights.is_empty() && !policy.id.starts_with("team-") && policy.name() != "patient"
 }
 
 fn random(rng: &mut ChaCha8Rng) -> Policy {

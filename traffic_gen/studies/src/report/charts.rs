@@ -348,7 +348,7 @@ fn griefing(groups: &[&Group], all: &[Group]) -> Plotted {
     };
     let note = "Groups in the order of the table of populations, without those that have no calm group beside them. Others are the negotiations \
                 that awarded nothing to a named population. An award that is never confirmed costs its own negotiation the policy's confirm \
-                deadline, 10 s in the presets, before the next best is awarded: that is time to confirmation, not to decision.";
+                deadline, 10 s in most presets, before the next best is awarded: that is time to confirmation, not to decision.";
     (chart, note, "needs a group that differs in nothing but that its contractors behave")
 }
 

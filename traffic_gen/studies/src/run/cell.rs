@@ -41,7 +41,7 @@ const WARM_UP_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for the last events of rounds that have ended, after everything else.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(3);
 /// Longest wait for open negotiations where contractors misbehave: one that floods the gateway may get nothing of its own
-/// through, and its negotiations end by the last deadline of their policy, 120 s in all presets.
+/// through, and its negotiations end by the last deadline of their policy, 120 s in all presets but `patient`.
 const MISCONDUCT_DRAIN: Duration = Duration::from_secs(130);
 /// How often is looked whether they have come.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
