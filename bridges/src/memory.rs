@@ -13,7 +13,7 @@ use schemas::payload::Terms;
 use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
 use tokio::time::Instant;
 
-use self::todo::{Change, Todo};
+use self::todo::{Todo, TodoChange};
 
 /// Most deliveries that are kept; the oldest go first.
 pub const ITEMS_MAX: usize = 4096;
@@ -40,7 +40,7 @@ pub struct Item {
 
 /// A delivery that asked for something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct AskedBy {
     /// The delivery.
     pub delivery: DeliveryId,
     /// The round it is of.
@@ -49,7 +49,7 @@ pub struct Asked {
     pub turn: Option<u32>,
 }
 
-impl Asked {
+impl AskedBy {
     fn by(delivery: &Delivery) -> Self {
         let (round, turn) = match &delivery.payload {
             Notification::Cfp(call) => (Some(call.round), None),
@@ -75,7 +75,7 @@ pub struct NegotiationMemory {
     /// What the agent is asked for now.
     pub todo: Option<Todo>,
     /// What asked last for each tool: what a call of it answers, and answers again when it is repeated.
-    pub asked: HashMap<&'static str, Asked>,
+    pub asked: HashMap<&'static str, AskedBy>,
     /// Whether it is a team.
     pub is_team: bool,
     /// How it ended.
@@ -182,10 +182,10 @@ impl Memory {
         let known = self.known.entry(negotiation.clone()).or_default();
         known.last = n;
         match todo::change(&delivery.payload, &self.agent, known.todo.as_ref(), n) {
-            Change::Nothing => {}
-            Change::Over => known.todo = None,
-            Change::Ask(asked) => {
-                known.asked.extend(asked.tools.iter().map(|tool| (*tool, Asked::by(delivery))));
+            TodoChange::Nothing => {}
+            TodoChange::Over => known.todo = None,
+            TodoChange::Ask(asked) => {
+                known.asked.extend(asked.tools.iter().map(|tool| (*tool, AskedBy::by(delivery))));
                 known.todo = Some(asked);
             }
         }

@@ -17,7 +17,7 @@ pub struct Todo {
 
 /// What a delivery changes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum TodoChange {
     /// Nothing.
     Nothing,
     /// What was asked for is over.
@@ -28,8 +28,8 @@ pub enum Change {
 
 /// What a delivery asks `agent` for, after what was asked before. `n` is its number.
 #[must_use]
-pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u64) -> Change {
-    let ask = |tools: &[&'static str], by| Change::Ask(Todo { tools: tools.to_vec(), by, because: n });
+pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u64) -> TodoChange {
+    let ask = |tools: &[&'static str], by| TodoChange::Ask(Todo { tools: tools.to_vec(), by, because: n });
     match told {
         Notification::Cfp(call) if call.bargain.is_some() || call.team.is_some() => {
             ask(&["join", "refuse"], Some(call.reply_by))
@@ -41,22 +41,22 @@ pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u6
         Notification::Cancel(cancel) if cancel.reason == "cancelled" => ask(&["report"], None),
         Notification::Turn(turn) if turn.party == *agent => ask(turn_tools(turn, agent), Some(turn.act_by)),
         Notification::Floor(floor) => match floor_tools(floor, agent) {
-            [] => Change::Over,
+            [] => TodoChange::Over,
             tools => ask(tools, floor.act_by),
         },
         Notification::Ask(question) => ask(&["answer", "refuse"], Some(question.answer_by)),
         Notification::NotUnderstood(why) => {
             let tools: Vec<_> = why.expected.iter().filter_map(|act| tool_of(*act)).collect();
             let by = before.and_then(|todo| todo.by);
-            if tools.is_empty() { Change::Nothing } else { ask(&tools, by) }
+            if tools.is_empty() { TodoChange::Nothing } else { ask(&tools, by) }
         }
-        Notification::Reject(rejection) if rejection.reason.goes_on() => Change::Nothing,
+        Notification::Reject(rejection) if rejection.reason.goes_on() => TodoChange::Nothing,
         Notification::Inform(ProgressReport::Awarded(_))
         | Notification::Reject(_)
         | Notification::Cancel(_)
         | Notification::Turn(_)
-        | Notification::Closed(_) => Change::Over,
-        Notification::Ack(_) | Notification::Inform(_) | Notification::Failure(_) => Change::Nothing,
+        | Notification::Closed(_) => TodoChange::Over,
+        Notification::Ack(_) | Notification::Inform(_) | Notification::Failure(_) => TodoChange::Nothing,
     }
 }
 

@@ -5,7 +5,7 @@ use schemas::{AgentId, Code, DeliveryId, Digest, MsgId, NegotiationId, Refusal};
 use serde_json::{Value, json};
 
 use super::Arguments;
-use crate::memory::{Asked, NegotiationMemory};
+use crate::memory::{AskedBy, NegotiationMemory};
 
 /// Time contractors and parties have to answer a call, in ms, unless the caller says otherwise: a model needs seconds.
 pub const REPLY_WITHIN_MS: u64 = 30_000;
@@ -108,7 +108,7 @@ pub fn act(
 fn payload(
     tool: &str,
     mut payload: Arguments,
-    (known, asked): (Option<&NegotiationMemory>, Option<Asked>),
+    (known, asked): (Option<&NegotiationMemory>, Option<AskedBy>),
     limits: Limits,
 ) -> Result<Arguments, Refusal> {
     let name = match tool {
