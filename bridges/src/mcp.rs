@@ -16,12 +16,14 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use schemas::validate::parse;
 use schemas::{Code, Refusal};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 pub use stdio::serve as serve_stdio;
 
 use crate::fault::ToolFault;
+use crate::metrics::BridgeMetrics;
 use crate::service::ToolService;
-use crate::tools::{TOOLS, Tool, ToolSet};
+use crate::tools::{Arguments, TOOLS, Tool, ToolSet};
 
 /// What a host's model reads first; some read 512 characters before they decide.
 const INSTRUCTIONS: &str = "An exchange where agents negotiate: calls for offers, bargains, teams, panels; each award is decided \
@@ -50,12 +52,20 @@ pub struct McpServer<S> {
     services: S,
     sets: Vec<ToolSet>,
     version: &'static str,
+    metrics: Option<BridgeMetrics>,
 }
 
 impl<S: Services> McpServer<S> {
     /// A server of this version.
     pub const fn new(services: S, sets: Vec<ToolSet>, version: &'static str) -> Self {
-        Self { services, sets, version }
+        Self { services, sets, version, metrics: None }
+    }
+
+    /// The same, with its calls counted.
+    #[must_use]
+    pub fn counted(mut self, metrics: BridgeMetrics) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     fn tools(&self) -> impl Iterator<Item = &'static Tool> {
@@ -64,13 +74,13 @@ impl<S: Services> McpServer<S> {
 
     async fn called(
         &self,
-        request: CallToolRequestParams,
+        tool: &'static Tool,
+        arguments: Arguments,
         context: RequestContext<RoleServer>,
     ) -> Result<Value, ToolFault> {
-        let Some(tool) = self.tools().find(|tool| tool.name == request.name) else { return Ok(Value::Null) };
         let service = self.services.service(&context.extensions).await?;
         tokio::select! {
-            answer = service.call(tool, request.arguments.unwrap_or_default()) => answer,
+            answer = service.call(tool, arguments) => answer,
             () = context.ct.cancelled() => Err(ToolFault::new(Code::RequestTimeout, "the client gave the request up")),
         }
     }
@@ -101,14 +111,17 @@ impl<S: Services> ServerHandler for McpServer<S> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if !self.tools().any(|tool| tool.name == request.name) {
+        let Some(tool) = self.tools().find(|tool| tool.name == request.name) else {
             let names: Vec<&str> = self.tools().map(|tool| tool.name).collect();
-            return Err(ErrorData::invalid_params(
-                "there is no such tool, or it is off",
-                Some(json!({"expected": names})),
-            ));
+            let fault = "there is no such tool, or it is off";
+            return Err(ErrorData::invalid_params(fault, Some(json!({"expected": names}))));
+        };
+        let started = Instant::now();
+        let answer = self.called(tool, request.arguments.unwrap_or_default(), context).await;
+        if let Some(metrics) = &self.metrics {
+            metrics.called(tool.name, answer.is_ok(), started.elapsed());
         }
-        let result = match self.called(request, context).await {
+        let result = match answer {
             Ok(answer) => CallToolResult::structured(answer),
             Err(fault) => CallToolResult::structured_error(fault.to_value()),
         };
@@ -117,7 +130,7 @@ impl<S: Services> ServerHandler for McpServer<S> {
 }
 
 /// A message as it may be handed to the library: read strictly, written anew. A number in a tool's arguments that is no
-/// integer is handed on as null, which each schema refuses where it stands.
+/// integer is handed on as an empty object, which each schema refuses where it stands.
 ///
 /// # Errors
 /// The JSON-RPC error response to a message that is no JSON text or names a member twice.
@@ -133,7 +146,7 @@ pub fn strict(message: &[u8]) -> Result<Vec<u8>, Value> {
 
 fn drop_fractions(value: &mut Value) {
     match value {
-        Value::Number(number) if number.is_f64() => *value = Value::Null,
+        Value::Number(number) if number.is_f64() => *value = json!({}),
         Value::Array(values) => values.iter_mut().for_each(drop_fractions),
         Value::Object(members) => members.values_mut().for_each(drop_fractions),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -130,7 +130,9 @@ impl ToolService {
     ///
     /// # Errors
     /// [`ToolFault`], its pointer into the arguments.
-    pub async fn call(&self, tool: &Tool, arguments: Arguments) -> Result<Value, ToolFault> {
+    pub async fn call(&self, tool: &Tool, mut arguments: Arguments) -> Result<Value, ToolFault> {
+        // Models that must write every argument write null where they mean none.
+        arguments.retain(|_, value| !value.is_null());
         let arguments = Value::Object(arguments);
         tool.check(&arguments)?;
         let Value::Object(arguments) = arguments else { return Ok(Value::Null) };
@@ -261,13 +263,9 @@ impl ToolService {
         }
     }
 
-    /// Takes a registration back whose client has not asked its inbox for [`PRESENT_FOR`]; goes on until it is dropped.
-    pub async fn keep_presence(&self) {
-        loop {
-            let last = self.presence().as_ref().map_or_else(Instant::now, |presence| presence.last_asked);
-            tokio::time::sleep_until(last + PRESENT_FOR).await;
-            self.deregister(|presence| presence.last_asked.elapsed() >= PRESENT_FOR).await;
-        }
+    /// Takes a registration back whose client has not asked its inbox for [`PRESENT_FOR`].
+    pub async fn deregister_absent(&self) {
+        self.deregister(|presence| presence.last_asked.elapsed() >= PRESENT_FOR).await;
     }
 
     /// Takes back a registration that was made by a tool, and ends the connection.

@@ -4,6 +4,8 @@
 
 #[path = "all/exchange.rs"]
 mod exchange;
+#[path = "all/http.rs"]
+mod http;
 #[path = "all/messages.rs"]
 mod messages;
 #[path = "all/stdio.rs"]

@@ -143,20 +143,12 @@ impl AccessArgs {
         Err(self.unreachable(last.map(|error| innermost(&error))))
     }
 
-    /// The way of one agent to the exchange: WebSocket, or HTTP with server-sent events where the address is `https`.
+    /// See [`transport`].
     ///
     /// # Errors
-    /// [`Failure`] when no HTTP client can be made.
+    /// As there.
     pub fn transport(&self) -> Result<Arc<dyn Transport>, Failure> {
-        let way = |url: &String| -> Result<Arc<dyn Transport>, Failure> {
-            Ok(if url.starts_with("https:") {
-                Arc::new(HttpTransport::try_new(url)?)
-            } else {
-                Arc::new(WebSocketTransport::new(url))
-            })
-        };
-        let ways = self.gateway.iter().map(way).collect::<Result<Vec<_>, Failure>>()?;
-        Ok(Arc::new(FailoverTransport::try_new(ways)?))
+        transport(&self.gateway)
     }
 
     /// No gateway answers.
@@ -167,6 +159,22 @@ impl AccessArgs {
             "no gateway answers at {addresses}{why}; start one, or say where it is: --gateway URL, LLMX_GATEWAY"
         ))
     }
+}
+
+/// The way of one agent to the exchange: WebSocket, or HTTP with server-sent events where the address is `https`.
+///
+/// # Errors
+/// [`Failure`] when no HTTP client can be made.
+pub fn transport(gateways: &[String]) -> Result<Arc<dyn Transport>, Failure> {
+    let way = |url: &String| -> Result<Arc<dyn Transport>, Failure> {
+        Ok(if url.starts_with("https:") {
+            Arc::new(HttpTransport::try_new(url)?)
+        } else {
+            Arc::new(WebSocketTransport::new(url))
+        })
+    };
+    let ways = gateways.iter().map(way).collect::<Result<Vec<_>, Failure>>()?;
+    Ok(Arc::new(FailoverTransport::try_new(ways)?))
 }
 
 /// A refusal with what its reader can do about it, where that is known here.

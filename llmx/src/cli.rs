@@ -47,9 +47,7 @@ pub fn print_first_steps() -> ExitCode {
 }
 
 const EXAMPLES: &str = "\
-Examples:
-  llmx demo --policy high --agents 50 --json     another population, the summary as JSON
-  llmx demo --export run.jsonl && llmx replay run.jsonl
+Example: llmx demo --policy high --agents 50 --json
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration. More: llmx --help-all.";
 
 const MORE: &str = "\
@@ -67,7 +65,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 
 /// Commands by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Run an exchange", &["demo", "serve", "gateway", "engine", "ioa", "archive", "healthcheck"]),
+    ("Run an exchange", &["demo", "serve", "gateway", "engine", "bridge", "ioa", "archive", "healthcheck"]),
     ("Take part", &["call", "listen", "mcp", "contractors", "party", "panel", "agora", "traffic", "search"]),
     ("Look", &["top", "agent", "replay", "audit", "metrics", "schema"]),
     ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
@@ -124,6 +122,8 @@ enum Command {
     Panel(panel::PanelArgs),
     /// The exchange as tools for a language model's host, over the Model Context Protocol
     Mcp(mcp::McpArgs),
+    /// The same over HTTP, for whoever shows a token
+    Bridge(mcp::BridgeArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
     Ioa(ioa::IoaArgs),
     /// Acceptance policies: list, show, put, check, switch the default
@@ -182,6 +182,7 @@ impl Program for Cli {
             | Command::Panel(_)
             | Command::Ioa(_)
             | Command::Mcp(_)
+            | Command::Bridge(_)
             | Command::Agora(_) => Threads::Cores,
             _ => Threads::One,
         }
@@ -209,6 +210,7 @@ impl Program for Cli {
             Command::Panel(args) => Box::pin(panel::run(&args)).await,
             Command::Ioa(args) => Box::pin(ioa::run(args)).await,
             Command::Mcp(args) => Box::pin(mcp::run(args)).await,
+            Command::Bridge(args) => Box::pin(mcp::bridge(args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,
@@ -239,7 +241,7 @@ mod tests {
         grouped.sort_unstable();
         all.sort_unstable();
         assert_eq!(grouped, all);
-        assert!(all.len() <= 28, "{} commands", all.len());
+        assert!(all.len() <= 31, "{} commands", all.len());
     }
 
     #[test]

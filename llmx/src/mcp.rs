@@ -1,18 +1,55 @@
-//! `llmx mcp`: the exchange as tools for one agent, over standard input and output (docs/mcp.md).
+//! `llmx mcp` and `llmx bridge`: the exchange as tools, for one agent over standard input and output, and for the bearer
+//! of each request over HTTP (docs/mcp.md).
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ::gateway::TOKEN_BYTES_MAX;
+use ::gateway::server::ServerOptions;
 use agents::{Identity, Token};
+use bridges::http::{self, BridgeOptions, Participants, PublicAddress};
 use bridges::mcp::{McpServer, serve_stdio};
 use bridges::tools::ToolSet;
-use bridges::{Gateways, Limits, Participant, ToolService};
+use bridges::{BridgeMetrics, Gateways, Limits, Participant, ToolService};
 use schemas::AgentId;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessArgs, Bearer};
-use crate::arguments::{micros, new_id, read_text};
-use crate::output::{Failure, Outcome};
+use crate::arguments::{http_url, listen_address, micros, new_id, read_text};
+use crate::ops::{self, HealthReport};
+use crate::output::{Failure, Outcome, print};
+use crate::remote::GATEWAY_DEFAULT;
 use crate::signals::asked_to_end;
+
+/// How often presence is looked at.
+const PRESENCE_TICK: Duration = Duration::from_secs(2);
+/// Connections of clients of a bridge.
+const CONNECTIONS_MAX: usize = 8192;
+/// How long a client of a bridge may take to send a header, and to read what waits for it.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which tools, within which limits.
+#[derive(Debug, clap::Args)]
+struct ToolArgs {
+    /// Sets of tools: call, answer, bargain, team, panel, documents
+    #[arg(long, value_name = "SETS", value_delimiter = ',', default_value = "call,answer,bargain", value_parser = ToolSet::try_new)]
+    tools: Vec<ToolSet>,
+    /// Highest price of every call, in units such as 90 or 89.50
+    #[arg(long, value_name = "AMOUNT", value_parser = micros)]
+    price_max: Option<i64>,
+    /// Refuse to open or join a bargain without a mandate
+    #[arg(long)]
+    require_mandate: bool,
+}
+
+impl ToolArgs {
+    const fn limits(&self) -> Limits {
+        Limits { price_max: self.price_max, requires_mandate: self.require_mandate }
+    }
+}
 
 /// Arguments of `llmx mcp`.
 #[derive(Debug, clap::Args)]
@@ -30,17 +67,36 @@ pub struct McpArgs {
     /// File with the token, read anew whenever one is needed
     #[arg(long, value_name = "FILE", conflicts_with = "agent")]
     token_file: Option<PathBuf>,
-    /// Sets of tools: call, answer, bargain, team, panel, documents
-    #[arg(long, value_name = "SETS", value_delimiter = ',', default_value = "call,answer,bargain", value_parser = ToolSet::try_new)]
-    tools: Vec<ToolSet>,
-    /// Highest price of every call, in units such as 90 or 89.50
-    #[arg(long, value_name = "AMOUNT", value_parser = micros)]
-    price_max: Option<i64>,
-    /// Refuse to open or join a bargain without a mandate
-    #[arg(long)]
-    require_mandate: bool,
+    #[command(flatten)]
+    tools: ToolArgs,
     #[command(flatten)]
     access: AccessArgs,
+}
+
+/// Arguments of `llmx bridge`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  llmx bridge\n  llmx bridge --listen 127.0.0.1:8090 --gateway http://127.0.0.1:8080\n  \
+    llmx bridge --public-url https://exchange.example --authorization-server https://login.example\n\n\
+    Serves the tools of `llmx mcp` at /mcp by the Model Context Protocol, to whoever shows a token that the gateways take;\n\
+    /healthz, /readyz, /metrics. It holds no keys. docs/mcp.md\n\
+    Exit codes: 2 usage, or an address that is taken."
+)]
+pub struct BridgeArgs {
+    /// Address to listen on
+    #[arg(long, env = "LLMX_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS", value_parser = listen_address)]
+    listen: SocketAddr,
+    /// Gateways' addresses, separated by commas; the first that answers is used
+    #[arg(long, env = "LLMX_GATEWAY", default_value = GATEWAY_DEFAULT, value_name = "URLS", value_delimiter = ',', value_parser = http_url)]
+    gateway: Vec<String>,
+    /// Address under which clients know it (default: that it listens on)
+    #[arg(long, value_name = "URL", value_parser = http_url)]
+    public_url: Option<String>,
+    /// Authorization server that issues tokens, for clients to find
+    #[arg(long, value_name = "URL", value_parser = http_url)]
+    authorization_server: Option<String>,
+    #[command(flatten)]
+    tools: ToolArgs,
 }
 
 /// Serves the host until it ends its side, or a signal comes.
@@ -48,18 +104,27 @@ pub async fn run(args: McpArgs) -> Outcome {
     let identity = args.identity().await?;
     let instance = new_id("mcp");
     let participant = Participant::open(identity, args.access.transport()?, instance[instance.len() - 4..].to_owned());
-    let limits = Limits { price_max: args.price_max, requires_mandate: args.require_mandate };
     let gateways = Gateways::try_new(&args.access.gateway)?;
-    let service = ToolService::new(participant.clone(), gateways, args.tools.clone(), limits, instance);
+    let sets = args.tools.tools.clone();
+    let service = ToolService::new(participant, gateways, sets.clone(), args.tools.limits(), instance);
     let service = Arc::new(service);
-    let server = McpServer::new(service.clone(), args.tools, crate::VERSION);
+    let server = McpServer::new(service.clone(), sets, crate::VERSION);
     let served = tokio::select! {
         served = serve_stdio(server, tokio::io::stdin(), tokio::io::stdout()) => served,
-        () = service.keep_presence() => Ok(()),
+        () = keep_presence(&service) => Ok(()),
         () = asked_to_end() => Ok(()),
     };
     service.close().await;
     served.map_err(Failure::failed)
+}
+
+/// Takes a registration back that nobody attends to.
+async fn keep_presence(service: &ToolService) {
+    let mut tick = tokio::time::interval(PRESENCE_TICK);
+    loop {
+        tick.tick().await;
+        service.deregister_absent().await;
+    }
 }
 
 impl McpArgs {
@@ -77,7 +142,42 @@ impl McpArgs {
     }
 }
 
-fn read_token(path: &std::path::Path) -> Result<String, Failure> {
+fn read_token(path: &Path) -> Result<String, Failure> {
     let fault = |error| Failure::configuration(format_args!("{}: {error}", path.display()));
-    read_text(path, ::gateway::TOKEN_BYTES_MAX as u64).map(|text| text.trim().to_owned()).map_err(fault)
+    read_text(path, TOKEN_BYTES_MAX as u64).map(|text| text.trim().to_owned()).map_err(fault)
+}
+
+/// Serves until a signal comes.
+pub async fn bridge(args: BridgeArgs) -> Outcome {
+    let registry = ops::registry()?;
+    let transport = crate::access::transport(&args.gateway)?;
+    let gateways = Gateways::try_new(&args.gateway)?;
+    let (sets, limits) = (args.tools.tools.clone(), args.tools.limits());
+    let metrics = BridgeMetrics::try_new(&registry)?;
+    let options = BridgeOptions { gateways, transport, sets, limits, instance: new_id("bridge"), metrics };
+    let (participants, stop) = (Arc::new(Participants::new(options)), CancellationToken::new());
+    let listen = args.listen.to_string();
+    let address = PublicAddress {
+        url: args.public_url.unwrap_or_else(|| format!("http://{listen}")),
+        hosts: vec![listen, "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()],
+        authorization_server: args.authorization_server,
+    };
+    let url = address.url.clone();
+    let routes = http::router(participants.clone(), address, crate::VERSION, stop.clone());
+    let port =
+        ops::open_with(args.listen, None, &registry, (routes, ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT)))?;
+    let reported = participants.clone();
+    port.report(move || {
+        let faults: Vec<_> = reported.fault().map(|fault| fault.to_string()).into_iter().collect();
+        HealthReport { is_ready: faults.is_empty(), faults, state: json!({}) }
+    });
+    print(format_args!("bridge: {url}/mcp for {}", args.gateway.join(", ")));
+    tokio::select! {
+        () = participants.tend() => {}
+        () = asked_to_end() => {}
+    }
+    stop.cancel();
+    port.close().await;
+    participants.close().await;
+    Ok(())
 }

@@ -54,6 +54,8 @@ schemas::words! {
         Contractors,
         /// `llmx traffic`
         Traffic,
+        /// `llmx bridge`
+        Bridge,
         /// `llmx-lab experiment`
         Experiment,
     }
@@ -81,6 +83,9 @@ impl Process {
                 of_agents(&registry)?;
                 let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };
                 TrafficMetrics::try_new(&registry, &run)?;
+            }
+            Self::Bridge => {
+                bridges::BridgeMetrics::try_new(&registry)?;
             }
             Self::Experiment => {
                 traffic_gen::metrics::running::RunningCell::try_new(&registry)?;

@@ -77,8 +77,22 @@ pub fn registry() -> Result<Registry, Failure> {
 /// Opens a health port at `listen`, if it says where. Without a bus, silence of the bus is no fault.
 pub fn open(listen: Option<SocketAddr>, bus: Option<&Bus>, registry: &Registry) -> Result<Option<HealthPort>, Failure> {
     let Some(address) = listen else { return Ok(None) };
-    let open = || HealthPort::open(address, bus.cloned(), registry.clone());
-    Ok(Some(open().with_context(|| format!("cannot listen on {address}"))?))
+    let options = ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT);
+    open_with(address, bus, registry, (Router::new(), options)).map(Some)
+}
+
+/// The same with further routes.
+///
+/// # Errors
+/// The address is taken, or is none of this machine.
+pub fn open_with(
+    address: SocketAddr,
+    bus: Option<&Bus>,
+    registry: &Registry,
+    routes: (Router, ServerOptions),
+) -> Result<HealthPort, Failure> {
+    let open = || HealthPort::open(address, bus.cloned(), registry.clone(), routes);
+    Ok(open().with_context(|| format!("cannot listen on {address}"))?)
 }
 
 /// An open health port.
@@ -102,7 +116,12 @@ struct Site {
 }
 
 impl HealthPort {
-    fn open(address: SocketAddr, bus: Option<Bus>, registry: Registry) -> std::io::Result<Self> {
+    fn open(
+        address: SocketAddr,
+        bus: Option<Bus>,
+        registry: Registry,
+        (routes, options): (Router, ServerOptions),
+    ) -> std::io::Result<Self> {
         let listener = server::bind(address)?;
         let address = listener.local_addr()?;
         let (health, scrapes) = (bus.is_some().then(HealthProbe::new), ScrapeCache::default());
@@ -113,8 +132,8 @@ impl HealthPort {
             .route("/readyz", get(ready))
             .route("/status", get(status))
             .route("/metrics", get(metrics))
-            .with_state(Arc::clone(&site));
-        let options = ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT);
+            .with_state(Arc::clone(&site))
+            .merge(routes);
         tasks.spawn(server::drive(listener, router, options, tasks.clone(), stop.clone()));
         if let Some(bus) = bus {
             let (asking, stopped) = (Arc::clone(&site), stop.clone());

@@ -15,17 +15,31 @@ use traffic_gen::exchange::{Exchange, ExchangeOptions};
 /// Calls of `inbox` or `follow`, of four seconds each, within which something must happen.
 const PATIENCE: usize = 8;
 
-struct Site {
-    exchange: Exchange,
+/// An exchange.
+pub(crate) struct Site {
+    pub(crate) exchange: Exchange,
 }
 
 impl Site {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let mut chosen = policy_core::policy::preset("high").unwrap();
         (chosen.id, chosen.decider) = ("chosen@1".to_owned(), Decider::Initiator);
         let listen = Some("127.0.0.1:0".parse().unwrap());
         let options = ExchangeOptions { listen, policies: vec![chosen], ..ExchangeOptions::default() };
         Self { exchange: Exchange::start(memory::open(MemoryOptions::default()), options).await.unwrap() }
+    }
+
+    /// A token of an agent.
+    pub(crate) fn token(&self, agent: &str) -> String {
+        self.token_for(agent, 600)
+    }
+
+    /// A token of an agent that is good for so many seconds.
+    pub(crate) fn token_for(&self, agent: &str, lifetime_s: u64) -> String {
+        let agent = AgentId::try_new(agent).unwrap();
+        let mut claims = Exchange::claims(&agent);
+        claims.exp = claims.iat + lifetime_s;
+        self.exchange.signing_key().sign(&claims).unwrap()
     }
 
     fn user(&self, agent: &str) -> User {
@@ -51,7 +65,7 @@ impl Site {
         User(service, participant)
     }
 
-    async fn stop(self, users: impl IntoIterator<Item = User>) {
+    pub(crate) async fn stop(self, users: impl IntoIterator<Item = User>) {
         for user in users {
             user.0.close().await;
         }
@@ -59,7 +73,7 @@ impl Site {
     }
 }
 
-struct User(ToolService, Arc<Participant>);
+pub(crate) struct User(ToolService, Arc<Participant>);
 
 impl User {
     async fn try_call(&self, tool: &str, arguments: Value) -> Result<Value, ToolFault> {

@@ -212,7 +212,7 @@ fn a_message_is_read_strictly_before_the_library_sees_it() {
     );
     for text in ["99999999.999999999999", "8.5", "1e-400"] {
         let message = format!(r#"{{"params":{{"arguments":{{"terms":[{text}]}}}}}}"#);
-        assert_eq!(written(&message), r#"{"params":{"arguments":{"terms":[null]}}}"#, "{text}");
+        assert_eq!(written(&message), r#"{"params":{"arguments":{"terms":[{}]}}}"#, "{text}");
     }
     for (text, code) in
         [("nothing", "malformed_json"), (r#"{"id":1,"id":2}"#, "duplicate_key"), ("[1,", "malformed_json")]

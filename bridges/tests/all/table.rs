@@ -104,7 +104,7 @@ fn arguments_that_do_not_fit_are_refused_where_the_fault_is() {
         ),
         ("follow", json!({"negotiation": "a~b", "wait_ms": 60_000}), "out_of_range", "/wait_ms"),
         ("offer", json!({"negotiation": "a~b", "terms": {"price": 8.5}}), "wrong_type", "/terms/price"),
-        ("offer", json!({"negotiation": "a~b", "terms": {"price": null}}), "wrong_type", "/terms/price"),
+        ("offer", json!({"negotiation": "a~b", "terms": {"price": {}}}), "wrong_type", "/terms/price"),
         ("offer", json!({"negotiation": "a~b", "terms": {}, "extra": 1}), "unknown_field", "/extra"),
         ("confirm", json!({"negotiation": "a~b", "award_no": 0}), "out_of_range", "/award_no"),
         ("report", json!({"negotiation": "a~b", "stopped": "yes"}), "wrong_type", "/stopped"),

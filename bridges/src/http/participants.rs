@@ -1,0 +1,200 @@
+//! The participants of a bridge, one for each agent whose token was shown.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use agents::control::Whoami;
+use agents::transport::Transport;
+use agents::{Identity, Token};
+use futures_util::future::join_all;
+use retry::RecentMap;
+use schemas::{AgentId, Code, Digest, Refusal};
+use serde::Deserialize as _;
+use tokio::time::Instant;
+
+use crate::metrics::BridgeMetrics;
+use crate::participant::Participant;
+use crate::service::{GatewayRequest, Gateways, Limits, ToolService};
+use crate::tools::ToolSet;
+
+/// Most participants at once.
+const PARTICIPANTS_MAX: usize = 4096;
+/// How long a gateway's word on a token is believed: a key that was taken out of the key set is refused after that.
+const IDENTITY_FOR: Duration = Duration::from_secs(30);
+/// How long a participant stays that is asked nothing, unless something it called or is bound to is open.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// How often participants are looked at.
+const TICK: Duration = Duration::from_secs(2);
+
+/// What a bridge is made of.
+pub struct BridgeOptions {
+    /// The exchange.
+    pub gateways: Gateways,
+    /// The way of each agent to it.
+    pub transport: Arc<dyn Transport>,
+    /// Tools that are on.
+    pub sets: Vec<ToolSet>,
+    /// Limits of every call.
+    pub limits: Limits,
+    /// Tells registrations and cursors of this process from another's.
+    pub instance: String,
+    /// Counts what is served.
+    pub metrics: BridgeMetrics,
+}
+
+/// The participants of a bridge.
+pub struct Participants {
+    options: BridgeOptions,
+    /// Agents by the SHA-256 of a token, and until when that is believed.
+    tokens: Mutex<RecentMap<Digest, (Whoami, Instant)>>,
+    entries: Mutex<HashMap<AgentId, Entry>>,
+    fault: Mutex<Option<Refusal>>,
+}
+
+struct Entry {
+    service: Arc<ToolService>,
+    participant: Arc<Participant>,
+    /// The newest token of the agent, with its expiry in seconds since the epoch.
+    token: Arc<Mutex<(String, u64)>>,
+    last_asked: Instant,
+    /// Forgotten deliveries that are counted.
+    lost: u64,
+}
+
+impl Participants {
+    /// None yet.
+    #[must_use]
+    pub fn new(options: BridgeOptions) -> Self {
+        let tokens = Mutex::new(RecentMap::new(PARTICIPANTS_MAX));
+        let fault = Mutex::new(Some(Refusal::new(Code::Unavailable, "it starts; wait")));
+        Self { options, tokens, entries: Mutex::default(), fault }
+    }
+
+    /// Tools that are on.
+    #[must_use]
+    pub fn sets(&self) -> &[ToolSet] {
+        &self.options.sets
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub const fn metrics(&self) -> &BridgeMetrics {
+        &self.options.metrics
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Why no gateway is ready, as far as is known.
+    pub fn fault(&self) -> Option<Refusal> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What carries calls out for the bearer of a token.
+    ///
+    /// # Errors
+    /// What the gateway says of the token, or [`Code::Overloaded`].
+    pub async fn service(&self, token: &str) -> Result<Arc<ToolService>, Refusal> {
+        let whoami = self.whoami(token).await?;
+        let mut entries = self.entries();
+        if entries.len() >= PARTICIPANTS_MAX && !entries.contains_key(&whoami.agent) {
+            return Err(
+                Refusal::new(Code::Overloaded, "this bridge serves as many agents as it can").retry_after_ms(5000)
+            );
+        }
+        let entry = entries.entry(whoami.agent.clone()).or_insert_with(|| self.open(&whoami, token));
+        entry.last_asked = Instant::now();
+        let mut newest = entry.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if whoami.expires_s >= newest.1 {
+            *newest = (token.to_owned(), whoami.expires_s);
+        }
+        drop(newest);
+        Ok(Arc::clone(&entry.service))
+    }
+
+    /// Whose token this is, as a gateway says.
+    async fn whoami(&self, token: &str) -> Result<Whoami, Refusal> {
+        let digest = Digest::of_bytes(token.as_bytes());
+        let known = self.tokens().value(&digest).filter(|(_, until)| *until > Instant::now()).cloned();
+        if let Some((whoami, _)) = known {
+            return Ok(whoami);
+        }
+        let answer = self.options.gateways.ask(token, GatewayRequest::Get("/v1/whoami")).await?;
+        let unreadable = |_| Refusal::new(Code::Internal, "the gateway's answer cannot be read");
+        let whoami = Whoami::deserialize(answer).map_err(unreadable)?;
+        self.tokens().insert(digest, (whoami.clone(), Instant::now() + IDENTITY_FOR));
+        Ok(whoami)
+    }
+
+    fn open(&self, whoami: &Whoami, token: &str) -> Entry {
+        let token = Arc::new(Mutex::new((token.to_owned(), whoami.expires_s)));
+        let newest = Arc::clone(&token);
+        let source = move || newest.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
+        let identity = Identity { agent: whoami.agent.clone(), token: Token::renewed(source) };
+        let BridgeOptions { gateways, transport, sets, limits, instance, metrics: _ } = &self.options;
+        let tag = instance[instance.len().saturating_sub(4)..].to_owned();
+        let participant = Participant::open(identity, Arc::clone(transport), tag);
+        let service =
+            ToolService::new(Arc::clone(&participant), gateways.clone(), sets.clone(), *limits, instance.clone());
+        Entry { service: Arc::new(service), participant, token, last_asked: Instant::now(), lost: 0 }
+    }
+
+    /// Takes registrations back and closes participants when their time is over; goes on until it is dropped.
+    pub async fn tend(&self) {
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            tick.tick().await;
+            let services: Vec<_> = self.entries().values().map(|entry| Arc::clone(&entry.service)).collect();
+            join_all(services.iter().map(|service| service.deregister_absent())).await;
+            let over: Vec<_> = self.entries().extract_if(|_, entry| entry.is_over()).collect();
+            join_all(over.iter().map(|(_, entry)| entry.service.close())).await;
+            self.count();
+            let ready = self.options.gateways.ask("", GatewayRequest::Get("/readyz")).await;
+            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = ready.err();
+        }
+    }
+
+    fn count(&self) {
+        let mut entries = self.entries();
+        let lost = entries.values_mut().map(|entry| {
+            let lost = entry.participant.memory().lost();
+            lost - std::mem::replace(&mut entry.lost, lost)
+        });
+        let lost = lost.sum();
+        self.options.metrics.tell(entries.len(), lost);
+    }
+
+    /// Closes all participants.
+    pub async fn close(&self) {
+        let all: Vec<_> = self.entries().drain().collect();
+        join_all(all.iter().map(|(_, entry)| entry.service.close())).await;
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, RecentMap<Digest, (Whoami, Instant)>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<AgentId, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// Its newest token has expired, or nobody has asked for long and nothing is open.
+    fn is_over(&self) -> bool {
+        let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let expires_s = self.token.lock().unwrap_or_else(PoisonError::into_inner).1;
+        let is_idle = self.last_asked.elapsed() > IDLE_MAX && !self.participant.memory().is_engaged();
+        expires_s <= now_s || is_idle
+    }
+}

@@ -1,0 +1,56 @@
+//! Calls of tools, counted for Prometheus. Every label is a closed set.
+
+use std::time::Duration;
+
+use crate::tools::TOOLS;
+
+/// Bounds of the time of a call, in seconds: an act takes milliseconds, a wait for news up to 50 s.
+const DURATION_BUCKETS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
+
+/// Over what a tool was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum Protocol {
+    Mcp,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
+enum CallResult {
+    Ok,
+    Refused,
+}
+
+fn operations() -> Vec<&'static str> {
+    TOOLS.iter().map(|tool| tool.name).collect()
+}
+
+telemetry::metrics! {
+    /// The metrics of a bridge. Cheap to clone.
+    pub struct BridgeMetrics {
+        /// Calls of tools by protocol, tool and how they ended.
+        requests: Counter[protocol: Protocol, operation: &'static str = operations(), result: CallResult] = "bridge_requests_total";
+        /// Time of calls of tools, waits for news included.
+        durations: Histogram(&DURATION_BUCKETS)[protocol: Protocol] = "bridge_request_seconds";
+        /// Agents that are served.
+        participants: Gauge = "bridge_participants";
+        /// Deliveries that were forgotten before a client asked for them.
+        lost: Counter = "bridge_items_lost_total";
+    }
+}
+
+impl BridgeMetrics {
+    /// Counts a call over MCP.
+    pub fn called(&self, tool: &'static str, is_ok: bool, took: Duration) {
+        let result = if is_ok { CallResult::Ok } else { CallResult::Refused };
+        self.requests.of(Protocol::Mcp, tool, result).inc();
+        self.durations.of(Protocol::Mcp).observe(took.as_secs_f64());
+    }
+
+    /// Says how many agents are served, and how many deliveries were forgotten since this was last said.
+    pub fn tell(&self, participants: usize, lost: u64) {
+        self.participants.set(i64::try_from(participants).unwrap_or(i64::MAX));
+        self.lost.inc_by(lost);
+    }
+}
