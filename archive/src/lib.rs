@@ -21,7 +21,7 @@
 //! the others when it starts. It proves nothing, and may be deleted. Where the oldest segments were removed to keep the
 //! archive small, `beginning` is the state when the first that is left began; reading begins with it.
 //!
-//! Reading order: `Line` and below (the lines), [`verify()`] and `scan` (reading), `scan/writer` and `follow` (writing),
+//! Reading order: `Line` and below (the lines), [`verify()`], [`hear()`] and `scan` (reading), `scan/writer` and `follow` (writing),
 //! `segment_store` (the disk), [`fork()`] (after a loss).
 //!
 //! The chain shows damage and alteration, not forgery by someone who writes the whole archive anew: keep the chain that
@@ -41,20 +41,22 @@ mod status;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bus::BusError;
-use schemas::delivery::Outcome;
+use schemas::delivery::{Notification, Outcome};
 use schemas::digest::canonical;
-use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
+use schemas::{AgentId, Digest, Lane, NegotiationId, OfferId, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use follow::{ArchiveOptions, SEGMENT_BYTES_DEFAULT, run};
 pub use fork::{ForkedLane, fork};
-pub use scan::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
+pub use scan::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport, Positions, VerifyOptions, hear, verify};
 pub use status::{ArchiveStatus, LaneStatus};
 
 /// What stops an archiver, or the reading of an archive.
@@ -229,40 +231,65 @@ fn text(document: &impl Serialize) -> String {
 
 /// What an archive says about a negotiation that ended.
 #[derive(Debug, Serialize)]
-struct Closed {
-    negotiation: NegotiationId,
+pub struct Closed {
+    /// The negotiation.
+    pub negotiation: NegotiationId,
     /// The record that ended it.
-    seq: u64,
-    at: Timestamp,
-    outcome: Outcome,
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// How.
+    pub outcome: Outcome,
     /// Head of the hash chain, as the fold has it.
-    chain: Digest,
+    pub chain: Digest,
     /// What the chain runs over, from [`policy_core::CHAIN_START`].
-    inputs: Vec<Input>,
-    decisions: Vec<Box<RawValue>>,
+    pub inputs: Vec<Input>,
+    /// The decision records, as compact JSON in canonical form.
+    pub decisions: Vec<Box<RawValue>>,
     /// What is to be registered, in the order of the fold.
-    register: Vec<RegisterEntry>,
+    pub register: Vec<RegisterEntry>,
+    /// What led there, where it was read to be heard ([`hear()`]); no line says it.
+    #[serde(skip)]
+    pub course: NegotiationCourse,
+}
+
+/// What is kept of an open negotiation for whoever hears its end.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct NegotiationCourse {
+    /// Bodies of the calls and offers among its inputs, by their place in the lane.
+    pub bodies: BTreeMap<OfferId, Arc<RawValue>>,
+    /// Reports and closings its agents are told, in order.
+    pub told: Vec<(AgentId, Arc<Notification>)>,
+    /// At its end: id of its policy; of a bargain the name of the protocol.
+    pub policy: String,
+    /// At its end: whether an engine logged that the register holds another value, so that what is to be registered is not.
+    pub is_conflict: bool,
 }
 
 /// One input of a negotiation.
 #[derive(Debug, Serialize, Deserialize)]
-struct Input {
-    seq: u64,
-    index: u32,
-    at: Timestamp,
+pub struct Input {
+    /// Sequence of its record.
+    pub seq: u64,
+    /// Its index in the record.
+    pub index: u32,
+    /// The instant it was evaluated at.
+    pub at: Timestamp,
     /// Of a message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<Digest>,
+    pub digest: Option<Digest>,
     /// Of a timer or an engine's record: its tag in hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tag: Option<String>,
+    pub tag: Option<String>,
 }
 
 /// One entry of the register, as the log leads to it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct RegisterEntry {
-    key: String,
-    value: RegisterValue,
+pub struct RegisterEntry {
+    /// The key, as text.
+    pub key: String,
+    /// The value.
+    pub value: RegisterValue,
 }
 
 /// What the register is to be asked for a closed negotiation.

@@ -5,6 +5,7 @@
 mod cursor_cache;
 mod history;
 mod prune;
+mod report;
 mod resume;
 mod verify;
 mod writer;
@@ -13,15 +14,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufReader, Read};
 
 use schemas::{Digest, Lane, NegotiationId, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use crate::chain::{CHAIN_START, read_line, unframe};
 use crate::comparison::{first_difference, shown};
 use crate::{Begin, Closed, Expected, FORMAT, Line, LoggedLine, RegisteredLine, SegmentEnd, as_bytes, text};
 
 use history::NegotiationHistory;
+pub use report::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport};
 pub(super) use resume::resume;
-pub use verify::{ArchiveReport, Closing, Difference, LaneReport, VerifyOptions, verify};
+pub use verify::{Positions, VerifyOptions, hear, verify};
 pub(super) use writer::LaneWriter;
 
 /// Why reading cannot go on.
@@ -80,27 +81,6 @@ struct FoldedRecord {
     forged: Option<String>,
 }
 
-/// What was read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArchiveCounts {
-    /// Records.
-    pub records: u64,
-    /// Of which none of the exchange's; engines skip them.
-    pub unreadable: u64,
-    /// Messages in the records.
-    pub messages: u64,
-    /// Negotiations that ended.
-    pub negotiations: u64,
-    /// Decisions recomputed, of negotiations that ended.
-    pub decisions: u64,
-    /// Register entries compared with what the register held.
-    pub register_entries: u64,
-    /// Register entries the register had no answer for when it was asked, or was not asked for.
-    pub unregistered: u64,
-    /// Negotiations aborted because the register held another value: the difference is in the log.
-    pub conflicts: u64,
-}
-
 /// The state after the lines so far.
 pub(super) struct Scan {
     lane: Lane,
@@ -120,6 +100,8 @@ pub(super) struct Scan {
     answered: u64,
     /// Whether the last line is `end`.
     is_ended: bool,
+    /// Whether somebody hears of what ends: then its course is kept.
+    is_heard: bool,
     tally: ArchiveCounts,
 }
 
@@ -136,6 +118,7 @@ impl Scan {
             awaiting: BTreeMap::new(),
             answered: 0,
             is_ended: false,
+            is_heard: false,
             tally: ArchiveCounts::default(),
         }
     }
@@ -156,10 +139,20 @@ impl Scan {
         &mut self,
         from: u64,
         reader: impl Read,
+        handle_line: impl FnMut(u64, Taken),
+    ) -> SegmentRead {
+        self.read_on(from, reader, SegmentRead { bytes: 0, lines: 0, stop: Stop::End }, handle_line)
+    }
+
+    /// The same behind what was read of it before; `reader` begins there.
+    fn read_on(
+        &mut self,
+        from: u64,
+        reader: impl Read,
+        mut read: SegmentRead,
         mut handle_line: impl FnMut(u64, Taken),
     ) -> SegmentRead {
         let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
-        let mut read = SegmentRead { bytes: 0, lines: 0, stop: Stop::End };
         loop {
             match read_line(&mut reader, &mut line) {
                 Ok(0) => return read,
@@ -252,7 +245,8 @@ impl Scan {
 
     /// Folds a record; gives back what must be said behind it, and what is wrong with it in itself.
     fn fold(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<(Vec<Closed>, Option<String>), ScanFault> {
-        let folded: FoldedRecord = self.chronicle.handle_record(seq, time, bytes).map_err(ScanFault::Newer)?;
+        let folded: FoldedRecord =
+            self.chronicle.handle_record(seq, time, bytes, self.is_heard).map_err(ScanFault::Newer)?;
         self.records_in_segment += 1;
         self.answered = self.answered.max(folded.answered);
         self.tally.records += 1;

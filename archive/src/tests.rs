@@ -6,6 +6,7 @@ mod disk;
 mod follow;
 mod forge;
 mod fork;
+mod heard;
 mod inventory;
 mod lab;
 mod tamper;

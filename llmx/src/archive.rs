@@ -133,12 +133,9 @@ fn line(lanes: &[LaneStatus]) -> String {
 
 /// What lies in the folder or the log that was named is a matter of configuration; what fails on the way is not.
 fn refused(error: ArchiveError) -> Failure {
-    match error {
-        ArchiveError::Busy(_)
-        | ArchiveError::Trimmed { .. }
-        | ArchiveError::Foreign { .. }
-        | ArchiveError::Unfit { .. } => Failure::configuration(error),
-        ArchiveError::Bus(error) => error.into(),
-        ArchiveError::File { .. } | ArchiveError::Damaged(_) | ArchiveError::Newer { .. } => Failure::failed(error),
+    use ArchiveError::{Bus, Busy, Foreign, Trimmed, Unfit};
+    if let Bus(error) = error {
+        return error.into();
     }
+    Failure::of(matches!(error, Busy(_) | Trimmed { .. } | Foreign { .. } | Unfit { .. }), error)
 }

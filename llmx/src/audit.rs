@@ -48,7 +48,7 @@ pub fn run(args: AuditArgs) -> Outcome {
     let AuditCommand::Verify(args) = args.command;
     let only = args.negotiation;
     if args.path.is_dir() {
-        let options = VerifyOptions { only, allow_open_end: args.allow_open_end };
+        let options = VerifyOptions { only, allow_open_end: args.allow_open_end, ..VerifyOptions::default() };
         let report = verify_archive(&args.path, &options)?;
         tell_archive(&report, options.only.as_ref(), args.json)?;
         return refuse_foreign(&report);
@@ -62,22 +62,13 @@ pub fn run(args: AuditArgs) -> Outcome {
 
 /// Reads an archive. One that is not there was asked for by mistake.
 pub fn verify_archive(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, Failure> {
-    archive::verify(folder, options).map_err(|error| match error {
-        ArchiveError::File { .. } => Failure::configuration(error),
-        ArchiveError::Bus(_)
-        | ArchiveError::Busy(_)
-        | ArchiveError::Unfit { .. }
-        | ArchiveError::Damaged(_)
-        | ArchiveError::Trimmed { .. }
-        | ArchiveError::Foreign { .. }
-        | ArchiveError::Newer { .. } => Failure::failed(error),
-    })
+    let is_usage = |error: &ArchiveError| matches!(error, ArchiveError::File { .. });
+    archive::verify(folder, options).map_err(|error| Failure::of(is_usage(&error), error))
 }
 
 /// A file that cannot be opened was asked for by mistake; one that is no export has been damaged.
 pub fn unreadable(file: &Path, error: &AuditError) -> Failure {
-    let told = anyhow::anyhow!("{}: {error}", file.display());
-    if matches!(error, AuditError::File(_)) { Failure::configuration(told) } else { Failure::failed(told) }
+    Failure::of(matches!(error, AuditError::File(_)), anyhow::anyhow!("{}: {error}", file.display()))
 }
 
 /// Prints what an export showed.

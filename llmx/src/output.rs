@@ -57,6 +57,11 @@ impl Failure {
         Self { code: 2, error: anyhow::anyhow!("{message}") }
     }
 
+    /// Bad usage or configuration, or what failed.
+    pub fn of(is_usage: bool, error: impl Into<anyhow::Error>) -> Self {
+        Self { code: if is_usage { 2 } else { 1 }, error: error.into() }
+    }
+
     /// The same, with a further remedy behind it.
     pub fn or(self, remedy: &str) -> Self {
         Self { code: self.code, error: anyhow::anyhow!("{}; {remedy}", with_causes(&self.error)) }

@@ -69,7 +69,7 @@ fn ambiguous() -> Failure {
 
 /// How an archive ends does not matter to what its records lead to.
 fn replay_archive(folder: &Path, only: Option<NegotiationId>, json: bool) -> Outcome {
-    let options = VerifyOptions { only, allow_open_end: true };
+    let options = VerifyOptions { only, allow_open_end: true, ..VerifyOptions::default() };
     let report = verify_archive(folder, &options)?;
     tell_archive(&report, options.only.as_ref(), json)
 }

@@ -1,6 +1,7 @@
 //! What the records of a lane lead to: the fold, and of every negotiation that ends what an archive says about it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use policy_core::lane::RULES_VERSION;
@@ -10,12 +11,12 @@ use policy_core::{Effect, Event, LaneState, Limits};
 use schemas::delivery::Outcome;
 use schemas::ids::Position;
 use schemas::record::{EngineEvent, Entry, Record, RecordError};
-use schemas::{Digest, Lane, NegotiationId, RegisterValue, Timestamp};
+use schemas::{Act, Digest, Lane, NegotiationId, OfferId, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Ending, FoldedRecord};
-use crate::{Closed, Expected, Input, RegisterEntry};
+use crate::{Closed, Expected, Input, NegotiationCourse, RegisterEntry};
 
 /// Tag of the abort an engine logs when the register holds another value than the log leads to.
 const CONFLICT_TAG: &[u8] = b"abort:register_conflict";
@@ -29,6 +30,8 @@ pub(super) struct NegotiationHistory {
     /// Digest of the bytes of that record.
     pub(super) last: Digest,
     pub(super) dossiers: NegotiationRecords,
+    /// Whether somebody hears of what ends.
+    is_heard: bool,
 }
 
 /// What was collected of an open negotiation.
@@ -40,6 +43,8 @@ pub(super) struct NegotiationRecord {
     is_conflict: bool,
     decisions: Vec<Box<RawValue>>,
     register: Vec<RegisterEntry>,
+    #[serde(default)]
+    course: NegotiationCourse,
 }
 
 /// Dossiers by negotiation. More than one where an id was used again in the very record that ended it.
@@ -49,7 +54,8 @@ impl NegotiationHistory {
     pub(super) fn new(lane: Lane) -> Self {
         let mut lane_state = LaneState::new(lane, Limits::default());
         lane_state.keep_links();
-        Self { lane_state, position: 0, time: Timestamp(0), last: CHAIN_START, dossiers: BTreeMap::new() }
+        let (dossiers, is_heard) = (BTreeMap::new(), false);
+        Self { lane_state, position: 0, time: Timestamp(0), last: CHAIN_START, dossiers, is_heard }
     }
 
     /// The fold's state as bytes.
@@ -72,12 +78,18 @@ impl NegotiationHistory {
         self.lane_state.open_count()
     }
 
-    /// Folds a record.
+    /// Folds a record; where somebody hears of what ends, the course of negotiations is kept.
     ///
     /// # Errors
     /// What this build cannot follow, because a later version wrote it.
-    pub(super) fn handle_record(&mut self, seq: u64, time: Timestamp, bytes: &[u8]) -> Result<FoldedRecord, String> {
-        self.position = seq;
+    pub(super) fn handle_record(
+        &mut self,
+        seq: u64,
+        time: Timestamp,
+        bytes: &[u8],
+        is_heard: bool,
+    ) -> Result<FoldedRecord, String> {
+        (self.position, self.is_heard) = (seq, is_heard);
         self.time = time;
         self.last = Digest::of_bytes(bytes);
         let mut folded = FoldedRecord::default();
@@ -93,7 +105,7 @@ impl NegotiationHistory {
         if self.lane_state.rules() > RULES_VERSION {
             return Err(format!("record {seq}: from here on its rules are of version {}", self.lane_state.rules()));
         }
-        self.handle_links();
+        self.handle_links(&record);
         while let Some(effect) = self.lane_state.poll_effect() {
             self.handle_effect(seq, effect, &mut folded.endings);
         }
@@ -109,13 +121,18 @@ impl NegotiationHistory {
             }
             Effect::Event(Event::Decided(decision)) => self.handle_decision(&decision.negotiation, &*decision),
             Effect::Event(Event::Found(decision)) => self.handle_decision(&decision.negotiation, &*decision),
-            Effect::Event(Event::Ended { negotiation, outcome, at, .. }) => {
+            Effect::Event(Event::Ended { negotiation, outcome, at, policy, .. }) => {
                 let dossiers = self.dossiers.entry(negotiation.clone()).or_default();
                 let ended = dossiers.pop_front().unwrap_or_default();
                 if dossiers.is_empty() {
                     self.dossiers.remove(&negotiation);
                 }
-                endings.push(ended.finish(negotiation, seq, at, outcome));
+                endings.push(ended.finish(negotiation, seq, at, outcome, &policy));
+            }
+            Effect::Deliver(told) if self.is_heard && matches!(told.told.act(), Act::Inform | Act::Closed) => {
+                if let Some(dossier) = self.dossier(&told.negotiation) {
+                    dossier.course.told.push((told.to, told.told));
+                }
             }
             Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
         }
@@ -133,8 +150,8 @@ impl NegotiationHistory {
         self.dossiers.get_mut(negotiation)?.front_mut()
     }
 
-    /// Adds inputs to the dossiers of their negotiations.
-    fn handle_links(&mut self) {
+    /// Adds inputs, those of `record`, to the dossiers of their negotiations.
+    fn handle_links(&mut self, record: &Record) {
         for link in self.lane_state.take_links() {
             let dossiers = self.dossiers.entry(link.negotiation.clone()).or_default();
             if link.is_first || dossiers.is_empty() {
@@ -144,8 +161,19 @@ impl NegotiationHistory {
                 last.chain = chained(last.chain, &link.input, link.position, link.at);
                 last.is_conflict |= *link.input == *CONFLICT_TAG;
                 last.inputs.push(Input::of(&link));
+                if let Some(body) = self.is_heard.then(|| body(record, link.position)).flatten() {
+                    last.course.bodies.insert(OfferId(link.position), body);
+                }
             }
         }
+    }
+}
+
+/// The body of the call or offer that stands there.
+fn body(record: &Record, at: Position) -> Option<Arc<RawValue>> {
+    match record.entries.get(usize::try_from(at.index).ok()?)? {
+        Entry::Message(message) => matches!(message.act, Act::Cfp | Act::Offer).then(|| Arc::clone(&message.body)),
+        Entry::Engine { .. } | Entry::Tick => None,
     }
 }
 
@@ -169,14 +197,14 @@ fn forged(seq: u64, record: &Record) -> Option<String> {
 
 impl Default for NegotiationRecord {
     fn default() -> Self {
-        let (decisions, register) = (Vec::new(), Vec::new());
-        Self { inputs: Vec::new(), chain: CHAIN_START, is_conflict: false, decisions, register }
+        let (decisions, register, course) = (Vec::new(), Vec::new(), NegotiationCourse::default());
+        Self { inputs: Vec::new(), chain: CHAIN_START, is_conflict: false, decisions, register, course }
     }
 }
 
 impl NegotiationRecord {
-    fn finish(self, negotiation: NegotiationId, seq: u64, at: Timestamp, outcome: Outcome) -> Ending {
-        let Self { inputs, chain: recomputed, is_conflict, decisions, register } = self;
+    fn finish(self, negotiation: NegotiationId, seq: u64, at: Timestamp, outcome: Outcome, policy: &str) -> Ending {
+        let Self { inputs, chain: recomputed, is_conflict, decisions, register, course } = self;
         let registered = register.iter().find_map(|entry| match entry.value {
             RegisterValue::Closed { chain, .. } => Some(chain),
             RegisterValue::Award { .. }
@@ -187,8 +215,9 @@ impl NegotiationRecord {
         });
         let chain = registered.unwrap_or(recomputed);
         let expected = Expected { entries: register.clone(), is_conflict };
+        let course = NegotiationCourse { policy: policy.to_owned(), is_conflict, ..course };
         Ending {
-            closed: Closed { negotiation, seq, at, outcome, chain, inputs, decisions, register },
+            closed: Closed { negotiation, seq, at, outcome, chain, inputs, decisions, register, course },
             expected,
             is_broken: chain != recomputed,
         }

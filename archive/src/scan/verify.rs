@@ -2,18 +2,20 @@
 //! every register entry against the decision.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use schemas::delivery::Outcome;
-use schemas::{Digest, Lane, NegotiationId, Timestamp};
-use serde::Serialize;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use schemas::{Lane, NegotiationId};
+use serde::{Deserialize, Serialize};
 
-use super::{ArchiveCounts, Scan, ScanFault, SegmentRead, Stop, Taken, cursor_cache};
+use super::{ArchiveCounts, ArchiveReport, Closing, Difference, LaneReport};
+use super::{Scan, ScanFault, SegmentRead, Stop, Taken, cursor_cache};
 use crate::chain::{CHAIN_START, read_line, unframe};
 use crate::segment_store::{BEGINNING, Folder, Inventory, Media, lane_folder};
-use crate::{ArchiveError, Line};
+use crate::{ArchiveError, Closed, Line};
 
 /// Segments of a lane that are opened before the first is read: an archiver may remove that many meanwhile.
 const OPENED_MAX: usize = 64;
@@ -28,101 +30,24 @@ pub struct VerifyOptions {
     /// Whether an archive may end without a clean stop, because it is still being written or its writer was killed. Then
     /// it is not seen when lines at its end were taken away.
     pub allow_open_end: bool,
+    /// Say where the next reading may go on: see [`hear()`].
+    pub keep_positions: bool,
 }
 
-/// Where an archive is not as it must be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Difference {
-    /// The file, or the folder that lacks one.
-    #[serde(serialize_with = "as_text")]
-    pub file: PathBuf,
-    /// The line, from 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub line: Option<u64>,
-    /// What is wrong there.
-    pub what: String,
-}
+/// How far each lane of an archive was read, and what that led to: [`hear()`] goes on there. As large as the open
+/// negotiations and the ids of those that ended; of one archive, and of no use to another.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Positions(BTreeMap<Lane, LanePosition>);
 
-/// A path as text: one that is no UTF-8 has no other place in JSON.
-fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&path.display())
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, " line {line}")?;
-        }
-        write!(f, ": {}", self.what)
-    }
-}
-
-/// One end of the negotiation asked for.
-#[derive(Debug, Clone, Serialize)]
-pub struct Closing {
-    /// Its file.
-    #[serde(serialize_with = "as_text")]
-    pub file: PathBuf,
-    /// Its line.
-    pub line: u64,
-    /// When it ended.
-    pub at: Timestamp,
-    /// The record that ended it.
-    pub seq: u64,
-    /// How.
-    pub outcome: Outcome,
-    /// Head of the hash chain over its inputs.
-    pub chain: Digest,
-    /// Its inputs.
-    pub inputs: usize,
-    /// Its decisions.
-    pub decisions: usize,
-    /// Register entries it leads to.
-    pub register_entries: usize,
-    /// Whether they were compared with what the register held.
-    pub is_registered: bool,
-}
-
-/// One lane.
-#[derive(Debug, Clone, Serialize)]
-pub struct LaneReport {
-    /// The lane.
-    pub lane: Lane,
-    /// Segments read.
-    pub segments: u64,
-    /// Everything below this record was removed to keep the archive small: what it led to is stated, and taken as it is.
-    /// Absent when the archive is whole.
-    pub removed_below: Option<u64>,
-    /// The last record.
-    pub position: u64,
-    /// The chain at the end: whoever noted it earlier knows that nothing before it was rewritten.
-    pub chain: Digest,
-    /// Whether it ends with a clean stop.
-    pub is_ended: bool,
-    /// Negotiations still open at the end.
-    pub open: usize,
-    /// What was read.
-    #[serde(flatten)]
-    pub tally: ArchiveCounts,
-}
-
-/// What reading an archive showed.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct ArchiveReport {
-    /// The sum of all lanes.
-    #[serde(flatten)]
-    pub total: ArchiveCounts,
-    /// The lanes.
-    pub lanes: Vec<LaneReport>,
-    /// The ends of the negotiation asked for.
-    pub closings: Vec<Closing>,
-    /// The first difference; absent when everything is as it must be.
-    pub first_difference: Option<Difference>,
-    /// Files and folders that are not of the archive, in the order of their paths. What is of it may be whole all the same.
-    pub foreign: Vec<Difference>,
-    /// Temporary files that an interrupted archiver is known to leave. They are no fault.
-    pub leftovers: Vec<Difference>,
+/// A place behind a line of a segment, and the state there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct LanePosition {
+    segment: u64,
+    bytes: u64,
+    lines: u64,
+    /// As beside the segments, in base64.
+    state: String,
 }
 
 /// Reads an archive. The first difference of each lane ends its reading; the first of all is reported.
@@ -130,6 +55,22 @@ pub struct ArchiveReport {
 /// # Errors
 /// [`ArchiveError::File`] when there is no archive or it cannot be read, [`ArchiveError::Newer`].
 pub fn verify(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, ArchiveError> {
+    hear(folder, options, &mut Positions::default(), &mut |_, _| {})
+}
+
+/// Reads an archive behind `positions`, and tells each negotiation that ended there, lane after lane in the order of the log.
+/// With [`VerifyOptions::keep_positions`] they move to its end; of a lane that ends between a record and what that ended the
+/// position stays. What was told is proved only if the report has no difference; otherwise the positions, too, are to be
+/// forgotten.
+///
+/// # Errors
+/// As [`verify()`]; [`ArchiveError::Unfit`] when the positions are of another archive, or what follows them was removed.
+pub fn hear(
+    folder: &Path,
+    options: &VerifyOptions,
+    positions: &mut Positions,
+    tell: &mut dyn FnMut(Lane, &Closed),
+) -> Result<ArchiveReport, ArchiveError> {
     let inventory = Inventory::of(folder).map_err(|(path, source)| ArchiveError::File { path, source })?;
     let found = inventory.lanes;
     let Some(last) = found.last() else {
@@ -143,7 +84,8 @@ pub fn verify(folder: &Path, options: &VerifyOptions) -> Result<ArchiveReport, A
     let (foreign, leftovers) = (inventory.foreign, inventory.leftovers);
     let mut report = ArchiveReport { foreign, leftovers, ..ArchiveReport::default() };
     for lane in (0..lanes).map(Lane) {
-        let mut reading = Reading { media: Folder::new(folder, lane), options, report: &mut report };
+        let media = Folder::new(folder, lane);
+        let mut reading = Reading { media, options, positions, tell, report: &mut report };
         reading.lane(lane, lanes)?;
     }
     if let Some(lane) = found.iter().find(|lane| lane.0 >= lanes) {
@@ -176,60 +118,28 @@ impl ArchiveCounts {
 struct Reading<'a> {
     media: Folder,
     options: &'a VerifyOptions,
+    positions: &'a mut Positions,
+    tell: &'a mut dyn FnMut(Lane, &Closed),
     report: &'a mut ArchiveReport,
 }
 
 impl Reading<'_> {
     fn lane(&mut self, lane: Lane, lanes: u8) -> Result<(), ArchiveError> {
-        let file_error = |path: PathBuf, source| ArchiveError::File { path, source };
-        let OpenedLane { beginning, mut segments, readers } = match open(&self.media) {
-            Ok(opened) => opened,
-            Err((file, source)) if source.kind() == io::ErrorKind::InvalidData => {
-                self.report.note(Difference { file, line: None, what: source.to_string() });
-                self.conclude(&Scan::new(lane, lanes), None, 0);
-                return Ok(());
-            }
-            Err((path, source)) => return Err(file_error(path, source)),
-        };
-        let (removed_below, mut walk) = match beginning.map(|bytes| cursor_cache::decode(&bytes, lane, lanes)) {
-            None => (None, Scan::new(lane, lanes)),
-            Some(Ok((from, mut walk))) => {
-                walk.begin_tally();
-                (Some(from), walk)
-            }
-            Some(Err(what)) => {
-                let what = format!("the state the lane begins with cannot be read: {what}");
-                self.report.note(Difference { file: self.media.path(1).with_file_name(BEGINNING), line: None, what });
-                self.conclude(&Scan::new(lane, lanes), None, 0);
-                return Ok(());
-            }
-        };
-        for &segment in segments.iter().filter(|segment| removed_below.is_some_and(|from| **segment < from)) {
-            let what = "a segment an archiver was removing when it was interrupted".to_owned();
-            self.report.leftovers.push(Difference { file: self.media.path(segment), line: None, what });
-        }
-        let mut readers = segments.iter().copied().zip(readers).collect::<BTreeMap<_, _>>();
-        segments.retain(|segment| removed_below.is_none_or(|from| *segment >= from));
-        let mut last = None;
-        for (number, &segment) in segments.iter().enumerate() {
-            let path = self.media.path(segment);
-            let reader = readers.remove(&segment).map_or_else(|| self.media.read(segment), Ok);
-            let reader = reader.map_err(|source| file_error(path.clone(), source))?;
-            let SegmentRead { lines, stop, .. } =
-                walk.read_segment(segment, reader, |line, taken| self.hear(&path, line, taken));
-            let is_last = number + 1 == segments.len();
-            last = Some((path.clone(), lines));
-            let what = match stop {
-                Stop::End => continue,
-                Stop::Torn if is_last && self.options.allow_open_end => continue,
-                Stop::Torn => "its end is missing".to_owned(),
-                Stop::Garbled(what) | Stop::Fault(ScanFault::Wrong(what)) => what,
-                Stop::Fault(ScanFault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
-                Stop::Unreadable(source) => return Err(file_error(path, source)),
-            };
-            self.report.note(Difference { file: path, line: Some(lines + 1), what });
-            self.conclude(&walk, removed_below, number as u64 + 1);
+        let Some(begun) = self.begin(lane, lanes)? else {
+            self.conclude(&Scan::new(lane, lanes), None, 0);
             return Ok(());
+        };
+        let BegunLane { removed_below, mut walk, segments, mut before } = begun;
+        let (count, mut last) = (segments.len(), None);
+        for (number, (segment, reader)) in (1..).zip(segments) {
+            let (file, before) = (self.media.path(segment), std::mem::take(&mut before));
+            let (lines, what) = self.segment(&mut walk, (segment, reader), before, number == count)?;
+            if let Some(what) = what {
+                self.report.note(Difference { file, line: Some(lines + 1), what });
+                self.conclude(&walk, removed_below, number as u64);
+                return Ok(());
+            }
+            last = Some((file, lines));
         }
         match last {
             None => {
@@ -242,11 +152,97 @@ impl Reading<'_> {
             }
             Some(_) => {}
         }
-        self.conclude(&walk, removed_below, segments.len() as u64);
+        self.conclude(&walk, removed_below, count as u64);
         Ok(())
     }
 
-    fn hear(&mut self, path: &Path, line: u64, taken: Taken) {
+    /// Opens the lane, and takes the state that reading begins with; nothing where that is damaged, which is noted.
+    fn begin(&mut self, lane: Lane, lanes: u8) -> Result<Option<BegunLane>, ArchiveError> {
+        let opened = match open(&self.media) {
+            Ok(opened) => opened,
+            Err((file, source)) if source.kind() == io::ErrorKind::InvalidData => {
+                self.report.note(Difference { file, line: None, what: source.to_string() });
+                return Ok(None);
+            }
+            Err((path, source)) => return Err(ArchiveError::File { path, source }),
+        };
+        let (removed_below, walk) = match opened.beginning.map(|bytes| cursor_cache::decode(&bytes, lane, lanes)) {
+            None => (None, Scan::new(lane, lanes)),
+            Some(Ok((from, walk))) => (Some(from), walk),
+            Some(Err(what)) => {
+                let what = format!("the state the lane begins with cannot be read: {what}");
+                self.report.note(Difference { file: self.media.path(1).with_file_name(BEGINNING), line: None, what });
+                return Ok(None);
+            }
+        };
+        let readers = opened.readers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        let mut segments: BTreeMap<u64, Option<Box<dyn Read>>> = opened.segments.into_iter().zip(readers).collect();
+        let kept = segments.split_off(&removed_below.unwrap_or(0));
+        for &segment in segments.keys() {
+            let what = "a segment an archiver was removing when it was interrupted".to_owned();
+            self.report.leftovers.push(Difference { file: self.media.path(segment), line: None, what });
+        }
+        let mut begun = BegunLane { removed_below, walk, segments: kept, before: (0, 0) };
+        self.go_on(&mut begun)?;
+        begun.walk.begin_tally();
+        begun.walk.is_heard = true;
+        Ok(Some(begun))
+    }
+
+    /// Goes on where the lane was read before.
+    fn go_on(&self, begun: &mut BegunLane) -> Result<(), ArchiveError> {
+        let (lane, lanes) = (begun.walk.lane, begun.walk.lanes);
+        let Some(at) = self.positions.0.get(&lane) else { return Ok(()) };
+        let what =
+            "the positions are of another archive, or it has removed what follows them: read it from its beginning";
+        let unfit = || ArchiveError::Unfit { folder: self.media.folder().to_path_buf(), what };
+        let state = BASE64_STANDARD.decode(&at.state).map_err(|_| unfit())?;
+        let (segment, walk) = cursor_cache::decode(&state, lane, lanes).map_err(|_| unfit())?;
+        if segment != at.segment || !begun.segments.contains_key(&segment) {
+            return Err(unfit());
+        }
+        begun.segments = begun.segments.split_off(&segment);
+        (begun.walk, begun.before) = (walk, (at.bytes, at.lines));
+        Ok(())
+    }
+
+    /// Reads a segment behind so many bytes and lines; gives its lines, and what is wrong behind them.
+    fn segment(
+        &mut self,
+        walk: &mut Scan,
+        (segment, reader): (u64, Option<Box<dyn Read>>),
+        (bytes, lines): (u64, u64),
+        is_last: bool,
+    ) -> Result<(u64, Option<String>), ArchiveError> {
+        let (lane, path) = (walk.lane, self.media.path(segment));
+        let reader = match reader {
+            _ if bytes > 0 => read_behind(&path, bytes),
+            Some(reader) => Ok(reader),
+            None => self.media.read(segment),
+        };
+        let reader = reader.map_err(|source| ArchiveError::File { path: path.clone(), source })?;
+        let before = SegmentRead { bytes, lines, stop: Stop::End };
+        let SegmentRead { bytes, lines, stop } =
+            walk.read_on(segment, reader, before, |line, taken| self.hear(lane, &path, line, taken));
+        if is_last && self.options.keep_positions && walk.owed.is_empty() {
+            let state = BASE64_STANDARD.encode(cursor_cache::encode(walk, segment));
+            self.positions.0.insert(lane, LanePosition { segment, bytes, lines, state });
+        }
+        let what = match stop {
+            Stop::End => None,
+            Stop::Torn if is_last && self.options.allow_open_end => None,
+            Stop::Torn => Some("its end is missing".to_owned()),
+            Stop::Garbled(what) | Stop::Fault(ScanFault::Wrong(what)) => Some(what),
+            Stop::Fault(ScanFault::Newer(what)) => return Err(ArchiveError::Newer { lane, what }),
+            Stop::Unreadable(source) => return Err(ArchiveError::File { path, source }),
+        };
+        Ok((lines, what))
+    }
+
+    fn hear(&mut self, lane: Lane, path: &Path, line: u64, taken: Taken) {
+        if let Some(closed) = &taken.closed {
+            (self.tell)(lane, closed);
+        }
         if let Some(what) = taken.finding {
             self.report.note(Difference { file: path.to_path_buf(), line: Some(line), what });
         }
@@ -284,6 +280,28 @@ impl Reading<'_> {
             tally: walk.tally,
         });
     }
+}
+
+/// A segment behind its first `at` bytes.
+fn read_behind(path: &Path, at: u64) -> io::Result<Box<dyn Read>> {
+    let found = std::fs::symlink_metadata(path)?;
+    if !found.is_file() || found.len() < at {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not the file that was read before, or shorter"));
+    }
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(at))?;
+    Ok(Box::new(file))
+}
+
+/// Where the reading of a lane begins.
+struct BegunLane {
+    /// See [`LaneReport::removed_below`].
+    removed_below: Option<u64>,
+    walk: Scan,
+    /// Those to be read, opened or not.
+    segments: BTreeMap<u64, Option<Box<dyn Read>>>,
+    /// Bytes and lines of the first of them that were read before.
+    before: (u64, u64),
 }
 
 /// What of a lane is read.
