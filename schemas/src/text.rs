@@ -108,6 +108,9 @@ macro_rules! words {
     };
 }
 
+/// The line above the PEM of a private key that signs records of awards, and no tokens. RFC 7468 lets any text stand there.
+pub const RECORD_KEY_PURPOSE: &str = "Purpose: llmx records";
+
 /// Bytes from lower-case hexadecimal digits of exactly their length; nothing from any other text.
 #[must_use]
 pub fn hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {

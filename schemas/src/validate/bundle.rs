@@ -117,6 +117,8 @@ kinds! {
     Request = "request",
     /// What a participant may see of a negotiation.
     View = "view",
+    /// The claims of a signed record.
+    AwardRecord = "award_record",
 }
 
 impl Kind {
