@@ -8,6 +8,7 @@
 //! | [`service`] | who carries a call of a tool out? |
 //! | [`mcp`] | the tools over the Model Context Protocol |
 //! | [`metrics`] | how many calls, and how long? |
+//! | [`records`] | what can a stranger check of an award? |
 //! | [`http`] | the same over HTTP, for the bearer of each request |
 //!
 //! What binds is in the exchange. A bridge holds no keys and speaks for nobody but the bearer of the token it was given.
@@ -18,6 +19,7 @@ pub mod mcp;
 pub mod memory;
 pub mod metrics;
 pub mod participant;
+pub mod records;
 pub mod service;
 pub mod tools;
 
