@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::config::AuthConfig;
 use crate::error::KeyError;
 use crate::metrics::GatewayMetrics;
+pub use key_set::read_key_set;
 use key_set::{KeyMark, LiveKeys};
 
 /// Longest token that is looked at, in bytes. RS256 tokens with every claim we read stay below 1 KiB.

@@ -8,13 +8,15 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair};
 use data_encoding::HEXLOWER;
-use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use pem::{EncodeConfig, LineEnding, Pem};
+use schemas::text::RECORD_KEY_PURPOSE;
 use schemas::{AgentId, Digest};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::install_crypto;
+pub use crate::auth::read_key_set;
 use crate::error::KeyError;
 
 /// The algorithm of a signing key.
@@ -121,7 +123,11 @@ impl SigningKey {
         install_crypto();
         let mut jwk = Jwk::from_encoding_key(&encoding, algorithm.into()).map_err(|error| unfit(&error.to_string()))?;
         let public = serde_json::to_vec(&jwk.algorithm).map_err(|error| unfit(&error.to_string()))?;
-        let kid = HEXLOWER.encode(&Digest::of_bytes(&public).0[..8]);
+        let kid = if pem.starts_with(RECORD_KEY_PURPOSE) {
+            jwk.thumbprint(ThumbprintHash::SHA256).map_err(|error| unfit(&error.to_string()))?
+        } else {
+            HEXLOWER.encode(&Digest::of_bytes(&public).0[..8])
+        };
         jwk.common.key_id = Some(kid.clone());
         jwk.common.public_key_use = Some(jsonwebtoken::jwk::PublicKeyUse::Signature);
         Ok(Self { algorithm, pem, encoding, jwk, kid })
@@ -133,7 +139,8 @@ impl SigningKey {
         &self.pem
     }
 
-    /// The name tokens call the key by: the first 16 hexadecimal digits of the digest of its public half.
+    /// The name tokens call the key by: the first 16 hexadecimal digits of the digest of its public half. Of a key that is for
+    /// records, as [`RECORD_KEY_PURPOSE`] says above its PEM, its RFC 7638 thumbprint.
     #[must_use]
     pub fn kid(&self) -> &str {
         &self.kid
@@ -204,6 +211,15 @@ mod tests {
             assert_eq!((read.kid(), read.algorithm()), (key.kid(), algorithm));
         }
         assert!(SigningKey::from_pem("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").is_err());
+    }
+
+    #[test]
+    fn a_key_for_records_is_called_by_its_thumbprint_and_says_what_it_is_for() {
+        let key = SigningKey::generate(KeyAlgorithm::EdDsa).unwrap();
+        let marked = SigningKey::from_pem(&format!("{RECORD_KEY_PURPOSE}\n{}", key.to_pem())).unwrap();
+        assert_eq!(marked.kid(), key.jwk.thumbprint(ThumbprintHash::SHA256).unwrap());
+        assert_ne!(marked.kid(), key.kid());
+        assert!(marked.to_pem().starts_with(RECORD_KEY_PURPOSE));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::output::{self, Outcome};
 use crate::runtime::Threads;
 use crate::settings::Given;
 use crate::{
-    HelpArgs, Program, agent, agora, archive, audit, call, config, contractors, demo, document, engine, gateway,
+    HelpArgs, Program, agent, agora, archive, audit, award, call, config, contractors, demo, document, engine, gateway,
     healthcheck, ioa, keys, listen, mcp, metrics, panel, party, policy, replay, schema, search, serve, shell, token,
     top, traffic,
 };
@@ -67,7 +67,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run an exchange", &["demo", "serve", "gateway", "engine", "bridge", "ioa", "archive", "healthcheck"]),
     ("Take part", &["call", "listen", "mcp", "contractors", "party", "panel", "agora", "traffic", "search"]),
-    ("Look", &["top", "agent", "replay", "audit", "metrics", "schema"]),
+    ("Look", &["top", "agent", "replay", "audit", "award", "metrics", "schema"]),
     ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
 ];
 
@@ -118,6 +118,8 @@ enum Command {
     Archive(archive::ArchiveArgs),
     /// Check an archive or an export, offline
     Audit(audit::AuditArgs),
+    /// Signed records of awards: export them from an archive, verify one
+    Award(award::AwardArgs),
     /// Questions asked of panels, and answered with a language model
     Panel(panel::PanelArgs),
     /// The exchange as tools for a language model's host, over the Model Context Protocol
@@ -179,6 +181,7 @@ impl Program for Cli {
             | Command::Replay(_)
             | Command::Archive(_)
             | Command::Audit(_)
+            | Command::Award(_)
             | Command::Panel(_)
             | Command::Ioa(_)
             | Command::Mcp(_)
@@ -207,6 +210,7 @@ impl Program for Cli {
             Command::Replay(args) => replay::run(args).await,
             Command::Archive(args) => archive::run(args).await,
             Command::Audit(args) => audit::run(args),
+            Command::Award(args) => Box::pin(award::run(args)).await,
             Command::Panel(args) => Box::pin(panel::run(&args)).await,
             Command::Ioa(args) => Box::pin(ioa::run(args)).await,
             Command::Mcp(args) => Box::pin(mcp::run(args)).await,

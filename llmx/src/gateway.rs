@@ -1,6 +1,6 @@
 //! `llmx gateway`: one gateway, on NATS.
 
-mod settings;
+pub mod settings;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 
 use ::gateway::keys::{KeyAlgorithm, SigningKey, key_set};
 use anyhow::Context;
+use bridges::records::RecordKey;
+use schemas::text::RECORD_KEY_PURPOSE;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::arguments::read_text;
+use crate::arguments::{file_fault, read_file, read_text};
 use crate::output::{Failure, Outcome, print_result};
 
 /// Folder of keys, and of `llmx serve`, unless another is named.
@@ -28,14 +30,18 @@ const SET_BYTES_MAX: u64 = 1024 * 1024;
 /// Arguments of `llmx keys`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx keys && llmx token alice\n  \
-    llmx keys --add        a second key in llmx-data/jwks.json; gateways verify tokens of both")]
+    llmx keys --add        a second key in llmx-data/jwks.json; gateways verify tokens of both\n  \
+    llmx keys --purpose records        record-key.pem and record-jwks.json, for `llmx award`")]
 pub struct KeysArgs {
     /// Folder for signing-key.pem (private) and jwks.json (public)
     #[arg(long, default_value = FOLDER_DEFAULT)]
     out: PathBuf,
-    /// Algorithm
+    /// Algorithm; records are signed with eddsa
     #[arg(long, value_enum, default_value = "eddsa")]
     algorithm: Algorithm,
+    /// What it signs; a key of the one is refused for the other
+    #[arg(long, value_enum, default_value = "tokens")]
+    purpose: Purpose,
     /// Keep keys that are there already, and succeed
     #[arg(long)]
     keep: bool,
@@ -57,6 +63,14 @@ enum Algorithm {
     Rs256,
 }
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Purpose {
+    /// Tokens of agents: signing-key.pem, jwks.json
+    Tokens,
+    /// Records of awards (`llmx award`): record-key.pem, record-jwks.json
+    Records,
+}
+
 impl From<Algorithm> for KeyAlgorithm {
     fn from(algorithm: Algorithm) -> Self {
         match algorithm {
@@ -69,40 +83,44 @@ impl From<Algorithm> for KeyAlgorithm {
 
 /// Writes a new key and its key set.
 pub fn run(args: &KeysArgs) -> Outcome {
-    let (mut key_path, set_path) = (args.out.join(KEY_FILE), args.out.join(JWKS_FILE));
+    let (key_file, set_file) = match args.purpose {
+        Purpose::Tokens => (KEY_FILE, JWKS_FILE),
+        Purpose::Records => ("record-key.pem", "record-jwks.json"),
+    };
+    let (mut key_path, set_path) = (args.out.join(key_file), args.out.join(set_file));
     let is_kept = args.keep && key_path.exists() && set_path.exists();
     let key = if is_kept {
-        read_key(&key_path)?
-    } else if args.add {
-        let key = SigningKey::generate(args.algorithm.into())?;
-        key_path = args.out.join(format!("signing-key-{}.pem", key.kid()));
-        add(&key, &key_path, &set_path)?;
-        key
+        read_any(&key_path)?
     } else {
-        create(&key_path, &set_path, args.algorithm)?
+        let key = SigningKey::generate(args.algorithm.into())?;
+        if let Purpose::Records = args.purpose { for_records(&key)? } else { key }
     };
+    if args.add {
+        key_path = args.out.join(key_file.replace(".pem", &format!("-{}.pem", key.kid())));
+        add(&key, &key_path, &set_path)?;
+    } else if !is_kept {
+        create(&key_path, &set_path, &key)?;
+    }
     let (what, kid) = (if is_kept { "kept" } else { "wrote" }, key.kid());
     let document = json!({ "kid": kid, "signing_key": key_path, "jwks": set_path, "kept": is_kept });
     let words = format_args!("{what} {} (private) and {}, kid {kid}", key_path.display(), set_path.display());
     print_result(args.json, &document, words)
 }
 
-fn create(key_path: &Path, set_path: &Path, algorithm: Algorithm) -> Result<SigningKey, Failure> {
+fn create(key_path: &Path, set_path: &Path, key: &SigningKey) -> Outcome {
     if key_path.exists() {
         return Err(Failure::configuration(format_args!(
-            "{} is there already; tokens it signed would stop working: choose another --out, or --keep it",
+            "{} is there already; what it signed would no longer verify: choose another --out, or --keep it",
             key_path.display()
         )));
     }
-    let key = SigningKey::generate(algorithm.into())?;
     if let Some(folder) = key_path.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     // Not in the place of one that another process has made meanwhile.
     let written = whole_private(key_path, key.to_pem())?.persist_noclobber(key_path);
     written.with_context(|| format!("cannot create {}", key_path.display()))?;
-    write_set(&key, set_path)?;
-    Ok(key)
+    write_set(key, set_path)
 }
 
 fn write_set(key: &SigningKey, path: &Path) -> Outcome {
@@ -144,7 +162,9 @@ pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
             path.display()
         )));
     }
-    create(path, &set_path, Algorithm::Eddsa)
+    let key = SigningKey::generate(KeyAlgorithm::EdDsa)?;
+    create(path, &set_path, &key)?;
+    Ok(key)
 }
 
 /// Writes a file only its owner can read, as a whole, in the place of another: nobody finds half of it, whenever the process
@@ -164,8 +184,29 @@ fn whole_private(path: &Path, content: &str) -> anyhow::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Reads a signing key.
+/// Reads a key that signs tokens.
 pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
+    let key = read_any(path)?;
+    if key.to_pem().starts_with(RECORD_KEY_PURPOSE) {
+        return Err(file_fault(path, "it signs records of awards, and no tokens"));
+    }
+    Ok(key)
+}
+
+/// Reads a key that signs records.
+pub fn read_record_key(path: &Path) -> Result<RecordKey, Failure> {
+    let key = read_file(path, KEY_BYTES_MAX, RecordKey::from_pem);
+    key.map_err(|failure| failure.or("`llmx keys --purpose records` makes one"))
+}
+
+/// The same key, said to be for records.
+fn for_records(key: &SigningKey) -> Result<SigningKey, Failure> {
+    let pem = format!("{RECORD_KEY_PURPOSE}\n{}", key.to_pem());
+    RecordKey::from_pem(&pem).map_err(Failure::configuration)?;
+    Ok(SigningKey::from_pem(&pem)?)
+}
+
+fn read_any(path: &Path) -> Result<SigningKey, Failure> {
     let pem = read_text(path, KEY_BYTES_MAX).map_err(|error| {
         Failure::configuration(format_args!(
             "cannot read {}: {error}; name the key of the exchange to join (--key FILE, LLMX_SIGNING_KEY); for a new \
@@ -173,5 +214,5 @@ pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
             path.display()
         ))
     })?;
-    SigningKey::from_pem(&pem).map_err(|error| Failure::configuration(format_args!("{}: {error}", path.display())))
+    SigningKey::from_pem(&pem).map_err(|error| file_fault(path, error))
 }

@@ -13,6 +13,7 @@ mod agora;
 mod archive;
 pub mod arguments;
 pub mod audit;
+mod award;
 mod call;
 pub mod calls;
 mod cli;

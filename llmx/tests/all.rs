@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod archive;
+mod award;
 mod command_line;
 mod configuration;
 mod console;

@@ -277,10 +277,7 @@ struct Renewal {
 
 impl LiveKeys {
     pub(super) async fn load(config: &AuthConfig, metrics: Arc<GatewayMetrics>) -> Result<Self, KeyError> {
-        let client = match &config.keys {
-            KeySource::Url(url) => Some(client_for(url)?),
-            KeySource::File(_) | KeySource::Inline(_) => None,
-        };
+        let client = client_of(&config.keys)?;
         let document = fetch(&config.keys, client.as_ref()).await?;
         let keys = KeySet::parse(&document, config)?;
         metrics.access.keys_refreshed(RefreshResult::Changed, keys.len(), now_s());
@@ -361,8 +358,17 @@ impl LiveKeys {
     }
 }
 
-/// A client that follows nothing and waits for nobody.
-fn client_for(url: &str) -> Result<reqwest::Client, KeyError> {
+/// Reads the document of a key set as a gateway would, once.
+///
+/// # Errors
+/// [`KeyError::Unreadable`] and [`KeyError::Malformed`]; whether it is a key set is not looked at.
+pub async fn read_key_set(source: &KeySource) -> Result<String, KeyError> {
+    fetch(source, client_of(source)?.as_ref()).await
+}
+
+/// For a URL, a client that follows nothing and waits for nobody.
+fn client_of(source: &KeySource) -> Result<Option<reqwest::Client>, KeyError> {
+    let KeySource::Url(url) = source else { return Ok(None) };
     let unreadable = |text: String| KeyError::Unreadable(text);
     let parsed = reqwest::Url::parse(url).map_err(|error| unreadable(error.to_string()))?;
     let is_own = parsed.host_str().is_some_and(is_loopback);
@@ -371,7 +377,7 @@ fn client_for(url: &str) -> Result<reqwest::Client, KeyError> {
     }
     let builder = reqwest::Client::builder().timeout(FETCH_TIMEOUT).redirect(reqwest::redirect::Policy::none());
     let builder = if is_own { builder.no_proxy() } else { builder };
-    builder.build().map_err(|error| unreadable(error.to_string()))
+    builder.build().map(Some).map_err(|error| unreadable(error.to_string()))
 }
 
 async fn fetch(source: &KeySource, client: Option<&reqwest::Client>) -> Result<String, KeyError> {

@@ -119,7 +119,8 @@ struct LimitSettings {
     agents_max: Option<usize>,
 }
 
-fn key_source(text: &str) -> Result<KeySource, String> {
+/// Where a key set is, as people name it.
+pub fn key_source(text: &str) -> Result<KeySource, String> {
     if text.is_empty() {
         return Err("give a file or an https URL; `llmx keys` makes a file".to_owned());
     }
