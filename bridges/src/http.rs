@@ -34,7 +34,7 @@ const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 /// What the routes share.
 #[derive(Clone)]
-struct Site {
+struct BridgeState {
     participants: Arc<Participants>,
     public_url: Arc<str>,
     authorization_server: Option<Arc<str>>,
@@ -81,7 +81,7 @@ pub fn router(
     let metrics = participants.metrics().clone();
     let server = move || Ok(McpServer::new(ServiceOfRequest, sets.clone(), version).counted(metrics.clone()));
     let mcp = StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config);
-    let site = Site {
+    let site = BridgeState {
         participants,
         public_url: Arc::from(address.url.trim_end_matches('/')),
         authorization_server: address.authorization_server.map(Arc::from),
@@ -96,7 +96,7 @@ pub fn router(
 }
 
 /// Lets a request with a good token pass, its body read strictly.
-async fn authenticated(State(site): State<Site>, request: Request, next: Next) -> Response {
+async fn authenticated(State(site): State<BridgeState>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         let allowed = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static("POST"))]);
         return refused(&Refusal::new(Code::MethodNotAllowed, "only POST is offered here"), allowed);
@@ -126,7 +126,7 @@ async fn authenticated(State(site): State<Site>, request: Request, next: Next) -
     }
 }
 
-impl Site {
+impl BridgeState {
     /// Where a client without a good token reads how to get one.
     fn challenge(&self, refusal: &Refusal) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -139,7 +139,7 @@ impl Site {
 }
 
 /// Metadata of this resource (RFC 9728).
-async fn metadata(State(site): State<Site>) -> Json<Value> {
+async fn metadata(State(site): State<BridgeState>) -> Json<Value> {
     let mut document = json!({"resource": format!("{}{MCP}", site.public_url), "bearer_methods_supported": ["header"]});
     if let Some(server) = &site.authorization_server {
         document["authorization_servers"] = json!([server]);

@@ -13,7 +13,6 @@
 //!
 //! What binds is in the exchange. A bridge holds no keys and speaks for nobody but the bearer of the token it was given.
 
-pub mod fault;
 pub mod http;
 pub mod mcp;
 pub mod memory;
@@ -23,7 +22,59 @@ pub mod records;
 pub mod service;
 pub mod tools;
 
-pub use fault::ToolFault;
 pub use metrics::BridgeMetrics;
 pub use participant::Participant;
 pub use service::{Gateways, Limits, ToolService};
+
+use agents::control::ControlError;
+use schemas::delivery::{Disposition, Misunderstanding};
+use schemas::{Code, Refusal};
+use serde_json::{Map, Value, json};
+
+/// Why a call of a tool fails.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ToolFault {
+    /// It was refused before anything was logged.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The message is in the log, and the exchange does not follow it.
+    #[error("the exchange answers {disposition}")]
+    NotFollowed {
+        /// What became of the message.
+        disposition: Disposition,
+        /// Why, where the exchange says.
+        why: Option<Misunderstanding>,
+    },
+}
+
+impl ToolFault {
+    /// A refusal of this code.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self::Refused(Refusal::new(code, detail))
+    }
+
+    /// `code` and `detail`, with `pointer` into the arguments, `expected` and `retry_after_ms` where they are known.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Refused(refusal) => json!(refusal),
+            Self::NotFollowed { disposition, why } => {
+                let detail = why.as_ref().map_or_else(|| self.to_string(), |why| why.reason.clone());
+                let mut fault =
+                    Map::from_iter([("code".to_owned(), json!(disposition)), ("detail".to_owned(), json!(detail))]);
+                if let Some(why) = why {
+                    let expected: Vec<&str> = why.expected.iter().map(|act| act.as_str()).collect();
+                    fault.insert("expected".to_owned(), json!(expected.join(", ")));
+                    fault.extend(why.pointer.as_ref().map(|pointer| ("pointer".to_owned(), json!(pointer))));
+                }
+                Value::Object(fault)
+            }
+        }
+    }
+}
+
+impl From<ControlError> for ToolFault {
+    fn from(error: ControlError) -> Self {
+        Self::Refused(error.into())
+    }
+}

@@ -17,10 +17,11 @@ use schemas::validate::parse;
 use schemas::{Code, Refusal};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub use stdio::serve as serve_stdio;
 
-use crate::fault::ToolFault;
+use crate::ToolFault;
 use crate::metrics::BridgeMetrics;
 use crate::service::ToolService;
 use crate::tools::{Arguments, TOOLS, Tool, ToolSet};
@@ -33,6 +34,8 @@ const INSTRUCTIONS: &str = "An exchange where agents negotiate: calls for offers
 
 /// JSON-RPC's code of a message that is no JSON text.
 const PARSE_ERROR: i32 = -32700;
+/// JSON-RPC's code of parameters that do not fit.
+const INVALID_PARAMS: i32 = -32602;
 
 /// Who a request is of, and what carries it out.
 pub trait Services: Send + Sync + 'static {
@@ -53,12 +56,14 @@ pub struct McpServer<S> {
     sets: Vec<ToolSet>,
     version: &'static str,
     metrics: Option<BridgeMetrics>,
+    /// Calls that wait end with it.
+    stop: CancellationToken,
 }
 
 impl<S: Services> McpServer<S> {
     /// A server of this version.
-    pub const fn new(services: S, sets: Vec<ToolSet>, version: &'static str) -> Self {
-        Self { services, sets, version, metrics: None }
+    pub fn new(services: S, sets: Vec<ToolSet>, version: &'static str) -> Self {
+        Self { services, sets, version, metrics: None, stop: CancellationToken::new() }
     }
 
     /// The same, with its calls counted.
@@ -78,9 +83,13 @@ impl<S: Services> McpServer<S> {
         arguments: Arguments,
         context: RequestContext<RoleServer>,
     ) -> Result<Value, ToolFault> {
-        let service = self.services.service(&context.extensions).await?;
+        let calling = async {
+            let service = self.services.service(&context.extensions).await?;
+            service.call(tool, arguments).await
+        };
         tokio::select! {
-            answer = service.call(tool, arguments) => answer,
+            answer = calling => answer,
+            () = self.stop.cancelled() => Err(ToolFault::new(Code::RequestTimeout, "the client has ended its side")),
             () = context.ct.cancelled() => Err(ToolFault::new(Code::RequestTimeout, "the client gave the request up")),
         }
     }
@@ -133,11 +142,19 @@ impl<S: Services> ServerHandler for McpServer<S> {
 /// integer is handed on as an empty object, which each schema refuses where it stands.
 ///
 /// # Errors
-/// The JSON-RPC error response to a message that is no JSON text or names a member twice.
+/// The JSON-RPC error response to a message that is no JSON text, names a member twice, or calls a tool in no known form.
 pub fn strict(message: &[u8]) -> Result<Vec<u8>, Value> {
     let mut document = parse(message).map_err(|refusal| {
         json!({"jsonrpc": "2.0", "id": null, "error": {"code": PARSE_ERROR, "message": refusal.detail, "data": refusal}})
     })?;
+    if document["method"] == "tools/call" {
+        let (name, arguments) = (&document["params"]["name"], &document["params"]["arguments"]);
+        if !name.is_string() || !(arguments.is_object() || arguments.is_null()) {
+            let fault = "a tool is called by `name`, a text, with `arguments`, an object";
+            let error = json!({"code": INVALID_PARAMS, "message": fault});
+            return Err(json!({"jsonrpc": "2.0", "id": document["id"], "error": error}));
+        }
+    }
     if let Some(arguments) = document.pointer_mut("/params/arguments") {
         drop_fractions(arguments);
     }

@@ -272,12 +272,17 @@ impl Memory {
         self.receipts.value(message)
     }
 
+    /// The item that asks for this tool now.
+    #[must_use]
+    pub fn asks_for(&self, negotiation: &NegotiationId, tool: &str) -> Option<u64> {
+        let todo = self.known.get(negotiation)?.todo.as_ref()?;
+        todo.tools.contains(&tool).then_some(todo.because)
+    }
+
     /// What the agent was asked for by item `because` is answered.
-    pub fn answered(&mut self, negotiation: &NegotiationId, because: Option<u64>) {
-        if let Some(known) = self.known.get_mut(negotiation)
-            && known.todo.as_ref().map(|todo| todo.because) == because
-        {
-            known.todo = None;
+    pub fn answered(&mut self, negotiation: &NegotiationId, because: u64) {
+        if let Some(known) = self.known.get_mut(negotiation) {
+            known.todo.take_if(|todo| todo.because == because);
         }
     }
 

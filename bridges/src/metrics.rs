@@ -10,7 +10,7 @@ const DURATION_BUCKETS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5,
 /// Over what a tool was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-enum Protocol {
+enum ForeignProtocol {
     Mcp,
 }
 
@@ -30,9 +30,9 @@ telemetry::metrics! {
     /// The metrics of a bridge. Cheap to clone.
     pub struct BridgeMetrics {
         /// Calls of tools by protocol, tool and how they ended.
-        requests: Counter[protocol: Protocol, operation: &'static str = operations(), result: CallResult] = "bridge_requests_total";
+        requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: CallResult] = "bridge_requests_total";
         /// Time of calls of tools, waits for news included.
-        durations: Histogram(&DURATION_BUCKETS)[protocol: Protocol] = "bridge_request_seconds";
+        durations: Histogram(&DURATION_BUCKETS)[protocol: ForeignProtocol] = "bridge_request_seconds";
         /// Agents that are served.
         participants: Gauge = "bridge_participants";
         /// Deliveries that were forgotten before a client asked for them.
@@ -44,8 +44,8 @@ impl BridgeMetrics {
     /// Counts a call over MCP.
     pub fn called(&self, tool: &'static str, is_ok: bool, took: Duration) {
         let result = if is_ok { CallResult::Ok } else { CallResult::Refused };
-        self.requests.of(Protocol::Mcp, tool, result).inc();
-        self.durations.of(Protocol::Mcp).observe(took.as_secs_f64());
+        self.requests.of(ForeignProtocol::Mcp, tool, result).inc();
+        self.durations.of(ForeignProtocol::Mcp).observe(took.as_secs_f64());
     }
 
     /// Says how many agents are served, and how many deliveries were forgotten since this was last said.

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::fault::ToolFault;
+use crate::ToolFault;
 use crate::memory::Memory;
 use crate::tools::message::{self, Limits, Message};
 
@@ -116,20 +116,22 @@ impl Participant {
     ///
     /// # Errors
     /// What the gateway refuses, what the exchange does not follow, or [`Code::LogUnavailable`] where the outcome is unknown.
-    pub async fn send(&self, message: Message) -> Result<Accepted, ToolFault> {
-        let because =
-            self.memory().known(&message.negotiation).and_then(|known| known.todo.as_ref()).map(|todo| todo.because);
+    pub async fn send(&self, tool: &str, message: Message) -> Result<Accepted, ToolFault> {
+        let because = self.memory().asks_for(&message.negotiation, tool);
         let document = Bytes::from(message.document.to_string());
         let accepted = self.deliver(document, Instant::now() + SEND_MAX).await?;
         self.wait(Instant::now() + RECEIPT_MAX, |memory| memory.receipt(&message.id).is_some()).await;
         let mut memory = self.memory();
         let Some((receipt, why)) = memory.receipt(&message.id).cloned() else { return Ok(accepted) };
         let disposition = receipt.first.unwrap_or(receipt.disposition);
-        if matches!(disposition, Disposition::Ok | Disposition::Committed | Disposition::Duplicate) {
-            memory.answered(&message.negotiation, because);
-            return Ok(accepted);
+        if !matches!(disposition, Disposition::Ok | Disposition::Committed | Disposition::Duplicate) {
+            return Err(ToolFault::NotFollowed { disposition, why });
         }
-        Err(ToolFault::NotFollowed { disposition, why })
+        let is_repeat = message.is_named && receipt.disposition == Disposition::Duplicate;
+        if let Some(because) = because.filter(|_| !is_repeat) {
+            memory.answered(&message.negotiation, because);
+        }
+        Ok(accepted)
     }
 
     /// Hands a document to the gateways until one answers.
@@ -253,7 +255,7 @@ impl Participant {
             message::act(&self.identity.agent, "confirm", arguments, memory.known(&negotiation), Limits::default())
         };
         let Ok(message) = message else { return };
-        if let Err(fault) = self.send(message).await {
+        if let Err(fault) = self.send("confirm", message).await {
             tracing::warn!(negotiation = negotiation.as_str(), %fault, "an award was not confirmed");
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub use crate::tools::message::Limits;
 
-use crate::fault::ToolFault;
+use crate::ToolFault;
 use crate::participant::Participant;
 use crate::tools::message::{self, Message, pointer_into_arguments};
 use crate::tools::{Arguments, Tool, ToolSet, answer};
@@ -187,7 +187,7 @@ impl ToolService {
                 *pointer = pointer_into_arguments(tool, pointer);
             }
         };
-        match self.participant.send(message).await {
+        match self.participant.send(tool, message).await {
             Ok(_) => Ok(()),
             Err(ToolFault::Refused(mut refusal)) => {
                 inward(&mut refusal.pointer);
@@ -203,8 +203,10 @@ impl ToolService {
     async fn follow(&self, arguments: &Arguments) -> Result<Value, ToolFault> {
         let negotiation = message::negotiation(arguments)?;
         let after = self.participant.memory().place(arguments.get("after").and_then(Value::as_str));
-        let has_ended = self.view(&negotiation).await?.is_some_and(|view| !view["outcome"].is_null());
-        if !has_ended {
+        // What is not there, or ended, brings nothing more.
+        let view = self.view(&negotiation).await?;
+        let is_known = view.is_some() || self.participant.memory().known(&negotiation).is_some();
+        if is_known && view.is_none_or(|view| view["outcome"].is_null()) {
             let _place = self.participant.wait_place()?;
             let deadline = Instant::now() + wait(arguments);
             self.participant.wait(deadline, |memory| memory.news(&negotiation, after).next().is_some()).await;

@@ -80,9 +80,9 @@ fn help() -> String {
     };
     let groups: String = GROUPS
         .iter()
-        .map(|(heading, names)| format!("{heading}:\n{}\n", names.iter().map(line).collect::<String>()))
+        .map(|(heading, names)| format!("{heading}:\n{}", names.iter().map(line).collect::<String>()))
         .collect();
-    format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}")
+    format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}{{after-help}}")
 }
 
 #[derive(Debug, Subcommand)]
@@ -125,7 +125,7 @@ enum Command {
     /// The exchange as tools for a language model's host, over the Model Context Protocol
     Mcp(mcp::McpArgs),
     /// The same over HTTP, for whoever shows a token
-    Bridge(mcp::BridgeArgs),
+    Bridge(mcp::ToolBridgeArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
     Ioa(ioa::IoaArgs),
     /// Acceptance policies: list, show, put, check, switch the default

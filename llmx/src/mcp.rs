@@ -82,7 +82,7 @@ pub struct McpArgs {
     /healthz, /readyz, /metrics. It holds no keys. docs/mcp.md\n\
     Exit codes: 2 usage, or an address that is taken."
 )]
-pub struct BridgeArgs {
+pub struct ToolBridgeArgs {
     /// Address to listen on
     #[arg(long, env = "LLMX_LISTEN", default_value = "127.0.0.1:8090", value_name = "ADDRESS", value_parser = listen_address)]
     listen: SocketAddr,
@@ -148,7 +148,7 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 }
 
 /// Serves until a signal comes.
-pub async fn bridge(args: BridgeArgs) -> Outcome {
+pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
     let registry = ops::registry()?;
     let transport = crate::access::transport(&args.gateway)?;
     let gateways = Gateways::try_new(&args.gateway)?;

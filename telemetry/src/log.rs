@@ -40,8 +40,13 @@ const CARRIERS: [(&str, &str); 7] = [
     ("opentelemetry_sdk", "off"),
 ];
 
-/// What logs whole messages, tokens and mandates included, where more than warnings are asked for: it never may.
-const TELLTALES: [&str; 3] = ["tungstenite", "tokio_tungstenite", "async_nats"];
+/// What logs whole messages, tokens and mandates included, below these levels: it never may.
+const TELLTALES: [(&str, Level); 4] = [
+    ("tungstenite", Level::WARN),
+    ("tokio_tungstenite", Level::WARN),
+    ("async_nats", Level::WARN),
+    ("rmcp", Level::ERROR),
+];
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,8 +122,8 @@ fn write_plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
 }
 
 fn may_be_told(event: &Metadata<'_>) -> bool {
-    let is_telltale = event.target().split("::").next().is_some_and(|origin| TELLTALES.contains(&origin));
-    !is_telltale || *event.level() <= Level::WARN
+    let origin = event.target().split("::").next().unwrap_or_default();
+    TELLTALES.iter().all(|(name, least)| *name != origin || event.level() <= least)
 }
 
 fn filter(asked: Option<&str>) -> EnvFilter {

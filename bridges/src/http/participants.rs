@@ -48,11 +48,11 @@ pub struct Participants {
     options: BridgeOptions,
     /// Agents by the SHA-256 of a token, and until when that is believed.
     tokens: Mutex<RecentMap<Digest, (Whoami, Instant)>>,
-    entries: Mutex<HashMap<AgentId, Entry>>,
+    entries: Mutex<HashMap<AgentId, Served>>,
     fault: Mutex<Option<Refusal>>,
 }
 
-struct Entry {
+struct Served {
     service: Arc<ToolService>,
     participant: Arc<Participant>,
     /// The newest token of the agent, with its expiry in seconds since the epoch.
@@ -136,7 +136,7 @@ impl Participants {
         Ok(whoami)
     }
 
-    fn open(&self, whoami: &Whoami, token: &str) -> Entry {
+    fn open(&self, whoami: &Whoami, token: &str) -> Served {
         let token = Arc::new(Mutex::new((token.to_owned(), whoami.expires_s)));
         let newest = Arc::clone(&token);
         let source = move || newest.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
@@ -146,7 +146,7 @@ impl Participants {
         let participant = Participant::open(identity, Arc::clone(transport), tag);
         let service =
             ToolService::new(Arc::clone(&participant), gateways.clone(), sets.clone(), *limits, instance.clone());
-        Entry { service: Arc::new(service), participant, token, last_asked: Instant::now(), lost: 0 }
+        Served { service: Arc::new(service), participant, token, last_asked: Instant::now(), lost: 0 }
     }
 
     /// Takes registrations back and closes participants when their time is over; goes on until it is dropped.
@@ -184,12 +184,12 @@ impl Participants {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<AgentId, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<AgentId, Served>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl Served {
     /// Its newest token has expired, or nobody has asked for long and nothing is open.
     fn is_over(&self) -> bool {
         let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();

@@ -1,6 +1,7 @@
 //! MCP over standard input and output: a message a line.
 
 use std::io;
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use rmcp::ServiceExt as _;
@@ -18,6 +19,9 @@ const PIPE_BYTES: usize = 64 * 1024;
 /// Lines that wait to be written.
 const LINES_MAX: usize = 64;
 
+/// How long calls go on whose client has ended its side: what does not wait for others is done within.
+const LAST_CALLS: Duration = Duration::from_millis(500);
+
 /// Serves one client until its input ends.
 ///
 /// # Errors
@@ -30,7 +34,12 @@ pub async fn serve<S: Services>(
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
     let (answers, requests) = tokio::io::split(ours);
     let (lines, written) = mpsc::channel(LINES_MAX);
-    let reading = tokio::spawn(read(input, requests, lines.clone()));
+    let (reader, stop) = (read(input, requests, lines.clone()), server.stop.clone());
+    let reading = tokio::spawn(async move {
+        reader.await;
+        tokio::time::sleep(LAST_CALLS).await;
+        stop.cancel();
+    });
     let copying = tokio::spawn(copy(answers, lines));
     let writing = tokio::spawn(write(output, written));
     let served = async {

@@ -38,6 +38,8 @@ pub struct Limits {
 pub struct Message {
     /// Its id: the same for the same call of the tool.
     pub id: MsgId,
+    /// Whether its sender named it: then a repeat may be of an act long past.
+    pub is_named: bool,
     /// Full id of its negotiation.
     pub negotiation: NegotiationId,
     /// Envelope and payload.
@@ -77,7 +79,7 @@ pub fn opening(agent: &AgentId, tool: &str, mut arguments: Arguments, limits: Li
         "ask_panel" => panel(arguments),
         _ => call(arguments, limits)?,
     };
-    Ok(Message { id, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
+    Ok(Message { id, is_named: true, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
 }
 
 /// The message that a call of another tool that speaks means, to a negotiation of which `known` was heard.
@@ -102,7 +104,8 @@ pub fn act(
     let id = MsgId::try_new(&id).map_err(|error| id_fault(&error, "/request_id"))?;
     let envelope = envelope(agent, &id, negotiation.as_str());
     let payload = payload(tool, arguments, (known, asked), limits)?;
-    Ok(Message { id, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
+    let is_named = given.is_some();
+    Ok(Message { id, is_named, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
 }
 
 fn payload(

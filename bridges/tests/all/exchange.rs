@@ -162,8 +162,11 @@ async fn an_offer_that_wants_to_be_asked_is_confirmed_by_the_tool() {
     bob.asked_for("offer", &mut after).await;
     bob.call("offer", json!({"negotiation": negotiation, "terms": {"price": 5}, "confirm": "ask"})).await;
     let item = bob.asked_for("confirm", &mut after).await;
-    bob.call("confirm", json!({"negotiation": negotiation, "award_no": item["payload"]["award_no"]})).await;
+    let confirm = json!({"negotiation": negotiation, "award_no": item["payload"]["award_no"]});
+    bob.call("confirm", confirm.clone()).await;
     bob.asked_for("report", &mut after).await;
+    let again = bob.call("confirm", confirm).await;
+    assert_eq!(again["todo"][0]["tools"], json!(["report"]), "a repeat answers nothing that is asked since");
     bob.call("report", json!({"negotiation": negotiation, "failed": "no_van"})).await;
     let told = alice.follow(&negotiation).await;
     assert_eq!(told["outcome"], "no_candidate");

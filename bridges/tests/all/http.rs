@@ -173,7 +173,7 @@ async fn a_participant_ends_with_its_token() {
     called(&router, &site.token_for("alice", 2), "list_policies", json!({})).await;
     assert_eq!(participants.len(), 1);
     let ended = async {
-        while participants.len() > 0 {
+        while !participants.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

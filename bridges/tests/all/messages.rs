@@ -220,6 +220,11 @@ fn a_message_is_read_strictly_before_the_library_sees_it() {
         let answer = strict(text.as_bytes()).unwrap_err();
         assert_eq!((&answer["error"]["code"], &answer["error"]["data"]["code"]), (&json!(-32700), &json!(code)));
     }
+    for params in [r#"{"name":5}"#, r#"{"name":"follow","arguments":["x"]}"#, "{}"] {
+        let message = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+        let answer = strict(message.as_bytes()).unwrap_err();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32602)), "{params}");
+    }
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     assert_eq!(strict(deep.as_bytes()).unwrap_err()["error"]["data"]["code"], "too_deep");
 }

@@ -21,9 +21,13 @@ impl Services for Nobody {
 
 /// The answers to these lines.
 async fn answers(lines: &[u8]) -> Vec<Value> {
+    answers_of(Nobody, lines).await
+}
+
+async fn answers_of(services: impl Services, lines: &[u8]) -> Vec<Value> {
     let (mut client, input) = tokio::io::duplex(1 << 20);
     let (output, mut answers) = tokio::io::duplex(1 << 20);
-    let server = McpServer::new(Nobody, ToolSet::DEFAULT.to_vec(), "test");
+    let server = McpServer::new(services, ToolSet::DEFAULT.to_vec(), "test");
     let serving = tokio::spawn(serve_stdio(server, input, output));
     client.write_all(lines).await.unwrap();
     client.shutdown().await.unwrap();
@@ -76,6 +80,24 @@ async fn what_is_no_message_gets_an_answer_and_the_client_goes_on() {
     let codes: Vec<&str> = answers.iter().filter_map(|answer| answer["error"]["data"]["code"].as_str()).collect();
     assert_eq!(codes, ["malformed_json", "duplicate_key", "malformed_json", "too_large"]);
     assert!(answer_of(&answers, 9)["result"]["tools"].is_array());
+}
+
+/// Somebody whose service never comes.
+struct Never;
+
+impl Services for Never {
+    fn service(&self, _: &rmcp::model::Extensions) -> BoxFuture<'_, Result<Arc<ToolService>, Refusal>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_ends_soon_after_its_client_has() {
+    let lines = initialize() + &message(2, "tools/call", json!({"name": "inbox", "arguments": {}}));
+    let started = tokio::time::Instant::now();
+    let answers = answers_of(Never, lines.as_bytes()).await;
+    assert_eq!(answer_of(&answers, 2)["result"]["structuredContent"]["code"], "request_timeout");
+    assert!(started.elapsed() < std::time::Duration::from_secs(1), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
