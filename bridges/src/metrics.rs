@@ -30,13 +30,13 @@ telemetry::metrics! {
     /// The metrics of a bridge. Cheap to clone.
     pub struct BridgeMetrics {
         /// Calls of tools by protocol, tool and how they ended.
-        requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: CallResult] = "bridge_requests_total";
+        requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: CallResult] = "exchange_bridge_requests_total";
         /// Time of calls of tools, waits for news included.
-        durations: Histogram(&DURATION_BUCKETS)[protocol: ForeignProtocol] = "bridge_request_seconds";
+        durations: Histogram(&DURATION_BUCKETS)[protocol: ForeignProtocol] = "exchange_bridge_request_seconds";
         /// Agents that are served.
-        participants: Gauge = "bridge_participants";
+        participants: Gauge = "exchange_bridge_participants";
         /// Deliveries that were forgotten before a client asked for them.
-        lost: Counter = "bridge_items_lost_total";
+        lost: Counter = "exchange_bridge_items_lost_total";
     }
 }
 

@@ -47,7 +47,9 @@ pub fn print_first_steps() -> ExitCode {
 }
 
 const EXAMPLES: &str = "\
-Example: llmx demo --policy high --agents 50 --json
+Examples:
+  llmx demo --policy high --agents 50 --json     another population, the summary as JSON
+  llmx demo --export run.jsonl && llmx replay run.jsonl
 Exit codes: 0 fine, 1 the thing asked for failed, 2 bad usage or configuration. More: llmx --help-all.";
 
 const MORE: &str = "\
@@ -124,7 +126,7 @@ enum Command {
     Panel(panel::PanelArgs),
     /// The exchange as tools for a language model's host, over the Model Context Protocol
     Mcp(mcp::McpArgs),
-    /// The same over HTTP, for whoever shows a token
+    /// The exchange as tools over HTTP, for whoever shows a token
     Bridge(mcp::ToolBridgeArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
     Ioa(ioa::IoaArgs),
