@@ -68,12 +68,16 @@ impl From<reqwest::Error> for ControlError {
 }
 
 impl From<ControlError> for Refusal {
-    /// The gateway's own, or [`Code::Unavailable`].
+    /// The gateway's own, or [`Code::Unavailable`], which names no address: it is told to strangers.
     fn from(error: ControlError) -> Self {
-        if let ControlError::Refused(refusal) = error {
-            return refusal;
+        match error {
+            ControlError::Refused(refusal) => refusal,
+            ControlError::Unreachable(_) => Self::new(Code::Unavailable, "no gateway answers").retry_after_ms(1000),
+            ControlError::Unexpected { .. }
+            | ControlError::Redirected { .. }
+            | ControlError::Unreadable { .. }
+            | ControlError::Unusable(_) => Self::new(Code::Unavailable, "the gateway's answer cannot be read"),
         }
-        Self::new(Code::Unavailable, error.to_string())
     }
 }
 
@@ -125,6 +129,8 @@ pub struct Wanted {
     pub present: Option<bool>,
     /// Most agents to list.
     pub limit: usize,
+    /// Most pages to read; absent: as many as 200,000 agents fill.
+    pub pages_max: Option<usize>,
 }
 
 /// The agents that were found.
@@ -191,7 +197,7 @@ impl ControlClient {
             query.push_str(&format!("&topic={topic}"));
         }
         let (mut agents, mut after, mut last) = (Vec::new(), String::new(), None);
-        for _ in 0..PAGES_MAX {
+        for _ in 0..wanted.pages_max.unwrap_or(PAGES_MAX) {
             let page: Page = self.read(&format!("/v1/agents?{query}{after}"), token).await?;
             let is_wanted = |agent: &ListedAgent| wanted.present.is_none_or(|present| agent.present == Some(present));
             agents.extend(page.agents.into_iter().filter(is_wanted));
@@ -273,8 +279,22 @@ impl ControlClient {
         token: &str,
         document: &impl Serialize,
     ) -> Result<T, ControlError> {
+        self.post_within(path, token, document, TIMEOUT).await
+    }
+
+    /// The same, with another limit of time.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn post_within<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: &str,
+        document: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<T, ControlError> {
         let request = self.http.post(format!("{}{path}", self.base)).bearer_auth(token).json(document);
-        answer::read(answer::accepted(request.send().await?).await?).await
+        answer::read(answer::accepted(request.timeout(timeout).send().await?).await?).await
     }
 
     /// Removes what is at a path.

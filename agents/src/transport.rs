@@ -147,7 +147,8 @@ pub enum TransportError {
 
 /// Whether the same request can succeed later: the exchange was busy or its answer is unknown, the request is not at
 /// fault.
-pub(crate) fn can_pass(code: Code) -> bool {
+#[must_use]
+pub fn can_pass(code: Code) -> bool {
     matches!(
         code,
         Code::RateLimited

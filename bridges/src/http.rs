@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::future::BoxFuture;
+use http_body_util::LengthLimitError;
 use rmcp::model::Extensions;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -22,11 +23,13 @@ use schemas::{Code, Refusal};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-pub use participants::{BridgeOptions, Participants};
+pub use participants::{Bearer, BridgeOptions, Participants};
 
 use crate::mcp::{McpServer, Services, strict};
 use crate::service::ToolService;
 
+/// Longest wait for the body of a message.
+const BODY_MAX: Duration = Duration::from_secs(10);
 /// Where MCP is.
 const MCP: &str = "/mcp";
 /// Where RFC 9728 has the metadata of a protected resource.
@@ -51,14 +54,16 @@ pub struct PublicAddress {
     pub authorization_server: Option<String>,
 }
 
-/// The service of a request, which [`authenticated`] has put there.
-struct ServiceOfRequest;
+/// The services of the bearers that [`authenticated`] has put into requests.
+struct ServiceOfRequest(Arc<Participants>);
 
 impl Services for ServiceOfRequest {
     fn service(&self, extensions: &Extensions) -> BoxFuture<'_, Result<Arc<ToolService>, Refusal>> {
-        let service = extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Arc<ToolService>>());
-        let service = service.cloned().ok_or_else(|| Refusal::new(Code::Unauthenticated, "no token"));
-        Box::pin(std::future::ready(service))
+        let bearer = extensions.get::<request::Parts>().and_then(|parts| parts.extensions.get::<Bearer>()).cloned();
+        Box::pin(async move {
+            let bearer = bearer.ok_or_else(|| Refusal::new(Code::Unauthenticated, "no token"))?;
+            self.0.service_of(&bearer)
+        })
     }
 }
 
@@ -78,8 +83,11 @@ pub fn router(
         .with_allowed_hosts(hosts)
         .enforce_origin_validation()
         .with_cancellation_token(stop);
-    let metrics = participants.metrics().clone();
-    let server = move || Ok(McpServer::new(ServiceOfRequest, sets.clone(), version).counted(metrics.clone()));
+    let (metrics, served) = (participants.metrics().clone(), Arc::clone(&participants));
+    let server = move || {
+        let services = ServiceOfRequest(Arc::clone(&served));
+        Ok(McpServer::new(services, sets.clone(), version).counted(metrics.clone()))
+    };
     let mcp = StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config);
     let site = BridgeState {
         participants,
@@ -101,37 +109,58 @@ async fn authenticated(State(site): State<BridgeState>, request: Request, next: 
         let allowed = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static("POST"))]);
         return refused(&Refusal::new(Code::MethodNotAllowed, "only POST is offered here"), allowed);
     }
-    let token = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    let service = match token {
-        Some(token) if !token.is_empty() => site.participants.service(token).await,
-        Some(_) | None => Err(Refusal::new(Code::Unauthenticated, "a bearer token is expected")),
+    let bearer = match token(request.headers()) {
+        Ok(token) => site.participants.bearer(token).await,
+        Err(refusal) => Err(refusal),
     };
-    let service = match service {
-        Ok(service) => service,
-        Err(refusal) => return refused(&refusal, site.challenge(&refusal)),
+    let bearer = match bearer {
+        Ok(bearer) => bearer,
+        Err(refusal) => return refused(&refusal, site.challenge(request.headers(), &refusal)),
     };
     let (mut parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, BODY_BYTES_MAX).await else {
-        let refusal = Refusal::new(Code::TooLarge, format!("a message has at most {BODY_BYTES_MAX} bytes"));
-        return refused(&refusal, HeaderMap::new());
+    let body = match tokio::time::timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return refused(&body_fault(&error), HeaderMap::new()),
+        Err(_) => {
+            let refusal = Refusal::new(Code::RequestTimeout, "the body did not come in time");
+            return refused(&refusal, HeaderMap::new());
+        }
     };
     match strict(&body) {
         Ok(body) => {
             parts.headers.remove(CONTENT_LENGTH);
-            parts.extensions.insert(service);
+            parts.extensions.insert(bearer);
             next.run(Request::from_parts(parts, Body::from(Bytes::from(body)))).await
         }
         Err(answer) => (StatusCode::BAD_REQUEST, Json(answer)).into_response(),
     }
 }
 
+/// The one bearer token of a request.
+fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let expected = || Refusal::new(Code::Unauthenticated, "one bearer token is expected");
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (Some(one), None) = (given.next(), given.next()) else { return Err(expected()) };
+    let (scheme, token) = one.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(expected)?;
+    let token = token.trim();
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() { Ok(token) } else { Err(expected()) }
+}
+
+fn body_fault(error: &axum::Error) -> Refusal {
+    let is_too_large = std::error::Error::source(error).is_some_and(|source| source.is::<LengthLimitError>());
+    if is_too_large {
+        return Refusal::new(Code::TooLarge, format!("a message has at most {BODY_BYTES_MAX} bytes"));
+    }
+    Refusal::new(Code::MalformedRequest, "the body has not come whole")
+}
+
 impl BridgeState {
     /// Where a client without a good token reads how to get one.
-    fn challenge(&self, refusal: &Refusal) -> HeaderMap {
+    fn challenge(&self, request: &HeaderMap, refusal: &Refusal) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if refusal.code.http_status() == 401 {
-            let challenge = format!("Bearer resource_metadata=\"{}{METADATA}{MCP}\"", self.public_url);
+            let fault = if request.contains_key(AUTHORIZATION) { "error=\"invalid_token\", " } else { "" };
+            let challenge = format!("Bearer {fault}resource_metadata=\"{}{METADATA}{MCP}\"", self.public_url);
             headers.extend(HeaderValue::from_str(&challenge).ok().map(|value| (WWW_AUTHENTICATE, value)));
         }
         headers
@@ -153,7 +182,7 @@ fn refused(refusal: &Refusal, mut headers: HeaderMap) -> Response {
     let mut document = json!(refusal);
     document["status"] = json!(status.as_u16());
     document["type"] = json!(format!("urn:llmx:problem:{}", refusal.code));
-    document["title"] = json!(refusal.detail);
+    document["title"] = json!(status.canonical_reason());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     if let Some(wait) = refusal.retry_after_ms {
         let seconds = Duration::from_millis(wait).as_secs_f64().ceil();

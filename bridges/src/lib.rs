@@ -9,6 +9,7 @@
 //! | [`mcp`] | the tools over the Model Context Protocol |
 //! | [`metrics`] | how many calls, and how long? |
 //! | [`records`] | what can a stranger check of an award? |
+//! | [`micro`] | the same as a NATS service |
 //! | [`http`] | the same over HTTP, for the bearer of each request |
 //!
 //! What binds is in the exchange. A bridge holds no keys and speaks for nobody but the bearer of the token it was given.
@@ -17,6 +18,7 @@ pub mod http;
 pub mod mcp;
 pub mod memory;
 pub mod metrics;
+pub mod micro;
 pub mod participant;
 pub mod records;
 pub mod service;
@@ -51,6 +53,15 @@ impl ToolFault {
     /// A refusal of this code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self::Refused(Refusal::new(code, detail))
+    }
+
+    /// The status an answer over HTTP, or of a NATS service, would have.
+    #[must_use]
+    pub const fn http_status(&self) -> u16 {
+        match self {
+            Self::Refused(refusal) => refusal.code.http_status(),
+            Self::NotFollowed { .. } => 409,
+        }
     }
 
     /// `code` and `detail`, with `pointer` into the arguments, `expected` and `retry_after_ms` where they are known.

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 pub use stdio::serve as serve_stdio;
 
 use crate::ToolFault;
-use crate::metrics::BridgeMetrics;
+use crate::metrics::{BridgeMetrics, ForeignProtocol};
 use crate::service::ToolService;
-use crate::tools::{Arguments, TOOLS, Tool, ToolSet};
+use crate::tools::{Arguments, TOOLS, Tool, ToolSet, drop_fractions};
 
 /// What a host's model reads first; some read 512 characters before they decide.
 const INSTRUCTIONS: &str = "An exchange where agents negotiate: calls for offers, bargains, teams, panels; each award is decided \
@@ -34,6 +34,8 @@ const INSTRUCTIONS: &str = "An exchange where agents negotiate: calls for offers
 
 /// JSON-RPC's code of a message that is no JSON text.
 const PARSE_ERROR: i32 = -32700;
+/// JSON-RPC's code of what is no request.
+const INVALID_REQUEST: i32 = -32600;
 /// JSON-RPC's code of parameters that do not fit.
 const INVALID_PARAMS: i32 = -32602;
 
@@ -128,7 +130,7 @@ impl<S: Services> ServerHandler for McpServer<S> {
         let started = Instant::now();
         let answer = self.called(tool, request.arguments.unwrap_or_default(), context).await;
         if let Some(metrics) = &self.metrics {
-            metrics.called(tool.name, answer.is_ok(), started.elapsed());
+            metrics.called(ForeignProtocol::Mcp, tool.name, answer.is_ok(), started.elapsed());
         }
         let result = match answer {
             Ok(answer) => CallToolResult::structured(answer),
@@ -139,7 +141,7 @@ impl<S: Services> ServerHandler for McpServer<S> {
 }
 
 /// A message as it may be handed to the library: read strictly, written anew. A number in a tool's arguments that is no
-/// integer is handed on as an empty object, which each schema refuses where it stands.
+/// integer is handed on as an empty object, which schema or gateway refuses where it stands.
 ///
 /// # Errors
 /// The JSON-RPC error response to a message that is no JSON text, names a member twice, or calls a tool in no known form.
@@ -147,6 +149,10 @@ pub fn strict(message: &[u8]) -> Result<Vec<u8>, Value> {
     let mut document = parse(message).map_err(|refusal| {
         json!({"jsonrpc": "2.0", "id": null, "error": {"code": PARSE_ERROR, "message": refusal.detail, "data": refusal}})
     })?;
+    if !document.is_object() {
+        let error = json!({"code": INVALID_REQUEST, "message": "one message is expected, an object"});
+        return Err(json!({"jsonrpc": "2.0", "id": null, "error": error}));
+    }
     if document["method"] == "tools/call" {
         let (name, arguments) = (&document["params"]["name"], &document["params"]["arguments"]);
         if !name.is_string() || !(arguments.is_object() || arguments.is_null()) {
@@ -159,13 +165,4 @@ pub fn strict(message: &[u8]) -> Result<Vec<u8>, Value> {
         drop_fractions(arguments);
     }
     Ok(document.to_string().into_bytes())
-}
-
-fn drop_fractions(value: &mut Value) {
-    match value {
-        Value::Number(number) if number.is_f64() => *value = json!({}),
-        Value::Array(values) => values.iter_mut().for_each(drop_fractions),
-        Value::Object(members) => members.values_mut().for_each(drop_fractions),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }

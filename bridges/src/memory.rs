@@ -3,6 +3,8 @@
 pub mod todo;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use retry::RecentMap;
@@ -19,8 +21,12 @@ use self::todo::{Todo, TodoChange};
 pub const ITEMS_MAX: usize = 4096;
 /// Most bytes of deliveries that are kept.
 pub const ITEMS_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of deliveries that all agents of a process keep.
+pub const TOTAL_BYTES_MAX: usize = 256 << 20;
 /// Most negotiations that are kept.
 pub const NEGOTIATIONS_MAX: usize = 1024;
+/// Most items that are kept, however old, because they ask for something where the agent is bound.
+const ENGAGED_MAX: usize = 256;
 /// Most deliveries whose acknowledgement waits until they were handed to a client.
 pub const HELD_MAX: usize = 64;
 /// How long such a delivery waits at most: within what the exchange repeats it.
@@ -82,9 +88,26 @@ pub struct NegotiationMemory {
     pub outcome: Option<Outcome>,
     /// Whether the agent has an award that is committed.
     pub is_committed: bool,
+    /// The last two messages of the agent that were followed, the newest last: what an act comes after.
+    pub acts: [Option<MsgId>; 2],
     /// Terms of the last offer made here that may be confirmed without asking.
     pub offered: Option<Terms>,
+    /// The newest item that a client was told.
+    told: u64,
     last: u64,
+}
+
+impl NegotiationMemory {
+    /// What a client is asked for now.
+    #[must_use]
+    pub fn asked_of_client(&self) -> Option<&Todo> {
+        self.todo.as_ref().filter(|todo| !todo.is_automatic)
+    }
+
+    /// Whether the agent called it, has offered in it, or is committed.
+    fn binds(&self, negotiation: &NegotiationId, agent: &str) -> bool {
+        negotiation.initiator() == agent || self.is_committed || self.acts[1].is_some()
+    }
 }
 
 /// What a delivery means for whoever runs the connection.
@@ -101,6 +124,7 @@ pub struct Heard {
 pub struct Memory {
     agent: AgentId,
     tag: String,
+    total: Arc<AtomicUsize>,
     items: VecDeque<Item>,
     bytes: usize,
     last: u64,
@@ -108,17 +132,20 @@ pub struct Memory {
     /// Deliveries heard lately, by whether their acknowledgement waits.
     ids: RecentMap<DeliveryId, bool>,
     held: VecDeque<(DeliveryId, u64, Instant)>,
-    receipts: RecentMap<MsgId, (Receipt, Option<Misunderstanding>)>,
+    /// By negotiation and message: an id is its sender's and unique in one negotiation alone.
+    receipts: RecentMap<(NegotiationId, MsgId), (Receipt, Option<Misunderstanding>)>,
     known: HashMap<NegotiationId, NegotiationMemory>,
 }
 
 impl Memory {
-    /// The memory of an agent that has heard nothing. `tag` tells its cursors from those of another.
+    /// The memory of an agent that has heard nothing. `tag` tells its cursors from those of another; `total` counts the bytes
+    /// of all memories of the process.
     #[must_use]
-    pub fn new(agent: AgentId, tag: String) -> Self {
+    pub fn new(agent: AgentId, tag: String, total: Arc<AtomicUsize>) -> Self {
         Self {
             agent,
             tag,
+            total,
             items: VecDeque::new(),
             bytes: 0,
             last: 0,
@@ -164,14 +191,28 @@ impl Memory {
     }
 
     fn note_receipts(&mut self, delivery: &Delivery) {
+        let of = |message: &MsgId| (delivery.envelope.negotiation.clone(), message.clone());
         for receipt in delivery.receipts_told() {
-            let why = self.receipts.remove(&receipt.ack_of).and_then(|(_, why)| why);
-            self.receipts.insert(receipt.ack_of.clone(), (receipt.clone(), why));
+            let message = of(&receipt.ack_of);
+            let why = self.receipts.remove(&message).and_then(|(_, why)| why);
+            if matches!(receipt.disposition, Disposition::Ok | Disposition::Committed) {
+                self.followed(&message);
+            }
+            self.receipts.insert(message, (receipt.clone(), why));
         }
-        if let (Notification::NotUnderstood(why), Some(of)) = (&delivery.payload, &delivery.envelope.in_reply_to) {
-            let receipt = self.receipts.remove(of).map(|(receipt, _)| receipt);
-            let receipt = receipt.unwrap_or_else(|| Receipt::new(of.clone(), Disposition::Malformed));
-            self.receipts.insert(of.clone(), (receipt, Some(why.clone())));
+        if let (Notification::NotUnderstood(why), Some(id)) = (&delivery.payload, &delivery.envelope.in_reply_to) {
+            let receipt = self.receipts.remove(&of(id)).map(|(receipt, _)| receipt);
+            let receipt = receipt.unwrap_or_else(|| Receipt::new(id.clone(), Disposition::Malformed));
+            self.receipts.insert(of(id), (receipt, Some(why.clone())));
+        }
+    }
+
+    /// Notes that a message of the agent was followed.
+    fn followed(&mut self, (negotiation, message): &(NegotiationId, MsgId)) {
+        self.make_room(negotiation);
+        let acts = &mut self.known.entry(negotiation.clone()).or_default().acts;
+        if acts[1].as_ref() != Some(message) {
+            *acts = [acts[1].take(), Some(message.clone())];
         }
     }
 
@@ -194,13 +235,14 @@ impl Memory {
             Notification::Closed(closing) => known.outcome = Some(closing.outcome),
             Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => known.is_committed = true,
             Notification::Accept(award) if known.offered.as_ref() == Some(&award.terms) => {
-                known.todo = None;
+                known.todo.iter_mut().for_each(|todo| todo.is_automatic = true);
                 return Some(award.clone());
             }
+            // Nothing more comes of it, an end neither.
+            Notification::Cancel(_) => known.is_committed = false,
             Notification::Accept(_)
             | Notification::Ack(_)
             | Notification::Reject(_)
-            | Notification::Cancel(_)
             | Notification::Inform(_)
             | Notification::Failure(_)
             | Notification::NotUnderstood(_)
@@ -216,7 +258,11 @@ impl Memory {
         if self.known.len() < NEGOTIATIONS_MAX || self.known.contains_key(negotiation) {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, known)| (known.outcome.is_none(), known.last));
+        let agent = self.agent.as_str();
+        let rank = |of: &NegotiationId, known: &NegotiationMemory| {
+            (known.outcome.is_none(), known.binds(of, agent), known.last)
+        };
+        let oldest = self.known.iter().min_by_key(|(negotiation, known)| rank(negotiation, known));
         if let Some(oldest) = oldest.map(|(negotiation, _)| negotiation.clone()) {
             self.known.remove(&oldest);
         }
@@ -226,13 +272,28 @@ impl Memory {
         let bytes = delivery.encode().map_or(0, |document| document.len());
         self.last += 1;
         self.bytes += bytes;
+        self.total.fetch_add(bytes, Ordering::Relaxed);
         self.items.push_back(Item { n: self.last, delivery, bytes });
-        while self.items.len() > ITEMS_MAX || self.bytes > ITEMS_BYTES_MAX {
-            let Some(oldest) = self.items.pop_front() else { break };
+        let is_over = |total: &AtomicUsize| total.load(Ordering::Relaxed) > TOTAL_BYTES_MAX;
+        while self.items.len() > ITEMS_MAX || self.bytes > ITEMS_BYTES_MAX || is_over(&self.total) {
+            let Some(oldest) = self.items.remove(self.evictable()) else { break };
             self.bytes -= oldest.bytes;
+            self.total.fetch_sub(oldest.bytes, Ordering::Relaxed);
             self.lost += 1;
         }
         debug_assert!(self.items.iter().map(|item| item.bytes).sum::<usize>() == self.bytes);
+    }
+
+    /// The oldest item but for those that ask for something where the agent is bound: others must not be able to drown them.
+    fn evictable(&self) -> usize {
+        let is_kept = |item: &Item| {
+            let negotiation = &item.delivery.envelope.negotiation;
+            self.known.get(negotiation).is_some_and(|known| {
+                known.binds(negotiation, self.agent.as_str())
+                    && known.todo.as_ref().is_some_and(|todo| todo.because == item.n)
+            })
+        };
+        self.items.iter().take(ENGAGED_MAX).position(|item| !is_kept(item)).unwrap_or(0)
     }
 
     /// Deliveries whose acknowledgement is due: handed to a client a moment ago, or too long here, or one of too many.
@@ -254,8 +315,17 @@ impl Memory {
         due
     }
 
+    /// The newest item of this negotiation that a client was told.
+    #[must_use]
+    pub fn told(&self, negotiation: &NegotiationId) -> u64 {
+        self.known.get(negotiation).map_or(0, |known| known.told)
+    }
+
     /// Items up to number `n` of this negotiation were handed to a client.
     pub fn handed(&mut self, negotiation: &NegotiationId, n: u64, now: Instant) {
+        if let Some(known) = self.known.get_mut(negotiation) {
+            known.told = known.told.max(n);
+        }
         let items = &self.items;
         for (_, of, by) in self.held.iter_mut().filter(|(_, of, _)| *of <= n) {
             let place = items.binary_search_by_key(of, |item| item.n);
@@ -268,8 +338,8 @@ impl Memory {
 
     /// What became of a message of the agent's, and why it was not understood.
     #[must_use]
-    pub fn receipt(&self, message: &MsgId) -> Option<&(Receipt, Option<Misunderstanding>)> {
-        self.receipts.value(message)
+    pub fn receipt(&self, of: &NegotiationId, message: &MsgId) -> Option<&(Receipt, Option<Misunderstanding>)> {
+        self.receipts.value(&(of.clone(), message.clone()))
     }
 
     /// The item that asks for this tool now.
@@ -284,6 +354,12 @@ impl Memory {
         if let Some(known) = self.known.get_mut(negotiation) {
             known.todo.take_if(|todo| todo.because == because);
         }
+    }
+
+    /// What is done without a client did not succeed: the client is asked for it.
+    pub fn asks_client(&mut self, negotiation: &NegotiationId) {
+        let known = self.known.get_mut(negotiation);
+        known.and_then(|known| known.todo.as_mut()).into_iter().for_each(|todo| todo.is_automatic = false);
     }
 
     /// The agent has offered these terms: an award of them is to be confirmed, unless `None`.
@@ -314,8 +390,12 @@ impl Memory {
     /// Items after `after` that ask the agent for something now, the oldest first.
     #[must_use]
     pub fn asking(&self, after: u64) -> Vec<(&Item, &Todo)> {
-        let asked: BTreeMap<u64, &Todo> =
-            self.known.values().filter_map(|known| known.todo.as_ref()).map(|todo| (todo.because, todo)).collect();
+        let asked: BTreeMap<u64, &Todo> = self
+            .known
+            .values()
+            .filter_map(NegotiationMemory::asked_of_client)
+            .map(|todo| (todo.because, todo))
+            .collect();
         let items = asked.range(after + 1..).filter_map(|(n, todo)| {
             let place = self.items.binary_search_by_key(n, |item| item.n).ok()?;
             Some((&self.items[place], *todo))
@@ -346,5 +426,11 @@ impl Memory {
     pub fn place(&self, cursor: Option<&str>) -> u64 {
         let place = cursor.and_then(|cursor| cursor.strip_prefix(self.tag.as_str())?.strip_prefix('-')?.parse().ok());
         place.filter(|n| *n <= self.last).unwrap_or(0)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

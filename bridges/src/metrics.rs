@@ -10,8 +10,11 @@ const DURATION_BUCKETS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5,
 /// Over what a tool was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "snake_case")]
-enum ForeignProtocol {
+pub enum ForeignProtocol {
+    /// The Model Context Protocol.
     Mcp,
+    /// A NATS service.
+    Nats,
 }
 
 /// How a call ended.
@@ -41,11 +44,11 @@ telemetry::metrics! {
 }
 
 impl BridgeMetrics {
-    /// Counts a call over MCP.
-    pub fn called(&self, tool: &'static str, is_ok: bool, took: Duration) {
+    /// Counts a call.
+    pub fn called(&self, over: ForeignProtocol, tool: &'static str, is_ok: bool, took: Duration) {
         let result = if is_ok { CallResult::Ok } else { CallResult::Refused };
-        self.requests.of(ForeignProtocol::Mcp, tool, result).inc();
-        self.durations.of(ForeignProtocol::Mcp).observe(took.as_secs_f64());
+        self.requests.of(over, tool, result).inc();
+        self.durations.of(over).observe(took.as_secs_f64());
     }
 
     /// Says how many agents are served, and how many deliveries were forgotten since this was last said.

@@ -4,11 +4,13 @@
 //! ends of negotiations the agent called only once a client was told them. An award of the terms last offered here is
 //! confirmed at once.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::Identity;
-use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink};
+use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, can_pass};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use retry::{Backoff, draw};
@@ -28,6 +30,8 @@ use crate::tools::message::{self, Limits, Message};
 const WAITS_MAX: usize = 8;
 /// How long a message may go unanswered by the gateways before its outcome is called unknown.
 const SEND_MAX: Duration = Duration::from_secs(15);
+/// Attempts to confirm an award, each of [`SEND_MAX`]: as long as the longest policy waits.
+const CONFIRMS_MAX: u32 = 8;
 /// How long an act waits for its receipt.
 const RECEIPT_MAX: Duration = Duration::from_secs(2);
 /// Pause before a message whose outcome is unknown is sent again.
@@ -58,10 +62,11 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// Connects as this agent, and goes on until it is closed. `tag` tells the cursors of this process from another's.
+    /// Connects as this agent, and goes on until it is closed. `total` counts what all participants of the process keep.
     #[must_use]
-    pub fn open(identity: Identity, transport: Arc<dyn Transport>, tag: String) -> Arc<Self> {
-        let memory = Mutex::new(Memory::new(identity.agent.clone(), tag));
+    pub fn open(identity: Identity, transport: Arc<dyn Transport>, total: Arc<AtomicUsize>) -> Arc<Self> {
+        let tag = format!("{:08x}", RandomState::new().build_hasher().finish() as u32);
+        let memory = Mutex::new(Memory::new(identity.agent.clone(), tag, total));
         let (heard, link) = (watch::Sender::new(0), watch::Sender::new(Link::default()));
         let waits = Semaphore::new(WAITS_MAX);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -75,6 +80,12 @@ impl Participant {
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether the gateways refuse its token.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.link.borrow().fault.as_ref().is_some_and(is_of_the_token)
     }
 
     /// Ends the connection. What was not handed to a client is not acknowledged, and comes again.
@@ -109,7 +120,11 @@ impl Participant {
                 }
             }
         };
-        let _ = tokio::time::timeout_at(deadline, looking).await;
+        tokio::select! {
+            () = looking => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 
     /// Sends a message and waits for what becomes of it. Sent again with the same bytes, it counts once.
@@ -117,27 +132,33 @@ impl Participant {
     /// # Errors
     /// What the gateway refuses, what the exchange does not follow, or [`Code::LogUnavailable`] where the outcome is unknown.
     pub async fn send(&self, tool: &str, message: Message) -> Result<Accepted, ToolFault> {
-        let because = self.memory().asks_for(&message.negotiation, tool);
+        let (negotiation, id) = (&message.negotiation, &message.id);
+        let (because, was_told) = {
+            let memory = self.memory();
+            (memory.asks_for(negotiation, tool), memory.receipt(negotiation, id).is_some())
+        };
         let document = Bytes::from(message.document.to_string());
         let accepted = self.deliver(document, Instant::now() + SEND_MAX).await?;
-        self.wait(Instant::now() + RECEIPT_MAX, |memory| memory.receipt(&message.id).is_some()).await;
+        self.wait(Instant::now() + RECEIPT_MAX, |memory| memory.receipt(negotiation, id).is_some()).await;
         let mut memory = self.memory();
-        let Some((receipt, why)) = memory.receipt(&message.id).cloned() else { return Ok(accepted) };
+        let Some((receipt, why)) = memory.receipt(negotiation, id).cloned() else { return Ok(accepted) };
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if !matches!(disposition, Disposition::Ok | Disposition::Committed | Disposition::Duplicate) {
             return Err(ToolFault::NotFollowed { disposition, why });
         }
-        let is_repeat = message.is_named && receipt.disposition == Disposition::Duplicate;
-        if let Some(because) = because.filter(|_| !is_repeat) {
-            memory.answered(&message.negotiation, because);
+        let is_repeat = was_told || receipt.disposition == Disposition::Duplicate;
+        if let Some(because) = because.filter(|_| !(message.is_named && is_repeat)) {
+            memory.answered(negotiation, because);
         }
         Ok(accepted)
     }
 
     /// Hands a document to the gateways until one answers.
     async fn deliver(&self, document: Bytes, deadline: Instant) -> Result<Accepted, Refusal> {
+        let mut is_unknown = false;
         loop {
-            let link = self.connected(deadline).await?;
+            let link = self.connected(deadline).await;
+            let link = link.map_err(|refusal| if is_unknown { unknown_outcome() } else { refusal })?;
             let pause = match link.send(document.clone()).await {
                 SendReply::Accepted(accepted) => return Ok(accepted),
                 SendReply::Refused(refusal) if matches!(refusal.code, Code::LogUnavailable | Code::Overloaded) => {
@@ -148,7 +169,10 @@ impl Participant {
                     pause
                 }
                 SendReply::Refused(refusal) => return Err(refusal),
-                SendReply::Unknown(_) => REPEAT_PAUSE,
+                SendReply::Unknown(_) => {
+                    is_unknown = true;
+                    REPEAT_PAUSE
+                }
             };
             if Instant::now() + pause > deadline {
                 return Err(unknown_outcome());
@@ -160,9 +184,10 @@ impl Participant {
     async fn connected(&self, deadline: Instant) -> Result<Arc<dyn Uplink>, Refusal> {
         let mut link = self.link.subscribe();
         let waiting = link.wait_for(|link| link.up.is_some() || link.fault.as_ref().is_some_and(is_of_the_token));
-        let state = match tokio::time::timeout_at(deadline, waiting).await {
-            Ok(Ok(state)) => state.clone(),
-            Ok(Err(_)) | Err(_) => self.link.borrow().clone(),
+        let state = tokio::select! {
+            state = waiting => state.map_or_else(|_| Link::default(), |state| state.clone()),
+            () = tokio::time::sleep_until(deadline) => self.link.borrow().clone(),
+            () = self.stop.cancelled() => Link::default(),
         };
         let absent = || Refusal::new(Code::Unavailable, "no gateway answers; make the same call again");
         state.up.ok_or_else(|| state.fault.unwrap_or_else(absent))
@@ -246,18 +271,29 @@ impl Participant {
 
     /// Confirms an award of the terms that were offered here.
     async fn confirm(self: Arc<Self>, negotiation: NegotiationId, award: Award) {
-        let arguments = Map::from_iter([
-            ("negotiation".to_owned(), json!(negotiation)),
-            ("award_no".to_owned(), json!(award.award_no)),
-        ]);
-        let message = {
-            let memory = self.memory();
-            message::act(&self.identity.agent, "confirm", arguments, memory.known(&negotiation), Limits::default())
-        };
-        let Ok(message) = message else { return };
-        if let Err(fault) = self.send("confirm", message).await {
-            tracing::warn!(negotiation = negotiation.as_str(), %fault, "an award was not confirmed");
+        for _ in 0..CONFIRMS_MAX {
+            let arguments = Map::from_iter([
+                ("negotiation".to_owned(), json!(negotiation)),
+                ("award_no".to_owned(), json!(award.award_no)),
+            ]);
+            let limits = Limits::default();
+            let message = {
+                let memory = self.memory();
+                message::act(&self.identity.agent, "confirm", arguments, memory.known(&negotiation), &limits)
+            };
+            let Ok(message) = message else { return };
+            let sent = tokio::select! {
+                sent = self.send("confirm", message) => sent,
+                () = self.stop.cancelled() => return,
+            };
+            let Err(fault) = sent else { return };
+            tracing::warn!(negotiation = negotiation.as_str(), %fault, "an award is not confirmed yet");
+            if !matches!(&fault, ToolFault::Refused(refusal) if can_pass(refusal.code)) {
+                break;
+            }
         }
+        self.memory().asks_client(&negotiation);
+        self.heard.send_modify(|count| *count += 1);
     }
 }
 

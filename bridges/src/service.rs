@@ -1,12 +1,15 @@
 //! Carries calls of tools out: reads at the gateways, messages and waits through a participant.
 
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agents::control::{ControlClient, ControlError, Wanted};
+use agents::transport::can_pass;
 use schemas::ids::{Capability, IdError};
 use schemas::{AgentId, Code, NegotiationId, Refusal, TopicName};
 use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 pub use crate::tools::message::Limits;
@@ -22,6 +25,10 @@ const WAIT: Duration = Duration::from_millis(4000);
 const FOUND: u64 = 10;
 /// Items of the inbox unless another number is asked for.
 const ITEMS: u64 = 20;
+/// Longest wait for what one agent answers another: a little more than a gateway waits.
+const TRANSACTION_MAX: Duration = Duration::from_secs(100);
+/// Pages of agents that are read for one list.
+const PAGES_MAX: usize = 5;
 /// How long an agent that registered by a tool stays registered without asking its inbox.
 pub const PRESENT_FOR: Duration = Duration::from_secs(120);
 
@@ -29,6 +36,8 @@ pub const PRESENT_FOR: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct Gateways {
     clients: Vec<ControlClient>,
+    /// Which answered last: it is asked first.
+    last: Arc<AtomicUsize>,
 }
 
 impl Gateways {
@@ -38,7 +47,7 @@ impl Gateways {
     /// [`ControlError`] when no HTTP client can be made.
     pub fn try_new(urls: &[String]) -> Result<Self, ControlError> {
         let clients = urls.iter().map(|url| ControlClient::try_new(url.as_str())).collect::<Result<_, _>>()?;
-        Ok(Self { clients })
+        Ok(Self { clients, last: Arc::default() })
     }
 
     /// Asks the first that answers.
@@ -46,24 +55,40 @@ impl Gateways {
     /// # Errors
     /// What it refuses, or [`Code::Unavailable`].
     pub async fn ask(&self, token: &str, question: GatewayRequest<'_>) -> Result<Value, Refusal> {
-        let mut last = Refusal::new(Code::Unavailable, "no gateway is named");
-        for client in &self.clients {
+        let mut fault = Refusal::new(Code::Unavailable, "no gateway is named");
+        let first = self.last.load(Ordering::Relaxed);
+        for place in (0..self.clients.len()).map(|place| (first + place) % self.clients.len()) {
+            let client = &self.clients[place];
             let answered = match question {
                 GatewayRequest::Get(path) => client.read(path, token).await,
                 GatewayRequest::Put(path, document) => client.put(path, token, document).await.map(|()| Value::Null),
                 GatewayRequest::Post(path, document) => client.post(path, token, document).await,
+                GatewayRequest::Transact(path, document) => {
+                    client.post_within(path, token, document, TRANSACTION_MAX).await
+                }
                 GatewayRequest::Delete(path) => client.delete(path, token).await.map(|()| Value::Null),
                 GatewayRequest::Agents(wanted) => client.agents(token, wanted).await.map(|found| json!(found)),
             };
-            last = match answered {
-                // What may have been received is not asked of another.
-                Err(ControlError::Unreachable(error)) if error.is_connect() || question.is_read() => {
-                    ControlError::Unreachable(error).into()
-                }
-                answered => return answered.map_err(Refusal::from),
+            let Err(error) = answered else {
+                self.last.store(place, Ordering::Relaxed);
+                return answered.map_err(Refusal::from);
             };
+            // What may have been received is not asked of another.
+            let is_sent = !matches!(&error, ControlError::Unreachable(error) if error.is_connect());
+            fault = error.into();
+            if !can_pass(fault.code) {
+                return Err(fault);
+            }
+            if is_sent && !question.is_read() {
+                let detail = "no answer: it may or may not have been done; look before you ask again";
+                return Err(if fault.code == Code::Unavailable {
+                    Refusal::new(Code::LogUnavailable, detail)
+                } else {
+                    fault
+                });
+            }
         }
-        Err(last)
+        Err(fault)
     }
 }
 
@@ -76,6 +101,8 @@ pub enum GatewayRequest<'a> {
     Put(&'a str, &'a Value),
     /// Sends one, and reads the answer.
     Post(&'a str, &'a Value),
+    /// Sends one whose answer takes as long as an agent works.
+    Transact(&'a str, &'a Value),
     /// Removes one.
     Delete(&'a str),
     /// Lists agents.
@@ -102,6 +129,7 @@ pub struct ToolService {
     sets: Vec<ToolSet>,
     presence: Mutex<Option<Presence>>,
     instance: String,
+    registrations: AtomicU32,
 }
 
 impl ToolService {
@@ -114,7 +142,15 @@ impl ToolService {
         limits: Limits,
         instance: String,
     ) -> Self {
-        Self { participant, gateways, limits, sets, presence: Mutex::new(None), instance }
+        Self {
+            participant,
+            gateways,
+            limits,
+            sets,
+            presence: Mutex::new(None),
+            instance,
+            registrations: AtomicU32::new(1),
+        }
     }
 
     /// The tools that are on, in their order.
@@ -152,13 +188,16 @@ impl ToolService {
 
     async fn open(&self, tool: &str, arguments: Arguments) -> Result<Value, ToolFault> {
         let wait = wait(&arguments);
-        let message = message::opening(self.agent(), tool, arguments, self.limits)?;
+        let message = message::opening(self.agent(), tool, arguments, &self.limits)?;
         let (negotiation, deadline) = (message.negotiation.clone(), Instant::now() + wait);
+        // Before the call is made: one that stands is not told to be refused.
+        let _place = self.place(wait)?;
         self.send(tool, message).await?;
         if self.view(&negotiation).await?.is_none_or(|view| view["outcome"].is_null()) {
-            let _place = self.participant.wait_place()?;
             let is_there = |memory: &crate::memory::Memory| {
-                memory.known(&negotiation).is_some_and(|known| known.outcome.is_some() || known.todo.is_some())
+                memory
+                    .known(&negotiation)
+                    .is_some_and(|known| known.outcome.is_some() || known.asked_of_client().is_some())
             };
             self.participant.wait(deadline, is_there).await;
         }
@@ -167,11 +206,11 @@ impl ToolService {
 
     async fn act(&self, tool: &str, arguments: Arguments) -> Result<Value, ToolFault> {
         let negotiation = message::negotiation(&arguments)?;
-        let after = self.participant.memory().newest();
+        let after = self.participant.memory().told(&negotiation);
         let offered = (tool == "offer").then(|| offered(&arguments));
         let message = {
             let memory = self.participant.memory();
-            message::act(self.agent(), tool, arguments, memory.known(&negotiation), self.limits)?
+            message::act(self.agent(), tool, arguments, memory.known(&negotiation), &self.limits)?
         };
         // Before it leaves: an award may come before the receipt.
         if let Some(terms) = offered {
@@ -179,6 +218,11 @@ impl ToolService {
         }
         self.send(tool, message).await?;
         self.told(&negotiation, after).await
+    }
+
+    /// A place to wait, where there is something to wait for.
+    fn place(&self, wait: Duration) -> Result<Option<SemaphorePermit<'_>>, Refusal> {
+        if wait.is_zero() { Ok(None) } else { self.participant.wait_place().map(Some) }
     }
 
     async fn send(&self, tool: &str, message: Message) -> Result<(), ToolFault> {
@@ -207,7 +251,7 @@ impl ToolService {
         let view = self.view(&negotiation).await?;
         let is_known = view.is_some() || self.participant.memory().known(&negotiation).is_some();
         if is_known && view.is_none_or(|view| view["outcome"].is_null()) {
-            let _place = self.participant.wait_place()?;
+            let _place = self.place(wait(arguments))?;
             let deadline = Instant::now() + wait(arguments);
             self.participant.wait(deadline, |memory| memory.news(&negotiation, after).next().is_some()).await;
         }
@@ -239,7 +283,7 @@ impl ToolService {
     async fn inbox(&self, arguments: &Arguments) -> Result<Value, ToolFault> {
         self.asked_inbox();
         let after = self.participant.memory().place(arguments.get("after").and_then(Value::as_str));
-        let _place = self.participant.wait_place()?;
+        let _place = self.place(wait(arguments))?;
         let deadline = Instant::now() + wait(arguments);
         self.participant.wait(deadline, |memory| !memory.asking(after).is_empty()).await;
         self.asked_inbox();
@@ -252,9 +296,17 @@ impl ToolService {
     async fn register(&self, mut arguments: Arguments) -> Result<Value, ToolFault> {
         let default = arguments.remove("consent").unwrap_or_else(|| json!("allow"));
         arguments.insert("consent".to_owned(), json!({"default": default, "rules": []}));
-        arguments.insert("instance".to_owned(), json!(self.instance));
-        self.ask(GatewayRequest::Put(&self.path_of_agent(), &Value::Object(arguments))).await?;
-        *self.presence() = Some(Presence { instance: self.instance.clone(), last_asked: Instant::now() });
+        let instance = format!("{}-{}", self.instance, self.registrations.fetch_add(1, Ordering::Relaxed));
+        arguments.insert("instance".to_owned(), json!(instance));
+        // Before the answer: a registration whose outcome is unknown is taken back, too.
+        let earlier = self.presence().replace(Presence { instance: instance.clone(), last_asked: Instant::now() });
+        let stored = self.ask(GatewayRequest::Put(&self.path_of_agent(), &Value::Object(arguments))).await;
+        if let Err(ToolFault::Refused(refusal)) = &stored
+            && !can_pass(refusal.code)
+        {
+            *self.presence() = earlier;
+        }
+        stored?;
         let present_for_ms = u64::try_from(PRESENT_FOR.as_millis()).unwrap_or(u64::MAX);
         Ok(json!({"agent": self.agent(), "registered": true, "inbox_within_ms": present_for_ms}))
     }
@@ -279,8 +331,11 @@ impl ToolService {
     async fn deregister(&self, is_over: impl Fn(&Presence) -> bool) {
         let Some(presence) = self.presence().take_if(|presence| is_over(presence)) else { return };
         let path = format!("{}?instance={}", self.path_of_agent(), presence.instance);
-        if let Err(refusal) = self.ask(GatewayRequest::Delete(&path)).await {
-            tracing::warn!(agent = %self.agent(), %refusal, "a registration was not taken back");
+        if let Err(fault) = self.ask(GatewayRequest::Delete(&path)).await {
+            tracing::warn!(agent = %self.agent(), %fault, "a registration was not taken back");
+            if matches!(&fault, ToolFault::Refused(refusal) if can_pass(refusal.code)) {
+                self.presence().get_or_insert(presence);
+            }
         }
     }
 
@@ -308,6 +363,7 @@ impl ToolService {
             topic: name(arguments, "topic", TopicName::try_new)?,
             present: (arguments.get("present") == Some(&Value::Bool(true))).then_some(true),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            pages_max: Some(PAGES_MAX),
         };
         Ok(answer::escaped(self.ask(GatewayRequest::Agents(&wanted)).await?))
     }
@@ -348,7 +404,7 @@ impl ToolService {
             request["protocolHash"] = document.clone();
             request["protocolSources"] = arguments.get("sources").cloned().unwrap_or_else(|| json!([]));
         }
-        Ok(answer::escaped(self.ask(GatewayRequest::Post(&format!("/agora/{agent}"), &request)).await?))
+        Ok(answer::escaped(self.ask(GatewayRequest::Transact(&format!("/agora/{agent}"), &request)).await?))
     }
 
     async fn ask(&self, question: GatewayRequest<'_>) -> Result<Value, ToolFault> {

@@ -14,7 +14,7 @@ use schemas::Code;
 use schemas::Refusal;
 use schemas::validate::Schema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Arguments of a tool.
 pub type Arguments = Map<String, Value>;
@@ -103,5 +103,15 @@ impl Tool {
             let names = members.into_iter().flat_map(Map::keys).map(String::as_str);
             refusal.expecting(names.collect::<Vec<_>>().join(", "))
         })
+    }
+}
+
+/// Puts an empty object, which schema or gateway refuses, where a number stands that is no integer: nothing is rounded.
+pub fn drop_fractions(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => *value = json!({}),
+        Value::Array(values) => values.iter_mut().for_each(drop_fractions),
+        Value::Object(members) => members.values_mut().for_each(drop_fractions),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -8,6 +8,8 @@ mod exchange;
 mod http;
 #[path = "all/messages.rs"]
 mod messages;
+#[path = "all/micro.rs"]
+mod micro;
 #[path = "all/stdio.rs"]
 mod stdio;
 #[path = "all/table.rs"]

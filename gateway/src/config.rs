@@ -139,7 +139,7 @@ impl FromStr for Audiences {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        let audiences: Vec<String> = text.split(',').map(str::to_owned).collect();
+        let audiences: Vec<String> = text.split(',').map(|one| one.trim().to_owned()).collect();
         Ok(if audiences.len() > 1 { Self::Any(audiences) } else { Self::One(text.to_owned()) })
     }
 }

@@ -93,7 +93,7 @@ pub async fn run(args: AgentArgs) -> Outcome {
 async fn list(args: ListArgs) -> Outcome {
     let token = args.access.bearer(&args.caller)?.token.current();
     let present = args.present.map(|present| matches!(present, Present::Yes));
-    let wanted = Wanted { capability: args.capability, topic: args.topic, present, limit: args.limit };
+    let wanted = Wanted { capability: args.capability, topic: args.topic, present, limit: args.limit, pages_max: None };
     let found = args.access.ask(async |gateway| gateway.agents(&token, &wanted).await).await?;
     let heading = ["AGENT", "PRESENT", "CAPABILITIES", "TOPICS", "DESCRIPTION"];
     let (table, count) = (table_under(heading, found.agents.iter().map(row)), agents(found.agents.len()));

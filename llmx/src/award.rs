@@ -102,7 +102,7 @@ pub async fn run(args: AwardArgs) -> Outcome {
 
 fn tell(options: &ExportOptions, exported: Exported, json: bool) -> Outcome {
     let Exported { read, records, left_out, .. } = exported;
-    if let Some(only) = options.negotiation.as_ref().filter(|_| records == 0) {
+    if let Some(only) = options.negotiation.as_ref().filter(|_| records == 0 && options.after.is_none()) {
         return Err(Failure::failed(anyhow::anyhow!("no award or agreement of {only} ended in what was read")));
     }
     let folder = options.out.display();

@@ -11,6 +11,7 @@ use ::gateway::server::ServerOptions;
 use agents::{Identity, Token};
 use bridges::http::{self, BridgeOptions, Participants, PublicAddress};
 use bridges::mcp::{McpServer, serve_stdio};
+use bridges::micro;
 use bridges::tools::ToolSet;
 use bridges::{BridgeMetrics, Gateways, Limits, Participant, ToolService};
 use schemas::AgentId;
@@ -40,14 +41,18 @@ struct ToolArgs {
     /// Highest price of every call, in units such as 90 or 89.50
     #[arg(long, value_name = "AMOUNT", value_parser = micros)]
     price_max: Option<i64>,
+    /// Currency of every call, three letters; an offer in another cannot win
+    #[arg(long, value_name = "CODE")]
+    currency: Option<String>,
     /// Refuse to open or join a bargain without a mandate
     #[arg(long)]
     require_mandate: bool,
 }
 
 impl ToolArgs {
-    const fn limits(&self) -> Limits {
-        Limits { price_max: self.price_max, requires_mandate: self.require_mandate }
+    fn limits(&self) -> Limits {
+        let (price_max, currency) = (self.price_max, self.currency.clone());
+        Limits { price_max, currency, requires_mandate: self.require_mandate }
     }
 }
 
@@ -92,6 +97,12 @@ pub struct ToolBridgeArgs {
     /// Address under which clients know it (default: that it listens on)
     #[arg(long, value_name = "URL", value_parser = http_url)]
     public_url: Option<String>,
+    /// NATS on which the tools are a service, too: `nats req llmx.follow`
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
+    /// Credentials file of NATS
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    nats_creds: Option<PathBuf>,
     /// Authorization server that issues tokens, for clients to find
     #[arg(long, value_name = "URL", value_parser = http_url)]
     authorization_server: Option<String>,
@@ -103,7 +114,7 @@ pub struct ToolBridgeArgs {
 pub async fn run(args: McpArgs) -> Outcome {
     let identity = args.identity().await?;
     let instance = new_id("mcp");
-    let participant = Participant::open(identity, args.access.transport()?, instance[instance.len() - 4..].to_owned());
+    let participant = Participant::open(identity, args.access.transport()?, Arc::default());
     let gateways = Gateways::try_new(&args.access.gateway)?;
     let sets = args.tools.tools.clone();
     let service = ToolService::new(participant, gateways, sets.clone(), args.tools.limits(), instance);
@@ -150,7 +161,9 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 /// Serves until a signal comes.
 pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
     let registry = ops::registry()?;
-    let transport = crate::access::transport(&args.gateway)?;
+    let agents = args.gateway.clone();
+    let ways = crate::access::transport(&agents)?;
+    let transport = Box::new(move || crate::access::transport(&agents).unwrap_or_else(|_| ways.clone()));
     let gateways = Gateways::try_new(&args.gateway)?;
     let (sets, limits) = (args.tools.tools.clone(), args.tools.limits());
     let metrics = BridgeMetrics::try_new(&registry)?;
@@ -172,7 +185,17 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         HealthReport { is_ready: faults.is_empty(), faults, state: json!({}) }
     });
     print(format_args!("bridge: {url}/mcp for {}", args.gateway.join(", ")));
+    let micro = async {
+        let Some(nats) = &args.nats else { return std::future::pending().await };
+        let place = bus::nats::shown(nats);
+        let fault = |error| Failure::failed(anyhow::anyhow!("NATS at {place}: {error}"));
+        bus::nats::check_servers(nats).map_err(Failure::configuration)?;
+        let client = micro::connect(nats, args.nats_creds.as_deref()).await.map_err(fault)?;
+        print(format_args!("bridge: service llmx on NATS at {place}"));
+        micro::serve(client, participants.clone(), &url, stop.clone()).await.map_err(fault)
+    };
     tokio::select! {
+        served = micro => served?,
         () = participants.tend() => {}
         () = asked_to_end() => {}
     }

@@ -1,6 +1,7 @@
 //! The participants of a bridge, one for each agent whose token was shown.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +25,8 @@ const PARTICIPANTS_MAX: usize = 4096;
 const IDENTITY_FOR: Duration = Duration::from_secs(30);
 /// How long a participant stays that is asked nothing, unless something it called or is bound to is open.
 const IDLE_MAX: Duration = Duration::from_secs(600);
+/// How long before its end a token counts as expired, in seconds: time to take a registration back with it.
+const EXPIRY_MARGIN_S: u64 = 5;
 /// How often participants are looked at.
 const TICK: Duration = Duration::from_secs(2);
 
@@ -31,8 +34,8 @@ const TICK: Duration = Duration::from_secs(2);
 pub struct BridgeOptions {
     /// The exchange.
     pub gateways: Gateways,
-    /// The way of each agent to it.
-    pub transport: Arc<dyn Transport>,
+    /// Makes the way of an agent to it: each has its own, which knows what failed last.
+    pub transport: Box<dyn Fn() -> Arc<dyn Transport> + Send + Sync>,
     /// Tools that are on.
     pub sets: Vec<ToolSet>,
     /// Limits of every call.
@@ -50,6 +53,17 @@ pub struct Participants {
     tokens: Mutex<RecentMap<Digest, (Whoami, Instant)>>,
     entries: Mutex<HashMap<AgentId, Served>>,
     fault: Mutex<Option<Refusal>>,
+    /// Bytes of deliveries that all keep.
+    total: Arc<AtomicUsize>,
+    /// Those whose time is over, until they are closed.
+    closing: Mutex<Vec<Arc<ToolService>>>,
+}
+
+/// Whose token a request shows.
+#[derive(Debug, Clone)]
+pub struct Bearer {
+    token: Arc<str>,
+    whoami: Whoami,
 }
 
 struct Served {
@@ -68,7 +82,8 @@ impl Participants {
     pub fn new(options: BridgeOptions) -> Self {
         let tokens = Mutex::new(RecentMap::new(PARTICIPANTS_MAX));
         let fault = Mutex::new(Some(Refusal::new(Code::Unavailable, "it starts; wait")));
-        Self { options, tokens, entries: Mutex::default(), fault }
+        let (entries, total, closing) = (Mutex::default(), Arc::default(), Mutex::default());
+        Self { options, tokens, entries, fault, total, closing }
     }
 
     /// Tools that are on.
@@ -103,20 +118,39 @@ impl Participants {
     /// What carries calls out for the bearer of a token.
     ///
     /// # Errors
-    /// What the gateway says of the token, or [`Code::Overloaded`].
+    /// As [`Participants::bearer`] and [`Participants::service_of`].
     pub async fn service(&self, token: &str) -> Result<Arc<ToolService>, Refusal> {
+        self.service_of(&self.bearer(token).await?)
+    }
+
+    /// Whose token this is, while it is good for a moment yet.
+    ///
+    /// # Errors
+    /// What the gateway says of the token.
+    pub async fn bearer(&self, token: &str) -> Result<Bearer, Refusal> {
         let whoami = self.whoami(token).await?;
+        if whoami.expires_s <= now_s() + EXPIRY_MARGIN_S {
+            return Err(Refusal::new(Code::TokenExpired, "the token has expired, or does so at once"));
+        }
+        Ok(Bearer { token: Arc::from(token), whoami })
+    }
+
+    /// What carries calls out for this bearer.
+    ///
+    /// # Errors
+    /// [`Code::Overloaded`].
+    pub fn service_of(&self, Bearer { token, whoami }: &Bearer) -> Result<Arc<ToolService>, Refusal> {
         let mut entries = self.entries();
         if entries.len() >= PARTICIPANTS_MAX && !entries.contains_key(&whoami.agent) {
-            return Err(
-                Refusal::new(Code::Overloaded, "this bridge serves as many agents as it can").retry_after_ms(5000)
-            );
+            let fault = "this bridge serves as many agents as it can";
+            return Err(Refusal::new(Code::Overloaded, fault).retry_after_ms(5000));
         }
-        let entry = entries.entry(whoami.agent.clone()).or_insert_with(|| self.open(&whoami, token));
+        let entry = entries.entry(whoami.agent.clone()).or_insert_with(|| self.open(whoami, token));
         entry.last_asked = Instant::now();
         let mut newest = entry.token.lock().unwrap_or_else(PoisonError::into_inner);
-        if whoami.expires_s >= newest.1 {
-            *newest = (token.to_owned(), whoami.expires_s);
+        // One that the gateways have refused since gives way to any.
+        if whoami.expires_s >= newest.1 || entry.participant.is_refused() {
+            *newest = (token.to_string(), whoami.expires_s);
         }
         drop(newest);
         Ok(Arc::clone(&entry.service))
@@ -142,10 +176,14 @@ impl Participants {
         let source = move || newest.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
         let identity = Identity { agent: whoami.agent.clone(), token: Token::renewed(source) };
         let BridgeOptions { gateways, transport, sets, limits, instance, metrics: _ } = &self.options;
-        let tag = instance[instance.len().saturating_sub(4)..].to_owned();
-        let participant = Participant::open(identity, Arc::clone(transport), tag);
-        let service =
-            ToolService::new(Arc::clone(&participant), gateways.clone(), sets.clone(), *limits, instance.clone());
+        let participant = Participant::open(identity, transport(), Arc::clone(&self.total));
+        let service = ToolService::new(
+            Arc::clone(&participant),
+            gateways.clone(),
+            sets.clone(),
+            limits.clone(),
+            instance.clone(),
+        );
         Served { service: Arc::new(service), participant, token, last_asked: Instant::now(), lost: 0 }
     }
 
@@ -157,7 +195,8 @@ impl Participants {
             let services: Vec<_> = self.entries().values().map(|entry| Arc::clone(&entry.service)).collect();
             join_all(services.iter().map(|service| service.deregister_absent())).await;
             let over: Vec<_> = self.entries().extract_if(|_, entry| entry.is_over()).collect();
-            join_all(over.iter().map(|(_, entry)| entry.service.close())).await;
+            self.closing().extend(over.into_iter().map(|(_, entry)| entry.service));
+            self.close_those_over().await;
             self.count();
             let ready = self.options.gateways.ask("", GatewayRequest::Get("/readyz")).await;
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = ready.err();
@@ -177,7 +216,18 @@ impl Participants {
     /// Closes all participants.
     pub async fn close(&self) {
         let all: Vec<_> = self.entries().drain().collect();
-        join_all(all.iter().map(|(_, entry)| entry.service.close())).await;
+        self.closing().extend(all.into_iter().map(|(_, entry)| entry.service));
+        self.close_those_over().await;
+    }
+
+    async fn close_those_over(&self) {
+        let over = self.closing().clone();
+        join_all(over.iter().map(|service| service.close())).await;
+        self.closing().retain(|service| !over.iter().any(|closed| Arc::ptr_eq(closed, service)));
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Vec<Arc<ToolService>>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tokens(&self) -> MutexGuard<'_, RecentMap<Digest, (Whoami, Instant)>> {
@@ -192,9 +242,12 @@ impl Participants {
 impl Served {
     /// Its newest token has expired, or nobody has asked for long and nothing is open.
     fn is_over(&self) -> bool {
-        let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
         let expires_s = self.token.lock().unwrap_or_else(PoisonError::into_inner).1;
         let is_idle = self.last_asked.elapsed() > IDLE_MAX && !self.participant.memory().is_engaged();
-        expires_s <= now_s || is_idle
+        expires_s <= now_s() + EXPIRY_MARGIN_S || is_idle
     }
+}
+
+fn now_s() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use rmcp::ServiceExt as _;
+use rmcp::service::ServerInitializeError;
 use schemas::validate::BODY_BYTES_MAX;
 use schemas::{Code, Refusal};
 use serde_json::json;
@@ -22,6 +23,9 @@ const LINES_MAX: usize = 64;
 /// How long calls go on whose client has ended its side: what does not wait for others is done within.
 const LAST_CALLS: Duration = Duration::from_millis(500);
 
+/// How long answers may take to be read by a client that has ended its side.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// Serves one client until its input ends.
 ///
 /// # Errors
@@ -35,6 +39,7 @@ pub async fn serve<S: Services>(
     let (answers, requests) = tokio::io::split(ours);
     let (lines, written) = mpsc::channel(LINES_MAX);
     let (reader, stop) = (read(input, requests, lines.clone()), server.stop.clone());
+    let stopped = stop.clone();
     let reading = tokio::spawn(async move {
         reader.await;
         tokio::time::sleep(LAST_CALLS).await;
@@ -43,19 +48,27 @@ pub async fn serve<S: Services>(
     let copying = tokio::spawn(copy(answers, lines));
     let writing = tokio::spawn(write(output, written));
     let served = async {
-        let running = server.serve(theirs).await.map_err(io::Error::other)?;
-        running.waiting().await.map(|_| ()).map_err(io::Error::other)
+        match server.serve(theirs).await {
+            Ok(running) => running.waiting().await.map(|_| ()).map_err(io::Error::other),
+            // A client that ends before it has begun is no fault.
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
+            Err(error) => Err(io::Error::other(error)),
+        }
     };
-    let served = served.await;
+    // A client that reads no more, or has ended its side and does not read, holds nothing up.
+    let mut writing = writing;
+    let served: io::Result<()> = tokio::select! {
+        served = served => served,
+        written = &mut writing => return written.map_err(io::Error::other)?,
+        () = async { stopped.cancelled().await; tokio::time::sleep(LAST_WORDS).await } => Ok(()),
+    };
     reading.abort();
-    let _ = copying.await;
-    writing.await.map_err(io::Error::other)??;
-    // A client that ends before it has begun is no fault.
-    served.or_else(|error| if reading_has_ended(&error) { Ok(()) } else { Err(error) })
-}
-
-fn reading_has_ended(error: &io::Error) -> bool {
-    error.to_string().contains("connection closed")
+    let last = async {
+        let _ = copying.await;
+        writing.await.map_err(io::Error::other)?
+    };
+    tokio::time::timeout(LAST_WORDS, last).await.unwrap_or(Ok(()))?;
+    served
 }
 
 /// Hands on what is JSON, read strictly; answers the rest.

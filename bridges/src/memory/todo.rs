@@ -13,6 +13,8 @@ pub struct Todo {
     pub by: Option<WireTime>,
     /// Number of the item that asks for it.
     pub because: u64,
+    /// Whether it is being done without a client: it is told to nobody meanwhile.
+    pub is_automatic: bool,
 }
 
 /// What a delivery changes.
@@ -29,7 +31,9 @@ pub enum TodoChange {
 /// What a delivery asks `agent` for, after what was asked before. `n` is its number.
 #[must_use]
 pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u64) -> TodoChange {
-    let ask = |tools: &[&'static str], by| TodoChange::Ask(Todo { tools: tools.to_vec(), by, because: n });
+    let ask = |tools: &[&'static str], by| {
+        TodoChange::Ask(Todo { tools: tools.to_vec(), by, because: n, is_automatic: false })
+    };
     match told {
         Notification::Cfp(call) if call.bargain.is_some() || call.team.is_some() => {
             ask(&["join", "refuse"], Some(call.reply_by))

@@ -150,5 +150,10 @@ fn replace(path: &Path, content: &[u8], is_synced: bool) -> io::Result<()> {
         file.as_file().sync_data()?;
     }
     file.persist(path)?;
+    if is_synced {
+        // The names, too: a position must not outlast the records it counts on.
+        File::open(folder)?.sync_all()?;
+        File::open(folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(folder))?.sync_all()?;
+    }
     Ok(())
 }

@@ -59,7 +59,7 @@ fn refuse(code: RecordFault, detail: impl ToString) -> RecordRefusal {
 /// The first fault, in the order of [`RecordFault`], up to `terms_mismatch`.
 pub fn verify(text: &str, keys: &RecordKeySet, issuer: Option<&str>) -> Result<AwardRecord, RecordRefusal> {
     let malformed = |what: &str| refuse(RecordFault::Malformed, what);
-    let text = text.trim_ascii();
+    let text = text.strip_suffix('\n').unwrap_or(text);
     if text.len() > RECORD_BYTES_MAX {
         return Err(malformed("it is longer than any record"));
     }
@@ -146,7 +146,8 @@ pub fn compare(record: &AwardRecord, archive: &Path) -> Result<Result<(), Record
         }
     })?;
     let differs = |what: String| Err(refuse(RecordFault::DiffersFromArchive, what));
-    Ok(match (report.first_difference, other) {
+    let foreign = report.foreign.into_iter().next();
+    Ok(match (report.first_difference.or(foreign), other) {
         (Some(difference), _) => differs(format!("the archive does not verify: {difference}")),
         (None, Some(_)) if is_same => Ok(()),
         (None, Some(proved)) => {

@@ -6,7 +6,7 @@ use schemas::text::is_visible;
 use serde_json::{Map, Value, json};
 
 use crate::memory::todo::Todo;
-use crate::memory::{Item, Memory};
+use crate::memory::{Item, Memory, NegotiationMemory};
 
 /// How a negotiation stands: the gateway's view, what is new after item `after`, results, and what may be done now with
 /// tools that are on.
@@ -24,7 +24,7 @@ pub fn negotiation(
     let state = state.unwrap_or_else(|| json!(if outcome.is_some() { "ended" } else { "unknown" }));
     let news: Vec<Value> = memory.news(negotiation, after).map(item).collect();
     let results: Vec<Value> = memory.news(negotiation, 0).filter_map(result).collect();
-    let todo = known.and_then(|known| known.todo.as_ref()).filter(|_| outcome.is_none());
+    let todo = known.and_then(NegotiationMemory::asked_of_client).filter(|_| outcome.is_none());
     let todo: Vec<Value> = todo.and_then(|todo| may_do(todo, is_on)).into_iter().collect();
     let mut answer = Map::new();
     answer.insert("negotiation".to_owned(), json!(negotiation));

@@ -1,7 +1,7 @@
 //! Arguments of a tool that speaks → the message they mean.
 
 use schemas::ids::IdError;
-use schemas::{AgentId, Code, DeliveryId, Digest, MsgId, NegotiationId, Refusal};
+use schemas::{AgentId, Code, Digest, MsgId, NegotiationId, Refusal};
 use serde_json::{Value, json};
 
 use super::Arguments;
@@ -9,6 +9,8 @@ use crate::memory::{AskedBy, NegotiationMemory};
 
 /// Time contractors and parties have to answer a call, in ms, unless the caller says otherwise: a model needs seconds.
 pub const REPLY_WITHIN_MS: u64 = 30_000;
+/// Time to join a bargain or a team, in ms, unless the caller says otherwise.
+pub const JOIN_WITHIN_MS: u64 = 60_000;
 /// Time for a turn of a bargain and for the silence of who holds a team's floor, in ms, unless the caller says otherwise.
 pub const STEP_MS: u64 = 120_000;
 /// Time for a panel's answer, and for a vote of a team, in ms, unless the caller says otherwise.
@@ -25,10 +27,12 @@ const EPOCH: &str = "1970-01-01T00:00:00Z";
 const DERIVED_ID_CHARS: usize = 43;
 
 /// Limits of calls that hold whatever a model was told.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Limits {
     /// Highest price of every call, in micro-units.
     pub price_max: Option<i64>,
+    /// Currency of every call.
+    pub currency: Option<String>,
     /// A bargain is opened and joined under a mandate only.
     pub requires_mandate: bool,
 }
@@ -59,7 +63,7 @@ pub fn negotiation(arguments: &Arguments) -> Result<NegotiationId, Refusal> {
 ///
 /// # Errors
 /// A limit that is broken ([`Code::NotAllowed`]), or an id of no negotiation.
-pub fn opening(agent: &AgentId, tool: &str, mut arguments: Arguments, limits: Limits) -> Result<Message, Refusal> {
+pub fn opening(agent: &AgentId, tool: &str, mut arguments: Arguments, limits: &Limits) -> Result<Message, Refusal> {
     arguments.remove("wait_ms");
     let own = take_text(&mut arguments, "id");
     let negotiation = NegotiationId::form(agent, &own).map_err(|error| id_fault(&error, "/id"))?;
@@ -91,7 +95,7 @@ pub fn act(
     tool: &str,
     mut arguments: Arguments,
     known: Option<&NegotiationMemory>,
-    limits: Limits,
+    limits: &Limits,
 ) -> Result<Message, Refusal> {
     let negotiation = negotiation(&arguments)?;
     arguments.remove("negotiation");
@@ -99,7 +103,14 @@ pub fn act(
     let given = take(&mut arguments, "request_id");
     let id = match given.as_ref().and_then(Value::as_str) {
         Some(given) => given.to_owned(),
-        None => derived_id(&negotiation, tool, &arguments, asked.map(|asked| asked.delivery)),
+        None => {
+            let derive = |after: Option<&MsgId>| derived_id(&negotiation, tool, &arguments, (asked, after));
+            let [before, last] = known.map_or([None, None], |known| known.acts.each_ref().map(Option::as_ref));
+            // The last act made again is that act; after another one it is a new one.
+            Some(derive(before))
+                .filter(|id| last.is_some_and(|last| last.as_str() == id))
+                .unwrap_or_else(|| derive(last))
+        }
     };
     let id = MsgId::try_new(&id).map_err(|error| id_fault(&error, "/request_id"))?;
     let envelope = envelope(agent, &id, negotiation.as_str());
@@ -112,7 +123,7 @@ fn payload(
     tool: &str,
     mut payload: Arguments,
     (known, asked): (Option<&NegotiationMemory>, Option<AskedBy>),
-    limits: Limits,
+    limits: &Limits,
 ) -> Result<Arguments, Refusal> {
     let name = match tool {
         "leave" => "end",
@@ -133,6 +144,12 @@ fn payload(
         "say" | "assign" | "pause" | "conclude" => {
             payload.extend(asked.and_then(|asked| asked.turn).map(|turn| ("turn".to_owned(), json!(turn))));
             if tool == "assign" {
+                let tasks = payload.get("tasks").and_then(Value::as_array);
+                let by_award = tasks.and_then(|tasks| tasks.iter().position(|task| task["owner"].is_null()));
+                if let Some(place) = by_award.filter(|_| limits.price_max.is_some()) {
+                    let expected = "a member: this bridge has a highest price, and a task by award has none";
+                    return Err(not_allowed(&format!("/tasks/{place}/owner"), expected.to_owned()));
+                }
                 payload.entry("mode").or_insert_with(|| json!("async"));
             }
         }
@@ -168,7 +185,7 @@ fn report(mut arguments: Arguments) -> Arguments {
     payload
 }
 
-fn call(mut cfp: Arguments, limits: Limits) -> Result<Arguments, Refusal> {
+fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     let named = take(&mut cfp, "price_max").and_then(|max| max.as_i64());
     let max = match (named, limits.price_max) {
         (Some(named), Some(limit)) if named > limit => {
@@ -176,6 +193,12 @@ fn call(mut cfp: Arguments, limits: Limits) -> Result<Arguments, Refusal> {
         }
         (named, limit) => named.or(limit),
     };
+    if let Some(currency) = &limits.currency {
+        let named = cfp.insert("currency".to_owned(), json!(currency));
+        if named.is_some_and(|named| named != json!(currency)) {
+            return Err(not_allowed("/currency", currency.clone()));
+        }
+    }
     if let Some(max) = max {
         cfp.insert("gates".to_owned(), json!([{"attr": "price", "max": max, "required": true}]));
     }
@@ -189,7 +212,7 @@ fn call(mut cfp: Arguments, limits: Limits) -> Result<Arguments, Refusal> {
     Ok(cfp)
 }
 
-fn bargain(mut cfp: Arguments, limits: Limits) -> Result<Arguments, Refusal> {
+fn bargain(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     require_mandate(&cfp, limits)?;
     let mut rules = Arguments::new();
     for rule in ["issues", "rounds", "deadline_ms", "step_ms", "confirm_ms"] {
@@ -200,7 +223,7 @@ fn bargain(mut cfp: Arguments, limits: Limits) -> Result<Arguments, Refusal> {
         rules.entry("rounds").or_insert(json!(ROUNDS));
     }
     spell_mandate(&mut cfp);
-    cfp.entry("reply_within_ms").or_insert(json!(REPLY_WITHIN_MS));
+    cfp.entry("reply_within_ms").or_insert(json!(JOIN_WITHIN_MS));
     cfp.extend(members(json!({"act": "cfp", "bargain": rules})));
     Ok(cfp)
 }
@@ -219,7 +242,7 @@ fn team(mut arguments: Arguments) -> Arguments {
     if let Some(of) = take(&mut arguments, "vote") {
         rules.insert("vote".to_owned(), json!({"of": of, "vote_ms": ANSWER_MS}));
     }
-    let mut cfp = members(json!({"act": "cfp", "team": rules, "reply_within_ms": REPLY_WITHIN_MS}));
+    let mut cfp = members(json!({"act": "cfp", "team": rules, "reply_within_ms": JOIN_WITHIN_MS}));
     cfp.insert("task".to_owned(), take(&mut arguments, "goal").unwrap_or_default());
     cfp.extend(take(&mut arguments, "policy").map(|policy| ("policy".to_owned(), policy)));
     cfp
@@ -237,9 +260,16 @@ fn panel(mut arguments: Arguments) -> Arguments {
     members(json!({"act": "cfp", "task": question, "panel": rules}))
 }
 
-fn require_mandate(arguments: &Arguments, limits: Limits) -> Result<(), Refusal> {
-    if limits.requires_mandate && !arguments.contains_key("mandate") {
-        return Err(not_allowed("/mandate", "a mandate: this bridge bargains under one only".to_owned()));
+fn require_mandate(arguments: &Arguments, limits: &Limits) -> Result<(), Refusal> {
+    let binds = arguments.get("mandate").is_some_and(|mandate| {
+        let has_limits = mandate["limits"].as_array().is_some_and(|limits| !limits.is_empty());
+        has_limits || mandate["reservation"].as_u64().is_some_and(|reservation| reservation > 0)
+    });
+    if limits.requires_mandate && !binds {
+        return Err(not_allowed(
+            "/mandate",
+            "a mandate with limits or a reservation value: bargains are under one only".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -283,8 +313,14 @@ fn envelope(agent: &AgentId, id: &MsgId, negotiation: &str) -> Arguments {
 }
 
 /// A message id that follows from the call of the tool: asked for again, it is the same message.
-fn derived_id(negotiation: &NegotiationId, tool: &str, arguments: &Arguments, answered: Option<DeliveryId>) -> String {
-    let digest = Digest::of(&json!([negotiation, tool, arguments, answered])).map(|digest| digest.to_string());
+fn derived_id(
+    negotiation: &NegotiationId,
+    tool: &str,
+    arguments: &Arguments,
+    (asked, after): (Option<AskedBy>, Option<&MsgId>),
+) -> String {
+    let asked = asked.map(|asked| asked.delivery);
+    let digest = Digest::of(&json!([negotiation, tool, arguments, asked, after])).map(|digest| digest.to_string());
     format!("m-{}", &digest.unwrap_or_default()[..DERIVED_ID_CHARS])
 }
 

@@ -58,7 +58,7 @@ impl Site {
         let identity = self.exchange.identity(&AgentId::try_new(agent).unwrap()).unwrap();
         let ways = vec![Arc::new(WebSocketTransport::new(self.exchange.url())) as _];
         let transport = Arc::new(FailoverTransport::try_new(ways).unwrap());
-        let participant = Participant::open(identity, transport, "t".to_owned());
+        let participant = Participant::open(identity, transport, Arc::default());
         let gateways = Gateways::try_new(&[self.exchange.url().to_owned()]).unwrap();
         let service =
             ToolService::new(Arc::clone(&participant), gateways, ToolSet::ALL.to_vec(), limits, format!("{agent}-1"));
@@ -325,7 +325,7 @@ async fn of_one_agent_eight_calls_wait_at_once() {
     let site = Site::start().await;
     let alice = site.user("alice");
     let places: Vec<_> = (0..8).map(|_| alice.1.wait_place().unwrap()).collect();
-    let fault = alice.try_call("inbox", json!({"wait_ms": 0})).await.unwrap_err().to_value();
+    let fault = alice.try_call("inbox", json!({"wait_ms": 1})).await.unwrap_err().to_value();
     assert_eq!((&fault["code"], &fault["retry_after_ms"]), (&json!("overloaded"), &json!(1000)));
     drop(places);
     alice.call("inbox", json!({"wait_ms": 0})).await;

@@ -1,5 +1,6 @@
 //! Arguments → messages, and what was heard → what may be done.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridges::mcp::strict;
@@ -20,11 +21,15 @@ fn negotiation() -> NegotiationId {
     NegotiationId::try_new("alice~job").unwrap()
 }
 
+fn memory(of: &str, tag: &str) -> Memory {
+    Memory::new(agent(of), tag.to_owned(), Arc::default())
+}
+
 fn members(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-fn opening(tool: &str, arguments: Value, limits: Limits) -> Result<Message, schemas::Refusal> {
+fn opening(tool: &str, arguments: Value, limits: &Limits) -> Result<Message, schemas::Refusal> {
     Tool::named(tool).unwrap().check(&arguments).unwrap();
     message::opening(&agent("alice"), tool, members(arguments), limits)
 }
@@ -68,14 +73,14 @@ fn a_tool_that_opens_makes_a_message_the_gateway_takes_with_times_for_models() {
             "bargain",
             json!({"id": "b-1", "task": "rent", "with": ["bob"], "issues": [{"name": "price", "min": 1, "max": 9}],
                 "mandate": {"limits": [{"attr": "price", "op": "le", "value": 5}]}}),
-            json!({"act": "cfp", "task": "rent", "reply_within_ms": 30_000,
+            json!({"act": "cfp", "task": "rent", "reply_within_ms": 60_000,
                 "mandate": {"limits": [{"attr": "price", "op": "le", "value": 5}]},
                 "bargain": {"issues": [{"name": "price", "min": 1, "max": 9}], "rounds": 20, "step_ms": 120_000}}),
         ),
         (
             "form_team",
             json!({"id": "t-1", "goal": "plan", "to": ["bob"], "members_max": 4, "vote": "majority"}),
-            json!({"act": "cfp", "task": "plan", "reply_within_ms": 30_000, "team": {"speak_ms": 120_000,
+            json!({"act": "cfp", "task": "plan", "reply_within_ms": 60_000, "team": {"speak_ms": 120_000,
                 "ends_within_ms": 3_600_000, "members": {"max": 4}, "vote": {"of": "majority", "vote_ms": 60_000}}}),
         ),
         (
@@ -86,7 +91,7 @@ fn a_tool_that_opens_makes_a_message_the_gateway_takes_with_times_for_models() {
         ),
     ];
     for (tool, arguments, payload) in table {
-        let message = opening(tool, arguments, Limits::default()).unwrap();
+        let message = opening(tool, arguments, &Limits::default()).unwrap();
         assert_eq!(message.document["payload"], payload, "{tool}");
         assert_eq!(message.document["envelope"]["ts"], "1970-01-01T00:00:00Z", "the same on every repeat");
         check_message(message.document.to_string().as_bytes()).unwrap();
@@ -126,14 +131,14 @@ fn an_act_makes_a_message_the_gateway_takes() {
             json!({"act": "answer", "round": 1, "reviews": [null, "good"]}),
         ),
     ];
-    let mut memory = Memory::new(agent("bob"), "t".to_owned());
+    let mut memory = memory("bob", "t");
     memory.hear(delivery("bob", 1, cfp()), Instant::now());
     for (tool, arguments, payload) in table {
         let mut arguments = members(arguments);
         arguments.insert("negotiation".to_owned(), json!("alice~job"));
         Tool::named(tool).unwrap().check(&json!(arguments)).unwrap();
         let known = memory.known(&negotiation());
-        let message = message::act(&agent("bob"), tool, arguments, known, Limits::default()).unwrap();
+        let message = message::act(&agent("bob"), tool, arguments, known, &Limits::default()).unwrap();
         assert_eq!(message.document["payload"], payload, "{tool}");
         check_message(message.document.to_string().as_bytes()).unwrap();
     }
@@ -142,10 +147,10 @@ fn an_act_makes_a_message_the_gateway_takes() {
 #[test]
 fn the_same_call_of_a_tool_is_the_same_message_and_another_is_another() {
     let act = |arguments: Value, known: Option<&NegotiationMemory>| -> MsgId {
-        message::act(&agent("bob"), "offer", members(arguments), known, Limits::default()).unwrap().id
+        message::act(&agent("bob"), "offer", members(arguments), known, &Limits::default()).unwrap().id
     };
     let offer = || json!({"negotiation": "alice~job", "terms": {"price": 5}});
-    let mut memory = Memory::new(agent("bob"), "t".to_owned());
+    let mut memory = memory("bob", "t");
     assert_eq!(act(offer(), None), act(offer(), None));
     assert_ne!(act(offer(), None), act(json!({"negotiation": "alice~job", "terms": {"price": 6}}), None));
     memory.hear(delivery("bob", 1, cfp()), Instant::now());
@@ -160,29 +165,67 @@ fn the_same_call_of_a_tool_is_the_same_message_and_another_is_another() {
 }
 
 #[test]
+fn an_act_that_is_made_after_another_is_a_new_one_and_the_last_made_again_is_that_one() {
+    let ok = |message: &MsgId| json!({"act": "ack", "ack_of": message, "disposition": "ok"});
+    let mut heard = memory("bob", "t");
+    heard.hear(delivery("bob", 1, cfp()), Instant::now());
+    let id = |heard: &Memory, tool: &str, price: i64| {
+        let mut arguments = members(json!({"negotiation": "alice~job"}));
+        if tool == "offer" {
+            arguments.insert("terms".to_owned(), json!({ "price": price }));
+        }
+        message::act(&agent("bob"), tool, arguments, heard.known(&negotiation()), &Limits::default()).unwrap().id
+    };
+    let mut made: Vec<MsgId> = Vec::new();
+    for (place, (tool, price)) in
+        [("offer", 5), ("withdraw", 0), ("offer", 6), ("withdraw", 0), ("offer", 5)].into_iter().enumerate()
+    {
+        let message = id(&heard, tool, price);
+        assert!(!made.contains(&message), "{tool} {price} is an act of its own");
+        assert_eq!(id(&heard, tool, price), message, "asked for again before its receipt");
+        heard.hear(delivery("bob", 10 + place as u64, ok(&message)), Instant::now());
+        assert_eq!(id(&heard, tool, price), message, "and behind it");
+        made.push(message);
+    }
+}
+
+#[test]
 fn limits_hold_whatever_a_model_was_told() {
-    let limits = Limits { price_max: Some(80), requires_mandate: true };
+    let limits = Limits { price_max: Some(80), requires_mandate: true, ..Limits::default() };
     let call = |max: Option<i64>| {
         let mut arguments = json!({"id": "p", "task": "t", "to": ["bob"]});
         max.into_iter().for_each(|max| arguments["price_max"] = json!(max));
-        opening("call_for_offers", arguments, limits)
+        opening("call_for_offers", arguments, &limits)
     };
     assert_eq!(call(None).unwrap().document["payload"]["gates"][0]["max"], 80);
     assert_eq!(call(Some(70)).unwrap().document["payload"]["gates"][0]["max"], 70);
+    let euros = Limits { currency: Some("EUR".to_owned()), ..limits.clone() };
+    let named = |currency: &str| {
+        let arguments = json!({"id": "p", "task": "t", "to": ["bob"], "currency": currency});
+        opening("call_for_offers", arguments, &euros).map(|message| message.document["payload"]["currency"].clone())
+    };
+    assert_eq!(named("EUR").unwrap(), "EUR");
+    assert_eq!(named("BTC").unwrap_err().code, Code::NotAllowed);
+    let assign = members(json!({"negotiation": "alice~job", "tasks": [{"title": "a", "text": "b"}]}));
+    let refused = message::act(&agent("alice"), "assign", assign, None, &limits);
+    assert_eq!(refused.unwrap_err().pointer.as_deref(), Some("/tasks/0/owner"));
     let refusal = call(Some(90)).unwrap_err();
     assert_eq!((refusal.code, refusal.pointer.as_deref()), (Code::NotAllowed, Some("/price_max")));
     let issues = json!([{"name": "price", "min": 1, "max": 9}]);
     let refusal =
-        opening("bargain", json!({"id": "b", "task": "t", "with": ["bob"], "issues": issues}), limits).unwrap_err();
+        opening("bargain", json!({"id": "b", "task": "t", "with": ["bob"], "issues": issues.clone()}), &limits)
+            .unwrap_err();
     assert_eq!((refusal.code, refusal.pointer.as_deref()), (Code::NotAllowed, Some("/mandate")));
+    let empty = json!({"id": "b", "task": "t", "with": ["bob"], "issues": issues, "mandate": {}});
+    assert_eq!(opening("bargain", empty, &limits).unwrap_err().code, Code::NotAllowed, "it would bind nothing");
     let join = members(json!({"negotiation": "alice~job"}));
-    let mut memory = Memory::new(agent("bob"), "t".to_owned());
-    let refused = message::act(&agent("bob"), "join", join.clone(), memory.known(&negotiation()), limits);
+    let mut memory = memory("bob", "t");
+    let refused = message::act(&agent("bob"), "join", join.clone(), memory.known(&negotiation()), &limits);
     assert_eq!(refused.unwrap_err().code, Code::NotAllowed);
     let mut team = cfp();
     team["team"] = json!({"lead": "alice", "rules": {}, "depth_left": 0});
     memory.hear(delivery("bob", 1, team), Instant::now());
-    message::act(&agent("bob"), "join", join, memory.known(&negotiation()), limits).unwrap();
+    message::act(&agent("bob"), "join", join, memory.known(&negotiation()), &limits).unwrap();
 }
 
 #[test]
@@ -231,7 +274,7 @@ fn a_message_is_read_strictly_before_the_library_sees_it() {
 
 #[test]
 fn a_delivery_counts_once_and_is_acknowledged_each_time() {
-    let (mut memory, now) = (Memory::new(agent("bob"), "t".to_owned()), Instant::now());
+    let (mut memory, now) = (memory("bob", "t"), Instant::now());
     for _ in 0..3 {
         assert!(memory.hear(delivery("bob", 1, cfp()), now).is_acknowledged);
     }
@@ -244,11 +287,11 @@ fn a_delivery_counts_once_and_is_acknowledged_each_time() {
 fn an_award_of_the_terms_last_offered_is_confirmed_and_any_other_is_asked_about() {
     let terms = |price: i64| serde_json::from_value(json!({ "price": price })).unwrap();
     let hear = |offered, award: i64| {
-        let mut memory = Memory::new(agent("bob"), "t".to_owned());
+        let mut memory = memory("bob", "t");
         memory.hear(delivery("bob", 1, cfp()), Instant::now());
         memory.offers(&negotiation(), offered);
         let heard = memory.hear(delivery("bob", 2, accept(award)), Instant::now());
-        let asked = memory.known(&negotiation()).unwrap().todo.as_ref().map(|todo| todo.tools.clone());
+        let asked = memory.known(&negotiation()).unwrap().asked_of_client().map(|todo| todo.tools.clone());
         (heard.award.is_some(), asked)
     };
     assert_eq!(hear(Some(terms(5)), 5), (true, None));
@@ -258,7 +301,7 @@ fn an_award_of_the_terms_last_offered_is_confirmed_and_any_other_is_asked_about(
 
 #[test]
 fn results_and_ends_of_ones_own_calls_are_acknowledged_once_they_were_handed_on() {
-    let (mut memory, now) = (Memory::new(agent("alice"), "t".to_owned()), Instant::now());
+    let (mut memory, now) = (memory("alice", "t"), Instant::now());
     let done =
         json!({"act": "inform", "kind": "done", "contractor": "bob", "award_no": 1, "lot": 0, "result": "there"});
     assert!(!memory.hear(delivery("alice", 1, done.clone()), now).is_acknowledged);
@@ -270,7 +313,7 @@ fn results_and_ends_of_ones_own_calls_are_acknowledged_once_they_were_handed_on(
     assert_eq!(memory.due(after(1999)).len(), 0);
     assert_eq!(memory.due(after(2000)).len(), 1);
     assert_eq!(memory.due(after(45_000)).len(), 1, "what nobody asks for is given up");
-    let mut memory = Memory::new(agent("alice"), "t".to_owned());
+    let mut memory = super::messages::memory("alice", "t");
     for place in 0..=HELD_MAX as u64 {
         memory.hear(delivery("alice", place, closed()), now);
     }
@@ -279,7 +322,7 @@ fn results_and_ends_of_ones_own_calls_are_acknowledged_once_they_were_handed_on(
 
 #[test]
 fn what_is_kept_is_bounded_and_what_is_lost_is_counted() {
-    let (mut memory, now) = (Memory::new(agent("bob"), "t".to_owned()), Instant::now());
+    let (mut memory, now) = (memory("bob", "t"), Instant::now());
     for place in 0..ITEMS_MAX as u64 + 3 {
         let mut one = delivery("bob", place, cfp());
         one.envelope.negotiation = NegotiationId::try_new(&format!("alice~job{}", place % 2000)).unwrap();
@@ -291,7 +334,7 @@ fn what_is_kept_is_bounded_and_what_is_lost_is_counted() {
 
 #[test]
 fn a_cursor_of_another_memory_is_answered_from_the_beginning() {
-    let mut memory = Memory::new(agent("bob"), "t1".to_owned());
+    let mut memory = memory("bob", "t1");
     memory.hear(delivery("bob", 1, cfp()), Instant::now());
     assert_eq!(memory.place(Some(&memory.cursor(1))), 1);
     for other in [None, Some("t2-1"), Some("t1-2"), Some("t1"), Some("t1-"), Some("t1--1"), Some("1"), Some("é")] {
@@ -321,7 +364,7 @@ fn what_is_asked_for_follows_what_was_told() {
         (vec![cfp(), closed()], None),
     ];
     for (told, tools) in table {
-        let mut memory = Memory::new(agent("bob"), "t".to_owned());
+        let mut memory = memory("bob", "t");
         for (place, payload) in told.iter().enumerate() {
             memory.hear(delivery("bob", place as u64, payload.clone()), Instant::now());
         }
@@ -335,14 +378,14 @@ fn why_an_act_was_not_understood_is_kept_beside_its_receipt_in_either_order() {
     let why = json!({"act": "not_understood", "reason": "out_of_turn", "expected": []});
     let receipt = json!({"act": "ack", "ack_of": "m1", "disposition": "out_of_turn"});
     for order in [[0, 1], [1, 0]] {
-        let mut memory = Memory::new(agent("bob"), "t".to_owned());
+        let mut memory = memory("bob", "t");
         for place in order {
             let mut one =
                 delivery("bob", place, [why.clone(), receipt.clone()][usize::try_from(place).unwrap()].clone());
             one.envelope.in_reply_to = (place == 0).then(|| MsgId::try_new("m1").unwrap());
             memory.hear(one, Instant::now());
         }
-        let (receipt, why) = memory.receipt(&MsgId::try_new("m1").unwrap()).unwrap();
+        let (receipt, why) = memory.receipt(&negotiation(), &MsgId::try_new("m1").unwrap()).unwrap();
         assert_eq!(receipt.disposition, Disposition::OutOfTurn);
         assert_eq!(why.as_ref().unwrap().reason, "out_of_turn");
     }

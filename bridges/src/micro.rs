@@ -1,0 +1,160 @@
+//! The tools as endpoints of a NATS service, `llmx` (ADR-32): `nats req llmx.<tool>`, `nats micro ls`, every client's service API.
+//!
+//! A request's body is the tool's arguments, its header [`TOKEN_HEADER`] the token of who asks; the reply is the answer. A refusal is
+//! the body of a reply whose headers name its status and code.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_nats::service::endpoint::Endpoint;
+use async_nats::service::{Request, ServiceExt as _};
+use async_nats::{Client, HeaderMap};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::select_all;
+use schemas::validate::{BODY_BYTES_MAX, parse_within};
+use schemas::{Code, Refusal};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ToolFault;
+use crate::http::Participants;
+use crate::metrics::ForeignProtocol;
+use crate::tools::{Arguments, TOOLS, Tool, drop_fractions};
+
+/// Header of a request that carries the token.
+pub const TOKEN_HEADER: &str = "Llmx-Token";
+/// Name of the service, first token of its subjects, and its queue group.
+const SERVICE: &str = "llmx";
+/// What subjects of replies begin with.
+const INBOX: &str = "_INBOX";
+/// Requests under way at once.
+const REQUESTS_MAX: usize = 4096;
+/// Longest wait for news, in ms: NATS tells nobody that a requester has gone.
+const WAIT_MS_MAX: u64 = 20_000;
+/// Most characters of an error's header.
+const ERROR_CHARS_MAX: usize = 200;
+
+/// Connects to NATS, with a file of credentials where one is given.
+///
+/// # Errors
+/// Why it cannot.
+pub async fn connect(servers: &str, credentials: Option<&Path>) -> Result<Client, async_nats::Error> {
+    let options = async_nats::ConnectOptions::new().name("llmx bridge");
+    let options = match credentials {
+        Some(path) => options.credentials_file(path).await?,
+        None => options,
+    };
+    Ok(options.connect(servers).await?)
+}
+
+/// Serves the tools until `stop`; `public_url` is where the bridge is found over HTTP.
+///
+/// # Errors
+/// What registering the service fails with.
+pub async fn serve(
+    client: Client,
+    participants: Arc<Participants>,
+    public_url: &str,
+    stop: CancellationToken,
+) -> Result<(), async_nats::Error> {
+    let builder = client
+        .service_builder()
+        .description("An exchange where agents negotiate, as tools")
+        .metadata(HashMap::from([("public_url".to_owned(), public_url.to_owned())]))
+        .queue_group(SERVICE);
+    let service = builder.start(SERVICE, env!("CARGO_PKG_VERSION")).await?;
+    let mut endpoints = Vec::new();
+    for tool in TOOLS.iter().filter(|tool| participants.sets().contains(&tool.set)) {
+        let schema = HashMap::from([("schema".to_owned(), tool.listed["inputSchema"].to_string())]);
+        let endpoint = service.endpoint_builder().name(tool.name).metadata(schema);
+        let endpoint: Endpoint = endpoint.add(format!("{SERVICE}.{}", tool.name)).await?;
+        endpoints.push(endpoint.map(move |request| (tool, request)));
+    }
+    let (places, tasks) = (Arc::new(Semaphore::new(REQUESTS_MAX)), TaskTracker::new());
+    let mut requests = select_all(endpoints);
+    loop {
+        let (tool, request) = tokio::select! {
+            request = requests.next() => match request {
+                Some(request) => request,
+                None => break,
+            },
+            () = stop.cancelled() => break,
+        };
+        let (participants, places) = (Arc::clone(&participants), Arc::clone(&places));
+        tasks.spawn(async move {
+            let answer = match places.try_acquire() {
+                Ok(_place) => called(&participants, tool, &request).await,
+                Err(_) => Err(Refusal::new(Code::Overloaded, "too many requests").retry_after_ms(1000).into()),
+            };
+            reply(&request, answer).await;
+        });
+    }
+    tasks.close();
+    service.stop().await
+}
+
+/// Calls a tool for the bearer of the request's token.
+async fn called(participants: &Participants, tool: &'static Tool, request: &Request) -> Result<Value, ToolFault> {
+    let started = Instant::now();
+    let answer = async {
+        let token = request.message.headers.as_ref().and_then(|headers| headers.get(TOKEN_HEADER));
+        let Some(token) = token else {
+            let fault = format!("a token is expected in the header {TOKEN_HEADER}");
+            return Err(Refusal::new(Code::Unauthenticated, fault).into());
+        };
+        let arguments = arguments(&request.message.payload)?;
+        participants.service(token.as_str()).await?.call(tool, arguments).await
+    };
+    let answer = answer.await;
+    participants.metrics().called(ForeignProtocol::Nats, tool.name, answer.is_ok(), started.elapsed());
+    answer
+}
+
+/// The arguments a body holds; an empty one holds none.
+fn arguments(body: &Bytes) -> Result<Arguments, Refusal> {
+    if body.is_empty() {
+        return Ok(Arguments::new());
+    }
+    let mut document = parse_within(body, BODY_BYTES_MAX)?;
+    drop_fractions(&mut document);
+    let Value::Object(arguments) = document else {
+        return Err(Refusal::new(Code::WrongType, "the arguments of a tool are an object").at(""));
+    };
+    if arguments.get("wait_ms").and_then(Value::as_u64).is_some_and(|wait| wait > WAIT_MS_MAX) {
+        let fault = Refusal::new(Code::OutOfRange, "so long a wait is not offered over NATS").at("/wait_ms");
+        return Err(fault.expecting(format!("0 to {WAIT_MS_MAX}")));
+    }
+    Ok(arguments)
+}
+
+async fn reply(request: &Request, answer: Result<Value, ToolFault>) {
+    // Whoever asks names the subject of the reply: an answer goes to inboxes alone, never among the exchange's own subjects.
+    if !request.message.reply.as_ref().is_some_and(|reply| reply.starts_with(INBOX)) {
+        return;
+    }
+    let mut headers = HeaderMap::new();
+    let body = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            let (status, told) = (fault.http_status(), fault.to_value());
+            let line = format!(
+                "{}: {}",
+                told["code"].as_str().unwrap_or_default(),
+                told["detail"].as_str().unwrap_or_default()
+            );
+            let line: String = line.chars().filter(|one| !one.is_control()).take(ERROR_CHARS_MAX).collect();
+            headers.insert("Nats-Service-Error-Code", status.to_string().as_str());
+            headers.insert("Nats-Service-Error", line.as_str());
+            json!(told)
+        }
+    };
+    let sent = request.respond_with_headers(Ok(Bytes::from(body.to_string())), headers).await;
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a reply was not sent");
+    }
+}
