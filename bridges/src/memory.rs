@@ -195,7 +195,8 @@ impl Memory {
         for receipt in delivery.receipts_told() {
             let message = of(&receipt.ack_of);
             let why = self.receipts.remove(&message).and_then(|(_, why)| why);
-            if matches!(receipt.disposition, Disposition::Ok | Disposition::Committed) {
+            // A confirmation, which may be automatic, is `committed`: it makes a repeat of the offer before it no new offer.
+            if receipt.disposition == Disposition::Ok {
                 self.followed(&message);
             }
             self.receipts.insert(message, (receipt.clone(), why));

@@ -187,6 +187,10 @@ fn an_act_that_is_made_after_another_is_a_new_one_and_the_last_made_again_is_tha
         assert_eq!(id(&heard, tool, price), message, "and behind it");
         made.push(message);
     }
+    let last = made.pop().unwrap();
+    let committed = json!({"act": "ack", "ack_of": "c", "disposition": "committed", "award_no": 1});
+    heard.hear(delivery("bob", 30, committed), Instant::now());
+    assert_eq!(id(&heard, "offer", 5), last, "a confirmation in between makes no new offer of a repeat");
 }
 
 #[test]
