@@ -160,6 +160,12 @@ pub fn can_pass(code: Code) -> bool {
     )
 }
 
+/// Whether it is the token that is refused: another attempt with it is refused as well.
+#[must_use]
+pub const fn is_of_token(code: Code) -> bool {
+    matches!(code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized)
+}
+
 /// Reads a JSON array of deliveries. A document this build cannot read (of a later version) does not hide the others.
 #[cfg(any(feature = "bus", test))]
 fn read_inbox_array(json: &[u8]) -> InboxMessage {

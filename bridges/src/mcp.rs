@@ -24,7 +24,7 @@ pub use stdio::serve as serve_stdio;
 use crate::ToolFault;
 use crate::metrics::{BridgeMetrics, ForeignProtocol};
 use crate::service::ToolService;
-use crate::tools::{Arguments, TOOLS, Tool, ToolSet, drop_fractions};
+use crate::tools::{self, Arguments, Tool, ToolSet, drop_fractions};
 
 /// What a host's model reads first; some read 512 characters before they decide.
 const INSTRUCTIONS: &str = "An exchange where agents negotiate: calls for offers, bargains, teams, panels; each award is decided \
@@ -75,10 +75,6 @@ impl<S: Services> McpServer<S> {
         self
     }
 
-    fn tools(&self) -> impl Iterator<Item = &'static Tool> {
-        TOOLS.iter().filter(|tool| self.sets.contains(&tool.set))
-    }
-
     async fn called(
         &self,
         tool: &'static Tool,
@@ -111,7 +107,7 @@ impl<S: Services> ServerHandler for McpServer<S> {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let listed = self.tools().map(|tool| serde_json::from_value::<ListedTool>(json!(tool.listed)));
+        let listed = tools::of(&self.sets).map(|tool| serde_json::from_value::<ListedTool>(json!(tool.listed)));
         let tools =
             listed.collect::<Result<_, _>>().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
@@ -122,8 +118,8 @@ impl<S: Services> ServerHandler for McpServer<S> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = self.tools().find(|tool| tool.name == request.name) else {
-            let names: Vec<&str> = self.tools().map(|tool| tool.name).collect();
+        let Some(tool) = tools::of(&self.sets).find(|tool| tool.name == request.name) else {
+            let names: Vec<&str> = tools::of(&self.sets).map(|tool| tool.name).collect();
             let fault = "there is no such tool, or it is off";
             return Err(ErrorData::invalid_params(fault, Some(json!({"expected": names}))));
         };

@@ -21,8 +21,10 @@ use self::todo::{Todo, TodoChange};
 pub const ITEMS_MAX: usize = 4096;
 /// Most bytes of deliveries that are kept.
 pub const ITEMS_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of deliveries that all agents of a process keep.
+/// Bytes of deliveries that all agents of a process keep, beyond which none keeps more than [`SHARE_BYTES`].
 pub const TOTAL_BYTES_MAX: usize = 256 << 20;
+/// Bytes that an agent keeps whatever others have: of 4,096 agents all of them.
+pub const SHARE_BYTES: usize = TOTAL_BYTES_MAX / 4096;
 /// Most negotiations that are kept.
 pub const NEGOTIATIONS_MAX: usize = 1024;
 /// Most items that are kept, however old, because they ask for something where the agent is bound.
@@ -275,8 +277,12 @@ impl Memory {
         self.bytes += bytes;
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.items.push_back(Item { n: self.last, delivery, bytes });
-        let is_over = |total: &AtomicUsize| total.load(Ordering::Relaxed) > TOTAL_BYTES_MAX;
-        while self.items.len() > ITEMS_MAX || self.bytes > ITEMS_BYTES_MAX || is_over(&self.total) {
+        loop {
+            let is_full = self.total.load(Ordering::Relaxed) > TOTAL_BYTES_MAX;
+            let bytes_max = if is_full { SHARE_BYTES } else { ITEMS_BYTES_MAX };
+            if self.items.len() <= ITEMS_MAX && self.bytes <= bytes_max {
+                break;
+            }
             let Some(oldest) = self.items.remove(self.evictable()) else { break };
             self.bytes -= oldest.bytes;
             self.total.fetch_sub(oldest.bytes, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::ToolFault;
 use crate::http::Participants;
 use crate::metrics::ForeignProtocol;
-use crate::tools::{Arguments, TOOLS, Tool, drop_fractions};
+use crate::tools::{self, Arguments, Tool, drop_fractions};
 
 /// Header of a request that carries the token.
 pub const TOKEN_HEADER: &str = "Llmx-Token";
@@ -69,7 +69,7 @@ pub async fn serve(
         .queue_group(SERVICE);
     let service = builder.start(SERVICE, env!("CARGO_PKG_VERSION")).await?;
     let mut endpoints = Vec::new();
-    for tool in TOOLS.iter().filter(|tool| participants.sets().contains(&tool.set)) {
+    for tool in tools::of(participants.sets()) {
         let schema = HashMap::from([("schema".to_owned(), tool.listed["inputSchema"].to_string())]);
         let endpoint = service.endpoint_builder().name(tool.name).metadata(schema);
         let endpoint: Endpoint = endpoint.add(format!("{SERVICE}.{}", tool.name)).await?;

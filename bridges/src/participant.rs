@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::Identity;
-use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, can_pass};
+use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, can_pass, is_of_token};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use retry::{Backoff, draw};
@@ -49,6 +49,12 @@ struct Link {
     fault: Option<Refusal>,
 }
 
+impl Link {
+    fn is_refused(&self) -> bool {
+        self.fault.as_ref().is_some_and(|refusal| is_of_token(refusal.code))
+    }
+}
+
 /// One agent as a bridge has it.
 pub struct Participant {
     identity: Identity,
@@ -85,7 +91,7 @@ impl Participant {
     /// Whether the gateways refuse its token.
     #[must_use]
     pub fn is_refused(&self) -> bool {
-        self.link.borrow().fault.as_ref().is_some_and(is_of_the_token)
+        self.link.borrow().is_refused()
     }
 
     /// Ends the connection. What was not handed to a client is not acknowledged, and comes again.
@@ -183,7 +189,7 @@ impl Participant {
 
     async fn connected(&self, deadline: Instant) -> Result<Arc<dyn Uplink>, Refusal> {
         let mut link = self.link.subscribe();
-        let waiting = link.wait_for(|link| link.up.is_some() || link.fault.as_ref().is_some_and(is_of_the_token));
+        let waiting = link.wait_for(|link| link.up.is_some() || link.is_refused());
         let state = tokio::select! {
             state = waiting => state.map_or_else(|_| Link::default(), |state| state.clone()),
             () = tokio::time::sleep_until(deadline) => self.link.borrow().clone(),
@@ -295,10 +301,6 @@ impl Participant {
         self.memory().asks_client(&negotiation);
         self.heard.send_modify(|count| *count += 1);
     }
-}
-
-fn is_of_the_token(refusal: &Refusal) -> bool {
-    matches!(refusal.code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized)
 }
 
 fn unknown_outcome() -> Refusal {

@@ -17,7 +17,7 @@ pub use crate::tools::message::Limits;
 use crate::ToolFault;
 use crate::participant::Participant;
 use crate::tools::message::{self, Message, pointer_into_arguments};
-use crate::tools::{Arguments, Tool, ToolSet, answer};
+use crate::tools::{self, Arguments, Tool, ToolSet, answer};
 
 /// Wait for news unless another is asked for: below the five seconds after which some clients give a call up.
 const WAIT: Duration = Duration::from_millis(4000);
@@ -153,13 +153,8 @@ impl ToolService {
         }
     }
 
-    /// The tools that are on, in their order.
-    pub fn tools(&self) -> impl Iterator<Item = &'static Tool> {
-        crate::tools::TOOLS.iter().filter(|tool| self.sets.contains(&tool.set))
-    }
-
     fn is_on(&self, name: &str) -> bool {
-        self.tools().any(|tool| tool.name == name)
+        tools::of(&self.sets).any(|tool| tool.name == name)
     }
 
     /// Calls a tool that is on.

@@ -71,6 +71,11 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     listed.into_iter().map(Tool::new).collect()
 });
 
+/// The tools of these sets, in their order.
+pub fn of(sets: &[ToolSet]) -> impl Iterator<Item = &'static Tool> {
+    TOOLS.iter().filter(|tool| sets.contains(&tool.set))
+}
+
 impl Tool {
     fn new(mut listed: Map<String, Value>) -> Self {
         let set = listed.remove("set").unwrap_or_default();

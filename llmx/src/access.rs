@@ -186,11 +186,6 @@ pub fn refused(refusal: &Refusal) -> Failure {
     }
 }
 
-/// Whether it is the token that is refused: another attempt with it is refused as well.
-pub fn is_of_token(code: Code) -> bool {
-    matches!(code, Code::Unauthenticated | Code::TokenExpired | Code::TokenNotYetValid | Code::Unauthorized)
-}
-
 /// What helps against a refusal, where a command of ours does.
 fn remedy(refusal: &Refusal) -> Option<&'static str> {
     let code = refusal.code;

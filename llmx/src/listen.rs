@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use agents::Identity;
 use agents::control::ControlClient;
-use agents::transport::{Connection, InboxMessage, TransportError};
+use agents::transport::{Connection, InboxMessage, TransportError, is_of_token};
 use futures_util::StreamExt as _;
 use schemas::delivery::Delivery;
 use schemas::{AgentId, DeliveryId};
 use tokio::time::Instant;
 
-use crate::access::{AccessArgs, is_of_token, refused};
+use crate::access::{AccessArgs, refused};
 use crate::arguments::seconds;
 use crate::output::{Failure, Outcome, note, print, print_json_line, printed};
 use crate::signals::asked_to_end;

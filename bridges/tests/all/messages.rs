@@ -1,10 +1,11 @@
 //! Arguments → messages, and what was heard → what may be done.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bridges::mcp::strict;
-use bridges::memory::{HELD_MAX, ITEMS_MAX, Memory, NEGOTIATIONS_MAX, NegotiationMemory};
+use bridges::memory::{HELD_MAX, ITEMS_MAX, Memory, NEGOTIATIONS_MAX, NegotiationMemory, SHARE_BYTES, TOTAL_BYTES_MAX};
 use bridges::tools::Tool;
 use bridges::tools::message::{self, Limits, Message, pointer_into_arguments};
 use schemas::delivery::{Delivery, Disposition};
@@ -334,6 +335,20 @@ fn what_is_kept_is_bounded_and_what_is_lost_is_counted() {
     }
     assert_eq!(memory.lost(), 3);
     assert!(memory.asking(0).len() <= NEGOTIATIONS_MAX);
+}
+
+#[test]
+fn whoever_keeps_little_keeps_it_while_others_have_taken_the_room_of_all() {
+    let total = Arc::new(AtomicUsize::new(TOTAL_BYTES_MAX + 1));
+    let mut heard = Memory::new(agent("bob"), "t".to_owned(), total.clone());
+    for place in 0..1000 {
+        heard.hear(delivery("bob", place, cfp()), Instant::now());
+    }
+    let kept = heard.news(&negotiation(), 0).count();
+    let bytes = total.load(Ordering::Relaxed) - TOTAL_BYTES_MAX - 1;
+    assert!(kept > 0 && heard.lost() == 1000 - kept as u64 && bytes <= SHARE_BYTES, "{kept} items, {bytes} bytes");
+    drop(heard);
+    assert_eq!(total.load(Ordering::Relaxed), TOTAL_BYTES_MAX + 1, "what is forgotten is given back");
 }
 
 #[test]
