@@ -1,4 +1,5 @@
-//! The tools over HTTP, for the bearer of each request: MCP at `/mcp`, and what a client reads before it has a token.
+//! The bridge over HTTP, for the bearer of each request: MCP at `/mcp`, A2A at `/a2a`, and what a client reads before it has a
+//! token.
 
 mod participants;
 
@@ -6,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
-use axum::http::header::{ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::extract::{Extension, Request, State};
+use axum::http::header::{
+    ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, request};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::future::BoxFuture;
 use http_body_util::LengthLimitError;
@@ -21,17 +24,24 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use schemas::validate::BODY_BYTES_MAX;
 use schemas::{Code, Refusal};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use participants::{Bearer, BridgeOptions, Participants};
 
+use crate::a2a::card::{self, Card};
+use crate::a2a::{self, request as a2a_request};
 use crate::mcp::{McpServer, Services, strict};
+use crate::metrics::ForeignProtocol;
+use crate::records::{RecordKey, RecordsError};
 use crate::service::ToolService;
 
 /// Longest wait for the body of a message.
 const BODY_MAX: Duration = Duration::from_secs(10);
 /// Where MCP is.
 const MCP: &str = "/mcp";
+/// Where A2A is; some clients put a slash behind it.
+const A2A: [&str; 2] = ["/a2a", "/a2a/"];
 /// Where RFC 9728 has the metadata of a protected resource.
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
@@ -41,6 +51,7 @@ struct BridgeState {
     participants: Arc<Participants>,
     public_url: Arc<str>,
     authorization_server: Option<Arc<str>>,
+    text_to: Arc<[String]>,
 }
 
 /// Where a bridge is found, and by whom its users are known.
@@ -52,6 +63,10 @@ pub struct PublicAddress {
     pub hosts: Vec<String>,
     /// The authorization server that issues tokens, where there is one.
     pub authorization_server: Option<String>,
+    /// Signs the agent card, where there is one.
+    pub card_key: Option<RecordKey>,
+    /// Recipients of a call over A2A that is a text alone; none: such a call is refused.
+    pub text_to: Vec<String>,
 }
 
 /// The services of the bearers that [`authenticated`] has put into requests.
@@ -68,12 +83,15 @@ impl Services for ServiceOfRequest {
 }
 
 /// The routes of a bridge. Requests end with `stop`.
+///
+/// # Errors
+/// [`RecordsError`] when the agent card cannot be signed.
 pub fn router(
     participants: Arc<Participants>,
     address: PublicAddress,
     version: &'static str,
     stop: CancellationToken,
-) -> Router {
+) -> Result<Router, RecordsError> {
     let sets = participants.sets().to_vec();
     let hosts = address.hosts.iter().cloned().chain(authority(&address.url).map(ToOwned::to_owned));
     let config = StreamableHttpServerConfig::default()
@@ -89,25 +107,37 @@ pub fn router(
         Ok(McpServer::new(services, sets.clone(), version).counted(metrics.clone()))
     };
     let mcp = StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config);
+    let url = address.url.trim_end_matches('/');
+    let card = Card::try_new(url, version, address.authorization_server.as_deref(), address.card_key.as_ref())?;
     let site = BridgeState {
         participants,
-        public_url: Arc::from(address.url.trim_end_matches('/')),
+        public_url: Arc::from(url),
         authorization_server: address.authorization_server.map(Arc::from),
+        text_to: address.text_to.into(),
     };
-    Router::new()
+    let routes = Router::new()
         .route_service(MCP, mcp)
+        .layer(from_fn(strictly))
+        .route(A2A[0], post(tasks))
+        .route(A2A[1], post(tasks))
         .layer(from_fn_with_state(site.clone(), authenticated))
+        .route(card::PATH, get(card::show).with_state(card))
         .route(METADATA, get(metadata))
         .route(&format!("{METADATA}{MCP}"), get(metadata))
         .fallback(async || refused(&Refusal::new(Code::NotFound, "this bridge has no such path"), HeaderMap::new()))
-        .with_state(site)
+        .with_state(site);
+    Ok(routes)
 }
 
-/// Lets a request with a good token pass, its body read strictly.
+/// Lets a request with a good token pass, its body read.
 async fn authenticated(State(site): State<BridgeState>, request: Request, next: Next) -> Response {
     if request.method() != Method::POST {
         let allowed = HeaderMap::from_iter([(ALLOW, HeaderValue::from_static("POST"))]);
         return refused(&Refusal::new(Code::MethodNotAllowed, "only POST is offered here"), allowed);
+    }
+    if request.headers().contains_key(CONTENT_ENCODING) {
+        let refusal = Refusal::new(Code::UnsupportedMediaType, "a body is expected as it is, not compressed");
+        return refused(&refusal, HeaderMap::new());
     }
     let bearer = match token(request.headers()) {
         Ok(token) => site.participants.bearer(token).await,
@@ -126,14 +156,49 @@ async fn authenticated(State(site): State<BridgeState>, request: Request, next: 
             return refused(&refusal, HeaderMap::new());
         }
     };
+    parts.extensions.insert(bearer);
+    next.run(Request::from_parts(parts, Body::from(body))).await
+}
+
+/// Lets a message of MCP pass that is read strictly, written anew.
+async fn strictly(request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let body = match to_bytes(body, BODY_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(error) => return refused(&body_fault(&error), HeaderMap::new()),
+    };
     match strict(&body) {
         Ok(body) => {
             parts.headers.remove(CONTENT_LENGTH);
-            parts.extensions.insert(bearer);
-            next.run(Request::from_parts(parts, Body::from(Bytes::from(body)))).await
+            next.run(Request::from_parts(parts, Body::from(body))).await
         }
         Err(answer) => (StatusCode::BAD_REQUEST, Json(answer)).into_response(),
     }
+}
+
+/// Answers a request of A2A.
+async fn tasks(
+    State(site): State<BridgeState>,
+    Extension(bearer): Extension<Bearer>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let started = Instant::now();
+    let request = match a2a_request::read(&headers, &body) {
+        Ok(request) => request,
+        Err(response) => return *response,
+    };
+    let (id, method) = (request.id.clone(), request.method);
+    let answering = async {
+        let service = site.participants.service_of(&bearer)?;
+        a2a::answer(service, request, &site.text_to).await
+    };
+    let answer = answering.await;
+    site.participants.metrics().called(ForeignProtocol::A2a, method, answer.is_ok(), started.elapsed());
+    let answer = answer.or_else(|fault| a2a_request::refused(id, fault));
+    let mut response = answer.unwrap_or_else(|refusal| refused(&refusal, site.challenge(&headers, &refusal)));
+    response.headers_mut().insert("a2a-extensions", HeaderValue::from_static(card::EXTENSION));
+    response
 }
 
 /// The one bearer token of a request.

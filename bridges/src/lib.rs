@@ -6,6 +6,7 @@
 //! | [`participant`] | who runs its connection? |
 //! | [`tools`] | which tools are there, what message is a call of one, and what is its answer? (pure) |
 //! | [`service`] | who carries a call of a tool out? |
+//! | [`a2a`] | negotiations as tasks of the Agent2Agent protocol |
 //! | [`mcp`] | the tools over the Model Context Protocol |
 //! | [`metrics`] | how many calls, and how long? |
 //! | [`records`] | what can a stranger check of an award? |
@@ -14,6 +15,7 @@
 //!
 //! What binds is in the exchange. A bridge holds no keys and speaks for nobody but the bearer of the token it was given.
 
+pub mod a2a;
 pub mod http;
 pub mod mcp;
 pub mod memory;

@@ -375,6 +375,18 @@ impl Memory {
         self.known.entry(negotiation.clone()).or_default().offered = terms;
     }
 
+    /// The agent has called it: it is known before anything of it is heard.
+    pub fn calls(&mut self, negotiation: &NegotiationId) {
+        self.make_room(negotiation);
+        self.known.entry(negotiation.clone()).or_default();
+    }
+
+    /// Negotiations that the agent called, each with the number of the newest item of it, or 0.
+    pub fn called(&self) -> impl Iterator<Item = (u64, &NegotiationId)> {
+        let own = self.known.iter().filter(|(negotiation, _)| negotiation.initiator() == self.agent.as_str());
+        own.map(|(negotiation, known)| (known.last, negotiation))
+    }
+
     /// What is known of a negotiation.
     #[must_use]
     pub fn known(&self, negotiation: &NegotiationId) -> Option<&NegotiationMemory> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::a2a::request::METHODS;
 use crate::tools::TOOLS;
 
 /// Bounds of the time of a call, in seconds: an act takes milliseconds, a wait for news up to 50 s.
@@ -15,6 +16,8 @@ pub enum ForeignProtocol {
     Mcp,
     /// A NATS service.
     Nats,
+    /// The Agent2Agent protocol.
+    A2a,
 }
 
 /// How a call ended.
@@ -26,15 +29,15 @@ enum CallResult {
 }
 
 fn operations() -> Vec<&'static str> {
-    TOOLS.iter().map(|tool| tool.name).collect()
+    TOOLS.iter().map(|tool| tool.name).chain(METHODS).collect()
 }
 
 telemetry::metrics! {
     /// The metrics of a bridge. Cheap to clone.
     pub struct BridgeMetrics {
-        /// Calls of tools by protocol, tool and how they ended.
+        /// Calls of tools and methods by protocol, name and how they ended.
         requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: CallResult] = "exchange_bridge_requests_total";
-        /// Time of calls of tools, waits for news included.
+        /// Time of calls of tools and methods, waits for news included, streams up to their first event.
         durations: Histogram(&DURATION_BUCKETS)[protocol: ForeignProtocol] = "exchange_bridge_request_seconds";
         /// Agents that are served.
         participants: Gauge = "exchange_bridge_participants";

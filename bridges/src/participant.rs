@@ -17,7 +17,7 @@ use retry::{Backoff, draw};
 use schemas::delivery::{Award, Delivery, Disposition};
 use schemas::{Code, NegotiationId, Refusal};
 use serde_json::{Map, json};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,6 +34,8 @@ const SEND_MAX: Duration = Duration::from_secs(15);
 const CONFIRMS_MAX: u32 = 8;
 /// How long an act waits for its receipt.
 const RECEIPT_MAX: Duration = Duration::from_secs(2);
+/// How long after it was opened a participant waits for what comes again.
+const REDELIVERY_MAX: Duration = Duration::from_secs(2);
 /// Pause before a message whose outcome is unknown is sent again.
 const REPEAT_PAUSE: Duration = Duration::from_millis(200);
 /// How often what is due is looked for.
@@ -62,7 +64,8 @@ pub struct Participant {
     /// Counts what was heard.
     heard: watch::Sender<u64>,
     link: watch::Sender<Link>,
-    waits: Semaphore,
+    waits: Arc<Semaphore>,
+    opened: Instant,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -74,9 +77,9 @@ impl Participant {
         let tag = format!("{:08x}", RandomState::new().build_hasher().finish() as u32);
         let memory = Mutex::new(Memory::new(identity.agent.clone(), tag, total));
         let (heard, link) = (watch::Sender::new(0), watch::Sender::new(Link::default()));
-        let waits = Semaphore::new(WAITS_MAX);
+        let (waits, opened) = (Arc::new(Semaphore::new(WAITS_MAX)), Instant::now());
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let participant = Arc::new(Self { identity, memory, heard, link, waits, stop, tasks });
+        let participant = Arc::new(Self { identity, memory, heard, link, waits, opened, stop, tasks });
         participant.tasks.spawn(Arc::clone(&participant).drive(transport));
         participant.tasks.close();
         participant
@@ -109,8 +112,8 @@ impl Participant {
     ///
     /// # Errors
     /// [`Code::Overloaded`] when all are taken.
-    pub fn wait_place(&self) -> Result<SemaphorePermit<'_>, Refusal> {
-        self.waits.try_acquire().map_err(|_| {
+    pub fn wait_place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.waits).try_acquire_owned().map_err(|_| {
             let detail = format!("{WAITS_MAX} calls of this agent wait already");
             Refusal::new(Code::Overloaded, detail).retry_after_ms(1000)
         })
@@ -131,6 +134,21 @@ impl Participant {
             () = tokio::time::sleep_until(deadline) => {}
             () = self.stop.cancelled() => {}
         }
+    }
+
+    /// Waits until the end of a negotiation is heard that the agent called, where it may be on its way: what was not acknowledged
+    /// comes again to whoever has just connected.
+    pub async fn wait_for_end(&self, negotiation: &NegotiationId) {
+        if negotiation.initiator() == self.identity.agent.as_str() {
+            let has_ended = |memory: &Memory| memory.known(negotiation).is_some_and(|known| known.outcome.is_some());
+            self.wait(self.opened + REDELIVERY_MAX, has_ended).await;
+        }
+    }
+
+    /// Whether the connection has been ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     /// Sends a message and waits for what becomes of it. Sent again with the same bytes, it counts once.

@@ -1,5 +1,8 @@
 //! Carries calls of tools out: reads at the gateways, messages and waits through a participant.
 
+mod tasks;
+
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +12,7 @@ use agents::transport::can_pass;
 use schemas::ids::{Capability, IdError};
 use schemas::{AgentId, Code, NegotiationId, Refusal, TopicName};
 use serde_json::{Value, json};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 pub use crate::tools::message::Limits;
@@ -130,6 +133,8 @@ pub struct ToolService {
     presence: Mutex<Option<Presence>>,
     instance: String,
     registrations: AtomicU32,
+    /// Makes the tokens of pages of tasks.
+    pages: RandomState,
 }
 
 impl ToolService {
@@ -150,6 +155,7 @@ impl ToolService {
             presence: Mutex::new(None),
             instance,
             registrations: AtomicU32::new(1),
+            pages: RandomState::new(),
         }
     }
 
@@ -186,7 +192,7 @@ impl ToolService {
         let message = message::opening(self.agent(), tool, arguments, &self.limits)?;
         let (negotiation, deadline) = (message.negotiation.clone(), Instant::now() + wait);
         // Before the call is made: one that stands is not told to be refused.
-        let _place = self.place(wait)?;
+        let _place = self.wait_place(wait)?;
         self.send(tool, message).await?;
         if self.view(&negotiation).await?.is_none_or(|view| view["outcome"].is_null()) {
             let is_there = |memory: &crate::memory::Memory| {
@@ -196,7 +202,7 @@ impl ToolService {
             };
             self.participant.wait(deadline, is_there).await;
         }
-        self.told(&negotiation, 0).await
+        self.told(&negotiation, 0, |tool| self.is_on(tool)).await
     }
 
     async fn act(&self, tool: &str, arguments: Arguments) -> Result<Value, ToolFault> {
@@ -212,11 +218,11 @@ impl ToolService {
             self.participant.memory().offers(&negotiation, terms);
         }
         self.send(tool, message).await?;
-        self.told(&negotiation, after).await
+        self.told(&negotiation, after, |tool| self.is_on(tool)).await
     }
 
     /// A place to wait, where there is something to wait for.
-    fn place(&self, wait: Duration) -> Result<Option<SemaphorePermit<'_>>, Refusal> {
+    fn wait_place(&self, wait: Duration) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
         if wait.is_zero() { Ok(None) } else { self.participant.wait_place().map(Some) }
     }
 
@@ -246,21 +252,29 @@ impl ToolService {
         let view = self.view(&negotiation).await?;
         let is_known = view.is_some() || self.participant.memory().known(&negotiation).is_some();
         if is_known && view.is_none_or(|view| view["outcome"].is_null()) {
-            let _place = self.place(wait(arguments))?;
+            let _place = self.wait_place(wait(arguments))?;
             let deadline = Instant::now() + wait(arguments);
             self.participant.wait(deadline, |memory| memory.news(&negotiation, after).next().is_some()).await;
         }
-        self.told(&negotiation, after).await
+        self.told(&negotiation, after, |tool| self.is_on(tool)).await
     }
 
-    /// How a negotiation stands, and what is new since item `after`.
-    async fn told(&self, negotiation: &NegotiationId, after: u64) -> Result<Value, ToolFault> {
+    /// How a negotiation stands, what is new since item `after`, and what may be done with tools that are on.
+    async fn told(
+        &self,
+        negotiation: &NegotiationId,
+        after: u64,
+        is_on: impl Fn(&str) -> bool + Send,
+    ) -> Result<Value, ToolFault> {
         let view = self.view(negotiation).await?;
+        if view.as_ref().is_none_or(|view| !view["outcome"].is_null()) {
+            self.participant.wait_for_end(negotiation).await;
+        }
         let mut memory = self.participant.memory();
         if view.is_none() && memory.known(negotiation).is_none() {
             return Err(ToolFault::new(Code::NotFound, "no such negotiation, or none of yours"));
         }
-        let answer = answer::negotiation(&memory, negotiation, (view, after), |tool| self.is_on(tool));
+        let answer = answer::negotiation(&memory, negotiation, (view, after), is_on);
         let newest = memory.newest();
         memory.handed(negotiation, newest, Instant::now());
         Ok(answer)
@@ -278,7 +292,7 @@ impl ToolService {
     async fn inbox(&self, arguments: &Arguments) -> Result<Value, ToolFault> {
         self.asked_inbox();
         let after = self.participant.memory().place(arguments.get("after").and_then(Value::as_str));
-        let _place = self.place(wait(arguments))?;
+        let _place = self.wait_place(wait(arguments))?;
         let deadline = Instant::now() + wait(arguments);
         self.participant.wait(deadline, |memory| !memory.asking(after).is_empty()).await;
         self.asked_inbox();

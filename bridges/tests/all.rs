@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[path = "all/a2a.rs"]
+mod a2a;
 #[path = "all/exchange.rs"]
 mod exchange;
 #[path = "all/http.rs"]

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessArgs, Bearer};
 use crate::arguments::{http_url, listen_address, micros, new_id, read_text};
+use crate::keys::read_record_key;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
 use crate::remote::GATEWAY_DEFAULT;
@@ -106,6 +107,12 @@ pub struct ToolBridgeArgs {
     /// Authorization server that issues tokens, for clients to find
     #[arg(long, value_name = "URL", value_parser = http_url)]
     authorization_server: Option<String>,
+    /// Key that signs the agent card, made by `llmx keys --purpose records`
+    #[arg(long, value_name = "FILE")]
+    card_key: Option<PathBuf>,
+    /// Whom a text without a request calls over A2A: agent://, topic://, group://
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    text_to: Vec<String>,
     #[command(flatten)]
     tools: ToolArgs,
 }
@@ -174,9 +181,12 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         url: args.public_url.unwrap_or_else(|| format!("http://{listen}")),
         hosts: vec![listen, "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()],
         authorization_server: args.authorization_server,
+        card_key: args.card_key.as_deref().map(read_record_key).transpose()?,
+        text_to: args.text_to,
     };
     let url = address.url.clone();
-    let routes = http::router(participants.clone(), address, crate::VERSION, stop.clone());
+    let routes =
+        http::router(participants.clone(), address, crate::VERSION, stop.clone()).map_err(Failure::configuration)?;
     let port =
         ops::open_with(args.listen, None, &registry, (routes, ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT)))?;
     let reported = participants.clone();
@@ -184,7 +194,7 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         let faults: Vec<_> = reported.fault().map(|fault| fault.to_string()).into_iter().collect();
         HealthReport { is_ready: faults.is_empty(), faults, state: json!({}) }
     });
-    print(format_args!("bridge: {url}/mcp for {}", args.gateway.join(", ")));
+    print(format_args!("bridge: {url}/mcp and {url}/a2a for {}", args.gateway.join(", ")));
     let micro = async {
         let Some(nats) = &args.nats else { return std::future::pending().await };
         let place = bus::nats::shown(nats);

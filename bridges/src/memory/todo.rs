@@ -83,7 +83,9 @@ fn floor_tools(floor: &Floor, agent: &AgentId) -> &'static [&'static str] {
     }
 }
 
-const fn tool_of(act: Act) -> Option<&'static str> {
+/// The tool that makes this act.
+#[must_use]
+pub const fn tool_of(act: Act) -> Option<&'static str> {
     Some(match act {
         Act::Offer => "offer",
         Act::Refuse => "refuse",

@@ -59,11 +59,19 @@ impl RecordKey {
     /// # Errors
     /// [`RecordsError::Key`] when the library cannot sign with it.
     pub fn sign(&self, payload: &[u8]) -> Result<String, RecordsError> {
-        let header = format!(r#"{{"alg":"EdDSA","typ":"{RECORD_TYPE}","kid":"{}"}}"#, self.kid);
-        let part = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
-        let signed = format!("{}.{}", part(header.as_bytes()), part(payload));
-        let signature = crypto::sign(signed.as_bytes(), &self.encoding, Algorithm::EdDSA);
-        Ok(format!("{signed}.{}", signature.map_err(|error| RecordsError::Key(error.to_string()))?))
+        let [header, payload, signature] = self.sign_as(RECORD_TYPE, payload)?;
+        Ok(format!("{header}.{payload}.{signature}"))
+    }
+
+    /// Signs a payload as a JWS of this `typ`: its header, payload and signature, in base64url.
+    ///
+    /// # Errors
+    /// [`RecordsError::Key`] when the library cannot sign with it.
+    pub fn sign_as(&self, typ: &str, payload: &[u8]) -> Result<[String; 3], RecordsError> {
+        let header = format!(r#"{{"alg":"EdDSA","typ":"{typ}","kid":"{}"}}"#, self.kid);
+        let [header, payload] = [header.as_bytes(), payload].map(|part| BASE64_URL_SAFE_NO_PAD.encode(part));
+        let signature = crypto::sign(format!("{header}.{payload}").as_bytes(), &self.encoding, Algorithm::EdDSA);
+        Ok([header, payload, signature.map_err(|error| RecordsError::Key(error.to_string()))?])
     }
 }
 

@@ -37,6 +37,55 @@ pub struct Limits {
     pub requires_mandate: bool,
 }
 
+impl Limits {
+    /// Holds a payload to the limits: a call gets the highest price as a gate, and the currency.
+    ///
+    /// # Errors
+    /// [`Code::NotAllowed`], its pointer into the payload.
+    fn hold(&self, payload: &mut Arguments, is_of_team: bool) -> Result<(), Refusal> {
+        let act = payload.get("act").and_then(Value::as_str).unwrap_or_default();
+        if payload.contains_key("bargain") || (act == "join" && !is_of_team) {
+            return self.require_mandate(payload);
+        }
+        if act == "cfp" && !payload.contains_key("team") && !payload.contains_key("panel") {
+            return self.hold_call(payload);
+        }
+        let tasks = payload.get("tasks").and_then(Value::as_array);
+        let by_award = tasks.and_then(|tasks| tasks.iter().position(|task| task["owner"].is_null()));
+        if let Some(place) = by_award.filter(|_| self.price_max.is_some()) {
+            let expected = "a member: this bridge has a highest price, and a task by award has none";
+            return Err(not_allowed(&format!("/tasks/{place}/owner"), expected.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn hold_call(&self, cfp: &mut Arguments) -> Result<(), Refusal> {
+        if let Some(currency) = &self.currency {
+            let named = cfp.insert("currency".to_owned(), json!(currency));
+            if named.is_some_and(|named| named != json!(currency)) {
+                return Err(not_allowed("/currency", currency.clone()));
+            }
+        }
+        let Some(limit) = self.price_max else { return Ok(()) };
+        // Beside a gate of the caller's: an offer must pass both.
+        let gates = cfp.entry("gates").or_insert_with(|| json!([]));
+        gates.as_array_mut().into_iter().for_each(|gates| gates.push(price_gate(limit)));
+        Ok(())
+    }
+
+    fn require_mandate(&self, payload: &Arguments) -> Result<(), Refusal> {
+        let binds = payload.get("mandate").is_some_and(|mandate| {
+            let has_limits = mandate["limits"].as_array().is_some_and(|limits| !limits.is_empty());
+            has_limits || mandate["reservation"].as_u64().is_some_and(|reservation| reservation > 0)
+        });
+        if self.requires_mandate && !binds {
+            let expected = "a mandate with limits or a reservation value: bargains are under one only";
+            return Err(not_allowed("/mandate", expected.to_owned()));
+        }
+        Ok(())
+    }
+}
+
 /// A message to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
@@ -77,12 +126,13 @@ pub fn opening(agent: &AgentId, tool: &str, mut arguments: Arguments, limits: &L
     let mut envelope = envelope(agent, &id, &own);
     envelope.extend([("to".to_owned(), json!(to)), ("scope".to_owned(), scope)]);
     envelope.extend(take(&mut arguments, "capabilities").map(|names| ("capabilities".to_owned(), names)));
-    let payload = match tool {
-        "bargain" => bargain(arguments, limits)?,
+    let mut payload = match tool {
+        "bargain" => bargain(arguments),
         "form_team" => team(arguments),
         "ask_panel" => panel(arguments),
         _ => call(arguments, limits)?,
     };
+    limits.hold(&mut payload, false)?;
     Ok(Message { id, is_named: true, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
 }
 
@@ -119,6 +169,32 @@ pub fn act(
     Ok(Message { id, is_named, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
 }
 
+/// The message that a request of another protocol means (schema `request`): a call that opens `negotiation`, or an act in it.
+///
+/// # Errors
+/// A limit that is broken, its pointer into the message.
+pub fn request(
+    agent: &AgentId,
+    (negotiation, id): (NegotiationId, MsgId),
+    mut request: Arguments,
+    known: Option<&NegotiationMemory>,
+    limits: &Limits,
+) -> Result<Message, Refusal> {
+    let Some(Value::Object(mut payload)) = take(&mut request, "payload") else {
+        return Err(Refusal::new(Code::MissingField, "a payload is expected").at("/payload"));
+    };
+    limits.hold(&mut payload, known.is_some_and(|known| known.is_team)).map_err(|mut refusal| {
+        refusal.pointer = refusal.pointer.map(|pointer| format!("/payload{pointer}"));
+        refusal
+    })?;
+    let mut envelope = envelope(agent, &id, negotiation.as_str());
+    if payload.get("act").is_some_and(|act| act == "cfp") {
+        envelope.insert("scope".to_owned(), json!({"consent": "opt-in"}));
+    }
+    envelope.extend(request);
+    Ok(Message { id, is_named: true, negotiation, document: json!({"envelope": envelope, "payload": payload}) })
+}
+
 fn payload(
     tool: &str,
     mut payload: Arguments,
@@ -135,21 +211,10 @@ fn payload(
             payload.remove("confirm");
             payload.extend(asked.and_then(|asked| asked.round).map(|round| ("round".to_owned(), json!(round))));
         }
-        "join" => {
-            if !known.is_some_and(|known| known.is_team) {
-                require_mandate(&payload, limits)?;
-            }
-            spell_mandate(&mut payload);
-        }
+        "join" => spell_mandate(&mut payload),
         "say" | "assign" | "pause" | "conclude" => {
             payload.extend(asked.and_then(|asked| asked.turn).map(|turn| ("turn".to_owned(), json!(turn))));
             if tool == "assign" {
-                let tasks = payload.get("tasks").and_then(Value::as_array);
-                let by_award = tasks.and_then(|tasks| tasks.iter().position(|task| task["owner"].is_null()));
-                if let Some(place) = by_award.filter(|_| limits.price_max.is_some()) {
-                    let expected = "a member: this bridge has a highest price, and a task by award has none";
-                    return Err(not_allowed(&format!("/tasks/{place}/owner"), expected.to_owned()));
-                }
                 payload.entry("mode").or_insert_with(|| json!("async"));
             }
         }
@@ -157,6 +222,7 @@ fn payload(
         _ => {}
     }
     payload.insert("act".to_owned(), json!(name));
+    limits.hold(&mut payload, known.is_some_and(|known| known.is_team))?;
     Ok(payload)
 }
 
@@ -187,20 +253,11 @@ fn report(mut arguments: Arguments) -> Arguments {
 
 fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     let named = take(&mut cfp, "price_max").and_then(|max| max.as_i64());
-    let max = match (named, limits.price_max) {
-        (Some(named), Some(limit)) if named > limit => {
-            return Err(not_allowed("/price_max", format!("at most {limit}")));
-        }
-        (named, limit) => named.or(limit),
-    };
-    if let Some(currency) = &limits.currency {
-        let named = cfp.insert("currency".to_owned(), json!(currency));
-        if named.is_some_and(|named| named != json!(currency)) {
-            return Err(not_allowed("/currency", currency.clone()));
-        }
+    if let Some(limit) = limits.price_max.filter(|limit| named.is_some_and(|named| named > *limit)) {
+        return Err(not_allowed("/price_max", format!("at most {limit}")));
     }
-    if let Some(max) = max {
-        cfp.insert("gates".to_owned(), json!([{"attr": "price", "max": max, "required": true}]));
+    if let Some(max) = named {
+        cfp.insert("gates".to_owned(), json!([price_gate(max)]));
     }
     if cfp.get("policy").and_then(Value::as_str) != Some(PATIENT) {
         cfp.entry("reply_within_ms").or_insert(json!(REPLY_WITHIN_MS));
@@ -212,8 +269,7 @@ fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     Ok(cfp)
 }
 
-fn bargain(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
-    require_mandate(&cfp, limits)?;
+fn bargain(mut cfp: Arguments) -> Arguments {
     let mut rules = Arguments::new();
     for rule in ["issues", "rounds", "deadline_ms", "step_ms", "confirm_ms"] {
         rules.extend(take(&mut cfp, rule).map(|value| (rule.to_owned(), value)));
@@ -225,7 +281,7 @@ fn bargain(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     spell_mandate(&mut cfp);
     cfp.entry("reply_within_ms").or_insert(json!(JOIN_WITHIN_MS));
     cfp.extend(members(json!({"act": "cfp", "bargain": rules})));
-    Ok(cfp)
+    cfp
 }
 
 fn team(mut arguments: Arguments) -> Arguments {
@@ -260,18 +316,8 @@ fn panel(mut arguments: Arguments) -> Arguments {
     members(json!({"act": "cfp", "task": question, "panel": rules}))
 }
 
-fn require_mandate(arguments: &Arguments, limits: &Limits) -> Result<(), Refusal> {
-    let binds = arguments.get("mandate").is_some_and(|mandate| {
-        let has_limits = mandate["limits"].as_array().is_some_and(|limits| !limits.is_empty());
-        has_limits || mandate["reservation"].as_u64().is_some_and(|reservation| reservation > 0)
-    });
-    if limits.requires_mandate && !binds {
-        return Err(not_allowed(
-            "/mandate",
-            "a mandate with limits or a reservation value: bargains are under one only".to_owned(),
-        ));
-    }
-    Ok(())
+fn price_gate(max: i64) -> Value {
+    json!({"attr": "price", "max": max, "required": true})
 }
 
 /// A mandate as the schemas have it: a text to compare with is a value, worths of all issues are a linear utility.

@@ -26,7 +26,7 @@ pub(crate) fn bridge(site: &Site, instance: &str) -> (Router, Arc<Participants>)
             let url = site.exchange.url().to_owned();
             move || Arc::new(WebSocketTransport::new(&url))
         }),
-        sets: ToolSet::DEFAULT.to_vec(),
+        sets: ToolSet::ALL.to_vec(),
         limits: Limits::default(),
         instance: instance.to_owned(),
         metrics: BridgeMetrics::try_new(&prometheus::Registry::new()).unwrap(),
@@ -36,8 +36,10 @@ pub(crate) fn bridge(site: &Site, instance: &str) -> (Router, Arc<Participants>)
         url: "https://exchange.example".to_owned(),
         hosts: vec!["127.0.0.1:8090".to_owned()],
         authorization_server: Some("https://login.example".to_owned()),
+        card_key: None,
+        text_to: Vec::new(),
     };
-    (router(participants.clone(), address, "test", CancellationToken::new()), participants)
+    (router(participants.clone(), address, "test", CancellationToken::new()).unwrap(), participants)
 }
 
 fn request(token: Option<&str>, headers: &[(&str, &str)], body: impl Into<Body>) -> Request<Body> {
@@ -54,7 +56,7 @@ fn request(token: Option<&str>, headers: &[(&str, &str)], body: impl Into<Body>)
     request.body(body.into()).unwrap()
 }
 
-async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, Value) {
+pub(crate) async fn answer(router: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, Value) {
     let response = router.clone().oneshot(request).await.unwrap();
     let (status, headers) = (response.status(), response.headers().clone());
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -66,7 +68,7 @@ fn call(tool: &str, arguments: &Value) -> String {
         .to_string()
 }
 
-async fn called(router: &Router, token: &str, tool: &str, arguments: Value) -> Value {
+pub(crate) async fn called(router: &Router, token: &str, tool: &str, arguments: Value) -> Value {
     let (status, _, answer) = answer(router, request(Some(token), &[], call(tool, &arguments))).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     answer["result"]["structuredContent"].clone()

@@ -66,7 +66,7 @@ async fn a_service_of_nats_tells_its_endpoints_and_schemas_and_calls_to_an_award
     let info = nats.request("$SRV.INFO.llmx", Bytes::new()).await.unwrap();
     let info: Value = serde_json::from_slice(&info.payload).unwrap();
     let endpoints = info["endpoints"].as_array().unwrap();
-    assert_eq!((endpoints.len(), &info["metadata"]["public_url"]), (16, &json!("https://exchange.example")));
+    assert_eq!((endpoints.len(), &info["metadata"]["public_url"]), (27, &json!("https://exchange.example")));
     for endpoint in endpoints {
         let schema: Value = serde_json::from_str(endpoint["metadata"]["schema"].as_str().unwrap()).unwrap();
         assert_eq!(schema["type"], "object", "{}", endpoint["name"]);

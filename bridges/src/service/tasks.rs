@@ -1,0 +1,245 @@
+//! Negotiations that an agent called, as tasks of the Agent2Agent protocol.
+
+use std::hash::BuildHasher as _;
+use std::time::Duration;
+
+use a2a::{A2AError, ListTasksRequest, ListTasksResponse, Part, Task};
+use schemas::{Code, Digest, MsgId, NegotiationId, Refusal};
+use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::ToolService;
+use crate::ToolFault;
+use crate::a2a::request::{check_common, in_part, invalid};
+use crate::a2a::task::{self, context};
+use crate::a2a::{Begun, Content, Incoming, TaskFault, TaskSource};
+use crate::memory::todo::tool_of;
+use crate::tools::{Arguments, message};
+
+/// Characters of a digest in the id of a task, of a context, and of a message: 88, 84 and 172 bits.
+const TASK_CHARS: usize = task::TASK_TAG_CHARS - 1;
+const CONTEXT_CHARS: usize = 21;
+const MESSAGE_CHARS: usize = 43;
+/// Tasks of a page, and unless the client says otherwise.
+const PAGE_MAX: i32 = 100;
+const PAGE: i32 = 50;
+/// How long a cancellation may take to be told.
+const CANCEL_MAX: Duration = Duration::from_secs(2);
+/// Acts of the initiator of a contract net.
+const INITIATOR_ACTS: [&str; 2] = ["accept", "cancel"];
+
+impl TaskSource for ToolService {
+    async fn send(&self, message: Incoming) -> Result<Begun, TaskFault> {
+        let part = message.part;
+        let sent = match message.task_id.clone() {
+            None => self.call_by_task(message).await,
+            Some(task) => self.act_in_task(&task, message).await,
+        };
+        sent.map_err(|fault| in_part(fault, part))
+    }
+
+    async fn follow(&self, task: &str, seen: Option<&Task>, deadline: Instant) -> Result<Task, TaskFault> {
+        let negotiation = self.own(task)?;
+        loop {
+            let newest = self.participant.memory().newest();
+            let now = self.task(&negotiation).await?;
+            if seen != Some(&now) || Instant::now() >= deadline {
+                return Ok(now);
+            }
+            self.participant.wait(deadline, |memory| memory.newest() != newest).await;
+            if self.participant.is_closed() {
+                return Err(Refusal::new(Code::TokenExpired, "the connection of this token has ended").into());
+            }
+        }
+    }
+
+    async fn cancel(&self, task: &str) -> Result<Task, TaskFault> {
+        let negotiation = self.own(task)?;
+        let told = self.told(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
+        if told["outcome"].is_string() {
+            return Err(A2AError::task_not_cancelable(task).into());
+        }
+        let act = if told["view"]["bargain"].is_null() { "cancel" } else { "end" };
+        let request = Arguments::from_iter([("payload".to_owned(), json!({"act": act}))]);
+        match self.pass(negotiation.clone(), name("cancel")?, request).await {
+            Err(ToolFault::NotFollowed { .. }) => return Err(A2AError::task_not_cancelable(task).into()),
+            sent => sent?,
+        }
+        let deadline = Instant::now() + CANCEL_MAX;
+        let has_ended =
+            |memory: &crate::memory::Memory| memory.known(&negotiation).is_some_and(|known| known.outcome.is_some());
+        self.participant.wait(deadline, has_ended).await;
+        self.task(&negotiation).await
+    }
+
+    fn list(&self, wanted: &ListTasksRequest) -> Result<ListTasksResponse, TaskFault> {
+        check_common(wanted.tenant.as_deref(), wanted.history_length)?;
+        let page_size = wanted.page_size.unwrap_or(PAGE);
+        if !(1..=PAGE_MAX).contains(&page_size) {
+            return Err(invalid("pageSize", &format!("1 to {PAGE_MAX} is expected")).into());
+        }
+        let memory = self.participant.memory();
+        let filters = json!([wanted.context_id, wanted.status, wanted.status_timestamp_after]).to_string();
+        let token = |n: u64| format!("{n}-{:016x}", self.pages.hash_one((n, &filters)));
+        let before = match wanted.page_token.as_deref().filter(|token| !token.is_empty()) {
+            None => u64::MAX,
+            Some(given) => given
+                .split_once('-')
+                .and_then(|(n, _)| n.parse().ok())
+                .filter(|n| token(*n) == given)
+                .ok_or_else(|| invalid("pageToken", "one that this list has given out is expected"))?,
+        };
+        let mut tasks = Vec::new();
+        for (n, negotiation) in memory.called() {
+            let is_meant = wanted.context_id.as_deref().is_none_or(|wanted| wanted == context(negotiation.as_str()));
+            if is_meant {
+                let told = crate::tools::answer::negotiation(&memory, negotiation, (None, 0), |_| true);
+                tasks.push((n, task::task(&told).map_err(unreadable)?));
+            }
+        }
+        tasks.retain(|(_, task)| {
+            let is_later = wanted.status_timestamp_after.is_none_or(|after| task.status.timestamp >= Some(after));
+            is_later && wanted.status.as_ref().is_none_or(|status| *status == task.status.state)
+        });
+        tasks.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        let total_size = i32::try_from(tasks.len()).unwrap_or(i32::MAX);
+        tasks.retain(|(n, _)| *n < before);
+        let page = usize::try_from(page_size).unwrap_or_default();
+        let next_page_token = if tasks.len() > page { token(tasks[page - 1].0) } else { String::new() };
+        tasks.truncate(page);
+        let tasks = tasks.into_iter().map(|(_, mut task)| {
+            task.artifacts.take_if(|_| wanted.include_artifacts != Some(true));
+            task
+        });
+        Ok(ListTasksResponse { tasks: tasks.collect(), next_page_token, page_size, total_size })
+    }
+
+    fn place(&self) -> Result<OwnedSemaphorePermit, TaskFault> {
+        Ok(self.participant.wait_place()?)
+    }
+}
+
+impl ToolService {
+    /// The negotiation of a task, if the agent called it.
+    fn own(&self, task: &str) -> Result<NegotiationId, TaskFault> {
+        let negotiation = NegotiationId::try_new(task).ok();
+        let own = negotiation.filter(|negotiation| negotiation.initiator() == self.agent().as_str());
+        own.ok_or_else(|| A2AError::task_not_found(task).into())
+    }
+
+    async fn task(&self, negotiation: &NegotiationId) -> Result<Task, TaskFault> {
+        let told = self.told(negotiation, 0, |_| true).await;
+        task::task(&told.map_err(|fault| absent(fault, negotiation.as_str()))?).map_err(unreadable)
+    }
+
+    /// Opens the negotiation that follows from agent, context and message, whichever process is asked.
+    async fn call_by_task(&self, message: Incoming) -> Result<Begun, TaskFault> {
+        let Content::Act(request) = message.content else { return Err(invalid("message.parts", "a call").into()) };
+        if request.get("payload").is_none_or(|payload| payload["act"] != "cfp") {
+            let fault = Refusal::new(Code::NotAllowed, "a message to no task is a call").at("/payload/act");
+            return Err(fault.expecting("cfp").into());
+        }
+        let id = &message.message_id;
+        let context = message.context_id.clone();
+        let context =
+            context.unwrap_or_else(|| format!("c{}", digits(&json!(["context", self.agent(), id]), CONTEXT_CHARS)));
+        let own = format!("{context}-{}", digits(&json!([self.agent(), context, id]), TASK_CHARS));
+        let unfit = |_| invalid("message.contextId", "a shorter one is expected");
+        let negotiation = NegotiationId::form(self.agent(), &own).map_err(unfit)?;
+        match self.pass(negotiation.clone(), name(id)?, request).await {
+            Ok(()) => {
+                self.participant.memory().calls(&negotiation);
+                Ok(Begun::Taken(negotiation.to_string()))
+            }
+            Err(fault @ ToolFault::NotFollowed { .. }) => {
+                Ok(Begun::Answered(Box::new(task::rejected(&negotiation, &fault).map_err(unreadable)?)))
+            }
+            Err(ToolFault::Refused(refusal)) => Err(refusal.into()),
+        }
+    }
+
+    async fn act_in_task(&self, task: &str, message: Incoming) -> Result<Begun, TaskFault> {
+        let negotiation = self.own(task)?;
+        if message.context_id.as_deref().is_some_and(|named| named != context(task)) {
+            return Err(invalid("message.contextId", "the one of the task is expected").into());
+        }
+        let told = self.told(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
+        let id = name(&message.message_id)?;
+        let is_repeat = self.participant.memory().receipt(&negotiation, &id).is_some();
+        if told["outcome"].is_string() && !is_repeat {
+            return Err(A2AError::unsupported_operation("the task has ended").into());
+        }
+        let request = match message.content {
+            Content::Act(request) => request,
+            Content::Text(text) => self.said(&negotiation, text, &told)?,
+        };
+        let act = request.get("payload").and_then(|payload| payload["act"].as_str()).unwrap_or_default();
+        let view = &told["view"];
+        let is_contract_net = ["bargain", "team", "panel"].iter().all(|kind| view[*kind].is_null());
+        if act == "cfp" || (is_contract_net && !INITIATOR_ACTS.contains(&act)) {
+            let fault = Refusal::new(Code::NotAllowed, "it is no act of who called").at("/payload/act");
+            return Err(fault.expecting(INITIATOR_ACTS.join(", ")).into());
+        }
+        match self.pass(negotiation.clone(), id, request).await {
+            Ok(()) => Ok(Begun::Taken(task.to_owned())),
+            Err(fault @ ToolFault::NotFollowed { .. }) => {
+                let mut task = self.task(&negotiation).await?;
+                task.status.message.iter_mut().for_each(|message| message.parts.push(Part::data(fault.to_value())));
+                Ok(Begun::Answered(Box::new(task)))
+            }
+            Err(ToolFault::Refused(refusal)) => Err(refusal.into()),
+        }
+    }
+
+    /// A text alone: what is said by who has a team's floor.
+    fn said(&self, negotiation: &NegotiationId, text: String, told: &Value) -> Result<Arguments, TaskFault> {
+        let memory = self.participant.memory();
+        let turn = memory.known(negotiation).and_then(|known| known.asked.get("say")?.turn);
+        if memory.asks_for(negotiation, "say").is_none() {
+            let tools = &told["todo"][0]["tools"];
+            return Err(invalid("message.parts", &format!("a data part; what may be done now: {tools}")).into());
+        }
+        Ok(Arguments::from_iter([("payload".to_owned(), json!({"act": "say", "text": text, "turn": turn}))]))
+    }
+
+    /// Sends a request of the client's as a message, within the limits of the bridge.
+    async fn pass(&self, negotiation: NegotiationId, id: MsgId, request: Arguments) -> Result<(), ToolFault> {
+        let payload = request.get("payload").cloned().unwrap_or_default();
+        let message = {
+            let memory = self.participant.memory();
+            let known = memory.known(&negotiation);
+            message::request(self.agent(), (negotiation.clone(), id), request, known, &self.limits)?
+        };
+        let tool = serde_json::from_value(payload["act"].clone()).ok().and_then(tool_of).unwrap_or_default();
+        // Before it leaves: an award may come before the receipt.
+        if tool == "offer" {
+            let terms = serde_json::from_value(payload["terms"].clone()).ok();
+            self.participant.memory().offers(&negotiation, terms);
+        }
+        self.participant.send(tool, message).await.map(drop)
+    }
+}
+
+/// The id of a message of the exchange for one of the client's.
+fn name(message_id: &str) -> Result<MsgId, TaskFault> {
+    let derived = || MsgId::try_new(&format!("m-{}", digits(&json!(message_id), MESSAGE_CHARS)));
+    let id = MsgId::try_new(message_id).or_else(|_| derived());
+    id.map_err(|_| invalid("message.messageId", "another one is expected").into())
+}
+
+/// So many digits of the digest of a document.
+fn digits(document: &Value, count: usize) -> String {
+    let digest = Digest::of(document).map(|digest| digest.to_string()).unwrap_or_default();
+    digest.chars().take(count).collect()
+}
+
+fn absent(fault: ToolFault, task: &str) -> TaskFault {
+    let is_absent = matches!(&fault, ToolFault::Refused(refusal) if refusal.code == Code::NotFound);
+    if is_absent { A2AError::task_not_found(task).into() } else { fault.into() }
+}
+
+fn unreadable(error: serde_json::Error) -> TaskFault {
+    tracing::error!(%error, "a negotiation is no task");
+    A2AError::internal("the task cannot be told").into()
+}
