@@ -14,12 +14,13 @@ use bridges::mcp::{McpServer, serve_stdio};
 use bridges::micro;
 use bridges::tools::ToolSet;
 use bridges::{BridgeMetrics, Gateways, Limits, Participant, ToolService};
-use schemas::AgentId;
+use schemas::{Address, AgentId};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{AccessArgs, Bearer};
 use crate::arguments::{http_url, listen_address, micros, new_id, read_text};
+use crate::call::address;
 use crate::keys::read_record_key;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
@@ -111,8 +112,8 @@ pub struct ToolBridgeArgs {
     #[arg(long, value_name = "FILE")]
     card_key: Option<PathBuf>,
     /// Whom a text without a request calls over A2A: agent://, topic://, group://
-    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
-    text_to: Vec<String>,
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', value_parser = address)]
+    text_to: Vec<Address>,
     #[command(flatten)]
     tools: ToolArgs,
 }
@@ -182,7 +183,7 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         hosts: vec![listen, "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()],
         authorization_server: args.authorization_server,
         card_key: args.card_key.as_deref().map(read_record_key).transpose()?,
-        text_to: args.text_to,
+        text_to: args.text_to.iter().map(ToString::to_string).collect(),
     };
     let url = address.url.clone();
     let routes =

@@ -234,6 +234,39 @@ fn limits_hold_whatever_a_model_was_told() {
 }
 
 #[test]
+fn limits_hold_for_requests_of_other_protocols_too() {
+    let limits = Limits { price_max: Some(80), requires_mandate: true, currency: Some("EUR".to_owned()) };
+    let request = |payload: Value| {
+        let ids = (negotiation(), MsgId::try_new("m-1").unwrap());
+        message::request(&agent("alice"), ids, members(json!({"payload": payload})), None, &limits)
+    };
+    let call = |more: Value| {
+        let mut payload = json!({"act": "cfp", "task": "t"});
+        payload.as_object_mut().unwrap().extend(members(more));
+        request(payload)
+    };
+    let own = json!({"attr": "price", "max": 500, "required": false});
+    let limit = json!({"attr": "price", "max": 80, "required": true});
+    let payload = call(json!({"gates": [own]})).unwrap().document["payload"].clone();
+    assert_eq!((&payload["gates"], &payload["currency"]), (&json!([own, limit]), &json!("EUR")));
+    assert_eq!(call(json!({})).unwrap().document["payload"]["gates"], json!([limit]));
+    let table = [
+        (call(json!({"currency": "BTC"})), "/payload/currency"),
+        (call(json!({"bargain": {"issues": []}})), "/payload/mandate"),
+        (request(json!({"act": "join", "mandate": {}})), "/payload/mandate"),
+        (
+            request(json!({"act": "assign", "tasks": [{"owner": "bob"}, {"title": "by award"}]})),
+            "/payload/tasks/1/owner",
+        ),
+    ];
+    for (message, pointer) in table {
+        let refusal = message.unwrap_err();
+        assert_eq!((refusal.code, refusal.pointer.as_deref()), (Code::NotAllowed, Some(pointer)));
+    }
+    assert!(request(json!({"act": "accept", "offer_id": "o1-0"})).is_ok());
+}
+
+#[test]
 fn a_fault_of_a_message_is_shown_in_the_arguments_it_was_made_of() {
     let table = [
         ("offer", "/payload/terms/price", "/terms/price"),
