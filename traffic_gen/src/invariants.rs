@@ -15,7 +15,7 @@ use serde::Serialize;
 pub use watch::Watch;
 pub use witness::{IsInside, Witness, judge_mandates_by};
 
-/// The names of the invariants.
+/// The names of the invariants. Those that only some runs can show stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -111,53 +111,24 @@ impl Invariant {
         self.into()
     }
 
-    /// Whether only some runs can show it: those with bargains, with panels, or in which it is known what a gateway or an engine has
-    /// heard. Others leave it unchecked.
+    /// Whether only some runs can show it: those with bargains, with teams, with panels, or in which the log is folded again or
+    /// it is known what a gateway or an engine has heard. Others leave it unchecked.
     #[must_use]
-    pub const fn needs_more_than_rounds(self) -> bool {
+    pub fn needs_more_than_rounds(self) -> bool {
         matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
-            || self.is_of_teams()
-            || self.is_of_panels()
-            || self.needs_log()
-    }
-
-    /// Whether it shows only where the log is folded again, or what engines stored and what parts can do is known.
-    #[must_use]
-    pub const fn needs_log(self) -> bool {
-        matches!(self, Self::OwnRatingInert | Self::OrderFree | Self::LedgerOnce | Self::ReputationPinned)
-            || matches!(self, Self::EndsByPolicy | Self::ShedsOpenings)
+            || (Self::OneFloor..=Self::ShedsOpenings).contains(&self)
     }
 
     /// Whether only teams can show it.
     #[must_use]
-    pub const fn is_of_teams(self) -> bool {
-        matches!(
-            self,
-            Self::OneFloor
-                | Self::TurnLimit
-                | Self::MembersOnly
-                | Self::SameStory
-                | Self::Wakes
-                | Self::OneResult
-                | Self::Seated
-                | Self::FlowsUp
-                | Self::NoOrphan
-        )
+    pub fn is_of_teams(self) -> bool {
+        (Self::OneFloor..=Self::NoOrphan).contains(&self)
     }
 
     /// Whether only panels can show it.
     #[must_use]
-    pub const fn is_of_panels(self) -> bool {
-        matches!(
-            self,
-            Self::OneFinding
-                | Self::Quorum
-                | Self::RoundSealed
-                | Self::NoStaleAnswer
-                | Self::SelectionFinal
-                | Self::CallsBounded
-                | Self::ImportanceConserved
-        )
+    pub fn is_of_panels(self) -> bool {
+        (Self::OneFinding..=Self::ImportanceConserved).contains(&self)
     }
 }
 

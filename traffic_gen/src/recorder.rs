@@ -349,22 +349,22 @@ impl RecorderState {
         for receipt in delivery.receipts_told() {
             *self.counts.dispositions.entry(receipt.disposition.as_str().to_owned()).or_default() += 1;
         }
-        match &delivery.payload {
-            Notification::Ack(receipt) => {
+        match (&delivery.payload, is_initiator) {
+            (Notification::Ack(receipt), _) => {
                 if receipt.disposition == Disposition::Committed && self.is_of_run(negotiation) {
                     self.counts.confirms += 1;
                     self.minutes.confirmed(since_start);
                     *self.counts.wins.entry(agent.clone()).or_default() += 1;
                 }
             }
-            Notification::Inform(ProgressReport::Awarded(news)) => {
+            (Notification::Inform(ProgressReport::Awarded(news)), _) => {
                 self.counts.awards += 1;
                 let is_other = self.agents.as_ref().is_some_and(|agents| !agents.contains(&news.contractor));
                 self.counts.awards_to_others += u64::from(is_other);
                 let first = self.decided(negotiation, at, since_start);
                 self.counts.awarded += u64::from(first);
             }
-            Notification::Closed(closing) if is_initiator => {
+            (Notification::Closed(closing), true) => {
                 self.decided(negotiation, at, since_start);
                 // A second end is none.
                 if let Some(open) = self.ended(negotiation, CallResult::Closed(closing.outcome), at) {
@@ -374,17 +374,7 @@ impl RecorderState {
                     self.counts.round.record(at.saturating_duration_since(open.intended));
                 }
             }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_)
-            | Notification::Closed(_) => {}
+            (_, _) => {}
         }
     }
 

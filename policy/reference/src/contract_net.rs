@@ -304,25 +304,8 @@ impl ContractNet {
 /// withdrawn, policy-rejected.
 fn has_responded(state: SessionState) -> bool {
     use SessionState as S;
-    match state {
-        S::Offered
-        | S::Refused
-        | S::NotUnderstood
-        | S::Undelivered
-        | S::Failed
-        | S::Excluded
-        | S::Withdrawn
-        | S::PolicyRejected => true,
-        S::Invited
-        | S::Standby
-        | S::Awarded
-        | S::Committed
-        | S::Done
-        | S::Rejected
-        | S::Lapsed
-        | S::CancelPending
-        | S::Cancelled => false,
-    }
+    matches!(state, S::Offered | S::Refused | S::NotUnderstood | S::Undelivered)
+        || matches!(state, S::Failed | S::Excluded | S::Withdrawn | S::PolicyRejected)
 }
 
 pub(crate) fn count(number: usize) -> u32 {
@@ -411,59 +394,35 @@ impl ContractNet {
         if self.sessions[contractor].was_heard {
             return;
         }
-        match &*deliver.told {
-            Notification::Cfp(call) => {
-                let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
-                if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
-                    self.answer_without_offer(
-                        contractor,
-                        if may_answer { SessionState::Undelivered } else { SessionState::Failed },
-                        RejectReason::Withdrawn,
-                        moment,
-                        wins,
-                    );
-                }
+        if let Notification::Cfp(call) = &*deliver.told {
+            let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
+            if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
+                self.answer_without_offer(
+                    contractor,
+                    if may_answer { SessionState::Undelivered } else { SessionState::Failed },
+                    RejectReason::Withdrawn,
+                    moment,
+                    wins,
+                );
             }
-            Notification::Accept(accept) => {
-                let lot = self.lots.iter().position(|lot| {
-                    lot.award.as_ref().is_some_and(|award| award.no == accept.award_no && award.stage == Stage::Awarded)
-                });
-                if let Some(lot) = lot {
-                    self.lose(lot, AwardLoss::Undelivered, moment, wins);
-                }
+        } else if let Notification::Accept(accept) = &*deliver.told {
+            let lot = self.lots.iter().position(|lot| {
+                lot.award.as_ref().is_some_and(|award| award.no == accept.award_no && award.stage == Stage::Awarded)
+            });
+            if let Some(lot) = lot {
+                self.lose(lot, AwardLoss::Undelivered, moment, wins);
             }
-            Notification::Ack(_)
-            | Notification::Cancel(_)
-            | Notification::Closed(_)
-            | Notification::Failure(_)
-            | Notification::Inform(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Reject(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {}
         }
     }
 
     /// The end. A completed negotiation tells the initiator and those who were bound, any other end everybody.
     fn end(&mut self, outcome: Outcome, moment: Moment) {
-        let reason = match outcome {
-            Outcome::Completed => RejectReason::Awarded,
-            Outcome::Cancelled => RejectReason::Cancelled,
-            Outcome::NoOffers
-            | Outcome::Incomplete
-            | Outcome::NoCandidate
-            | Outcome::Timeout
-            | Outcome::Aborted
-            | Outcome::Agreement
-            | Outcome::NoAgreement
-            | Outcome::Ended
-            | Outcome::Concluded
-            | Outcome::Unconcluded
-            | Outcome::NotFormed
-            | Outcome::Consensus
-            | Outcome::Plurality
-            | Outcome::NoAnswer => RejectReason::Expired,
+        let reason = if outcome == Outcome::Completed {
+            RejectReason::Awarded
+        } else if outcome == Outcome::Cancelled {
+            RejectReason::Cancelled
+        } else {
+            RejectReason::Expired
         };
         self.facts.push(fact::closed(&self.id, &self.initiator, outcome));
         for contractor in self.sessions.keys().cloned().collect::<Vec<_>>() {
@@ -537,14 +496,9 @@ impl ContractNet {
 
     /// Why an award is lost, where its contractor has not said.
     pub(super) fn note_loss(&mut self, loss: AwardLoss) {
-        match loss {
-            AwardLoss::ConfirmTimeout | AwardLoss::PerformTimeout => self.note_loss_code(Some("timeout".to_owned())),
-            AwardLoss::Failed | AwardLoss::PerformFailed => {}
-            AwardLoss::Refused
-            | AwardLoss::Undelivered
-            | AwardLoss::Cancelled
-            | AwardLoss::Timeout
-            | AwardLoss::Aborted => self.note_loss_code(None),
+        if !matches!(loss, AwardLoss::Failed | AwardLoss::PerformFailed) {
+            let is_late = matches!(loss, AwardLoss::ConfirmTimeout | AwardLoss::PerformTimeout);
+            self.note_loss_code(is_late.then(|| "timeout".to_owned()));
         }
     }
 

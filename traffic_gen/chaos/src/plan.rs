@@ -61,32 +61,23 @@ impl Traffic {
     }
 
     /// Whether a run can show an invariant.
-    pub(super) const fn shows(self, invariant: Invariant) -> bool {
-        let is_of_nets = matches!(
-            invariant,
-            Invariant::OneAward
-                | Invariant::NoLateWinner
-                | Invariant::FinalNotice
-                | Invariant::Pinned
-                | Invariant::Sealed
-        );
+    pub(super) fn shows(self, invariant: Invariant) -> bool {
+        use Invariant as I;
+        let is_of_nets = matches!(invariant, I::OneAward | I::NoLateWinner | I::FinalNotice | I::Pinned | I::Sealed);
+        let is_of_all = !invariant.needs_more_than_rounds();
+        let is_common = is_of_all && !is_of_nets;
         match self {
-            Self::ContractNet => !invariant.needs_more_than_rounds(),
-            Self::Bargain => {
-                matches!(invariant, Invariant::TurnOrder) || !(is_of_nets || invariant.needs_more_than_rounds())
-            }
+            Self::ContractNet => is_of_all,
+            Self::Bargain => is_common || invariant == I::TurnOrder,
             // Teams of the load assign no tasks.
             Self::Team => {
-                let is_of_tasks = matches!(
-                    invariant,
-                    Invariant::Wakes | Invariant::OneResult | Invariant::FlowsUp | Invariant::NoOrphan
-                );
-                !is_of_tasks && (invariant.is_of_teams() || !(is_of_nets || invariant.needs_more_than_rounds()))
+                let is_of_tasks = matches!(invariant, I::Wakes | I::OneResult | I::FlowsUp | I::NoOrphan);
+                !is_of_tasks && (is_common || invariant.is_of_teams())
             }
             // No act of an agent is passed on as its own, and not every run comes to a selection.
             Self::Panel => {
-                let is_rare = matches!(invariant, Invariant::Authentic | Invariant::SelectionFinal);
-                !is_rare && (invariant.is_of_panels() || !(is_of_nets || invariant.needs_more_than_rounds()))
+                let is_rare = matches!(invariant, I::Authentic | I::SelectionFinal);
+                !is_rare && (is_common || invariant.is_of_panels())
             }
         }
     }

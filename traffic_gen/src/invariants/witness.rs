@@ -130,40 +130,22 @@ impl Witness {
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
             if act == Act::Cfp {
+                seen.panel.sent_call(document);
                 seen.team.called(agent, &msg_id, document);
             }
             seen.team.sent(agent, &msg_id, act, document);
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
-        match act {
-            Act::Failure => {
-                seen.failed.insert(agent.clone());
-            }
-            Act::Cfp => {
-                seen.bargain.sent(agent, document);
-                seen.panel.sent_call(document);
-            }
-            Act::Join => seen.bargain.sent(agent, document),
-            Act::Answer => seen.panel.sent_answer(agent, document),
-            Act::Offer => seen.documents.sent_offer(agent, document),
-            Act::Inform => seen.task.sent(agent, act, document),
-            Act::Refuse
-            | Act::NotUnderstood
-            | Act::Withdraw
-            | Act::Accept
-            | Act::Reject
-            | Act::Confirm
-            | Act::Cancel
-            | Act::Closed
-            | Act::Ack
-            | Act::End
-            | Act::Turn
-            | Act::Ask
-            | Act::Say
-            | Act::Assign
-            | Act::Pause
-            | Act::Conclude
-            | Act::Floor => {}
+        if act == Act::Failure {
+            seen.failed.insert(agent.clone());
+        } else if act == Act::Answer {
+            seen.panel.sent_answer(agent, document);
+        } else if act == Act::Offer {
+            seen.documents.sent_offer(agent, document);
+        } else if act == Act::Inform {
+            seen.task.sent(agent, document);
+        } else if matches!(act, Act::Cfp | Act::Join) {
+            seen.bargain.sent(agent, document);
         }
     }
 

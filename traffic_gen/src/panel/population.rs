@@ -102,27 +102,20 @@ impl PanelPopulation {
         let (mut finding, mut misunderstood) = (None, None);
         let Some(initiator) = &self.initiator else { return Err(PanelError::Unanswered) };
         for CallEvent { negotiation, report, .. } in initiator.call_to_end(call).await? {
-            match report {
-                CallReport::Found(found) => finding = Some(*found),
-                CallReport::Misunderstood(why) => misunderstood = Some(why.reason),
-                CallReport::Refused(refusal) => return Err(PanelError::Refused(refusal)),
-                CallReport::TurnedDown(disposition) => {
-                    let why = misunderstood.unwrap_or_else(|| disposition.as_str().to_owned());
-                    return Err(PanelError::TurnedDown(why));
-                }
-                CallReport::Unanswered => return Err(PanelError::Unanswered),
-                CallReport::Closed(closing) => {
-                    let asks = self.asks.take(&negotiation);
-                    return Ok(PanelEnd { panel: negotiation, finding, closing, asks });
-                }
-                CallReport::Accepted { .. }
-                | CallReport::Opened { .. }
-                | CallReport::Offers(_)
-                | CallReport::Awarded(_)
-                | CallReport::Committed(_)
-                | CallReport::Done(_)
-                | CallReport::Stopped(_)
-                | CallReport::Failed(_) => {}
+            if let CallReport::Found(found) = report {
+                finding = Some(*found);
+            } else if let CallReport::Misunderstood(why) = report {
+                misunderstood = Some(why.reason);
+            } else if let CallReport::Refused(refusal) = report {
+                return Err(PanelError::Refused(refusal));
+            } else if let CallReport::TurnedDown(disposition) = report {
+                let why = misunderstood.unwrap_or_else(|| disposition.as_str().to_owned());
+                return Err(PanelError::TurnedDown(why));
+            } else if matches!(report, CallReport::Unanswered) {
+                return Err(PanelError::Unanswered);
+            } else if let CallReport::Closed(closing) = report {
+                let asks = self.asks.take(&negotiation);
+                return Ok(PanelEnd { panel: negotiation, finding, closing, asks });
             }
         }
         Err(PanelError::Unanswered)

@@ -54,8 +54,8 @@ impl TeamState {
         if matches!(team.place(), FamilyPlace::Task(_)) {
             return;
         }
-        match &delivery.payload {
-            Notification::Floor(floor) => {
+        match (&delivery.payload, team.initiator() == agent.as_str()) {
+            (Notification::Floor(floor), _) => {
                 if floor.step == 1 && floor.members.first() == Some(agent) {
                     self.tally.formed += 1;
                     self.tally.members += floor.members.len() as u64;
@@ -66,7 +66,7 @@ impl TeamState {
                     self.tally.say.record(at.saturating_duration_since(said));
                 }
             }
-            Notification::Closed(closing) if team.initiator() == agent.as_str() => {
+            (Notification::Closed(closing), true) => {
                 self.says.remove(team);
                 for task in &closing.tasks {
                     let outcome = match task.status {
@@ -77,20 +77,11 @@ impl TeamState {
                     *self.tally.tasks.entry(outcome.to_owned()).or_default() += 1;
                 }
             }
-            Notification::Ack(receipt) if receipt.disposition != Disposition::Ok => {
+            (Notification::Ack(receipt), _) if receipt.disposition != Disposition::Ok => {
                 self.says.remove(team);
             }
-            Notification::NotUnderstood(_) => self.tally.refused += 1,
-            Notification::Closed(_)
-            | Notification::Ack(_)
-            | Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_) => {}
+            (Notification::NotUnderstood(_), _) => self.tally.refused += 1,
+            (_, _) => {}
         }
     }
 }

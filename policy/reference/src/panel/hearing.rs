@@ -62,33 +62,19 @@ impl Panel {
         if self.is_dropped(from) && !matches!(payload, Payload::Cancel(_)) {
             return self.strike(from, "not_asked");
         }
-        match payload {
-            Payload::Answer(said) if is_seat => self.judge_answer(from, said, moment),
-            Payload::Answer(said) if self.reviewers().contains(from) => self.judge_review(from, said, moment),
-            Payload::Answer(said) => self.judge_order(from, said, moment),
-            Payload::Refuse(_) | Payload::NotUnderstood(_)
-                if (is_seat || self.ranker() == Some(from) || self.reviewers().contains(from))
-                    && !self.people[from].has_left =>
+        let is_reviewer = self.reviewers().contains(from);
+        match (payload, *from == self.initiator) {
+            (Payload::Answer(said), _) if is_seat => self.judge_answer(from, said, moment),
+            (Payload::Answer(said), _) if is_reviewer => self.judge_review(from, said, moment),
+            (Payload::Answer(said), _) => self.judge_order(from, said, moment),
+            (Payload::Refuse(_) | Payload::NotUnderstood(_), _)
+                if (is_seat || self.ranker() == Some(from) || is_reviewer) && !self.people[from].has_left =>
             {
                 PanelVerdict::ok(Then::Leave)
             }
-            Payload::Cancel(_) if *from == self.initiator => PanelVerdict::ok(Then::Cancel),
-            Payload::Cancel(_) => PanelVerdict { then: Then::Nothing, ..self.strike(from, "out_of_turn") },
-            Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_)
-            | Payload::Say(_)
-            | Payload::Assign(_)
-            | Payload::Pause(_)
-            | Payload::Conclude(_) => self.strike(from, "out_of_turn"),
+            (Payload::Cancel(_), true) => PanelVerdict::ok(Then::Cancel),
+            (Payload::Cancel(_), false) => PanelVerdict { then: Then::Nothing, ..self.strike(from, "out_of_turn") },
+            (_, _) => self.strike(from, "out_of_turn"),
         }
     }
 

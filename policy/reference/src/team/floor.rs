@@ -97,15 +97,12 @@ impl Team {
         }
         let Some(number) = self.tasks.note(task, standing) else { return };
         let news = News { tasks: vec![self.tasks.told(number)], ..News::default() };
-        match self.stage.clone() {
-            TeamStage::Waiting { setter, tasks, .. } if self.tasks.open().iter().all(|open| !tasks.contains(open)) => {
-                self.discuss(setter, None, &news, moment);
-            }
-            TeamStage::Forming
-            | TeamStage::Waiting { .. }
-            | TeamStage::Discussing { .. }
-            | TeamStage::Concluding { .. }
-            | TeamStage::Voting { .. } => self.tell(None, &news),
+        if let TeamStage::Waiting { setter, tasks, .. } = &self.stage
+            && self.tasks.open().iter().all(|open| !tasks.contains(open))
+        {
+            self.discuss(*setter, None, &news, moment);
+        } else {
+            self.tell(None, &news);
         }
     }
 
@@ -318,12 +315,10 @@ impl Team {
             waits: self.waits(),
             members: members.iter().filter(|_| news.has_new_members).map(|&who| name(who)).collect(),
             muted: muted.filter(|_| news.has_new_muted).map(|&who| name(who)).collect(),
-            conclusion: match &self.stage {
-                TeamStage::Voting { conclusion, .. } => Some(conclusion.clone()),
-                TeamStage::Forming
-                | TeamStage::Discussing { .. }
-                | TeamStage::Waiting { .. }
-                | TeamStage::Concluding { .. } => None,
+            conclusion: if let TeamStage::Voting { conclusion, .. } = &self.stage {
+                Some(conclusion.clone())
+            } else {
+                None
             },
         }
     }

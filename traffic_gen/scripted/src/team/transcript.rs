@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agents::ActRefusal;
 use agents::observer::{Observed, Observer};
-use agents::strategy::SendOutcome;
+use agents::strategy::{SendOutcome, Sent};
 use schemas::delivery::{Closing, Disposition, Notification, Outcome};
 use schemas::ids::FamilyPlace;
 use schemas::team::{Floor, Spoken, TaskStatus, TeamTask};
@@ -154,14 +154,7 @@ impl TeamAct {
 
     /// Whether it is in the digest: what depends on timing is not.
     fn is_told_alike(&self) -> bool {
-        match self.what {
-            ActKind::Formed
-            | ActKind::Said { .. }
-            | ActKind::Repeated { .. }
-            | ActKind::Assigned { .. }
-            | ActKind::Proposed { .. } => true,
-            ActKind::Ended { .. } | ActKind::Paused { .. } | ActKind::Moved | ActKind::Refused { .. } => false,
-        }
+        !matches!(self.what, ActKind::Ended { .. } | ActKind::Paused { .. } | ActKind::Moved | ActKind::Refused { .. })
     }
 }
 
@@ -313,41 +306,17 @@ impl TranscriptKeeper {
 
 impl Observer for TranscriptKeeper {
     fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
-        let mut kept = self.lock();
-        match event {
-            Observed::Delivered { delivery, is_repeat: false } => {
-                let id = &delivery.envelope.negotiation;
-                if matches!(id.place(), FamilyPlace::Task(_)) {
-                    return;
-                }
-                kept.told(id, agent, &delivery.payload);
+        if let Observed::Delivered { delivery, is_repeat: false } = event {
+            let id = &delivery.envelope.negotiation;
+            if matches!(id.place(), FamilyPlace::Task(_)) {
+                return;
             }
-            Observed::Settled { sent, .. } if sent.act == schemas::Act::Cfp => {
-                if let SendOutcome::Refused(refusal) = &sent.outcome {
-                    kept.refused.insert(sent.negotiation.clone(), in_full(refusal));
-                }
-            }
-            Observed::Settled { sent, .. } if sent.act == schemas::Act::Refuse => {
-                let is_in = matches!(sent.outcome, SendOutcome::Accepted { .. });
-                if is_in && !matches!(sent.negotiation.place(), FamilyPlace::Task(_)) {
-                    kept.refused_by(&sent.negotiation, agent);
-                }
-            }
-            Observed::Settled { sent, .. } => {
-                if let SendOutcome::Refused(refusal) = &sent.outcome
-                    && let Some(heard) = kept.teams.get_mut(&sent.negotiation)
-                {
-                    heard.refuse(agent, None, Some(in_full(refusal)));
-                }
-            }
-            Observed::Connected
-            | Observed::Disconnected
-            | Observed::Transmitted { .. }
-            | Observed::Deferred { .. }
-            | Observed::Delivered { .. }
-            | Observed::Decided { .. } => return,
+            self.lock().told(id, agent, &delivery.payload);
+        } else if let Observed::Settled { sent, .. } = event {
+            self.lock().settled(agent, sent);
+        } else {
+            return;
         }
-        drop(kept);
         self.ended.notify_waiters();
     }
 }
@@ -358,6 +327,26 @@ impl HeardTeams {
         self.teams.get(id).is_some_and(|heard| !heard.floors.is_empty() || heard.closing.is_some())
     }
 
+    fn settled(&mut self, agent: &AgentId, sent: &Sent) {
+        let id = &sent.negotiation;
+        match (&sent.outcome, sent.act) {
+            (SendOutcome::Refused(refusal), schemas::Act::Cfp) => {
+                self.refused.insert(id.clone(), in_full(refusal));
+            }
+            (SendOutcome::Accepted { .. }, schemas::Act::Refuse) => {
+                if !matches!(id.place(), FamilyPlace::Task(_)) {
+                    self.refused_by(id, agent);
+                }
+            }
+            (SendOutcome::Refused(refusal), act) if act != schemas::Act::Refuse => {
+                if let Some(heard) = self.teams.get_mut(id) {
+                    heard.refuse(agent, None, Some(in_full(refusal)));
+                }
+            }
+            (_, _) => {}
+        }
+    }
+
     fn refused_by(&mut self, id: &NegotiationId, agent: &AgentId) {
         if self.teams.len() < TEAMS_MAX || self.teams.contains_key(id) {
             self.teams.entry(id.clone()).or_default().refused.insert(agent.clone());
@@ -366,8 +355,8 @@ impl HeardTeams {
 
     fn told(&mut self, id: &NegotiationId, agent: &AgentId, told: &Notification) {
         let has_room = self.teams.len() < TEAMS_MAX;
-        match told {
-            Notification::Floor(floor) => {
+        match (told, id.initiator() == agent.as_str()) {
+            (Notification::Floor(floor), _) => {
                 if !has_room && !self.teams.contains_key(id) {
                     return;
                 }
@@ -376,37 +365,29 @@ impl HeardTeams {
                     heard.floors.entry(floor.step).or_insert_with(|| (**floor).clone());
                 }
             }
-            Notification::Closed(closing) => {
+            (Notification::Closed(closing), is_initiator) => {
                 if let Some(heard) = self.teams.get_mut(id) {
                     heard.closing.get_or_insert_with(|| closing.clone());
                 }
-                if id.initiator() == agent.as_str() && id.place() == FamilyPlace::Root {
+                if is_initiator && id.place() == FamilyPlace::Root {
                     self.teams.entry(id.clone()).or_default().closing.get_or_insert_with(|| closing.clone());
                     self.over.insert(id.clone());
                 }
             }
-            Notification::NotUnderstood(why) if !self.has_begun(id) && id.initiator() == agent.as_str() => {
+            (Notification::NotUnderstood(why), true) if !self.has_begun(id) => {
                 self.refused.insert(id.clone(), ActRefusal::from(why).to_string());
             }
-            Notification::NotUnderstood(why) => {
+            (Notification::NotUnderstood(why), _) => {
                 if let Some(heard) = self.teams.get_mut(id) {
                     heard.explain(agent, ActRefusal::from(why).to_string());
                 }
             }
-            Notification::Ack(receipt) if is_refusal(receipt.disposition) => {
+            (Notification::Ack(receipt), _) if is_refusal(receipt.disposition) => {
                 if let Some(heard) = self.teams.get_mut(id) {
                     heard.refuse(agent, Some(receipt.disposition), None);
                 }
             }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_) => {}
+            (_, _) => {}
         }
     }
 }

@@ -157,13 +157,14 @@ fn other_body(payload: &Payload) -> Payload {
         Payload::Refuse(reasoned)
         | Payload::NotUnderstood(reasoned)
         | Payload::Withdraw(reasoned)
+        | Payload::End(reasoned)
         | Payload::Cancel(reasoned) => reasoned.reason = Some("another reason".to_owned()),
         Payload::Accept(accept) => accept.offer_id.0.seq += 1,
         Payload::Confirm(confirm) => confirm.award_no.0 += 1,
         Payload::Inform(inform) => inform.result = Some("another result".to_owned()),
         Payload::Failure(failure) => failure.retryable = !failure.retryable,
         Payload::Join(join) => join.mandate = join.mandate.is_none().then(Box::default),
-        Payload::End(reasoned) => reasoned.reason = Some("another reason".to_owned()),
+
         Payload::Answer(answer) => answer.text = Some("another text".to_owned()),
         Payload::Say(say) => say.text.push('!'),
         Payload::Assign(assign) => assign.policy = Some("another".to_owned()),

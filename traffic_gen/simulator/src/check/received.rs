@@ -132,17 +132,12 @@ impl Seen {
 
 /// The invariant a lost delivery breaks.
 fn about(told: &Notification) -> Invariant {
-    match told {
-        Notification::Ack(_) | Notification::NotUnderstood(_) => Invariant::NoLostAdmission,
-        Notification::Reject(_) | Notification::Cancel(_) => Invariant::FinalNotice,
-        Notification::Closed(_)
-        | Notification::Cfp(_)
-        | Notification::Accept(_)
-        | Notification::Inform(_)
-        | Notification::Failure(_)
-        | Notification::Turn(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_) => Invariant::Terminates,
+    if matches!(told, Notification::Ack(_) | Notification::NotUnderstood(_)) {
+        Invariant::NoLostAdmission
+    } else if matches!(told, Notification::Reject(_) | Notification::Cancel(_)) {
+        Invariant::FinalNotice
+    } else {
+        Invariant::Terminates
     }
 }
 
@@ -151,22 +146,12 @@ fn about(told: &Notification) -> Invariant {
 /// opens nothing that could remember it.
 fn is_remembered(disposition: Disposition, negotiation: &NegotiationId) -> bool {
     let is_of_sub_team = matches!(negotiation.place(), FamilyPlace::SubTeam { .. });
-    match disposition {
-        Disposition::Revoked | Disposition::OutOfTurn if is_of_sub_team => false,
-        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed => false,
-        Disposition::Ok
-        | Disposition::Duplicate
-        | Disposition::Late
-        | Disposition::Expired
-        | Disposition::StaleRound
-        | Disposition::OutOfTurn
-        | Disposition::Conflict
-        | Disposition::StaleSeq
-        | Disposition::PolicyReject
-        | Disposition::Committed
-        | Disposition::Revoked
-        | Disposition::MandateViolation => true,
-    }
+    let opened_nothing = is_of_sub_team && matches!(disposition, Disposition::Revoked | Disposition::OutOfTurn);
+    let is_forgotten = matches!(
+        disposition,
+        Disposition::Unauthorized | Disposition::Malformed | Disposition::RateLimited | Disposition::Closed
+    );
+    !(opened_nothing || is_forgotten)
 }
 
 /// An agent receives what the log says, word for word.

@@ -36,24 +36,12 @@ fn check_told(
     history: &NegotiationHistory,
     verdict: &mut Verdict,
 ) {
-    let is_own_business = match told {
-        Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_) => true,
-        Notification::Cfp(_) => history.contractors.contains(agent),
-        Notification::Reject(rejection) => match rejection.reason {
-            RejectReason::Late
-            | RejectReason::Replaced
-            | RejectReason::Expired
-            | RejectReason::Policy
-            | RejectReason::Withdrawn => true,
-            RejectReason::Outscored | RejectReason::Cancelled | RejectReason::Awarded | RejectReason::Round => false,
-        },
-        Notification::Accept(_)
-        | Notification::Inform(_)
-        | Notification::Failure(_)
-        | Notification::Closed(_)
-        | Notification::Turn(_)
-        | Notification::Ask(_)
-        | Notification::Floor(_) => false,
+    let is_own_business = if let Notification::Reject(rejection) = told {
+        use RejectReason::{Expired, Late, Policy, Replaced, Withdrawn};
+        matches!(rejection.reason, Late | Replaced | Expired | Policy | Withdrawn)
+    } else {
+        matches!(told, Notification::Ack(_) | Notification::NotUnderstood(_) | Notification::Cancel(_))
+            || matches!(told, Notification::Cfp(_)) && history.contractors.contains(agent)
     };
     verdict.check(Invariant::Sealed, is_own_business, || {
         format!("{agent} was told {told:?} while offers were collected in {negotiation}")

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
-use schemas::{Act, AgentId, AwardNo, Timestamp};
+use schemas::{AgentId, AwardNo, Timestamp};
 use serde::Deserialize;
 
 /// A report, as it was sent.
@@ -36,11 +36,9 @@ pub(super) struct TaskSeen {
 }
 
 impl TaskSeen {
-    /// A message was sent.
-    pub(super) fn sent(&mut self, agent: &AgentId, act: Act, document: &[u8]) {
-        if act == Act::Inform
-            && let Ok(ReportMessage { payload }) = serde_json::from_slice(document)
-        {
+    /// An INFORM was sent.
+    pub(super) fn sent(&mut self, agent: &AgentId, document: &[u8]) {
+        if let Ok(ReportMessage { payload }) = serde_json::from_slice(document) {
             self.reports.insert((agent.clone(), payload.result));
         }
     }
@@ -66,28 +64,19 @@ impl TaskSeen {
 
     /// What is said of an award, or of all of them.
     fn note_award(&mut self, delivery: &Delivery, at: Timestamp) {
-        let (times, award_no) = match &delivery.payload {
-            Notification::Inform(ProgressReport::Committed(news)) => (&mut self.committed, Some(news.award_no)),
-            Notification::Ack(receipt) if receipt.disposition == Disposition::Committed => {
+        let (times, award_no) = match (&delivery.payload, delivery.envelope.in_reply_to.is_some()) {
+            (Notification::Inform(ProgressReport::Committed(news)), _) => (&mut self.committed, Some(news.award_no)),
+            (Notification::Ack(receipt), _) if receipt.disposition == Disposition::Committed => {
                 (&mut self.committed, receipt.award_no)
             }
-            Notification::Cancel(cancellation) => (&mut self.lost, Some(cancellation.award_no)),
-            Notification::Failure(failure) => (&mut self.lost, Some(failure.award_no)),
-            Notification::Closed(closing) => {
-                let is_answer = delivery.envelope.in_reply_to.is_some();
+            (Notification::Cancel(cancellation), _) => (&mut self.lost, Some(cancellation.award_no)),
+            (Notification::Failure(failure), _) => (&mut self.lost, Some(failure.award_no)),
+            (Notification::Closed(closing), is_answer) => {
                 let ended = self.ended.get_or_insert((at, closing.outcome, is_answer));
                 (ended.0, ended.2) = (ended.0.min(at), ended.2 && is_answer);
                 return;
             }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Inform(_)
-            | Notification::Reject(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => return,
+            (_, _) => return,
         };
         if let Some(award_no) = award_no {
             times.entry(award_no).and_modify(|known| *known = at.min(*known)).or_insert(at);
