@@ -1,4 +1,4 @@
-//! A small TCP proxy that does to a connection what networks do: delay it, cut it, or let it hang half open.
+//! A small TCP proxy that does to a connection what networks do: cut it, or let it hang half open.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,8 +23,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Mode {
     /// Carries bytes both ways.
     Forward,
-    /// Carries them too, but waits so long with each piece of up to 16 KiB, one after the other.
-    Delay(Duration),
     /// Carries nothing and closes nothing: what the network swallows. After healing, what was held back flows on.
     HalfOpen,
     /// Closes what is open, and what comes at once after it was accepted.
@@ -118,7 +116,9 @@ async fn carry(near: TcpStream, target: SocketAddr, mut mode: watch::Receiver<Mo
 async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: watch::Receiver<Mode>) {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let Ok(now) = mode.wait_for(|mode| *mode != Mode::HalfOpen).await.map(|mode| *mode) else { return };
+        if mode.wait_for(|mode| *mode != Mode::HalfOpen).await.is_err() {
+            return;
+        }
         let read = tokio::select! {
             read = from.read(&mut chunk) => read,
             changed = mode.changed() => match changed {
@@ -127,9 +127,6 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut mode: watch::
             },
         };
         let Ok(len @ 1..) = read else { break };
-        if let Mode::Delay(delay) = now {
-            tokio::time::sleep(delay).await;
-        }
         // The way may have gone half open while this piece was on it.
         if mode.wait_for(|mode| *mode != Mode::HalfOpen).await.is_err() || to.write_all(&chunk[..len]).await.is_err() {
             return;
@@ -190,17 +187,6 @@ mod tests {
         let (mut near, mut far) = connect(&proxy, &listener).await;
         near.write_all(b"back").await.unwrap();
         assert_eq!(read(&mut far, 4).await, b"back");
-    }
-
-    #[tokio::test]
-    async fn a_delay_is_at_least_what_was_asked_for() {
-        let (proxy, listener) = proxy().await;
-        let (mut near, mut far) = connect(&proxy, &listener).await;
-        proxy.set(Mode::Delay(A_WHILE));
-        let sent = tokio::time::Instant::now();
-        near.write_all(b"slow").await.unwrap();
-        assert_eq!(read(&mut far, 4).await, b"slow");
-        assert!(sent.elapsed() >= A_WHILE);
     }
 
     #[tokio::test]

@@ -20,12 +20,6 @@ pub fn rank(n: f64, k: f64) -> f64 {
     (n + 1.0) / (k + 1.0)
 }
 
-/// How many times more often the first to offer is chosen than any one other: without bound where only it is waited for.
-#[must_use]
-pub fn first_proposal_advantage(n: f64, k: f64) -> f64 {
-    (n - 1.0) / (k - 1.0)
-}
-
 /// Mean time of the `k`-th arrival in parts of the mean delay, where delays are exponential: H(n) - H(n - k).
 #[must_use]
 pub fn kth_arrival(n: u32, k: u32) -> f64 {
@@ -85,8 +79,6 @@ mod tests {
         }
         is_about(best_chosen(12.0, 3.0), 0.25);
         is_about(rank(12.0, 12.0), 1.0);
-        is_about(first_proposal_advantage(12.0, 12.0), 1.0);
-        assert_eq!(first_proposal_advantage(12.0, 1.0), f64::INFINITY);
     }
 
     #[test]
