@@ -70,14 +70,7 @@ impl BoundFigure {
     /// Whether bargains have no such figure.
     #[must_use]
     pub const fn is_of_contract_nets(self) -> bool {
-        match self {
-            Self::DecisionMeanMs | Self::DecisionP50Ms | Self::DecisionP95Ms | Self::DecisionP99Ms => false,
-            Self::Completion
-            | Self::AwardRate
-            | Self::OffersPerRound
-            | Self::OthersP99Ratio
-            | Self::OthersCompletion => true,
-        }
+        !matches!(self, Self::DecisionMeanMs | Self::DecisionP50Ms | Self::DecisionP95Ms | Self::DecisionP99Ms)
     }
 }
 

@@ -294,45 +294,31 @@ impl OpenRound {
     /// The initiator learns how its call goes.
     fn reported(&mut self, at_us: u64, payload: &Notification) {
         let record = &mut self.record;
-        match payload {
-            Notification::Inform(ProgressReport::Awarded(news)) => {
-                record.decided_us.get_or_insert(at_us);
-                let to = news.contractor.as_str().to_owned();
-                record.awards.push(AwardRecord { to, at_us, is_bound: false });
+        if let Notification::Inform(ProgressReport::Awarded(news)) = payload {
+            record.decided_us.get_or_insert(at_us);
+            let to = news.contractor.as_str().to_owned();
+            record.awards.push(AwardRecord { to, at_us, is_bound: false });
+        } else if let Notification::Inform(ProgressReport::Committed(news)) = payload {
+            record.confirmed_us.get_or_insert(at_us);
+            let bound = record.awards.iter_mut().rev().find(|award| award.to == news.contractor.as_str());
+            bound.into_iter().for_each(|award| award.is_bound = true);
+        } else if let Notification::Inform(ProgressReport::Offers(report)) = payload {
+            for (position, news) in (0..).zip(&report.offers) {
+                let mut latest = record.offers.iter_mut().rev();
+                let offer = latest.find(|offer| offer.from == news.contractor.as_str());
+                offer.into_iter().for_each(|offer| offer.position = Some(position));
             }
-            Notification::Inform(ProgressReport::Committed(news)) => {
-                record.confirmed_us.get_or_insert(at_us);
-                let bound = record.awards.iter_mut().rev().find(|award| award.to == news.contractor.as_str());
-                bound.into_iter().for_each(|award| award.is_bound = true);
-            }
-            Notification::Inform(ProgressReport::Offers(report)) => {
-                for (position, news) in (0..).zip(&report.offers) {
-                    let mut latest = record.offers.iter_mut().rev();
-                    let offer = latest.find(|offer| offer.from == news.contractor.as_str());
-                    offer.into_iter().for_each(|offer| offer.position = Some(position));
-                }
-            }
-            Notification::Closed(closing) => {
-                record.decided_us.get_or_insert(at_us);
-                record.ended_us.get_or_insert(at_us);
-                record.outcome.get_or_insert_with(|| closing.outcome.as_str().to_owned());
-            }
-            Notification::Ack(receipt) if receipt.disposition != Disposition::Ok && record.invited == 0 => {
-                // The call opened nothing.
-                record.refusal.get_or_insert_with(|| receipt.disposition.as_str().to_owned());
-                record.ended_us.get_or_insert(at_us);
-            }
-            Notification::Cfp(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {}
+        } else if let Notification::Closed(closing) = payload {
+            record.decided_us.get_or_insert(at_us);
+            record.ended_us.get_or_insert(at_us);
+            record.outcome.get_or_insert_with(|| closing.outcome.as_str().to_owned());
+        } else if let Notification::Ack(receipt) = payload
+            && receipt.disposition != Disposition::Ok
+            && record.invited == 0
+        {
+            // The call opened nothing.
+            record.refusal.get_or_insert_with(|| receipt.disposition.as_str().to_owned());
+            record.ended_us.get_or_insert(at_us);
         }
     }
 }

@@ -88,6 +88,8 @@ struct Bound {
     least: f64,
 }
 
+const RISING_LOG: Bound = rising(5_000_000.0, 0.25, 1_000.0);
+
 const fn rising(per_month: f64, share: f64, least: f64) -> Bound {
     Bound { worse: 1.0, per_month, share, least }
 }
@@ -102,67 +104,37 @@ impl Quantity {
     /// What it is, in words.
     #[must_use]
     pub const fn title(self) -> &'static str {
-        match self {
-            Self::DecisionP50 => "call to decision, median",
-            Self::DecisionP95 => "call to decision, 95 %",
-            Self::DecisionP99 => "call to decision, 99 %",
-            Self::Rounds => "rounds ended",
-            Self::Memory => "resident memory",
-            Self::Handles => "open file descriptors",
-            Self::Threads => "threads",
-            Self::Cpu => "processor time",
-            Self::Tasks => "tasks",
-            Self::Open => "open negotiations",
-            Self::Outbox => "deliveries not acknowledged",
-            Self::DeadLetters => "deliveries given up",
-            Self::LogSpan => "records kept in the log",
-            Self::Unarchived => "records behind the archive",
-            Self::Unchecked => "records behind the checkpoint",
-            Self::Entries => "entries",
-            Self::Stored => "stored bytes",
-        }
+        self.known().0
     }
 
     /// The unit of its values.
     #[must_use]
     pub const fn unit(self) -> &'static str {
-        match self {
-            Self::DecisionP50 | Self::DecisionP95 | Self::DecisionP99 => "ms",
-            Self::Rounds => "1/s",
-            Self::Memory | Self::Stored => "bytes",
-            Self::Cpu => "cores",
-            Self::Handles
-            | Self::Threads
-            | Self::Tasks
-            | Self::Open
-            | Self::Outbox
-            | Self::DeadLetters
-            | Self::LogSpan
-            | Self::Unarchived
-            | Self::Unchecked
-            | Self::Entries => "count",
-        }
+        self.known().1
     }
 
-    /// What would be too much. Over 30 days: memory and streams what the limits of docker-compose.yml leave; handles what
-    /// the usual limit of 1,024 leaves; a latency that grows by 1 ms. Within a run: more than samples differ in any case.
-    const fn bound(self) -> Bound {
+    /// What it is in words, the unit of its values, and what would be too much. Over 30 days: memory and streams what the
+    /// limits of docker-compose.yml leave; handles what the usual limit of 1,024 leaves; a latency that grows by 1 ms. Within
+    /// a run: more than samples differ in any case.
+    const fn known(self) -> (&'static str, &'static str, Bound) {
         match self {
-            Self::DecisionP50 => rising(1.0, 0.03, 0.05),
-            Self::DecisionP95 => rising(1.0, 0.08, 0.2),
-            Self::DecisionP99 => rising(1.0, 0.10, 0.5),
-            Self::Rounds => Bound { worse: -1.0, per_month: 0.01, share: 0.05, least: 0.01 },
-            Self::Memory => rising(1024.0 * MIB, 0.01, MIB),
-            Self::Handles => rising(500.0, 0.02, 3.0),
-            Self::Threads => rising(100.0, 0.02, 2.0),
-            Self::Cpu => rising(0.25, 0.10, 0.02),
-            Self::Tasks => rising(1_000.0, 0.05, 5.0),
-            Self::Open => rising(100.0, 0.25, 5.0),
-            Self::Outbox => rising(1_000.0, 0.25, 20.0),
-            Self::DeadLetters => rising(1_000.0, 0.25, 5.0),
-            Self::LogSpan | Self::Unarchived | Self::Unchecked => rising(5_000_000.0, 0.25, 1_000.0),
-            Self::Entries => rising(5_000_000.0, 0.05, 100.0),
-            Self::Stored => rising(1024.0 * MIB, 0.05, 256.0 * 1024.0),
+            Self::DecisionP50 => ("call to decision, median", "ms", rising(1.0, 0.03, 0.05)),
+            Self::DecisionP95 => ("call to decision, 95 %", "ms", rising(1.0, 0.08, 0.2)),
+            Self::DecisionP99 => ("call to decision, 99 %", "ms", rising(1.0, 0.10, 0.5)),
+            Self::Rounds => ("rounds ended", "1/s", Bound { worse: -1.0, per_month: 0.01, share: 0.05, least: 0.01 }),
+            Self::Memory => ("resident memory", "bytes", rising(1024.0 * MIB, 0.01, MIB)),
+            Self::Handles => ("open file descriptors", "count", rising(500.0, 0.02, 3.0)),
+            Self::Threads => ("threads", "count", rising(100.0, 0.02, 2.0)),
+            Self::Cpu => ("processor time", "cores", rising(0.25, 0.10, 0.02)),
+            Self::Tasks => ("tasks", "count", rising(1_000.0, 0.05, 5.0)),
+            Self::Open => ("open negotiations", "count", rising(100.0, 0.25, 5.0)),
+            Self::Outbox => ("deliveries not acknowledged", "count", rising(1_000.0, 0.25, 20.0)),
+            Self::DeadLetters => ("deliveries given up", "count", rising(1_000.0, 0.25, 5.0)),
+            Self::LogSpan => ("records kept in the log", "count", RISING_LOG),
+            Self::Unarchived => ("records behind the archive", "count", RISING_LOG),
+            Self::Unchecked => ("records behind the checkpoint", "count", RISING_LOG),
+            Self::Entries => ("entries", "count", rising(5_000_000.0, 0.05, 100.0)),
+            Self::Stored => ("stored bytes", "bytes", rising(1024.0 * MIB, 0.05, 256.0 * 1024.0)),
         }
     }
 }
@@ -288,7 +260,7 @@ pub fn judge(stretches: &Stretches) -> Vec<SeriesVerdict> {
             p: None,
             p_adjusted: None,
             inflation: None,
-            bound_per_month: quantity.bound().per_month,
+            bound_per_month: quantity.known().2.per_month,
         };
         let trend = (points >= POINTS_MIN).then(|| Trend::of(&long)).flatten();
         verdicts.push((verdict, trend.map(|trend| (trend, span_hours(&long)))));
@@ -312,7 +284,7 @@ fn span_hours(groups: &[Vec<Point>]) -> f64 {
 
 impl SeriesVerdict {
     fn conclude(&mut self, trend: &Trend, span: f64, p_adjusted: f64) {
-        let bound = self.quantity.bound();
+        let bound = self.quantity.known().2;
         let ends = [trend.lower * bound.worse, trend.upper * bound.worse];
         let surely = ends[0].min(ends[1]);
         let come_to = trend.slope * bound.worse * span;
