@@ -3,20 +3,18 @@
 //! [`tally`] counts the rounds of one seed, [`group`] holds the seeds of one configuration, [`resample`] makes intervals,
 //! [`theory`] says what to expect, [`hypotheses`] judges H1 to H7, and [`draw`] makes pictures.
 
-pub mod bargains;
 pub mod draw;
 pub mod fairness;
 pub mod group;
 pub mod hypotheses;
-pub mod models;
-pub mod populations;
-pub mod quality;
+pub mod metrics;
 pub mod resample;
 pub mod tally;
 pub mod theory;
-pub mod traffic;
 
-use serde::Serialize;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
 
 use group::{Group, Weighted};
 use resample::{Estimate, Interval};
@@ -45,14 +43,50 @@ pub struct Figure {
     pub missing: Option<String>,
 }
 
+/// The metrics, with what is said of each: one per line.
+#[allow(clippy::expect_used, reason = "the table is part of the program")]
+static METRICS: LazyLock<Vec<Wording>> = LazyLock::new(|| {
+    let rows = csv::Reader::from_reader(include_str!("figures/metrics.csv").as_bytes()).into_deserialize();
+    rows.collect::<Result<_, _>>().expect("a table of metrics")
+});
+
 /// What is said of a metric before it is computed.
+#[derive(Deserialize)]
 struct Wording {
-    key: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    definition: &'static str,
+    set: String,
+    statistic: Statistic,
+    /// The sum it is computed of, or what begins the names of those.
+    sum: String,
+    key: String,
+    name: String,
+    unit: String,
+    definition: String,
     /// What is needed where the rounds do not hold it.
-    needs: &'static str,
+    needs: String,
+}
+
+/// How a metric is computed of its sum.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Statistic {
+    Mean,
+    /// A mean of microseconds, in milliseconds.
+    MeanMs,
+    /// A mean and quantiles, in milliseconds.
+    Latency,
+    PerRound,
+    /// Means, one per name behind a prefix.
+    EachMean,
+    /// In parts of the rounds, one per name behind a prefix.
+    EachPerRound,
+    /// The mean, in parts of that of the calm group.
+    MeanToCalm,
+    /// 99 %, in parts of that of the calm group.
+    P99ToCalm,
+    /// No record of this kind holds it.
+    Absent,
+    /// Its own, see [`Sheet::put`].
+    Own,
 }
 
 /// The figures of a group, in the order of the metrics.
@@ -69,14 +103,14 @@ pub struct Sheet<'a> {
 pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
     let mut sheet = Sheet { group, calm, figures: Vec::new() };
     let is_bargain = group.cell().protocol == "alternating";
-    traffic::put(&mut sheet);
+    metrics::traffic(&mut sheet);
     if is_bargain {
-        bargains::put(&mut sheet);
-        models::put_surplus(&mut sheet);
+        metrics::bargains(&mut sheet);
+        metrics::surplus(&mut sheet);
     } else {
-        quality::put(&mut sheet);
+        metrics::quality(&mut sheet);
         fairness::put(&mut sheet);
-        populations::put(&mut sheet);
+        metrics::populations(&mut sheet);
     }
     sheet.figures.sort_by_key(|figure| number(&figure.key));
     sheet.figures
@@ -99,64 +133,77 @@ impl Figure {
 }
 
 impl Sheet<'_> {
-    /// Adds a figure; theory may be set in what is returned.
-    fn put(&mut self, entry: &Wording, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> &mut Figure {
-        self.put_estimate(entry, self.group.estimate(statistic))
+    /// Adds a metric with a statistic of its own; theory may be set in what is returned.
+    #[allow(clippy::expect_used, reason = "the table is part of the program")]
+    fn put(&mut self, key: &str, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> &mut Figure {
+        let metric = METRICS.iter().find(|metric| metric.statistic == Statistic::Own && metric.key == key);
+        self.put_estimate(metric.expect("a metric of the table"), self.group.estimate(statistic))
     }
 
-    /// Adds a figure that is not of this group alone.
-    fn put_estimate(&mut self, entry: &Wording, estimate: Option<Estimate>) -> &mut Figure {
+    fn put_estimate(&mut self, metric: &'static Wording, estimate: Option<Estimate>) -> &mut Figure {
         self.figures.push(Figure {
-            key: entry.key.to_owned(),
-            name: entry.name.to_owned(),
-            unit: entry.unit,
-            definition: entry.definition,
+            key: metric.key.clone(),
+            name: metric.name.clone(),
+            unit: &metric.unit,
+            definition: &metric.definition,
             value: estimate.as_ref().map(|estimate| estimate.value),
             interval: estimate.as_ref().and_then(Estimate::interval),
             theory: None,
-            missing: estimate.is_none().then(|| format!("cannot be said: {}", entry.needs)),
+            missing: estimate.is_none().then(|| format!("cannot be said: {}", metric.needs)),
             estimate,
         });
         #[allow(clippy::expect_used, reason = "pushed above")]
         self.figures.last_mut().expect("a figure")
     }
 
-    /// Adds a mean by the name of its sum.
-    fn mean(&mut self, entry: &Wording, name: &str) -> &mut Figure {
-        self.put(entry, |seeds| seeds.mean(name))
-    }
-
-    /// Adds a mean and quantiles of a latency, in milliseconds, of somebody or of all.
-    fn latency(&mut self, entry: &Wording, name: &str, of: Option<&str>) {
-        self.put(entry, |seeds| Some(seeds.mean(name)? / 1e3)).specify(of);
-        for (label, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)] {
-            let figure = self.put(entry, |seeds| Some(seeds.quantile(name, quantile)? / 1e3));
-            figure.specify(of.into_iter().chain([label]));
+    /// Adds the metrics of a set, of somebody or of all; those with a statistic of their own apart.
+    fn put_set(&mut self, set: &str, of: Option<&str>) {
+        for metric in METRICS.iter().filter(|metric| metric.set == set) {
+            let name = of.map_or_else(|| metric.sum.clone(), |of| format!("{} {of}", metric.sum));
+            let estimate = match metric.statistic {
+                Statistic::Mean => self.group.estimate(|seeds| seeds.mean(&name)),
+                Statistic::MeanMs | Statistic::Latency => self.group.estimate(|seeds| Some(seeds.mean(&name)? / 1e3)),
+                Statistic::PerRound => self.group.estimate(|seeds| seeds.per_round(&name)),
+                Statistic::EachMean | Statistic::EachPerRound => {
+                    self.put_each(metric);
+                    continue;
+                }
+                Statistic::MeanToCalm => self.to_calm(&name, |seeds, name| seeds.mean(name)),
+                Statistic::P99ToCalm => self.to_calm(&name, |seeds, name| seeds.quantile(name, 0.99)),
+                Statistic::Absent => None,
+                Statistic::Own => continue,
+            };
+            self.put_estimate(metric, estimate).specify(of);
+            let quantiles = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
+            for (label, quantile) in quantiles.into_iter().filter(|_| metric.statistic == Statistic::Latency) {
+                let estimate = self.group.estimate(|seeds| Some(seeds.quantile(&name, quantile)? / 1e3));
+                self.put_estimate(metric, estimate).specify(of.into_iter().chain([label]));
+            }
         }
     }
 
-    /// Adds sums in parts of the rounds, one per name behind a prefix.
-    fn by_name(&mut self, entry: &Wording, prefix: &str) {
-        self.each_by_name(entry, prefix, |seeds, name| seeds.per_round(name));
-    }
-
-    /// Adds means, one per name behind a prefix.
-    fn by_name_mean(&mut self, entry: &Wording, prefix: &str) {
-        self.each_by_name(entry, prefix, |seeds, name| seeds.mean(name));
-    }
-
-    fn each_by_name(&mut self, entry: &Wording, prefix: &str, of: fn(Weighted<'_>, &str) -> Option<f64>) {
-        let names: Vec<String> = self.group.names(prefix).map(str::to_owned).collect();
+    /// Adds a metric once per name behind a prefix.
+    fn put_each(&mut self, metric: &'static Wording) {
+        let is_mean = metric.statistic == Statistic::EachMean;
+        let names: Vec<String> = self.group.names(&metric.sum).map(str::to_owned).collect();
         if names.is_empty() {
-            self.absent(entry);
+            self.put_estimate(metric, None);
         }
         for name in names {
-            self.put(entry, |seeds| of(seeds, &name)).specify([&name[prefix.len()..]]);
+            let estimate =
+                self.group.estimate(|seeds| if is_mean { seeds.mean(&name) } else { seeds.per_round(&name) });
+            self.put_estimate(metric, estimate).specify([&name[metric.sum.len()..]]);
         }
     }
 
-    /// Adds a metric that no record of this kind holds.
-    fn absent(&mut self, entry: &Wording) {
-        self.put(entry, |_| None);
+    /// A statistic in parts of that of the calm group, where a sum may be of those only that a population left alone.
+    fn to_calm(&self, name: &str, of: fn(Weighted<'_>, &str) -> Option<f64>) -> Option<Estimate> {
+        let of_calm = name.trim_end_matches(" of others");
+        self.group.ratio_to(self.calm?, |seeds| of(seeds, name), |seeds| of(seeds, of_calm))
+    }
+
+    /// Says what theory expects of a metric that was added.
+    fn expect(&mut self, key: &str, theory: Option<f64>) {
+        self.figures.iter_mut().filter(|figure| figure.key == key).for_each(|figure| figure.theory = theory);
     }
 }
