@@ -183,7 +183,7 @@ impl Network {
         let published: Vec<DocumentHash> = registry.read().following(None).map(|document| document.hash()).collect();
         published.into_iter().chain(server.supported.iter().copied()).for_each(|hash| assistant.learn(hash));
         assistant.memory.handle_supported(&server.agent.name, server.supported.iter().copied());
-        let call = assistant.memory.begin(server.agent.kind.name, &server.agent.name);
+        let call = assistant.memory.begin(&server.agent.kind.name, &server.agent.name);
         let record = record(number, assistant, server, query);
         let mut conversation = Conversation {
             assistant,
@@ -215,7 +215,7 @@ fn record(number: usize, assistant: &AssistantState, server: &ServerState, query
         query: number,
         initiator: assistant.agent.name.clone(),
         responder: server.agent.name.clone(),
-        task: server.agent.kind.name.to_owned(),
+        task: server.agent.kind.name.clone(),
         language_cost: initiator.talk(&in_language) + responder.talk(&in_language),
         ..QueryRecord::default()
     }
@@ -282,7 +282,7 @@ impl Conversation<'_> {
     }
 
     fn check(&mut self, hash: DocumentHash) {
-        let task = self.server.agent.kind.name;
+        let task = &self.server.agent.kind.name;
         let open = self.assistant.unclassified(task);
         if open.len() > 1 && open.contains(&hash) && !self.server.supported.contains(&hash) {
             return self.pick(&open);
@@ -297,7 +297,7 @@ impl Conversation<'_> {
 
     /// Looks at the names and descriptions of several documents at once, so that few are read.
     fn pick(&mut self, open: &[DocumentHash]) {
-        let task = self.server.agent.kind.name;
+        let task = &self.server.agent.kind.name;
         let (mut list, mut picked) = (String::new(), Vec::new());
         for (number, &hash) in (1_usize..).zip(open) {
             let is_likely = self.verdict(hash) == Suitability::Adequate;
@@ -328,7 +328,7 @@ impl Conversation<'_> {
         if let Some(document) = &agreed {
             self.texts.insert(document.hash(), document.clone());
             self.assistant.known.insert(document.hash());
-            self.assistant.classify(kind.name, document.hash());
+            self.assistant.classify(&kind.name, document.hash());
         }
         self.agreed = agreed;
         self.assistant.memory.handle_agreement(&mut self.call, hash);

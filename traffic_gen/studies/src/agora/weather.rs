@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::network;
 use super::price::{PricedModel, USD};
 use super::query::QueryRecord;
-use super::task::TASKS;
+use super::task::tasks;
 use super::workload::{Assistant, Query, TaskServer, Workload};
 use crate::study::StudyError;
 
@@ -64,7 +64,7 @@ impl BreakEven {
 /// As [`network::play`].
 pub async fn play(seed: u64) -> Result<Vec<QueryRecord>, StudyError> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
-    let Some(kind) = TASKS.first() else { return Ok(Vec::new()) };
+    let Some(kind) = tasks().first() else { return Ok(Vec::new()) };
     let queries = (0..QUERIES).map(|_| Query { assistant: 0, server: 0, data: kind.drawn(&mut random) }).collect();
     let model = PricedModel::Gpt4o;
     let workload = Workload {

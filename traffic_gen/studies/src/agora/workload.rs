@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::price::PricedModel;
-use super::task::{TASKS, TaskData, TaskKind};
+use super::task::{TaskData, TaskKind, tasks};
 
 /// Agents that ask.
 pub const ASSISTANTS: usize = 85;
@@ -86,7 +86,7 @@ impl Workload {
             kind,
         };
         let assistants: Vec<Assistant> = of_assistants.iter().enumerate().map(assistant).collect();
-        let servers: Vec<TaskServer> = of_servers.iter().zip(TASKS.iter().cycle()).enumerate().map(server).collect();
+        let servers: Vec<TaskServer> = of_servers.iter().zip(tasks().iter().cycle()).enumerate().map(server).collect();
         let queries = queries(&servers, &mut random);
         Self { assistants, servers, queries }
     }
@@ -97,7 +97,7 @@ fn queries(servers: &[TaskServer], random: &mut ChaCha12Rng) -> Vec<Query> {
     let budgets = split(QUERIES, 1, &weights);
     let mut queries = Vec::with_capacity(QUERIES);
     for (assistant, budget) in budgets.into_iter().enumerate() {
-        let kinds: Vec<&TaskKind> = TASKS.sample(random, KINDS_EACH).collect();
+        let kinds: Vec<&TaskKind> = tasks().sample(random, KINDS_EACH).collect();
         let weights: Vec<f64> = kinds.iter().map(|_| pareto_of_shape_one(random)).collect();
         for (kind, count) in kinds.into_iter().zip(split(budget, 0, &weights)) {
             let able: Vec<usize> = (0_usize..)
@@ -160,7 +160,8 @@ mod tests {
             assert_eq!((workload.assistants.len(), workload.servers.len(), workload.queries.len()), (85, 15, 1000));
             for assistant in 0..ASSISTANTS {
                 let own = workload.queries.iter().filter(|query| query.assistant == assistant);
-                let kinds: BTreeSet<&str> = own.map(|query| workload.servers[query.server].kind.name).collect();
+                let kinds: BTreeSet<&str> =
+                    own.map(|query| workload.servers[query.server].kind.name.as_str()).collect();
                 assert!((1..=3).contains(&kinds.len()), "seed {seed}: {kinds:?}");
             }
         }
