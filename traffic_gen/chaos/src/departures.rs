@@ -1,15 +1,13 @@
 //! When each ACCEPT was first sent: heard on the subjects of inboxes and gateways, whether or not the agent got it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Bus, BusError, Received};
-use futures_util::StreamExt;
 use futures_util::stream::select;
 use schemas::delivery::{Delivery, Notification};
 use schemas::{AwardNo, NegotiationId, Timestamp, routed, subject};
-use tokio::task::JoinHandle;
 
+use super::heartbeats::Listener;
 use super::journal::WallClock;
 
 /// What every inbox message with an ACCEPT contains. Most contain none, and are not decoded.
@@ -18,44 +16,21 @@ const MARK: &[u8] = br#""act":"accept""#;
 /// First departures by award.
 pub type Departures = BTreeMap<(NegotiationId, AwardNo), Timestamp>;
 
-/// Listens until it is dropped. What is sent while its own connection is down is not heard.
-pub struct DepartureWatcher {
-    departures: Arc<Mutex<Departures>>,
-    task: JoinHandle<()>,
-}
-
-impl DepartureWatcher {
-    /// Begins to listen.
+impl Listener<Departures> {
+    /// Begins to listen to what is sent. What is sent while its own connection is down is not heard.
     ///
     /// # Errors
     /// [`BusError`] when the subscription fails.
-    pub async fn start(bus: &Bus, clock: WallClock) -> Result<Self, BusError> {
+    pub async fn of_departures(bus: &Bus, clock: WallClock) -> Result<Self, BusError> {
         let inboxes = bus.pub_sub.subscribe(subject::ALL_INBOXES.to_owned(), None).await?;
         let routed = bus.pub_sub.subscribe(subject::ALL_GATEWAY_DELIVERIES.to_owned(), None).await?;
-        let mut sent = select(inboxes, routed);
-        let departures = Arc::new(Mutex::new(Departures::new()));
-        let noted = Arc::clone(&departures);
-        let task = tokio::spawn(async move {
-            while let Some(received) = sent.next().await {
-                let at = clock.now();
-                for award in awards(&received) {
-                    noted.lock().unwrap_or_else(PoisonError::into_inner).entry(award).or_insert(at);
-                }
+        let note = move |departures: &mut Departures, received: &Received| {
+            let at = clock.now();
+            for award in awards(received) {
+                departures.entry(award).or_insert(at);
             }
-        });
-        Ok(Self { departures, task })
-    }
-
-    /// What was heard.
-    #[must_use]
-    pub fn departures(&self) -> Departures {
-        self.departures.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for DepartureWatcher {
-    fn drop(&mut self) {
-        self.task.abort();
+        };
+        Ok(Self::spawn(select(inboxes, routed), note))
     }
 }
 

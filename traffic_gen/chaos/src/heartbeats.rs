@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bus::{Bus, BusError};
-use futures_util::StreamExt;
+use bus::{Bus, BusError, Received};
+use futures_util::{Stream, StreamExt};
 use schemas::{Digest, Lane, Timestamp, subject};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
@@ -62,37 +62,47 @@ impl Digests {
     }
 }
 
-/// Listens to heartbeats until it is dropped.
-pub struct Listener {
-    digests: Arc<Mutex<Digests>>,
+/// Takes in what comes until it is dropped.
+pub struct Listener<T> {
+    heard: Arc<Mutex<T>>,
     task: JoinHandle<()>,
 }
 
-impl Listener {
-    /// Begins to listen.
+impl Listener<Digests> {
+    /// Begins to listen to heartbeats.
     ///
     /// # Errors
     /// [`BusError`] when the subscription fails.
-    pub async fn start(bus: &Bus) -> Result<Self, BusError> {
-        let mut heartbeats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
-        let digests = Arc::new(Mutex::new(Digests::default()));
-        let noted = Arc::clone(&digests);
+    pub async fn of_heartbeats(bus: &Bus) -> Result<Self, BusError> {
+        let heartbeats = bus.pub_sub.subscribe(subject::ALL_HEARTBEATS.to_owned(), None).await?;
+        Ok(Self::spawn(heartbeats, |digests, heartbeat| digests.handle_heartbeat(&heartbeat.payload)))
+    }
+}
+
+impl<T: Clone + Default + Send + 'static> Listener<T> {
+    /// Hears what comes.
+    pub fn spawn(
+        mut coming: impl Stream<Item = Received> + Send + Unpin + 'static,
+        hear: impl Fn(&mut T, &Received) + Send + 'static,
+    ) -> Self {
+        let heard = Arc::new(Mutex::new(T::default()));
+        let noted = Arc::clone(&heard);
         let task = tokio::spawn(async move {
-            while let Some(heartbeat) = heartbeats.next().await {
-                noted.lock().unwrap_or_else(PoisonError::into_inner).handle_heartbeat(&heartbeat.payload);
+            while let Some(received) = coming.next().await {
+                hear(&mut noted.lock().unwrap_or_else(PoisonError::into_inner), &received);
             }
         });
-        Ok(Self { digests, task })
+        Self { heard, task }
     }
 
     /// What was heard.
     #[must_use]
-    pub fn digests(&self) -> Digests {
-        self.digests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn heard(&self) -> T {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Drop for Listener {
+impl<T> Drop for Listener<T> {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -62,7 +62,6 @@ use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::team::Teams;
 
 use cluster::{READY_TIMEOUT, TestCluster};
-use departures::DepartureWatcher;
 use heartbeats::Listener;
 use injection::FaultInjector;
 use journal::{AgentJournal, WallClock};
@@ -162,8 +161,8 @@ async fn run_under<W: ProtocolLoad + Clone + Default>(
     let clock = WallClock::start();
     let mut cluster = TestCluster::start(&plan, binary).await?;
     let bus = cluster.open_bus(&plan).await?;
-    let departures = DepartureWatcher::start(&bus, clock).await?;
-    let heartbeats = Listener::start(&bus).await?;
+    let departures = Listener::of_departures(&bus, clock).await?;
+    let heartbeats = Listener::of_heartbeats(&bus).await?;
     let recorder = Recorder::start(Instant::now(), true, plan.trace.take());
     let journal = Arc::new(AgentJournal::new(recorder, clock));
     let load = tokio::time::timeout(READY_TIMEOUT, CalledLoad::start(protocol, &plan, &mut cluster, &journal)).await;
@@ -205,8 +204,8 @@ async fn run_under<W: ProtocolLoad + Clone + Default>(
     checks.tally(Check::EndedWhenAsked, processes, &unwilling);
     let evidence = Evidence {
         journal: &journal,
-        departures: departures.departures(),
-        digests: heartbeats.digests(),
+        departures: departures.heard(),
+        digests: heartbeats.heard(),
         faults: &injector.faults,
         elapsed_s,
     };

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::judge::{Checks, Lapses, Rounds};
 use archive::audit;
 use traffic_gen::latency::Quantiles;
-use traffic_gen::summary::Violations;
+use traffic_gen::summary::{Violations, counts};
 
 /// The result of a run. Gaps and latencies are in milliseconds.
 #[derive(Debug, Clone, Serialize)]
@@ -125,10 +125,10 @@ impl fmt::Display for ChaosReport {
             "{}, kill {}, R{}, {} agents, {} open, seed {}: {:.1} s",
             self.protocol, self.kill, self.replicas, self.agents, self.open, self.seed, self.elapsed_s
         )?;
-        writeln!(f, "  faults {}", counted(&self.faults))?;
+        writeln!(f, "  faults {}", counts(&self.faults))?;
         let Rounds { opened, willing, completed, completion } = self.rounds;
         writeln!(f, "  rounds {opened}   willing {willing}   completed {completed} ({:.2} %)", completion * 100.0)?;
-        writeln!(f, "  outcomes {}", counted(&self.outcomes))?;
+        writeln!(f, "  outcomes {}", counts(&self.outcomes))?;
         let Lapses { lapsed, before_accept } = self.lapses;
         writeln!(f, "  awards lapsed {lapsed}, of those before their ACCEPT was sent {before_accept}")?;
         let Messages { sent, resent, refused, unanswered, heard, repeats, repeats_after_wake, connections } =
@@ -164,9 +164,4 @@ impl fmt::Display for ChaosReport {
         }
         Ok(())
     }
-}
-
-fn counted(counts: &BTreeMap<String, u64>) -> String {
-    let counted: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    if counted.is_empty() { "none".to_owned() } else { counted.join(", ") }
 }
