@@ -63,19 +63,18 @@ pub struct Solutions {
     pub opposition: Option<f64>,
 }
 
-/// How far an outcome is, in the space of utilities, from the nearest outcome of each solution; absent where there is
-/// none.
+/// A figure of an outcome for each solution; absent where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Distances {
-    /// To the frontier.
+pub struct BySolution {
+    /// Of the frontier.
     pub pareto: Option<f64>,
-    /// To the Nash point.
+    /// Of the Nash point.
     pub nash: Option<f64>,
-    /// To the Kalai point.
+    /// Of the Kalai point.
     pub kalai: Option<f64>,
-    /// To the Kalai-Smorodinsky point.
+    /// Of the Kalai-Smorodinsky point.
     pub kalai_smorodinsky: Option<f64>,
-    /// To the outcome of most welfare.
+    /// Of the outcome of most welfare.
     pub max_welfare: Option<f64>,
 }
 
@@ -182,13 +181,13 @@ impl Plane {
         }
     }
 
-    /// How far an outcome is from each solution.
+    /// How far an outcome is, in the space of utilities, from the nearest outcome of each solution.
     #[must_use]
-    pub fn distances(&self, outcome: usize, solutions: &Solutions) -> Distances {
+    pub fn distances(&self, outcome: usize, solutions: &Solutions) -> BySolution {
         let to = |others: &[usize]| {
             others.iter().map(|&other| distance(self.point(outcome), self.point(other))).min_by(f64::total_cmp)
         };
-        Distances {
+        BySolution {
             pareto: to(&solutions.pareto),
             nash: to(&solutions.nash),
             kalai: to(&solutions.kalai),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Played;
-use super::analysis::{Distances, Plane, Solutions};
+use super::analysis::{BySolution, Plane, Solutions};
 use super::anchoring::Anchoring;
 
 /// Mean and quantiles of a sample.
@@ -34,22 +34,6 @@ impl Sample {
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
         Some(Self { mean, p50: at(0.50), p95: at(0.95), count: sorted.len() })
     }
-}
-
-/// 1 - distance / the greatest distance two outcomes could have; 1 is on the frontier, or at the point. Means over
-/// the agreements. Of welfare: the agreement's as part of the greatest.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Optimality {
-    /// Pareto.
-    pub pareto: Option<f64>,
-    /// Nash.
-    pub nash: Option<f64>,
-    /// Kalai.
-    pub kalai: Option<f64>,
-    /// Kalai-Smorodinsky.
-    pub kalai_smorodinsky: Option<f64>,
-    /// Welfare.
-    pub max_welfare: Option<f64>,
 }
 
 /// What a party got.
@@ -85,8 +69,8 @@ pub struct Figures {
     pub pareto_distance: Option<Sample>,
     /// Distance of an agreement to the Nash point.
     pub nash_distance: Option<Sample>,
-    /// How near agreements came to the best points.
-    pub optimality: Optimality,
+    /// How near agreements came to the best points, see [`AgreementValue::optimality`]; means over the agreements.
+    pub optimality: BySolution,
     /// Anchoring of the first party.
     pub anchoring: Option<Anchoring>,
     /// Agreements in which a party has less than its reservation value, or what its limits forbid.
@@ -170,9 +154,10 @@ pub struct AgreementValue {
     /// Whether every party may make it, and gets its reservation value at least.
     pub is_rational: bool,
     /// How far it is from the best points.
-    pub distances: Distances,
-    /// How near.
-    pub optimality: Optimality,
+    pub distances: BySolution,
+    /// How near: 1 - distance / the greatest distance two outcomes could have; 1 is on the frontier, or at the point. Of welfare:
+    /// the agreement's as part of the greatest.
+    pub optimality: BySolution,
     /// Utility of the first offer of the first party, to that party.
     pub first_offer: Option<f64>,
 }
@@ -194,7 +179,7 @@ impl BargainValue {
             let near =
                 |distance: Option<f64>| distance.filter(|_| extent > 0.0).map(|far| (1.0 - far / extent).max(0.0));
             let most = solutions.max_welfare.first().map(|&best| plane.welfare(best)).filter(|most| *most > 0.0);
-            let optimality = Optimality {
+            let optimality = BySolution {
                 pareto: near(far.pareto),
                 nash: near(far.nash),
                 kalai: near(far.kalai),
@@ -253,7 +238,7 @@ impl MatchupCounts {
         for (sample, distance) in self.distances.iter_mut().zip([distances.pareto, distances.nash]) {
             sample.extend(distance);
         }
-        let Optimality { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = optimality;
+        let BySolution { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = optimality;
         for (sample, near) in self.optimality.iter_mut().zip([pareto, nash, kalai, kalai_smorodinsky, max_welfare]) {
             sample.extend(near);
         }
@@ -295,7 +280,7 @@ impl MatchupCounts {
                 .collect(),
             pareto_distance: Sample::of(&self.distances[0]),
             nash_distance: Sample::of(&self.distances[1]),
-            optimality: Optimality {
+            optimality: BySolution {
                 pareto: mean(pareto),
                 nash: mean(nash),
                 kalai: mean(kalai),

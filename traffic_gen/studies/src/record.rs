@@ -11,8 +11,8 @@ use schemas::NegotiationId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use traffic_gen::bargain::Played;
-use traffic_gen::bargain::analysis::{Plane, Solutions};
-use traffic_gen::bargain::figures::{BargainValue, Optimality};
+use traffic_gen::bargain::analysis::{BySolution, Plane, Solutions};
+use traffic_gen::bargain::figures::BargainValue;
 use traffic_gen::models::ModelSummary;
 
 /// What was asked of a cell, and how it ended.
@@ -229,7 +229,7 @@ impl BargainRecord {
     pub fn of(domain: &str, (plane, solutions): (&Plane, &Solutions), played: &Played) -> Self {
         let BargainValue { utilities, advantages, agreement } = BargainValue::of(plane, solutions, played);
         let agreement = agreement.map(|value| {
-            let Optimality { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = value.optimality;
+            let BySolution { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = value.optimality;
             let (welfare, first_offer, is_irrational) = (value.welfare, value.first_offer, !value.is_rational);
             AgreementRecord { welfare, pareto, nash, kalai, kalai_smorodinsky, max_welfare, first_offer, is_irrational }
         });

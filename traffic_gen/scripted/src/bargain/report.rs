@@ -5,7 +5,7 @@ use std::fmt;
 use schemas::payload::{AttrValue, Terms};
 use serde::Serialize;
 
-use traffic_gen::bargain::analysis::{Distances, Solutions};
+use traffic_gen::bargain::analysis::{BySolution, Solutions};
 use traffic_gen::bargain::matchup::Matchup;
 use traffic_gen::bargain::{BargainEnd, Played};
 
@@ -71,7 +71,7 @@ pub struct AgreementReport {
     /// The sum of the utilities.
     pub welfare: f64,
     /// How far it is from what was possible.
-    pub distances: Distances,
+    pub distances: BySolution,
 }
 
 impl BargainReport {
