@@ -10,6 +10,7 @@ use schemas::{Digest, NegotiationId, Position};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::in_lane::delivered;
 use crate::trace::Trace;
 
 /// The log of the lane of one negotiation, with other messages in some places.
@@ -60,13 +61,6 @@ impl AlteredRecord<'_> {
             Entry::Engine { event: EngineEvent::DeliveryFailed { .. }, .. } => true,
             Entry::Engine { .. } | Entry::Message(_) | Entry::Tick => false,
         })
-    }
-}
-
-fn delivered(effect: &Effect) -> Option<&Deliver> {
-    match effect {
-        Effect::Deliver(deliver) => Some(deliver),
-        Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => None,
     }
 }
 

@@ -185,52 +185,39 @@ impl InLane {
     }
 
     fn happened(&mut self, seq: u64, event: &Event, folded: &mut FoldedLog, verdict: &mut Verdict) {
-        match event {
-            Event::Closed { negotiation, .. } => folded.histories.entry(negotiation.clone()).or_default().close(seq),
-            Event::Decided(decision) => {
-                folded.decisions.push(decision.clone());
-                for award in &decision.awards {
-                    let before = self.live.insert((decision.negotiation.clone(), award.lot), award.award_no);
-                    verdict.check(Invariant::OneAward, before.is_none(), || {
-                        format!("record {seq}: {} {award:?} while award {before:?} lives", decision.negotiation)
-                    });
-                }
-            }
-            Event::AwardLost { negotiation, lot, .. } => {
-                self.live.remove(&(negotiation.clone(), *lot));
-            }
-            Event::Ended { negotiation, at, .. } => {
-                self.open.remove(negotiation);
-                self.live.retain(|(of, _), _| of != negotiation);
-                let history = folded.histories.entry(negotiation.clone()).or_default();
-                history.close(seq);
-                history.ended_by = Some(seq);
-                let ends_by = history.ends_by;
-                verdict.check(Invariant::Terminates, *at <= ends_by, || {
-                    format!("{negotiation} ended at {at:?}, its hard deadline was {ends_by:?}")
+        if let Event::Closed { negotiation, .. } = event {
+            folded.histories.entry(negotiation.clone()).or_default().close(seq);
+        } else if let Event::Decided(decision) = event {
+            folded.decisions.push(decision.clone());
+            for award in &decision.awards {
+                let before = self.live.insert((decision.negotiation.clone(), award.lot), award.award_no);
+                verdict.check(Invariant::OneAward, before.is_none(), || {
+                    format!("record {seq}: {} {award:?} while award {before:?} lives", decision.negotiation)
                 });
             }
-            Event::InvariantViolated { negotiation, invariant, offer } => {
-                let named = match invariant {
-                    policy_core::Invariant::OneAward => Invariant::OneAward,
-                    policy_core::Invariant::NoLateWinner => Invariant::NoLateWinner,
-                    policy_core::Invariant::FinalNotice => Invariant::FinalNotice,
-                    policy_core::Invariant::TurnOrder => Invariant::TurnOrder,
-                };
-                verdict.check(named, false, || {
-                    format!("record {seq}: the fold itself says so of {negotiation}, {offer:?}")
-                });
-            }
-            Event::Started { negotiation, .. } => self.started(negotiation, folded),
-            Event::Disposed { .. }
-            | Event::Transition { .. }
-            | Event::Excluded { .. }
-            | Event::Committed { .. }
-            | Event::Asked { .. }
-            | Event::TurnTaken { .. }
-            | Event::TaskEnded { .. }
-            | Event::Found(_)
-            | Event::Claimed { .. } => {}
+        } else if let Event::AwardLost { negotiation, lot, .. } = event {
+            self.live.remove(&(negotiation.clone(), *lot));
+        } else if let Event::Ended { negotiation, at, .. } = event {
+            self.open.remove(negotiation);
+            self.live.retain(|(of, _), _| of != negotiation);
+            let history = folded.histories.entry(negotiation.clone()).or_default();
+            history.close(seq);
+            history.ended_by = Some(seq);
+            let ends_by = history.ends_by;
+            verdict.check(Invariant::Terminates, *at <= ends_by, || {
+                format!("{negotiation} ended at {at:?}, its hard deadline was {ends_by:?}")
+            });
+        } else if let Event::InvariantViolated { negotiation, invariant, offer } = event {
+            let named = match invariant {
+                policy_core::Invariant::OneAward => Invariant::OneAward,
+                policy_core::Invariant::NoLateWinner => Invariant::NoLateWinner,
+                policy_core::Invariant::FinalNotice => Invariant::FinalNotice,
+                policy_core::Invariant::TurnOrder => Invariant::TurnOrder,
+            };
+            verdict
+                .check(named, false, || format!("record {seq}: the fold itself says so of {negotiation}, {offer:?}"));
+        } else if let Event::Started { negotiation, .. } = event {
+            self.started(negotiation, folded);
         }
     }
 }
@@ -357,7 +344,7 @@ impl OwedReceipts {
     }
 }
 
-fn delivered(effect: &Effect) -> Option<&Deliver> {
+pub(super) fn delivered(effect: &Effect) -> Option<&Deliver> {
     if let Effect::Deliver(deliver) = effect { Some(deliver) } else { None }
 }
 
