@@ -12,8 +12,8 @@ use ::agents::team::worker::ProgramWorker;
 use ::agents::transport::Transport;
 use schemas::AgentId;
 use schemas::team::{MEMBERS_MAX, SPEAK_MS_MAX, SPEAK_MS_MIN, SPEAK_TIMES_MIN, Seats, TURNS_MAX, TeamRules};
-use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalModel, GoalReport, GoalRequest, pursue};
-use traffic_gen::live::Access;
+use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
+use traffic_gen::live::{Access, SharedModel};
 
 use super::failure;
 use crate::arguments::{read_file, since_epoch};
@@ -89,7 +89,7 @@ pub async fn run(args: TeamGoalArgs) -> Outcome {
     let access = Access { control: &remote.control, transport: &transport, identity: &identity };
     let help = GoalHelp {
         book: kept_book.as_mut(),
-        model: opened.as_ref().map(|OpenedModel { config, consultant }| GoalModel {
+        model: opened.as_ref().map(|OpenedModel { config, consultant }| SharedModel {
             config: Arc::clone(config),
             consultant: Arc::clone(consultant),
             marker_seed: model::unknown_seed(),

@@ -16,10 +16,10 @@ use gateway::LimitConfig;
 use schemas::AgentId;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::team::{Seats, TeamRules};
-use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalModel, GoalReport, GoalRequest, pursue};
+use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
 use tokio_util::sync::CancellationToken;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
-use traffic_gen::live::Access;
+use traffic_gen::live::{Access, SharedModel};
 
 const TRADES: [&str; 8] = [
     "paints walls",
@@ -141,9 +141,9 @@ impl Site {
         Self { exchange, control, model: (config, consultant), agents, cancel }
     }
 
-    async fn pursue(&self, number: usize, goal: &str, model: Option<GoalModel>) -> GoalReport {
+    async fn pursue(&self, number: usize, goal: &str, model: Option<SharedModel>) -> GoalReport {
         let (config, consultant) = self.model.clone();
-        let model = model.unwrap_or(GoalModel { config, consultant, marker_seed: 7 });
+        let model = model.unwrap_or(SharedModel { config, consultant, marker_seed: 7 });
         let help = GoalHelp { book: None, model: Some(model) };
         self.ask(&format!("goal-{number}"), goal, help).await
     }

@@ -24,7 +24,7 @@ pub struct ModelPopulation {
     pub model: SharedModel,
 }
 
-/// A model that several contractors ask.
+/// A model that several contractors ask, or a lead.
 #[derive(Debug, Clone)]
 pub struct SharedModel {
     /// What they are told, and may offer.

@@ -7,7 +7,7 @@ use agents::AgentOptions;
 use agents::forming::Formation;
 use agents::goal::ContactBook;
 use agents::goal::{Candidate, CandidateSearch, Candidates, GoalSpeaker};
-use agents::model::{Consultant, ModelAdvisor, ModelAgentConfig, ModelForming, ModelWorker, Subject};
+use agents::model::{ModelAdvisor, ModelForming, ModelWorker, Subject};
 use agents::routine::RoutineFault;
 use agents::team::{
     AdvisedSpeaker, Advisor, Speaker, TeamAgent, TeamHands, TeamRequest, WillingPlanner, WorkRequest, WorkRunner,
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{GatewaySearch, OVERTIME, TeamPlayError};
 use crate::team::transcript::TranscriptKeeper;
-use traffic_gen::live::{Access, RegisteredAgents};
+use traffic_gen::live::{Access, RegisteredAgents, SharedModel};
 use traffic_gen::recorder::observed;
 
 /// Longest that forming with a model may take, in milliseconds.
@@ -52,17 +52,6 @@ pub struct GoalRequest {
     pub options: AgentOptions,
     /// Carries the goal out where nobody is called; absent: nothing does.
     pub worker: Option<WorkRunner>,
-}
-
-/// A model that forms the team and leads it.
-#[derive(Clone)]
-pub struct GoalModel {
-    /// Its file.
-    pub config: Arc<ModelAgentConfig>,
-    /// The model, with its accounts.
-    pub consultant: Arc<Consultant>,
-    /// Makes the markers around words of others, who must not know it.
-    pub marker_seed: u64,
 }
 
 /// How a goal ended.
@@ -126,7 +115,7 @@ pub struct GoalHelp<'a> {
     /// Whom the lead has met; those found and called are noted in it.
     pub book: Option<&'a mut ContactBookWithClock>,
     /// A model.
-    pub model: Option<GoalModel>,
+    pub model: Option<SharedModel>,
 }
 
 /// A contact book, and the time at which it is kept.
@@ -206,7 +195,7 @@ async fn form(
     if let Some(model) = &help.model {
         let asked_at = Timestamp::from_ms(book_time(help));
         let subject = Subject::new(&request.lead, team, None, (asked_at, asked_at.plus_ms(FORMING_MS)));
-        let GoalModel { config, consultant, marker_seed } = model;
+        let SharedModel { config, consultant, marker_seed } = model;
         let forming = ModelForming { consultant, config, marker_seed: *marker_seed, subject, recruits_max };
         let book: Option<&ContactBook> = book;
         let formed = forming.form(candidates, search, book).await;
@@ -246,15 +235,12 @@ async fn alone(request: &GoalRequest, help: &GoalHelp<'_>, team: &NegotiationId)
 }
 
 fn tries_of_model(help: &GoalHelp<'_>) -> Vec<WorkRunner> {
-    help.model.iter().flat_map(|model| (0..ALONE_TRIES).map(|number| model.worker(number))).collect()
-}
-
-impl GoalModel {
-    /// Each try marks the goal differently, so that it is another question.
-    fn worker(&self, number: u64) -> WorkRunner {
-        let (instructions, marker_seed) = (&self.config.team.instructions, self.marker_seed.wrapping_add(number));
-        WorkRunner::new(ModelWorker::new(Arc::clone(&self.consultant), instructions, marker_seed))
-    }
+    // Each try marks the goal differently, so that it is another question.
+    let worker = |SharedModel { config, consultant, marker_seed }: &SharedModel, number| {
+        let (instructions, marker_seed) = (&config.team.instructions, marker_seed.wrapping_add(number));
+        WorkRunner::new(ModelWorker::new(Arc::clone(consultant), instructions, marker_seed))
+    };
+    help.model.iter().flat_map(|model| (0..ALONE_TRIES).map(|number| worker(model, number))).collect()
 }
 
 /// A worker of a lead that takes no tasks.
@@ -313,7 +299,7 @@ async fn lead(
 }
 
 fn advisor(help: &GoalHelp<'_>) -> Option<Arc<dyn Advisor>> {
-    let GoalModel { config, consultant, marker_seed } = help.model.clone()?;
+    let SharedModel { config, consultant, marker_seed } = help.model.clone()?;
     Some(Arc::new(ModelAdvisor::new(config, consultant, marker_seed)))
 }
 
