@@ -20,9 +20,9 @@ use self::vocabulary::{TermId, Vocabulary};
 use crate::document::{ProfileDocument, ProfileStanding};
 use crate::leaders::Leaders;
 use crate::ranking::{CollectionStatistics, Query};
-use crate::{Hit, HitPlace, ProfileIndex};
+use crate::{Hit, HitPlace};
 
-/// An inverted index; see the module.
+/// An inverted index of documents of agents, each with a value of the caller's; see the module.
 #[derive(Debug)]
 pub struct PostingsIndex<T> {
     slot_by_agent: HashMap<AgentId, u32>,
@@ -141,40 +141,6 @@ impl<T> PostingsIndex<T> {
         score
     }
 
-    /// [`ProfileIndex::search`], and how many places of lists were looked at for it: what it cost.
-    pub fn search_counted(
-        &self,
-        query: &Query,
-        limit: usize,
-        after: Option<&HitPlace>,
-        admits: &dyn Fn(&AgentId, &T) -> bool,
-    ) -> (Vec<Hit<T>>, usize)
-    where
-        T: Clone,
-    {
-        let wanted = self.wanted(query);
-        let walks = self.walks(&wanted);
-        let mut remaining = Remaining::of(&walks, wanted.len());
-        let mut met = Met::none_of(self.slots.len());
-        let mut leaders = Leaders::new(limit, after);
-        let mut looked_at = 0;
-        for walk in &walks {
-            if remaining.sum < leaders.score_min() {
-                break;
-            }
-            looked_at += walk.slots.len();
-            for slot in walk.slots {
-                let Some(Slot::Taken(profile)) = self.slots.get(*slot as usize) else { continue };
-                if met.meet(*slot) {
-                    let score = self.score(profile, &wanted);
-                    leaders.offer(score, &profile.agent, &profile.value, || admits(&profile.agent, &profile.value));
-                }
-            }
-            remaining.walked(walk.wanted);
-        }
-        (leaders.into_hits(), looked_at)
-    }
-
     /// A slot for a document that so many lists will name.
     fn take_slot(&mut self, profile: IndexedProfile<T>) -> Option<u32> {
         let slot = match self.free.pop() {
@@ -234,8 +200,9 @@ impl Met {
     }
 }
 
-impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
-    fn put(&mut self, agent: &AgentId, document: ProfileDocument, standing: ProfileStanding, value: T) {
+impl<T: Clone> PostingsIndex<T> {
+    /// Adds an agent's document, or replaces it.
+    pub fn put(&mut self, agent: &AgentId, document: ProfileDocument, standing: ProfileStanding, value: T) {
         self.remove(agent);
         let length = document.length();
         let mut terms: Vec<CountedTerm> = document
@@ -256,7 +223,8 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         self.collection.add(length, standing);
     }
 
-    fn remove(&mut self, agent: &AgentId) {
+    /// Removes an agent's document; nothing happens where there is none.
+    pub fn remove(&mut self, agent: &AgentId) {
         let Some(slot) = self.slot_by_agent.remove(agent) else { return };
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
         let Slot::Taken(profile) = std::mem::replace(place, Slot::Removed(0)) else { return };
@@ -286,22 +254,32 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         }
     }
 
-    fn value(&self, agent: &AgentId) -> Option<&T> {
+    /// What was put with an agent's document.
+    pub fn value(&self, agent: &AgentId) -> Option<&T> {
         match self.slots.get(*self.slot_by_agent.get(agent)? as usize)? {
             Slot::Taken(profile) => Some(&profile.value),
             Slot::Removed(_) => None,
         }
     }
 
-    fn len(&self) -> usize {
+    /// How many documents there are.
+    pub fn len(&self) -> usize {
         self.slot_by_agent.len()
     }
 
-    fn collection(&self) -> CollectionStatistics {
+    /// Whether there is no document.
+    pub fn is_empty(&self) -> bool {
+        self.slot_by_agent.is_empty()
+    }
+
+    /// What scores are computed from besides the documents themselves.
+    pub fn collection(&self) -> CollectionStatistics {
         self.collection
     }
 
-    fn search(
+    /// The first `limit` hits of a query behind `after` that `admits` admits, best first: score descending, then agent id.
+    /// What is not admitted changes no score (docs/spec/search.md#se-12).
+    pub fn search(
         &self,
         query: &Query,
         limit: usize,
@@ -309,5 +287,36 @@ impl<T: Clone> ProfileIndex<T> for PostingsIndex<T> {
         admits: &dyn Fn(&AgentId, &T) -> bool,
     ) -> Vec<Hit<T>> {
         self.search_counted(query, limit, after, admits).0
+    }
+
+    /// [`Self::search`], and how many places of lists were looked at for it: what it cost.
+    pub fn search_counted(
+        &self,
+        query: &Query,
+        limit: usize,
+        after: Option<&HitPlace>,
+        admits: &dyn Fn(&AgentId, &T) -> bool,
+    ) -> (Vec<Hit<T>>, usize) {
+        let wanted = self.wanted(query);
+        let walks = self.walks(&wanted);
+        let mut remaining = Remaining::of(&walks, wanted.len());
+        let mut met = Met::none_of(self.slots.len());
+        let mut leaders = Leaders::new(limit, after);
+        let mut looked_at = 0;
+        for walk in &walks {
+            if remaining.sum < leaders.score_min() {
+                break;
+            }
+            looked_at += walk.slots.len();
+            for slot in walk.slots {
+                let Some(Slot::Taken(profile)) = self.slots.get(*slot as usize) else { continue };
+                if met.meet(*slot) {
+                    let score = self.score(profile, &wanted);
+                    leaders.offer(score, &profile.agent, &profile.value, || admits(&profile.agent, &profile.value));
+                }
+            }
+            remaining.walked(walk.wanted);
+        }
+        (leaders.into_hits(), looked_at)
     }
 }

@@ -5,11 +5,15 @@
 #[path = "../../traffic_gen/scripted/src/corpus.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the laboratory uses the rest")]
 mod corpus;
+#[path = "index/scan.rs"]
+#[allow(dead_code, unreachable_pub, reason = "another test uses the rest")]
+mod scan;
 
 use corpus::Corpus;
 use fuzzing::{Mixture, feed};
+use scan::ScanIndex;
 use schemas::AgentId;
-use search::{PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
+use search::{PostingsIndex, ProfileDocument, ProfileStanding, Query};
 
 /// Queries where no time is asked for.
 const QUERIES: u64 = 500;
@@ -33,7 +37,7 @@ fn no_query_takes_long_or_finds_what_a_scan_does_not() {
         ["AND", "OR", "\"", "field:", "*", "(", "[", "\u{0}", "\u{202e}", "ß", "İ", "東", "の", " ", "-", "a", "1"];
     feed("search-queries", QUERIES, Mixture { valid: &valid, words: &words, bytes_max: QUERY_BYTES_MAX }, |text| {
         let (query, everybody) = (Query::of_text(text), |_: &AgentId, _: &usize| true);
-        let expected = scan.search(&query, 10, None, &everybody);
+        let expected = scan.search(&query, 10, &everybody);
         assert_eq!(postings.search(&query, 10, None, &everybody), expected);
     });
 }

@@ -3,13 +3,17 @@
 #[path = "../../traffic_gen/scripted/src/corpus.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the laboratory uses the rest")]
 mod corpus;
+#[path = "index/scan.rs"]
+#[allow(dead_code, unreachable_pub, reason = "another test uses the rest")]
+mod scan;
 
 use corpus::Corpus;
 use proptest::prelude::*;
 use proptest::sample::SizeRange;
+use scan::ScanIndex;
 use schemas::AgentId;
 use search::tokens::{TOKEN_CHARS_MAX, tokens};
-use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query, ScanIndex};
+use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileStanding, Query};
 
 /// What is done to an index.
 #[derive(Debug, Clone)]
@@ -57,13 +61,22 @@ proptest! {
         let mut postings = PostingsIndex::default();
         let mut scan = ScanIndex::default();
         for (number, step) in steps.iter().enumerate() {
-            apply(&mut postings, step, number);
-            apply(&mut scan, step, number);
+            match step {
+                Step::Put(agent, words, standing) => {
+                    let document = ProfileDocument::of_texts([words.join(" ").as_str()]);
+                    postings.put(agent, document.clone(), *standing, number);
+                    scan.put(agent, document, *standing, number);
+                }
+                Step::Remove(agent) => {
+                    postings.remove(agent);
+                    scan.remove(agent);
+                }
+            }
             prop_assert_eq!(postings.collection(), scan.collection());
             let query = &queries[number % queries.len()];
             let query = Query::of_text(&query.join(" "));
             let admits = |agent: &AgentId, value: &usize| *agent != left_out && value % 7 != 3;
-            let expected = scan.search(&query, limit, None, &admits);
+            let expected = scan.search(&query, limit, &admits);
             prop_assert_eq!(&postings.search(&query, limit, None, &admits), &expected);
             // Page by page, the same hits.
             let mut paged: Vec<Hit<usize>> = Vec::new();
@@ -93,7 +106,7 @@ proptest! {
         }
         let query = Query::of_text(&query);
         let everybody = |_: &AgentId, _: &usize| true;
-        let expected = scan.search(&query, 10, None, &everybody);
+        let expected = scan.search(&query, 10, &everybody);
         prop_assert_eq!(postings.search(&query, 10, None, &everybody), expected);
     }
 
@@ -156,7 +169,7 @@ fn generated_profiles_are_found_as_a_scan_finds_them() {
     assert!(clauses.len() > 250);
     for clause in clauses {
         let query = Query::of_text(clause);
-        let expected = scan.search(&query, 10, None, &|_, _| true);
+        let expected = scan.search(&query, 10, &|_, _| true);
         assert_eq!(expected.len(), 10, "common words stand everywhere");
         assert_eq!(postings.search(&query, 10, None, &|_, _| true), expected, "{clause}");
     }
@@ -227,15 +240,6 @@ fn equal_scores_follow_the_agents_id_and_places_compare_as_hits_follow() {
 
 fn agent(number: usize) -> AgentId {
     AgentId::try_new(&format!("agent-{number}")).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn apply(index: &mut impl ProfileIndex<usize>, step: &Step, number: usize) {
-    match step {
-        Step::Put(agent, words, standing) => {
-            index.put(agent, ProfileDocument::of_texts([words.join(" ").as_str()]), *standing, number);
-        }
-        Step::Remove(agent) => index.remove(agent),
-    }
 }
 
 fn filled(profiles: &[Vec<String>], order: &[usize]) -> PostingsIndex<usize> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use schemas::AgentId;
 use schemas::control::{Registration, Tag, Visibility};
 use schemas::ids::Capability;
-use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
+use search::{Hit, HitPlace, PostingsIndex, ProfileDocument, ProfileStanding, Query};
 
 use super::presence::Member;
 
@@ -49,7 +49,7 @@ impl Directory {
 
     /// How many agents can be found.
     pub(crate) fn len(&self) -> usize {
-        self.read(ProfileIndex::len)
+        self.read(PostingsIndex::len)
     }
 
     /// The first `limit` hits behind `after` of those that `admits` admits, and how many profiles were looked at; long searches

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use schemas::AgentId;
 use scripted::corpus::Corpus;
-use search::{PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
+use search::{PostingsIndex, ProfileDocument, ProfileStanding, Query};
 
 use super::rounds::{BenchError, stuck};
 use super::usage::resident_bytes;

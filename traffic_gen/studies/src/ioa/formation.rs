@@ -6,7 +6,7 @@ use agents::forming::{FoundAgent, TASK_ALONE_PPM, WordWeights, recruits};
 use schemas::AgentId;
 use schemas::search::HITS_DEFAULT;
 use scripted::corpus::Corpus;
-use search::{HitPlace, PostingsIndex, ProfileDocument, ProfileIndex, ProfileStanding, Query};
+use search::{HitPlace, PostingsIndex, ProfileDocument, ProfileStanding, Query};
 use serde::{Deserialize, Serialize};
 
 use super::population::{MadeFor, Population, Profile, TeamTask};
