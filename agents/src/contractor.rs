@@ -113,12 +113,6 @@ impl Contractor {
         self.counts
     }
 
-    /// Number of negotiations it is engaged in.
-    #[must_use]
-    pub fn engagement_count(&self) -> usize {
-        self.engagements.len()
-    }
-
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         self.counts.calls += 1;

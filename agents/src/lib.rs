@@ -10,8 +10,6 @@
 //! | `control` | a client of the control plane: registrations, groups, policies, views (feature `http`) |
 //! | [`contractor`] | a scripted contractor: cost, delay, refusal, silence, failure, lateness from a seed |
 //! | [`routine`] | what carries an award out, selected by the document it pins |
-//! | [`forming`] | whom to call for a goal, from what searches found (pure) |
-//! | [`goal`] | from a goal to whom to call, and whom one has met |
 //! | [`initiator`] | open calls and hear how they end |
 //! | [`bargain`] | alternating offers: domains, utilities, strategies, and an agent that bargains |
 //! | [`panel`] | panels: what a seat, the ranker and a reviewer answer, an agent that takes part, scripted ones |
@@ -36,8 +34,6 @@ pub mod contractor;
 #[cfg(feature = "http")]
 pub mod control;
 pub mod fault;
-pub mod forming;
-pub mod goal;
 pub mod identity;
 pub mod initiator;
 #[cfg(feature = "metrics")]

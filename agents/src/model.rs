@@ -14,9 +14,7 @@
 //! | [`decider`] | an initiator's choice among offers, made by a model |
 //! | [`party`] | a party of a bargain whose moves a model chooses |
 //! | [`panelist`] | a panelist, ranker and reviewer whose answers a model gives |
-//! | [`blocking`] | consultations that a caller waits for: experiments, tests |
 //! | [`routine`] | a routine that a model carries out |
-//! | [`forming`] | a team formed by a model |
 //! | [`teammate`] | a member of a team whose turns a model takes, and a model that works on tasks |
 //! | [`prompt`] | how words of others stand in a prompt |
 //! | [`kept`] | what was asked and answered, for whoever runs the agents |
@@ -29,13 +27,11 @@
 pub mod accounts;
 pub mod answer;
 pub mod asking;
-pub mod blocking;
 pub mod config;
 pub mod consultant;
 pub mod consultation;
 pub mod contractor;
 pub mod decider;
-pub mod forming;
 pub mod http;
 pub mod kept;
 #[cfg(feature = "metrics")]
@@ -62,7 +58,6 @@ pub use consultant::{Consultant, Subject};
 pub use consultation::{Consultation, ConsultationStep, GaveUp, Question};
 pub use contractor::ModelContractor;
 pub use decider::ModelDecider;
-pub use forming::{FormedByModel, ModelForming};
 pub use http::HttpModel;
 pub use kept::KeptPrompts;
 pub use panelist::ModelPanelist;

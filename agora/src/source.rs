@@ -66,15 +66,6 @@ impl DocumentSource {
     pub fn of_text(text: &str) -> Self {
         Self::Data(text.to_owned())
     }
-
-    /// The source as it may stand in a front matter: the percent form of a document holds `---`, which would end it.
-    #[must_use]
-    pub fn in_base64(&self) -> String {
-        match self {
-            Self::Data(text) => format!("{BASE64_PREFIX}{}", STANDARD.encode(text)),
-            Self::Url(url) => url.clone(),
-        }
-    }
 }
 
 fn check_length(text: &str, bytes_max: usize) -> Result<(), Refusal> {

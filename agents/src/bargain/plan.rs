@@ -47,13 +47,6 @@ impl BargainPlan {
         self.mandate = Some(Box::new(mandate));
         self
     }
-
-    /// The same with another way to go on after a refused offer.
-    #[must_use]
-    pub fn with_fallback(mut self, fallback: Fallback) -> Self {
-        self.fallback = fallback;
-        self
-    }
 }
 
 /// Decides whether an agent takes part in a bargain it is called to, and how. A plain function is a planner too.
@@ -95,13 +88,6 @@ impl DomainPlanner {
         Ok(Self { space: domain.space.clone(), preferences: domain.preferences(party)?, mandate, kind, seed })
     }
 
-    /// The same without a mandate.
-    #[must_use]
-    pub fn without_mandate(mut self) -> Self {
-        self.mandate = None;
-        self
-    }
-
     /// The plan for a bargain over the domain's outcome space.
     #[must_use]
     pub fn plan_for(&self, negotiation: &NegotiationId) -> BargainPlan {
@@ -140,7 +126,7 @@ mod tests {
         let plan = planner.plan(&negotiation, &call(2), 1).unwrap();
         assert_eq!(plan.mandate.map(|mandate| mandate.reservation), Some(300_000));
         assert_eq!(planner.plan(&negotiation, &call(3), 1).err().as_deref(), Some("bargains about something else"));
-        let free = planner.without_mandate().plan(&negotiation, &call(2), 1).unwrap();
+        let free = DomainPlanner { mandate: None, ..planner }.plan(&negotiation, &call(2), 1).unwrap();
         assert!(free.mandate.is_none());
     }
 

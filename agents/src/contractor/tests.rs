@@ -27,10 +27,10 @@ fn an_honest_contractor_walks_through_a_negotiation() {
 
     let inform = only(contractor.handle(T0, &receipt("n1", Disposition::Committed, 1)));
     assert_eq!(inform.payload, Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None }));
-    assert_eq!(contractor.engagement_count(), 1);
+    assert_eq!(contractor.engagements.len(), 1);
 
     assert_eq!(contractor.handle(T0, &closed("n1")), [released("n1")]);
-    assert_eq!(contractor.engagement_count(), 0);
+    assert_eq!(contractor.engagements.len(), 0);
     let counts = contractor.counts();
     assert_eq!((counts.calls, counts.offers, counts.awards, counts.commitments, counts.done), (1, 1, 1, 1, 1));
 }
@@ -61,7 +61,7 @@ fn a_call_to_a_bargain_is_refused() {
     let refusal = Reasoned { reason: Some("does not bargain".to_owned()), round: None };
     assert_eq!(only(contractor.handle(T0, &told)).payload, Payload::Refuse(refusal));
     let counts = contractor.counts();
-    assert_eq!((counts.calls, counts.refusals, counts.offers, contractor.engagement_count()), (1, 1, 0, 0));
+    assert_eq!((counts.calls, counts.refusals, counts.offers, contractor.engagements.len()), (1, 1, 0, 0));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn only_the_initiators_cancel_is_answered_and_work_in_hand_stops() {
             }
             None => assert_eq!((first, actions.len()), (released("n1"), 0), "{reason}"),
         }
-        assert_eq!(contractor.engagement_count(), 0, "{reason}");
+        assert_eq!(contractor.engagements.len(), 0, "{reason}");
     }
 }
 
@@ -177,7 +177,7 @@ fn a_final_notice_releases_and_a_passing_one_does_not() {
         let told = Notification::Reject(Rejection { offer_id: None, reason, code: None });
         let actions = contractor.handle(T0, &delivery("n1", told));
         assert_eq!(actions == [released("n1")], is_final, "{reason:?}");
-        assert_eq!(contractor.engagement_count(), usize::from(!is_final), "{reason:?}");
+        assert_eq!(contractor.engagements.len(), usize::from(!is_final), "{reason:?}");
     }
 }
 
@@ -198,10 +198,10 @@ fn an_engagement_whose_end_was_never_heard_is_forgotten() {
     for n in 0..100 {
         contractor.handle(T0, &call(&format!("n{n}"), 1));
     }
-    assert_eq!(contractor.engagement_count(), 100);
+    assert_eq!(contractor.engagements.len(), 100);
     // The calls end after 120 s, and a minute is left for stragglers.
     contractor.handle(T0.plus_ms(180_001), &call("later", 1));
-    assert_eq!(contractor.engagement_count(), 1);
+    assert_eq!(contractor.engagements.len(), 1);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_second_round_is_a_new_call() {
     let first = only(contractor.handle(T0, &call("n1", 1)));
     let second = only(contractor.handle(T0, &call("n1", 2)));
     assert_ne!((first.once, &first.payload), (second.once, &second.payload));
-    assert_eq!(contractor.engagement_count(), 1);
+    assert_eq!(contractor.engagements.len(), 1);
 }
 
 /// Acts and their delays in milliseconds.

@@ -120,7 +120,7 @@ impl KeptPrompts {
     }
 
     /// Keeps one call. Writes to the file before it returns, as a log does; what cannot be written is counted, and said once.
-    pub(super) fn keep(
+    pub fn keep(
         &self,
         subject: &Subject,
         (retry, messages): (u32, &[ChatMessage]),

@@ -86,9 +86,6 @@ impl Misfit {
 }
 
 impl AnswerShape {
-    /// Any integer that JSON keeps exact.
-    pub const INTEGER: Self = Self::Integer { min: -INTEGER_MAX, max: INTEGER_MAX };
-
     /// As JSON Schema.
     #[must_use]
     pub fn to_schema(&self) -> Value {
@@ -210,7 +207,13 @@ mod tests {
         AnswerShape::Object(vec![
             ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned(), "refuse".to_owned()])),
             ("terms".to_owned(), AnswerShape::Nullable(Box::new(terms))),
-            ("list".to_owned(), AnswerShape::List { item: Box::new(AnswerShape::INTEGER), len_max: 2 }),
+            (
+                "list".to_owned(),
+                AnswerShape::List {
+                    item: Box::new(AnswerShape::Integer { min: -INTEGER_MAX, max: INTEGER_MAX }),
+                    len_max: 2,
+                },
+            ),
             ("reason".to_owned(), AnswerShape::Nullable(Box::new(AnswerShape::Text { len_max: 3 }))),
         ])
     }

@@ -213,12 +213,6 @@ fn unreachable(error: BusError) -> TransportError {
     TransportError::Unreachable(error.to_string())
 }
 
-/// One inbox message, as tests and taps outside this crate may want to read it.
-#[must_use]
-pub fn read_inbox(payload: &[u8]) -> InboxMessage {
-    super::read_inbox_array(payload)
-}
-
 #[cfg(test)]
 mod tests {
     use schemas::presence::RENEWAL;

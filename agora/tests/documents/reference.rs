@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use agora::reference::resolve;
 use agora::{DocumentHash, DocumentSource, Origin, ProtocolDocument, Reference};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use schemas::{Code, Refusal};
 
 /// A name for a node of a graph made by hand: a circle of honest hashes cannot be made.
@@ -66,7 +68,7 @@ fn a_document_is_resolved_by_the_source_that_its_user_names() {
     let source = DocumentSource::of_text(unit.text());
     // The `---` of the document it holds would end the front matter.
     assert_eq!(ProtocolDocument::try_new(&naming(&source.to_string()), Origin::Own).unwrap_err().code, Code::BadFormat);
-    let text = naming(&source.in_base64());
+    let text = naming(&format!("data:text/plain;charset=utf-8;base64,{}", BASE64_STANDARD.encode(unit.text())));
     let weather = ProtocolDocument::try_new(&text, Origin::Own).unwrap();
     let first = Reference { hash: weather.hash(), sources: vec![DocumentSource::of_text(&text)] };
     let mut obtained = Vec::new();

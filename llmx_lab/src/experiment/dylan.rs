@@ -94,8 +94,8 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
     use std::sync::Arc;
 
     use agents::model::ModelAgentConfig;
-    use agents::model::blocking::BlockingConsultant;
     use studies::dylan::live::{LivePlan, LiveQuestion, run};
+    use studies::model::blocking::BlockingConsultant;
 
     let fault = |what: &dyn Display| Failure::configuration(format_args!("{}: {what}", questions.display()));
     let text = crate::arguments::read_text(questions, QUESTIONS_BYTES_MAX).map_err(|error| fault(&error))?;

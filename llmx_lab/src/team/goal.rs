@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::agents::AgentOptions;
-use ::agents::goal::ContactBook;
 use ::agents::model::ModelAgentConfig;
 use ::agents::team::WorkRunner;
 use ::agents::team::worker::ProgramWorker;
 use ::agents::transport::Transport;
 use schemas::AgentId;
 use schemas::team::{MEMBERS_MAX, SPEAK_MS_MAX, SPEAK_MS_MIN, SPEAK_TIMES_MIN, Seats, TURNS_MAX, TeamRules};
+use scripted::team::contacts::ContactBook;
 use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
 use traffic_gen::live::{Access, SharedModel};
 

@@ -5,7 +5,13 @@
 //! | [`transcript`] | what was said and done, as the members were told? |
 //! | here, [`play`] | how does a scenario run on an exchange? |
 //! | [`goal`] | how does a goal come to a conclusion on an exchange? |
+//! | [`forming`] | whom to call for a goal, from what searches found (pure)? |
+//! | [`candidates`] | who was found for a goal, and what does a lead say that has no model? |
+//! | [`contacts`] | whom has an agent met? |
 
+pub mod candidates;
+pub mod contacts;
+pub mod forming;
 pub mod goal;
 pub mod transcript;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agents::control::ControlClient;
-use agents::goal::ContactBook;
 use agents::model::stub::{StubBehaviour, StubScript, StubValue};
 use agents::model::{Consultant, ModelAdvisor, ModelAgentConfig, ModelConfig, ModelWorker, StubModel};
 use agents::team::{TeamAgent, TeamHands, WillingPlanner, WorkRunner};
@@ -16,6 +15,7 @@ use gateway::LimitConfig;
 use schemas::AgentId;
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::team::{Seats, TeamRules};
+use scripted::team::contacts::ContactBook;
 use scripted::team::goal::{ContactBookWithClock, GoalEnd, GoalHelp, GoalReport, GoalRequest, pursue};
 use tokio_util::sync::CancellationToken;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};

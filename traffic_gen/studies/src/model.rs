@@ -7,23 +7,27 @@
 //! |---|---|
 //! | [`net`] | which offer of eight does an initiator's model choose? |
 //! | [`table`] | what does a model get out of a bargain, beside the strategy it replaces? |
+//! | [`blocking`] | who answers while the caller waits? |
+//! | [`waiting`] | how does a party play whose model is waited for? |
 //! | [`gullible`] | may a party whose model obeys every instruction agree to what its mandate excludes? |
 
+pub mod blocking;
 pub mod gullible;
 pub mod net;
 pub mod table;
+pub mod waiting;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use agents::model::blocking::{BlockingConsultant, VirtualStub};
 use agents::model::config::{ModelFallback, OfferOrder, QuotedWords, TermConfig};
 use agents::model::stub::{StubBehaviour, StubModel, StubScript};
 use agents::model::{Consultant, KeptPrompts, ModelAgentConfig};
 use serde::Serialize;
 use tokio::runtime::Handle;
 
+use self::blocking::{BlockingConsultant, VirtualStub};
 use crate::record::{CellRecord, ModelRecord, RoundRecord};
 use crate::run::files::{CELLS, CellFiles};
 use crate::study::{self, StudyError};

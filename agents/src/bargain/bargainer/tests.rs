@@ -278,7 +278,7 @@ fn planner(moves: &[Move], fallback: Fallback) -> impl Planner + 'static {
     let moves = moves.to_vec();
     move |_: &NegotiationId, _: &BargainCall, _: usize| {
         let strategy = Box::new(Scripted::new(moves.clone()));
-        Ok(BargainPlan::new(ramp(), strategy).with_fallback(fallback))
+        Ok(BargainPlan { fallback, ..BargainPlan::new(ramp(), strategy) })
     }
 }
 

@@ -4,10 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
-use agents::forming::Formation;
-use agents::goal::ContactBook;
-use agents::goal::{Candidate, CandidateSearch, Candidates, GoalSpeaker};
-use agents::model::{ModelAdvisor, ModelForming, ModelWorker, Subject};
+use agents::model::{ModelAdvisor, ModelWorker, Subject};
 use agents::routine::RoutineFault;
 use agents::team::{
     AdvisedSpeaker, Advisor, Speaker, TeamAgent, TeamHands, TeamRequest, WillingPlanner, WorkRequest, WorkRunner,
@@ -24,6 +21,10 @@ use schemas::{AgentId, NegotiationId};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use super::candidates::{Candidate, CandidateSearch, Candidates, GoalSpeaker};
+use super::contacts::ContactBook;
+use super::forming::Formation;
+use super::forming::model::ModelForming;
 use super::{GatewaySearch, OVERTIME, TeamPlayError};
 use crate::team::transcript::TranscriptKeeper;
 use traffic_gen::live::{Access, RegisteredAgents, SharedModel};
@@ -121,7 +122,7 @@ pub struct GoalHelp<'a> {
 /// A contact book, and the time at which it is kept.
 pub struct ContactBookWithClock {
     /// The book.
-    pub book: agents::goal::ContactBook,
+    pub book: ContactBook,
     /// Milliseconds since 1970.
     pub now_ms: u64,
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use agents::fault::{DocumentFault, read_json};
-use agents::model::blocking::BlockingConsultant;
 use agents::model::panelist::PanelQuestion;
 use agents::model::{ModelAgentConfig, ModelTotals, Subject};
 use schemas::delivery::Ask;
@@ -18,6 +17,7 @@ use serde_json::{Value, json};
 use telemetry::TraceContext;
 
 use super::folded::FoldedPanels;
+use crate::model::blocking::BlockingConsultant;
 
 /// What the paper reports of four agents on MMLU: accuracy of one alone, then accuracy and calls of the panel.
 const PAPER: (f64, f64, f64) = (0.664, 0.705, 4.39);
@@ -214,10 +214,10 @@ impl fmt::Display for LiveReport {
 #[cfg(test)]
 mod tests {
     use agents::model::StubModel;
-    use agents::model::blocking::VirtualStub;
     use agents::model::stub::{StubBehaviour, StubScript, StubValue};
 
     use super::*;
+    use crate::model::blocking::VirtualStub;
 
     fn played(script: StubScript, count: usize, panelists: usize) -> LiveReport {
         let question = json!({"task": "Which is prime?", "options": ["A", "B", "C", "D"], "right": "B"}).to_string();

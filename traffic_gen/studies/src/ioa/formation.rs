@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use agents::forming::{FoundAgent, TASK_ALONE_PPM, WordWeights, recruits};
 use schemas::AgentId;
 use schemas::search::HITS_DEFAULT;
 use scripted::corpus::Corpus;
+use scripted::team::forming::{FoundAgent, TASK_ALONE_PPM, WordWeights, recruits};
 use search::{HitPlace, PostingsIndex, ProfileDocument, ProfileStanding, Query};
 use serde::{Deserialize, Serialize};
 

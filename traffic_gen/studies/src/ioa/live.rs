@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use agents::control::ControlClient;
-use agents::forming::{FoundAgent, recruits};
 use bus::memory::{self, MemoryOptions};
 use schemas::AgentId;
 use schemas::control::Registration;
 use schemas::search::{HITS_DEFAULT, SearchRequest};
+use scripted::team::forming::{FoundAgent, recruits};
 use serde::Serialize;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agents::bargain::strategy::Scripted;
 use agents::bargain::{BargainStrategy, Domain, Move, StrategyKind};
-use agents::model::blocking::{BlockingConsultant, VirtualStub};
 use agents::model::config::{ModelFallback, QuotedWords};
-use agents::model::party::{PartyTable, WaitingParty};
+use agents::model::party::PartyTable;
 use agents::model::stub::{StubBehaviour, StubModel};
 use agents::model::{CompletionRequest, ModelAgentConfig};
 use schemas::NegotiationId;
@@ -21,8 +20,10 @@ use scripted::bargain::run::run as play;
 use serde::Serialize;
 use traffic_gen::bargain::matchup::Matchup;
 
+use super::blocking::{BlockingConsultant, VirtualStub};
 use super::fault;
 use super::table::DOMAIN;
+use super::waiting::WaitingParty;
 use crate::study::StudyError;
 
 /// Bargains on one exchange before a new one is taken: it keeps a little of each.

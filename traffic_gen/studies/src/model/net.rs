@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use agents::initiator::OpenDecision;
 use agents::model::ModelAgentConfig;
-use agents::model::blocking::BlockingConsultant;
 use agents::model::decider::{OffersQuestion, best, subject};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -17,6 +16,7 @@ use schemas::policy::Decider;
 use schemas::{AgentId, NegotiationId, Payload, Policy};
 use scripted::bargain::in_memory::{HeardDelivery, InMemoryExchange, pinned};
 
+use super::blocking::BlockingConsultant;
 use super::{PlayedCell, fault};
 use crate::record::{AwardRecord, BidRecord, ModelRecord, RoundRecord};
 use crate::study::StudyError;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use agents::bargain::{Domain, StrategyKind};
 use agents::model::ModelAgentConfig;
-use agents::model::blocking::BlockingConsultant;
-use agents::model::party::{PartyTable, WaitingParty};
+use agents::model::party::PartyTable;
 use schemas::NegotiationId;
 use scripted::bargain::in_memory::InMemoryExchange;
 use scripted::bargain::run::{run, run_matchup};
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::matchup::Matchup;
 
+use super::blocking::BlockingConsultant;
+use super::waiting::WaitingParty;
 use super::{PlayedCell, fault};
 use crate::record::{BargainRecord, ModelRecord, RoundRecord};
 use crate::study::StudyError;

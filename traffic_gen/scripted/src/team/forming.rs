@@ -4,6 +4,8 @@
 //! A goal is split into clauses. Who covers nearly all of them by its own profile works alone. Otherwise each clause is
 //! searched for, and those are called who add most to what the ones before them cover.
 
+pub mod model;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::AgentId;

@@ -6,19 +6,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agents::model::config::QuotedWords;
+use agents::model::prompt::{messages, quoted};
+use agents::model::shape::integer;
+use agents::model::{
+    AnswerShape, ChatMessage, Consultant, GaveUp, InvalidReason, Misfit, ModelAgentConfig, Question, Subject,
+};
 use schemas::AgentId;
 use schemas::control::AgentKind;
 use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use serde_json::{Value, json};
 
-use super::config::{ModelAgentConfig, QuotedWords};
-use super::consultant::{Consultant, Subject};
-use super::consultation::{GaveUp, Question};
-use super::prompt::{messages, quoted};
-use super::shape::integer;
-use super::{AnswerShape, ChatMessage, InvalidReason, Misfit};
-use crate::forming::Formation;
-use crate::goal::{CandidateSearch, Candidates, ContactBook};
+use super::Formation;
+use crate::team::candidates::{Candidate, CandidateSearch, Candidates};
+use crate::team::contacts::ContactBook;
 
 /// Steps of one forming, searches and the launch; in the last only a launch is legal.
 pub const FORMING_STEPS_MAX: u32 = 10;
@@ -68,7 +69,7 @@ impl FormingQuestion {
             vec![format!("The goal:\n{}", json!(candidates.goal())), format!("Searched for:\n{}", json!(texts))];
         lines.push("Candidates:".to_owned());
         for (index, candidate) in agents.iter().take(SHOWN_MAX).enumerate() {
-            let found_for = |(number, (_, found)): (usize, &(String, Vec<crate::goal::Candidate>))| {
+            let found_for = |(number, (_, found)): (usize, &(String, Vec<Candidate>))| {
                 let hit = found.iter().find(|hit| hit.agent == candidate.agent)?;
                 Some((number.to_string(), hit.score))
             };

@@ -1,16 +1,12 @@
-//! Consultations that a caller waits for, in experiments and tests.
+//! Consultations that a caller waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agents::model::{
+    AnswerForm, CompletionRequest, Consultant, Consultation, GaveUp, KeptPrompts, ModelAccounts, ModelConfig,
+    ModelTotals, Question, StubModel, Subject, TokenUsage,
+};
 use tokio::runtime::Handle;
-
-use super::accounts::{ModelAccounts, ModelTotals, TokenUsage};
-use super::config::ModelConfig;
-use super::consultant::{Consultant, Subject};
-use super::consultation::{Consultation, GaveUp, Question};
-use super::kept::KeptPrompts;
-use super::stub::StubModel;
-use super::{AnswerForm, CompletionRequest};
 
 /// Microseconds that a stub takes for an answer.
 const STUB_ANSWER_US: u64 = 1_000;

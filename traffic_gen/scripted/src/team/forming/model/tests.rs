@@ -1,14 +1,13 @@
 use std::sync::Mutex;
 
+use agents::model::stub::{StubBehaviour, StubScript};
+use agents::model::{Completion, CompletionRequest, ModelConfig, ScriptedModel, StubModel};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use schemas::{NegotiationId, Timestamp};
 use telemetry::TraceContext;
 
 use super::*;
-use crate::goal::Candidate;
-use crate::model::stub::{StubBehaviour, StubScript};
-use crate::model::{Completion, CompletionRequest, ModelConfig, ScriptedModel, StubModel};
 
 /// Finds bob for anything with "wall" and carol for anything else, and keeps what was searched for.
 #[derive(Default)]
@@ -153,7 +152,7 @@ fn three_candidates(profile: &str, words: QuotedWords) -> FormingQuestion {
 fn asked(question: &FormingQuestion) -> CompletionRequest {
     CompletionRequest {
         messages: question.messages(),
-        form: crate::model::AnswerForm::JsonSchema,
+        form: agents::model::AnswerForm::JsonSchema,
         schema: Arc::new(question.shape().to_schema()),
         answer_tokens: 1024,
         retry: 0,

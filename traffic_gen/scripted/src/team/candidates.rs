@@ -2,25 +2,21 @@
 //!
 //! | module | question it answers |
 //! |---|---|
-//! | here, [`Candidates`] | who was found for the goal so far, and whom does the rule of [`forming`](crate::forming) call? |
+//! | here, [`Candidates`] | who was found for the goal so far, and whom does the rule of [`forming`](super::forming) call? |
 //! | here, [`GoalSpeaker`] | what does a lead say that has no model? |
-//! | [`contacts`] | whom has this agent met? |
-
-pub mod contacts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agents::team::speaker::{Speaker, TeamMove};
+use agents::team::view::TeamView;
 use futures_util::future::BoxFuture;
 use schemas::AgentId;
 use schemas::control::AgentKind;
 use schemas::team::{Spoken, TeamState};
 use search::ProfileDocument;
 
-use crate::forming::{Formation, FoundAgent, WordWeights, clauses, form};
-use crate::team::speaker::{Speaker, TeamMove};
-use crate::team::view::TeamView;
-
-pub use contacts::{Contact, ContactBook};
+use super::contacts::ContactBook;
+use super::forming::{Formation, FoundAgent, WordWeights, clauses, form};
 
 /// Candidates that are remembered for one goal: what ten searches of eight texts find, three each.
 pub const CANDIDATES_MAX: usize = 240;
