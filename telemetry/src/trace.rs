@@ -27,7 +27,7 @@ mod context;
 mod tracer;
 
 use std::borrow::Cow;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 pub use context::{SpanId, TraceContext, TraceId};
 pub use tracer::{Spans, Tracer};
@@ -108,6 +108,30 @@ impl Span {
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push((name, value.into()));
+        self
+    }
+
+    /// Adds an attribute whose value is known.
+    #[must_use]
+    pub fn with_some(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds what was done with a message on NATS: the type of the operation, and its name.
+    #[must_use]
+    pub fn on_nats(self, operation_type: &'static str, operation: &'static str) -> Self {
+        self.with("messaging.system", "nats")
+            .with("messaging.operation.type", operation_type)
+            .with("messaging.operation.name", operation)
+    }
+
+    /// Ends it so long after its beginning.
+    #[must_use]
+    pub fn lasting(mut self, took: Duration) -> Self {
+        self.end = self.start.checked_add(took).unwrap_or(self.start);
         self
     }
 

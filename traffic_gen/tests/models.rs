@@ -143,7 +143,7 @@ fn check_that_what_is_planted_is_found(watched: &Watched, tracer: &Tracer) {
     let (logged, spanned, counted) = ("90817263", "90817264", "90817265");
     tracing::debug!(limit = 90_817_263, "planted");
     let context = TraceContext::of(None, &NegotiationId::try_new("alice~planted").unwrap());
-    tracer.record(context.trace, || {
+    tracer.record(context.trace, false, || {
         let id = telemetry::SpanId::of(&NegotiationId::try_new("alice~planted").unwrap());
         let now = std::time::SystemTime::now();
         Span::new("planted".to_owned(), telemetry::Kind::Client, context, id, now).with("limit", 90_817_264_i64)

@@ -9,8 +9,6 @@ use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 use crate::session::Origin;
 use crate::strategy::{Outgoing, SendOutcome, Sent};
 
-/// `messaging.system` of every span.
-const SYSTEM: &str = "nats";
 /// `error.type` of a message nobody answered.
 const UNANSWERED: &str = "unanswered";
 
@@ -52,13 +50,11 @@ impl Spans {
         let envelope = &delivery.envelope;
         let id = envelope.msg_id;
         let trace = trace_of(delivery);
-        self.tracer.record(trace, || {
+        self.tracer.record(trace, false, || {
             let context = TraceContext { trace, parent: SpanId::delivered(id) };
             let name = format!("process {}", delivery.payload.act());
             let span = Span::new(name, Kind::Consumer, context, SpanId::processed(id), start)
-                .with("messaging.system", SYSTEM)
-                .with("messaging.operation.type", "process")
-                .with("messaging.operation.name", "process")
+                .on_nats("process", "process")
                 .with("messaging.destination.name", subject::inbox(&self.agent))
                 .with("messaging.message.id", id.to_string())
                 .with("messaging.message.conversation_id", envelope.negotiation.to_string())
@@ -84,30 +80,19 @@ impl Spans {
         let took = Duration::from_micros(now.since_us(sent.way.written_at));
         let make = || {
             let end = SystemTime::now();
+            let start = end.checked_sub(took).unwrap_or(end);
             let id = SpanId::sent(&self.agent, &sent.msg_id);
-            let mut span = Span::new(
-                format!("send {}", sent.act),
-                Kind::Producer,
-                context,
-                id,
-                end.checked_sub(took).unwrap_or(end),
-            )
-            .with("messaging.system", SYSTEM)
-            .with("messaging.operation.type", "send")
-            .with("messaging.operation.name", "send")
-            .with("messaging.message.id", sent.msg_id.to_string())
-            .with("messaging.message.conversation_id", sent.negotiation.to_string())
-            .with("llmx.agent", self.agent.to_string())
-            .with("llmx.act", sent.act.as_str())
-            .with("llmx.attempts", sent.way.attempts)
-            .failed(error);
-            span.end = end;
-            span
+            Span::new(format!("send {}", sent.act), Kind::Producer, context, id, start)
+                .on_nats("send", "send")
+                .with("messaging.message.id", sent.msg_id.to_string())
+                .with("messaging.message.conversation_id", sent.negotiation.to_string())
+                .with("llmx.agent", self.agent.to_string())
+                .with("llmx.act", sent.act.as_str())
+                .with("llmx.attempts", sent.way.attempts)
+                .failed(error)
+                .lasting(took)
         };
-        match error {
-            None => self.tracer.record(context.trace, make),
-            Some(_) => self.tracer.record_failed(context.trace, make),
-        }
+        self.tracer.record(context.trace, error.is_some(), make);
     }
 }
 

@@ -319,7 +319,7 @@ impl Consultant {
         let make = || {
             let id = SpanId::asked(agent, negotiation, &format!("{}-{retry}", asked_at.0));
             let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-            let mut span = Span::new(format!("chat {}", self.config.name), Kind::Client, *context, id, start)
+            Span::new(format!("chat {}", self.config.name), Kind::Client, *context, id, start)
                 .with("gen_ai.operation.name", "chat")
                 .with("gen_ai.request.model", self.config.name.clone())
                 .with("gen_ai.request.max_tokens", self.config.answer_tokens)
@@ -331,17 +331,11 @@ impl Consultant {
                 .with("llmx.model.form", form_name(form))
                 .with("llmx.model.cost_micro_units", count(call.cost))
                 .with("llmx.model.estimated", i64::from(call.is_estimated))
-                .failed(error.map(error_type));
-            if let Some(digest) = digest {
-                span = span.with("llmx.model.prompt", digest.to_string());
-            }
-            span.end = start.checked_add(took).unwrap_or(start);
-            span
+                .with_some("llmx.model.prompt", digest.map(|digest| digest.to_string()))
+                .failed(error.map(error_type))
+                .lasting(took)
         };
-        match error {
-            None => self.tracer.record(context.trace, make),
-            Some(_) => self.tracer.record_failed(context.trace, make),
-        }
+        self.tracer.record(context.trace, error.is_some(), make);
     }
 }
 

@@ -187,20 +187,14 @@ impl RoutineRunner {
         let RoutineRequest { agent, negotiation, context, asked_at, document, .. } = request;
         let make = || {
             let id = SpanId::asked(agent, negotiation, &format!("{}-{}", asked_at.0, kind.as_str()));
-            let mut span = Span::new(format!("routine {}", kind.as_str()), Kind::Internal, *context, id, start)
+            Span::new(format!("routine {}", kind.as_str()), Kind::Internal, *context, id, start)
                 .with("messaging.message.conversation_id", negotiation.to_string())
                 .with("llmx.agent", agent.to_string())
-                .failed(fault.map(Into::into));
-            if let Some(document) = document {
-                span = span.with("llmx.document", document.to_string());
-            }
-            span.end = start.checked_add(took).unwrap_or(start);
-            span
+                .with_some("llmx.document", document.map(|document| document.to_string()))
+                .failed(fault.map(Into::into))
+                .lasting(took)
         };
-        match fault {
-            None => self.tracer.record(context.trace, make),
-            Some(_) => self.tracer.record_failed(context.trace, make),
-        }
+        self.tracer.record(context.trace, fault.is_some(), make);
     }
 
     fn note(&self, kind: RoutineKind, took: Duration, fault: Option<&RoutineFault>) {

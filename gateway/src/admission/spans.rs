@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
-use schemas::{Code, Digest, subject};
+use schemas::{Act, Code, Digest, subject};
 use telemetry::{Kind, Span, SpanId, TraceContext, TraceId, Tracer};
 
 use super::AdmissionContext;
@@ -80,10 +80,7 @@ impl AdmissionSpans {
         let trace = step.context.trace;
         let kept = OnceCell::new();
         let kept = || *kept.get_or_init(|| self.keep(step, context, refused));
-        let hand_on = |make: &dyn Fn() -> Span| match refused {
-            Some(_) => self.tracer.record_failed(trace, make),
-            None => self.tracer.record(trace, make),
-        };
+        let hand_on = |make: &dyn Fn() -> Span| self.tracer.record(trace, refused.is_some(), make);
         hand_on(&|| admission(kept()));
         if let Some(publishing) = context.publishing {
             hand_on(&|| self.publication(kept(), publishing));
@@ -115,14 +112,12 @@ impl AdmissionSpans {
         let id = known.unwrap_or_else(|| self.fresh_id(step));
         let start = kept.arrived + publishing.duration_since(context.began);
         let span = Span::new("publish log", Kind::Producer, step.context.under(kept.id), id, start)
-            .with("messaging.system", "nats")
-            .with("messaging.operation.type", "send")
-            .with("messaging.operation.name", "publish")
+            .on_nats("send", "publish")
             .failed(kept.error);
         let span = Span { end: kept.ended, ..identified(span, context) };
-        let Some(negotiation) = context.negotiation() else { return span };
-        let lane = negotiation.lane(self.lanes);
-        span.with("messaging.destination.name", subject::log(lane)).with("llmx.lane", u32::from(lane.0))
+        let lane = context.negotiation().map(|negotiation| negotiation.lane(self.lanes));
+        span.with_some("messaging.destination.name", lane.map(subject::log))
+            .with_some("llmx.lane", lane.map(|lane| u32::from(lane.0)))
     }
 
     /// An id that nobody else names.
@@ -141,34 +136,22 @@ impl AdmissionSpans {
 fn admission(kept: Kept<'_>) -> Span {
     let Kept { step, context, .. } = kept;
     let name = context.act.map_or_else(|| "admit message".to_owned(), |act| format!("admit {act}"));
-    let mut span = Span::new(name, Kind::Server, step.context, kept.id, kept.arrived)
+    let is_over_nats = context.transport == Transport::Nats;
+    let span = Span::new(name, Kind::Server, step.context, kept.id, kept.arrived)
         .with("messaging.operation.type", "receive")
         .with("messaging.operation.name", "admit")
         .with("messaging.message.body.size", context.bytes)
         .with("llmx.transport", context.transport.as_str())
+        .with_some("messaging.system", is_over_nats.then_some("nats"))
+        .with_some("llmx.repeat", context.is_repeat.then_some(true))
         .failed(kept.error);
-    if context.transport == Transport::Nats {
-        span = span.with("messaging.system", "nats");
-    }
-    if context.is_repeat {
-        span = span.with("llmx.repeat", true);
-    }
     Span { end: kept.ended, is_root: step.alone.is_some(), ..identified(span, context) }
 }
 
 /// Adds what the message is, as far as that is known.
-fn identified(mut span: Span, context: &AdmissionContext) -> Span {
-    if let Some(act) = context.act {
-        span = span.with("llmx.act", act.as_str());
-    }
-    if let Some(agent) = &context.agent {
-        span = span.with("llmx.agent", agent.to_string());
-    }
-    if let Some(named) = &context.named {
-        span = span.with("messaging.message.id", named.message.to_string());
-    }
-    match context.negotiation() {
-        Some(negotiation) => span.with("messaging.message.conversation_id", negotiation.to_string()),
-        None => span,
-    }
+fn identified(span: Span, context: &AdmissionContext) -> Span {
+    span.with_some("llmx.act", context.act.map(Act::as_str))
+        .with_some("llmx.agent", context.agent.as_ref().map(ToString::to_string))
+        .with_some("messaging.message.id", context.named.as_ref().map(|named| named.message.to_string()))
+        .with_some("messaging.message.conversation_id", context.negotiation().map(ToString::to_string))
 }

@@ -61,19 +61,10 @@ impl Tracer {
         self.0.as_ref().is_some_and(|inner| trace.random_part() < inner.below)
     }
 
-    /// Hands on a span that did not fail, if its trace is kept. `make` is called only then.
-    pub fn record(&self, trace: TraceId, make: impl FnOnce() -> Span) {
+    /// Hands on a span if its trace is kept, or it failed and the bound allows one more. `make` is called only then.
+    pub fn record(&self, trace: TraceId, is_failed: bool, make: impl FnOnce() -> Span) {
         if let Some(inner) = &self.0
-            && trace.random_part() < inner.below
-        {
-            inner.spans.take(make());
-        }
-    }
-
-    /// Hands on a span that failed: if its trace is kept, or the bound allows one more.
-    pub fn record_failed(&self, trace: TraceId, make: impl FnOnce() -> Span) {
-        if let Some(inner) = &self.0
-            && (trace.random_part() < inner.below || inner.errors.take())
+            && (trace.random_part() < inner.below || is_failed && inner.errors.take())
         {
             inner.spans.take(make());
         }
@@ -150,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_share_that_was_asked_for_is_kept() {
-        let record = |tracer: &Tracer, span: Span| tracer.record(span.context.trace, || span);
+        let record = |tracer: &Tracer, span: Span| tracer.record(span.context.trace, false, || span);
         assert_eq!(kept(0.0, record), 0);
         assert_eq!(kept(1.0, record), 10_000);
         assert!((50..200).contains(&kept(0.01, record)));
@@ -158,7 +149,7 @@ mod tests {
 
     #[test]
     fn what_fails_is_kept_besides_and_bounded() {
-        let record = |tracer: &Tracer, span: Span| tracer.record_failed(span.context.trace, || span);
+        let record = |tracer: &Tracer, span: Span| tracer.record(span.context.trace, true, || span);
         let count = kept(0.0, record);
         assert!((1..=1_000).contains(&count), "{count}");
         let budget = Budget::new();
@@ -171,6 +162,6 @@ mod tests {
         let off = Tracer::off();
         let trace = span(0).context.trace;
         assert!(!off.is_on() && !off.keeps(trace));
-        off.record(trace, || panic!("nobody wants it"));
+        off.record(trace, true, || panic!("nobody wants it"));
     }
 }

@@ -22,9 +22,6 @@ use crate::lane::WRITES_PENDING_MAX;
 use crate::lane::{DeliveryEvent, DeliveryStep};
 use crate::metrics::WriteResult;
 
-/// What goes over.
-const SYSTEM: &str = "nats";
-
 /// See the module.
 pub(crate) struct Traces {
     tracer: Tracer,
@@ -268,7 +265,7 @@ impl FinishedNegotiation {
             span.is_root = root.trace == TraceId::of(&self.negotiation);
             span
         };
-        record_span(tracer, root.trace, error.is_some(), make);
+        tracer.record(root.trace, error.is_some(), make);
     }
 }
 
@@ -293,10 +290,7 @@ impl Traces {
                 system_time(at),
             );
             span.start = span.start.min(span.end);
-            let span = span
-                .with("messaging.system", SYSTEM)
-                .with("messaging.operation.type", "process")
-                .with("messaging.operation.name", "fold")
+            span.on_nats("process", "fold")
                 .with("messaging.destination.name", subject::log(self.lane))
                 .with("messaging.message.conversation_id", message.negotiation.to_string())
                 .with("messaging.message.body.size", message.body.get().len())
@@ -304,13 +298,10 @@ impl Traces {
                 .with("llmx.agent", from.to_owned())
                 .with("llmx.disposition", disposition.as_str())
                 .with("llmx.lane", u32::from(self.lane.0))
-                .failed(error);
-            match msg_id {
-                Some(msg_id) => span.with("messaging.message.id", msg_id.to_string()),
-                None => span,
-            }
+                .with_some("messaging.message.id", msg_id.map(|msg_id| msg_id.to_string()))
+                .failed(error)
         };
-        record_span(&self.tracer, caused.context.trace, error.is_some(), make);
+        self.tracer.record(caused.context.trace, error.is_some(), make);
     }
 
     /// The register has answered a write that was begun at `started`. `traceparent` is the call's, if it is known.
@@ -334,16 +325,14 @@ impl Traces {
         let make = || {
             let key = key.to_string();
             Span::new("write register", Kind::Client, context, SpanId::registered(&key), began(started))
-                .with("messaging.system", SYSTEM)
-                .with("messaging.operation.type", "send")
-                .with("messaging.operation.name", "write register")
+                .on_nats("send", "write register")
                 .with("messaging.destination.name", key)
                 .with("messaging.message.conversation_id", negotiation.to_string())
                 .with("llmx.result", <&str>::from(result))
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };
-        record_span(&self.tracer, context.trace, error.is_some(), make);
+        self.tracer.record(context.trace, error.is_some(), make);
     }
 
     /// Something became of a delivery.
@@ -357,9 +346,7 @@ impl Traces {
         let make = || {
             let id = SpanId::delivered(event.id);
             Span::new(format!("deliver {}", event.act.as_str()), Kind::Producer, context, id, began(event.made_at))
-                .with("messaging.system", SYSTEM)
-                .with("messaging.operation.type", "send")
-                .with("messaging.operation.name", "deliver")
+                .on_nats("send", "deliver")
                 .with("messaging.destination.name", subject::inbox(&event.to))
                 .with("messaging.message.id", event.id.to_string())
                 .with("messaging.message.conversation_id", event.negotiation.to_string())
@@ -369,12 +356,8 @@ impl Traces {
                 .with("llmx.lane", u32::from(self.lane.0))
                 .failed(error)
         };
-        record_span(&self.tracer, context.trace, error.is_some(), make);
+        self.tracer.record(context.trace, error.is_some(), make);
     }
-}
-
-fn record_span(tracer: &Tracer, trace: TraceId, is_failed: bool, make: impl FnOnce() -> Span) {
-    if is_failed { tracer.record_failed(trace, make) } else { tracer.record(trace, make) }
 }
 
 /// When something began, by the wall clock.
