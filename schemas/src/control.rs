@@ -1,6 +1,5 @@
 //! The control plane's documents: agents, groups, consent.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,7 @@ use strum::VariantArray as _;
 
 use crate::ids::{AgentId, Capability, GroupId, TopicName};
 use crate::record::Qos;
-use crate::text::text;
+use crate::text::{shown, text};
 
 /// Most topics one agent subscribes to.
 pub const TOPICS_MAX: usize = 64;
@@ -121,11 +120,7 @@ impl Tag {
     }
 }
 
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+shown!(Tag = |Self(tag)| "{tag}");
 
 /// Which receipts an agent is sent at once (docs/spec/messages.md#ms-56).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

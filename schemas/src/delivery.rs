@@ -21,7 +21,7 @@ pub use receipt::{Disposition, Receipt};
 use crate::digest::Digest;
 use crate::document::{CallDocuments, DocumentHash, RoutineReport};
 use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
-use crate::payload::{Act, Currency, Failure, Terms};
+use crate::payload::{Act, Currency, Failure, Terms, acts};
 use crate::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use crate::time::WireTime;
 
@@ -103,34 +103,38 @@ pub struct DeliveryEnvelope {
     pub traceparent: Option<String>,
 }
 
-/// What an agent is sent: one act, with what it says.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "act", rename_all = "snake_case")]
-pub enum Notification {
-    /// To a contractor: a call for proposals.
-    Cfp(Call),
-    /// To a contractor: its offer is accepted; confirm in time.
-    Accept(Award),
-    /// To a contractor: its offer is not, or no longer, in the running. A final notice.
-    Reject(Rejection),
-    /// To a contractor: its award is taken back. A final notice when it follows an ACCEPT.
-    Cancel(Cancellation),
-    /// To the initiator: how its negotiation goes.
-    Inform(ProgressReport),
-    /// To the initiator: a contractor failed.
-    Failure(ContractorFailure),
-    /// To the sender: the act was not one the exchange could follow.
-    NotUnderstood(Misunderstanding),
-    /// To everyone concerned: the negotiation ended.
-    Closed(Closing),
-    /// To the sender: what became of one logged message.
-    Ack(Receipt),
-    /// To the parties of a bargain: how it stands, and whose turn it is.
-    Turn(Turn),
-    /// To a seat, the ranker or a reviewer of a panel: answer.
-    Ask(Box<Ask>),
-    /// To the members of a team: how it stands, and who holds the floor.
-    Floor(Box<Floor>),
+acts! {
+    /// The acts the exchange tells agents.
+    FROM_EXCHANGE;
+    /// What an agent is sent: one act, with what it says.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(tag = "act", rename_all = "snake_case")]
+    Notification {
+        /// To a contractor: a call for proposals.
+        Cfp(Call),
+        /// To a contractor: its offer is accepted; confirm in time.
+        Accept(Award),
+        /// To a contractor: its offer is not, or no longer, in the running. A final notice.
+        Reject(Rejection),
+        /// To a contractor: its award is taken back. A final notice when it follows an ACCEPT.
+        Cancel(Cancellation),
+        /// To the initiator: how its negotiation goes.
+        Inform(ProgressReport),
+        /// To the initiator: a contractor failed.
+        Failure(ContractorFailure),
+        /// To the sender: the act was not one the exchange could follow.
+        NotUnderstood(Misunderstanding),
+        /// To everyone concerned: the negotiation ended.
+        Closed(Closing),
+        /// To the sender: what became of one logged message.
+        Ack(Receipt),
+        /// To the parties of a bargain: how it stands, and whose turn it is.
+        Turn(Turn),
+        /// To a seat, the ranker or a reviewer of a panel: answer.
+        Ask(Box<Ask>),
+        /// To the members of a team: how it stands, and who holds the floor.
+        Floor(Box<Floor>),
+    }
 }
 
 impl Notification {
@@ -146,25 +150,6 @@ impl Notification {
     #[must_use]
     pub const fn receipt(&self) -> Option<&Receipt> {
         if let Self::Ack(receipt) = self { Some(receipt) } else { None }
-    }
-
-    /// The act.
-    #[must_use]
-    pub const fn act(&self) -> Act {
-        match self {
-            Self::Cfp(_) => Act::Cfp,
-            Self::Accept(_) => Act::Accept,
-            Self::Reject(_) => Act::Reject,
-            Self::Cancel(_) => Act::Cancel,
-            Self::Inform(_) => Act::Inform,
-            Self::Failure(_) => Act::Failure,
-            Self::NotUnderstood(_) => Act::NotUnderstood,
-            Self::Closed(_) => Act::Closed,
-            Self::Ack(_) => Act::Ack,
-            Self::Turn(_) => Act::Turn,
-            Self::Ask(_) => Act::Ask,
-            Self::Floor(_) => Act::Floor,
-        }
     }
 }
 

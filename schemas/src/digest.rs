@@ -168,11 +168,7 @@ impl fmt::Display for Digest {
     }
 }
 
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({self})")
-    }
-}
+crate::debug_as_shown!(Digest);
 
 #[cfg(test)]
 mod tests {

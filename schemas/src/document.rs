@@ -1,8 +1,6 @@
 //! Protocol documents in negotiations: their names, which of them a call asks for, and what a routine under one reports
 //! (docs/spec/agora.md#ag-29).
 
-use std::fmt;
-
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE_NO_PAD};
@@ -12,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
 use crate::code::{Code, Refusal};
-use crate::text::text;
+use crate::text::{shown, text};
 
 /// Most documents that a call or an offer names.
 pub const DOCUMENTS_MAX: usize = 8;
@@ -74,17 +72,8 @@ fn malformed() -> Refusal {
         .expecting("the SHA-1 of its UTF-8 text: base64 (28 characters), base64url (27), or 40 hexadecimal digits")
 }
 
-impl fmt::Display for DocumentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&STANDARD.encode(self.0))
-    }
-}
-
-impl fmt::Debug for DocumentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DocumentHash({self})")
-    }
-}
+shown!(DocumentHash = |Self(hash)| "{}", STANDARD.encode(hash));
+crate::debug_as_shown!(DocumentHash);
 
 crate::json_texts!(Option<Box<CallDocuments>>);
 

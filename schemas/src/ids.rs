@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use negotiation::{AWARD_MAX, DEPTH_MAX, FamilyPlace, NEGOTIATION_SEPARATOR, NegotiationId, TASKS_MAX};
 
-use crate::text::{hexadecimal, text};
+use crate::text::{hexadecimal, shown, text};
 
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
 /// 64 keeps every derived subject well under NATS's practical subject length.
@@ -66,11 +66,7 @@ macro_rules! name {
             }
         }
 
-        impl fmt::Debug for $ty {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}({})", stringify!($ty), self.0)
-            }
-        }
+        crate::debug_as_shown!($ty);
     };
 }
 
@@ -127,11 +123,7 @@ impl Borrow<str> for AgentId {
 #[serde(transparent)]
 pub struct Lane(pub u8);
 
-impl fmt::Display for Lane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+shown!(Lane = |Self(lane)| "{lane}");
 
 /// Where an entry stands in the log: the record's stream sequence and the entry's index inside the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -142,11 +134,7 @@ pub struct Position {
     pub index: u32,
 }
 
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.seq, self.index)
-    }
-}
+shown!(Position = |Self { seq, index }| "{seq}.{index}");
 
 /// A position with its members in the order of their names, for `serialize_with` in what [`crate::Digest::of_ordered`] takes.
 ///
@@ -186,33 +174,21 @@ impl OfferId {
     }
 }
 
-impl fmt::Display for OfferId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}-{}", self.0.seq, self.0.index)
-    }
-}
+shown!(OfferId = |Self(Position { seq, index })| "o{seq}-{index}");
 
 /// The number of an award inside its negotiation, counted from 1: a fencing token (docs/spec/contract-net.md#cn-38).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AwardNo(pub u32);
 
-impl fmt::Display for AwardNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+shown!(AwardNo = |Self(number)| "{number}");
 
 /// The number of a lot inside its negotiation, counted from 0 (`awards: m` makes m lots).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lot(pub u32);
 
-impl fmt::Display for Lot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+shown!(Lot = |Self(number)| "{number}");
 
 /// The id of one delivery to one recipient: a hash of the effect that caused it and the recipient, behind the lane.
 ///
@@ -272,11 +248,7 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-impl fmt::Debug for DeliveryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeliveryId({self})")
-    }
-}
+crate::debug_as_shown!(DeliveryId);
 
 #[cfg(test)]
 mod tests {

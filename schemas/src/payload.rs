@@ -71,23 +71,32 @@ crate::words! {
     }
 }
 
-impl Act {
-    /// The acts the exchange tells agents.
-    pub const FROM_EXCHANGE: [Self; 12] = [
-        Self::Cfp,
-        Self::Accept,
-        Self::Reject,
-        Self::Cancel,
-        Self::Inform,
-        Self::Failure,
-        Self::NotUnderstood,
-        Self::Closed,
-        Self::Ack,
-        Self::Turn,
-        Self::Ask,
-        Self::Floor,
-    ];
+/// Declares an enum of acts with their contents, and in `Act` the list of them, in the same order.
+macro_rules! acts {
+    ($(#[$list_doc:meta])* $list:ident; $(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $act:ident($content:ty),)* }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$doc])* $act($content),)*
+        }
+
+        impl crate::payload::Act {
+            $(#[$list_doc])*
+            pub const $list: [Self; [$(Self::$act),*].len()] = [$(Self::$act),*];
+        }
+
+        impl $name {
+            /// The act.
+            #[must_use]
+            pub const fn act(&self) -> crate::payload::Act {
+                match self {
+                    $(Self::$act(_) => crate::payload::Act::$act,)*
+                }
+            }
+        }
+    };
 }
+
+pub(crate) use acts;
 
 /// A call for proposals.
 #[serde_with_macros::skip_serializing_none]
@@ -235,30 +244,19 @@ pub struct Failure {
     pub penalty: Option<i64>,
 }
 
-/// Declares what agents say: each act with its content, in the order in which [`Act::FROM_AGENTS`] lists them.
+/// Declares what agents say: each act with its content.
 macro_rules! payload {
     ($($(#[$doc:meta])* $act:ident($content:ty),)*) => {
-        /// What an agent says: the act and its content. Serialises to the payload object, `act` included.
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-        #[serde(tag = "act", rename_all = "snake_case")]
-        pub enum Payload {
-            $($(#[$doc])* $act($content),)*
-        }
-
-        impl Act {
+        acts! {
             /// The acts an agent may send.
-            pub const FROM_AGENTS: [Self; [$(Self::$act),*].len()] = [$(Self::$act),*];
+            FROM_AGENTS;
+            /// What an agent says: the act and its content. Serialises to the payload object, `act` included.
+            #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+            #[serde(tag = "act", rename_all = "snake_case")]
+            Payload { $($(#[$doc])* $act($content),)* }
         }
 
         impl Payload {
-            /// The act.
-            #[must_use]
-            pub const fn act(&self) -> Act {
-                match self {
-                    $(Self::$act(_) => Act::$act,)*
-                }
-            }
-
             /// Reads the content of `act` out of a payload object. Other members are ignored here: the act's JSON Schema has
             /// refused unknown ones before (only `act`, `$schema` and the paper's `timestamp` stand beside the content).
             ///

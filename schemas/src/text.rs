@@ -80,6 +80,32 @@ macro_rules! text {
 
 pub(crate) use text;
 
+/// Implements `Display`: `shown!(Lane = |Self(lane)| "{lane}")`.
+macro_rules! shown {
+    ($ty:ident = |$value:pat_param| $($format:tt)+) => {
+        impl std::fmt::Display for $ty {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $value = self;
+                write!(f, $($format)+)
+            }
+        }
+    };
+}
+
+pub(crate) use shown;
+
+/// Implements `Debug` as what is displayed, behind the name of the type.
+#[macro_export]
+macro_rules! debug_as_shown {
+    ($ty:ident) => {
+        impl std::fmt::Debug for $ty {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({self})", stringify!($ty))
+            }
+        }
+    };
+}
+
 /// Declares a closed set of words: each variant stands on the wire, in metrics and in what is shown in snake case.
 #[macro_export]
 macro_rules! words {

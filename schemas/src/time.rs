@@ -88,11 +88,7 @@ impl fmt::Display for WireTime {
     }
 }
 
-impl fmt::Debug for WireTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WireTime({self})")
-    }
-}
+crate::debug_as_shown!(WireTime);
 
 text!(WireTime, |time: &Self, serializer: S| serializer.collect_str(time), Self::try_new);
 

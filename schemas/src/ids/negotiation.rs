@@ -154,11 +154,7 @@ impl fmt::Display for NegotiationId {
     }
 }
 
-impl fmt::Debug for NegotiationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NegotiationId({})", self.0)
-    }
-}
+crate::debug_as_shown!(NegotiationId);
 
 /// Whether the parts behind a root are those of a family: sub-teams, then at most one task.
 fn is_family<'t>(parts: impl Iterator<Item = &'t str>) -> bool {

@@ -163,17 +163,9 @@ impl fmt::Display for SpanId {
     }
 }
 
-impl fmt::Debug for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TraceId({self})")
-    }
-}
+schemas::debug_as_shown!(TraceId);
 
-impl fmt::Debug for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SpanId({self})")
-    }
-}
+schemas::debug_as_shown!(SpanId);
 
 #[cfg(test)]
 mod tests {
