@@ -6,12 +6,10 @@
 //! | [`member`] | how does it take part on the exchange? |
 //! | [`stub`] | what does a scripted panelist answer, by its accuracy, its ratings and a seed? (pure) |
 //! | [`parse`] | what does a model's text say of ratings, orders and answers? (pure) |
-//! | [`mod@file`] | which question, under which rules, to which scripted panelists? (a file) |
 //!
 //! A panelist keeps nothing from one ask to the next: whatever it is to know stands in the ask. Why an answer does not count it
 //! learns by [`Panelist::refused`], and may correct it there.
 
-pub mod file;
 pub mod member;
 pub mod parse;
 pub mod stub;
@@ -23,7 +21,6 @@ use schemas::{NegotiationId, Payload};
 
 use crate::strategy::ActRefusal;
 
-pub use file::{PanelFile, StubAgent};
 pub use member::PanelMember;
 pub use stub::{AnswerScript, StubPanelist, StubProfile, StubQuestion, StubQuestions};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ::agents::panel::PanelFile;
 use anyhow::Context;
+use scripted::panel::file::PanelFile;
 use scripted::panel::play;
 use serde_json::json;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};

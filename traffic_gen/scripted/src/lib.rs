@@ -11,6 +11,7 @@
 //! | [`bargain::report`] | how is one told? |
 //! | [`bargain::plot`] | what does one look like? |
 //! | [`bargain::mandate_fuzz`] | does a mandate hold, whatever its party tries? |
+//! | [`panel::file`] | which question, under which rules, to which scripted panelists? |
 //! | [`panel::play`] | how is the panel of a file played? |
 //! | [`panel::score`] | what came of a panel that somebody recorded? |
 //! | [`team::play`] | how does a scenario run on an exchange? |
@@ -33,6 +34,7 @@ pub mod bargain {
 
 /// Panels of a file on a running exchange, and recorded ones (docs/panels.md).
 pub mod panel {
+    pub mod file;
     pub mod play;
     pub mod score;
 }

@@ -1,13 +1,13 @@
 //! The panel of a file, played once or many times.
 
-use agents::panel::PanelFile;
 use agents::{AgentOptions, CallRequest};
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId};
-
 use traffic_gen::live::Access;
 use traffic_gen::panel::PlayedPanel;
 use traffic_gen::panel::population::{PanelCast, PanelError, PanelPopulation};
+
+use super::file::PanelFile;
 
 /// What a file's call says.
 #[must_use]

@@ -125,7 +125,7 @@ fn a_file_that_does_not_fit_is_refused_where_it_is_at_fault() {
 
 #[test]
 fn the_shipped_panels_can_be_read() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../domains/panels");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../domains/panels");
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

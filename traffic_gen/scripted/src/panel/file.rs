@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agents::fault::{DocumentFault, check_ranges, check_text, read_json};
+use agents::panel::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
 use schemas::AgentId;
 use schemas::ids::DomainName;
 use schemas::panel::{
@@ -11,9 +13,6 @@ use schemas::panel::{
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::policy::{STRIKES_MAX, TIMER_MS_MAX};
 use serde::Deserialize;
-
-use super::stub::{StubPanelist, StubProfile, StubQuestion, StubQuestions};
-use crate::fault::{DocumentFault, check_ranges, check_text, read_json};
 
 /// Longest name, in characters.
 const NAME_LEN_MAX: usize = 128;
