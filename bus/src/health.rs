@@ -181,10 +181,9 @@ mod tests {
     use std::time::SystemTime;
 
     use bytes::Bytes;
-    use futures_util::FutureExt;
-    use futures_util::future::BoxFuture;
 
     use super::*;
+    use crate::async_trait;
     use crate::memory::{self, MemoryOptions};
     use crate::{Log, LogRecord, LogStream};
 
@@ -276,40 +275,45 @@ mod tests {
         }
     }
 
+    #[async_trait]
     impl Log for Deaf {
         fn lanes(&self) -> u8 {
             self.log.lanes()
         }
 
-        fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-            self.log.append(lane, record)
+        async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+            self.log.append(lane, record).await
         }
 
-        fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-            self.log.read(lane, from_seq)
+        async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+            self.log.read(lane, from_seq).await
         }
 
-        fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-            if self.is_deaf.load(Ordering::Relaxed) { std::future::pending().boxed() } else { self.log.last_seq(lane) }
+        async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+            if self.is_deaf.load(Ordering::Relaxed) {
+                std::future::pending().await
+            } else {
+                self.log.last_seq(lane).await
+            }
         }
 
-        fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-            self.log.record(lane, seq)
+        async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+            self.log.record(lane, seq).await
         }
 
-        fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-            self.log.trim(lane, below_seq)
+        async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+            self.log.trim(lane, below_seq).await
         }
 
-        fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-            self.log.trimmed(lane)
+        async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+            self.log.trimmed(lane).await
         }
 
-        fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
+        async fn time(&self) -> Result<Option<Timestamp>, BusError> {
             let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
             let ahead_us = 1_000_000 * self.ahead_s.load(Ordering::Relaxed);
             let time = Timestamp(u64::try_from(since_epoch.as_micros()).unwrap().saturating_add_signed(ahead_us));
-            async move { Ok(Some(time)) }.boxed()
+            Ok(Some(time))
         }
     }
 }

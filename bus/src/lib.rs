@@ -24,10 +24,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use schemas::{Lane, RegisterKey, Timestamp};
 
+/// The attribute of what implements these traits.
+pub use async_trait::async_trait;
 pub use error::{BusError, retry_until};
 
 /// Lanes of a new log unless told otherwise: enough for every core of a small machine, few enough to be idle for free.
@@ -70,6 +71,7 @@ pub struct LogRecord {
 }
 
 /// The ordered log.
+#[async_trait]
 pub trait Log: Send + Sync {
     /// Number of lanes, fixed when the log was created.
     fn lanes(&self) -> u8;
@@ -79,7 +81,7 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// [`BusError::Full`] and [`BusError::TooLarge`]: not stored. [`BusError::Unknown`]: it may or may not be stored;
     /// append again, the fold drops duplicates.
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>>;
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError>;
 
     /// Reads a lane in order, from the first record whose sequence is at least `from_seq`, and then follows it. The
     /// stream resumes by itself after a lost connection, without a gap or a repeat; an error item ends it. Whenever it
@@ -89,38 +91,38 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// [`BusError::Trimmed`] when records from `from_seq` on are gone already; other [`BusError`]s when the log cannot be
     /// reached.
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>>;
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError>;
 
     /// The last sequence stored in a lane, 0 when it is empty.
     ///
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError>;
 
     /// The record of a lane with this very sequence; absent when there is none, or no longer.
     ///
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>>;
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError>;
 
     /// Removes the records of a lane whose sequence is lower than `below_seq`; the lane's last record always stays.
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be done. Safe to repeat.
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>>;
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError>;
 
     /// Everything up to this sequence may have been trimmed from the lane, 0 when nothing was.
     ///
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>>;
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError>;
 
     /// The time now by the clock that stamps records; absent where that is the caller's own.
     ///
     /// # Errors
     /// [`BusError`] when the log cannot be reached.
-    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
-        Box::pin(std::future::ready(Ok(None)))
+    async fn time(&self) -> Result<Option<Timestamp>, BusError> {
+        Ok(None)
     }
 }
 
@@ -128,25 +130,26 @@ pub trait Log: Send + Sync {
 ///
 /// A version is a position in the log. It never goes back, so a writer that was stalled for long, and has been overtaken
 /// without knowing it, cannot put an old document in the place of a newer one.
+#[async_trait]
 pub trait Blobs: Send + Sync {
     /// Stores a document, unless a later version stands under the name; false when one does, which then stays. The same
     /// version is replaced. Names are keys as in [`KeyValue::put`].
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be stored; what stood there before may then still be what is read.
-    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>>;
+    async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError>;
 
     /// A document.
     ///
     /// # Errors
     /// [`BusError`] when it cannot be read whole.
-    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError>;
 
     /// The version of a document, without reading it.
     ///
     /// # Errors
     /// [`BusError`] when it cannot be read.
-    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>>;
+    async fn version(&self, name: String) -> Result<Option<u64>, BusError>;
 }
 
 /// The records of one lane.
@@ -186,31 +189,32 @@ pub struct RegisterSize {
 }
 
 /// The write-once register.
+#[async_trait]
 pub trait Register: Send + Sync {
     /// Writes a value unless the key has one. Retries unknown outcomes itself: rewriting the same value is harmless.
     ///
     /// # Errors
     /// [`BusError`] when the outcome stays unknown.
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>>;
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError>;
 
     /// The value under a key, read with read-your-writes.
     ///
     /// # Errors
     /// [`BusError`] when the register cannot be reached.
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError>;
 
     /// Every key and value stored when the call was made.
     ///
     /// # Errors
     /// [`BusError`] when the register cannot be reached.
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>>;
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError>;
 
     /// The entries from a sequence on, in the order they were written, `max` at most. May leave out what was written after
     /// the call was made.
     ///
     /// # Errors
     /// [`BusError`] when the register cannot be reached.
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>>;
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError>;
 
     /// Removes the entry of a key if it is the one of this sequence, or an earlier one. Nothing is removed where the key was
     /// written again since. From then on the key can be written like any other: whoever removes must know that nobody will
@@ -218,13 +222,13 @@ pub trait Register: Send + Sync {
     ///
     /// # Errors
     /// [`BusError::Unusable`] when this register keeps everything; another when it is not known to be done. Safe to repeat.
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>>;
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError>;
 
     /// How much the register holds.
     ///
     /// # Errors
     /// [`BusError`] when the register cannot be reached.
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>>;
+    async fn size(&self) -> Result<RegisterSize, BusError>;
 }
 
 /// The control plane's buckets.
@@ -264,37 +268,38 @@ pub enum Change {
 }
 
 /// Last value per key, watchable.
+#[async_trait]
 pub trait KeyValue: Send + Sync {
     /// Stores a value. Keys are 1 to 200 characters of `A-Z a-z 0-9 _ - ~`.
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be stored.
-    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>>;
+    async fn put(&self, bucket: Bucket, key: String, value: Bytes) -> Result<(), BusError>;
 
     /// Stores a value unless the key has one; false when it has.
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be stored.
-    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>>;
+    async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError>;
 
     /// The value of a key.
     ///
     /// # Errors
     /// [`BusError`] when the bucket cannot be reached.
-    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>>;
+    async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError>;
 
     /// Removes a key; false when it has no value, and then nothing is written. Of several callers one is told true.
     ///
     /// # Errors
     /// [`BusError`] when it is not known to be removed.
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>>;
+    async fn delete(&self, bucket: Bucket, key: String) -> Result<bool, BusError>;
 
     /// Reports every key's present value, then [`Change::CaughtUp`], then every change. The stream resumes by itself
     /// after a lost connection (it may then repeat present values). A deletion may be reported of a key that never was.
     ///
     /// # Errors
     /// [`BusError`] when the bucket cannot be reached.
-    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>>;
+    async fn watch(&self, bucket: Bucket) -> Result<BoxStream<'static, Change>, BusError>;
 }
 
 /// A message received from [`PubSub`].
@@ -311,41 +316,39 @@ pub struct Received {
 }
 
 /// Messages by subject, at most once. Subscribers that do not keep up lose messages (and the loss is counted).
+#[async_trait]
 pub trait PubSub: Send + Sync {
     /// Publishes. Returns when the message is handed over, not when it is received.
     ///
     /// # Errors
     /// [`BusError`] when it could not be handed over.
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>>;
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError>;
 
     /// Subscribes to a subject, `*` matching one token and `>` the rest. Members of a queue group share its messages.
     /// The subscription is active when the call returns.
     ///
     /// # Errors
     /// [`BusError`] when the bus cannot be reached.
-    fn subscribe(
-        &self,
-        subject: String,
-        queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>>;
+    async fn subscribe(&self, subject: String, queue: Option<String>)
+    -> Result<BoxStream<'static, Received>, BusError>;
 
     /// Publishes, optionally with a token header, and waits for one answer.
     ///
     /// # Errors
     /// [`BusError::NoResponder`] when nobody listens, [`BusError::Unknown`] when no answer came in time.
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>>;
+    ) -> Result<Bytes, BusError>;
 
     /// Waits until everything published by this handle has been processed by the bus.
     ///
     /// # Errors
     /// [`BusError`] when the bus cannot be reached.
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>>;
+    async fn flush(&self) -> Result<(), BusError>;
 
     /// Messages lost by slow subscribers of this handle so far.
     fn dropped(&self) -> u64;

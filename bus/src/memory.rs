@@ -12,9 +12,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use ahash::HashMap;
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemas::{RegisterKey, Timestamp};
 
 use crate::name::check_key;
@@ -83,34 +82,26 @@ impl MemoryBlobs {
     }
 }
 
+#[async_trait]
 impl Blobs for MemoryBlobs {
-    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        async move {
-            check_key(&name)?;
-            let mut documents = self.documents_by_name.write().unwrap_or_else(PoisonError::into_inner);
-            let is_overtaken = documents.get(&name).is_some_and(|standing| standing.version > version);
-            if !is_overtaken {
-                documents.insert(name, StoredDocument { version, value });
-            }
-            Ok(!is_overtaken)
+    async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
+        check_key(&name)?;
+        let mut documents = self.documents_by_name.write().unwrap_or_else(PoisonError::into_inner);
+        let is_overtaken = documents.get(&name).is_some_and(|standing| standing.version > version);
+        if !is_overtaken {
+            documents.insert(name, StoredDocument { version, value });
         }
-        .boxed()
+        Ok(!is_overtaken)
     }
 
-    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move {
-            check_key(&name)?;
-            Ok(self.documents().get(&name).map(|document| document.value.clone()))
-        }
-        .boxed()
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
+        check_key(&name)?;
+        Ok(self.documents().get(&name).map(|document| document.value.clone()))
     }
 
-    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
-        async move {
-            check_key(&name)?;
-            Ok(self.documents().get(&name).map(|document| document.version))
-        }
-        .boxed()
+    async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
+        check_key(&name)?;
+        Ok(self.documents().get(&name).map(|document| document.version))
     }
 }
 
@@ -173,39 +164,34 @@ impl MemoryEntries {
     }
 }
 
+#[async_trait]
 impl Register for MemoryRegister {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        async move { self.write_now(key, value) }.boxed()
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
+        self.write_now(key, value)
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move { Ok(self.values().standing(&key).map(|standing| standing.value.clone())) }.boxed()
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        Ok(self.values().standing(&key).map(|standing| standing.value.clone()))
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
         let all = |entries: &MemoryEntries| {
             entries.by_seq.values().map(|entry| (entry.key.clone(), entry.value.clone())).collect()
         };
-        async move { Ok(all(&self.values())) }.boxed()
+        Ok(all(&self.values()))
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
-        async move { Ok(self.values().by_seq.range(seq..).take(max).map(|(_, entry)| entry.clone()).collect()) }.boxed()
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
+        Ok(self.values().by_seq.range(seq..).take(max).map(|(_, entry)| entry.clone()).collect())
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            self.values().remove(&key, seq);
-            Ok(())
-        }
-        .boxed()
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
+        self.values().remove(&key, seq);
+        Ok(())
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
-        async move {
-            let entries = self.values();
-            Ok(RegisterSize { entries: entries.by_seq.len() as u64, bytes: entries.bytes })
-        }
-        .boxed()
+    async fn size(&self) -> Result<RegisterSize, BusError> {
+        let entries = self.values();
+        Ok(RegisterSize { entries: entries.by_seq.len() as u64, bytes: entries.bytes })
     }
 }

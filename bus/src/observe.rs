@@ -6,9 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemas::{Lane, RegisterKey, Timestamp};
 use tokio::time::Instant;
 
@@ -111,43 +110,41 @@ struct ObservedLog {
     observer: Arc<dyn PublishObserver>,
 }
 
+#[async_trait]
 impl Log for ObservedLog {
     fn lanes(&self) -> u8 {
         self.log.lanes()
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            let mut publication = Publication::begin(&*self.observer, Stream::Log);
-            let outcome = self.log.append(lane, record).await;
-            publication.result = outcome.as_ref().map_or_else(PublishResult::of_failure, |_| PublishResult::Ack);
-            outcome
-        }
-        .boxed()
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        let mut publication = Publication::begin(&*self.observer, Stream::Log);
+        let outcome = self.log.append(lane, record).await;
+        publication.result = outcome.as_ref().map_or_else(PublishResult::of_failure, |_| PublishResult::Ack);
+        outcome
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        self.log.read(lane, from_seq)
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        self.log.read(lane, from_seq).await
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.log.last_seq(lane)
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.log.last_seq(lane).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        self.log.record(lane, seq)
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        self.log.record(lane, seq).await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.log.trim(lane, below_seq)
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        self.log.trim(lane, below_seq).await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.log.trimmed(lane)
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.log.trimmed(lane).await
     }
 
-    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
-        self.log.time()
+    async fn time(&self) -> Result<Option<Timestamp>, BusError> {
+        self.log.time().await
     }
 }
 
@@ -156,40 +153,38 @@ struct ObservedRegister {
     observer: Arc<dyn PublishObserver>,
 }
 
+#[async_trait]
 impl Register for ObservedRegister {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        async move {
-            let mut publication = Publication::begin(&*self.observer, Stream::Register);
-            let outcome = self.register.write(key, value).await;
-            publication.result = match &outcome {
-                Ok(Registered::Written) => PublishResult::Ack,
-                Ok(Registered::Same) => PublishResult::Duplicate,
-                Ok(Registered::Different(_)) => PublishResult::Conflict,
-                Err(error) => PublishResult::of_failure(error),
-            };
-            outcome
-        }
-        .boxed()
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
+        let mut publication = Publication::begin(&*self.observer, Stream::Register);
+        let outcome = self.register.write(key, value).await;
+        publication.result = match &outcome {
+            Ok(Registered::Written) => PublishResult::Ack,
+            Ok(Registered::Same) => PublishResult::Duplicate,
+            Ok(Registered::Different(_)) => PublishResult::Conflict,
+            Err(error) => PublishResult::of_failure(error),
+        };
+        outcome
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.register.value(key)
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        self.register.value(key).await
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.register.entries()
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+        self.register.entries().await
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
-        self.register.entries_from(seq, max)
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
+        self.register.entries_from(seq, max).await
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.register.remove(key, seq)
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
+        self.register.remove(key, seq).await
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
-        self.register.size()
+    async fn size(&self) -> Result<RegisterSize, BusError> {
+        self.register.size().await
     }
 }
 

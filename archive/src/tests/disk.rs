@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Blobs, BusError};
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemas::{Lane, RegisterKey};
 use serde_json::Value;
 
@@ -149,23 +147,24 @@ pub(super) struct Watched {
     pub(super) disk: Disk,
 }
 
+#[bus::async_trait]
 impl Blobs for Watched {
-    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+    async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
         assert_eq!(name, position_name(Lane(0)));
         let (told, held) =
             (serde_json::from_slice::<Value>(&value).unwrap()["position"].as_u64().unwrap(), self.disk.position());
         if told > held || told != version {
             self.disk.state().lies.push(format!("told {told}, held {held}"));
         }
-        self.blobs.put(name, version, value)
+        self.blobs.put(name, version, value).await
     }
 
-    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.blobs.value(name)
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
+        self.blobs.value(name).await
     }
 
-    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
-        self.blobs.version(name)
+    async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
+        self.blobs.version(name).await
     }
 }
 
@@ -175,32 +174,33 @@ pub(super) struct Late {
     pub(super) unanswered: AtomicUsize,
 }
 
+#[bus::async_trait]
 impl bus::Register for Late {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<bus::Registered, BusError>> {
-        self.register.write(key, value)
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<bus::Registered, BusError> {
+        self.register.write(key, value).await
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
         let spend = |left: usize| left.checked_sub(1);
         match self.unanswered.try_update(Ordering::SeqCst, Ordering::SeqCst, spend) {
-            Ok(_) => async { Ok(None) }.boxed(),
-            Err(_) => self.register.value(key),
+            Ok(_) => Ok(None),
+            Err(_) => self.register.value(key).await,
         }
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.register.entries()
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+        self.register.entries().await
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<bus::StandingEntry>, BusError>> {
-        self.register.entries_from(seq, max)
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<bus::StandingEntry>, BusError> {
+        self.register.entries_from(seq, max).await
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.register.remove(key, seq)
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
+        self.register.remove(key, seq).await
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<bus::RegisterSize, BusError>> {
-        self.register.size()
+    async fn size(&self) -> Result<bus::RegisterSize, BusError> {
+        self.register.size().await
     }
 }

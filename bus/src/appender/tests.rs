@@ -1,11 +1,11 @@
 use std::sync::Mutex;
 
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, future};
+use futures_util::{StreamExt, future};
 use schemas::record::{EngineEvent, Record};
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::async_trait;
 use crate::{LogRecord, LogStream};
 
 #[tokio::test]
@@ -217,33 +217,34 @@ impl GatedLog {
     }
 }
 
+#[async_trait]
 impl Log for GatedLog {
     fn lanes(&self) -> u8 {
         1
     }
 
-    fn append(&self, _: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.append_gated(record).boxed()
+    async fn append(&self, _: Lane, record: Bytes) -> Result<u64, BusError> {
+        self.append_gated(record).await
     }
 
-    fn read(&self, _: Lane, _: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async { Ok(futures_util::stream::empty().boxed()) }.boxed()
+    async fn read(&self, _: Lane, _: u64) -> Result<LogStream, BusError> {
+        Ok(futures_util::stream::empty().boxed())
     }
 
-    fn last_seq(&self, _: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async { Ok(0) }.boxed()
+    async fn last_seq(&self, _: Lane) -> Result<u64, BusError> {
+        Ok(0)
     }
 
-    fn record(&self, _: Lane, _: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        async { Ok(None) }.boxed()
+    async fn record(&self, _: Lane, _: u64) -> Result<Option<LogRecord>, BusError> {
+        Ok(None)
     }
 
-    fn trim(&self, _: Lane, _: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        async { Ok(()) }.boxed()
+    async fn trim(&self, _: Lane, _: u64) -> Result<(), BusError> {
+        Ok(())
     }
 
-    fn trimmed(&self, _: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async { Ok(0) }.boxed()
+    async fn trimmed(&self, _: Lane) -> Result<u64, BusError> {
+        Ok(0)
     }
 }
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ahash::HashMap;
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt, StreamExt};
 use tokio::sync::watch;
 
 use crate::name::check_key;
@@ -111,66 +111,52 @@ impl MemoryKeyValue {
     }
 }
 
+#[async_trait]
 impl KeyValue for MemoryKeyValue {
-    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            check_key(&key)?;
-            self.shelf(bucket).change(|entries| entries.store(key, Some(value)).map(|_| ()))
-        }
-        .boxed()
+    async fn put(&self, bucket: Bucket, key: String, value: Bytes) -> Result<(), BusError> {
+        check_key(&key)?;
+        self.shelf(bucket).change(|entries| entries.store(key, Some(value)).map(|_| ()))
     }
 
-    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        async move {
-            check_key(&key)?;
-            self.shelf(bucket).change(|entries| {
-                if entries.value(&key).is_some() {
-                    return Ok(false);
-                }
-                entries.store(key, Some(value)).map(|_| true)
-            })
-        }
-        .boxed()
+    async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError> {
+        check_key(&key)?;
+        self.shelf(bucket).change(|entries| {
+            if entries.value(&key).is_some() {
+                return Ok(false);
+            }
+            entries.store(key, Some(value)).map(|_| true)
+        })
     }
 
-    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move {
-            check_key(&key)?;
-            Ok(self.shelf(bucket).entries().value(&key).cloned())
-        }
-        .boxed()
+    async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
+        check_key(&key)?;
+        Ok(self.shelf(bucket).entries().value(&key).cloned())
     }
 
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>> {
-        async move {
-            check_key(&key)?;
-            self.shelf(bucket).change(|entries| {
-                let has_value = entries.value(&key).is_some();
-                if has_value {
-                    entries.store(key, None)?;
-                }
-                Ok(has_value)
-            })
-        }
-        .boxed()
+    async fn delete(&self, bucket: Bucket, key: String) -> Result<bool, BusError> {
+        check_key(&key)?;
+        self.shelf(bucket).change(|entries| {
+            let has_value = entries.value(&key).is_some();
+            if has_value {
+                entries.store(key, None)?;
+            }
+            Ok(has_value)
+        })
     }
 
-    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
-        async move {
-            let shelf = self.shelf(bucket);
-            let revision = shelf.revision.subscribe();
-            let seen = Arc::default();
-            shelf.entries().seen.push(Arc::downgrade(&seen));
-            let watcher = MemoryWatcher {
-                entries: Arc::clone(&shelf.entries),
-                revision,
-                seen,
-                is_caught_up: false,
-                ready: VecDeque::new(),
-            };
-            Ok(stream::unfold(watcher, MemoryWatcher::next).boxed())
-        }
-        .boxed()
+    async fn watch(&self, bucket: Bucket) -> Result<BoxStream<'static, Change>, BusError> {
+        let shelf = self.shelf(bucket);
+        let revision = shelf.revision.subscribe();
+        let seen = Arc::default();
+        shelf.entries().seen.push(Arc::downgrade(&seen));
+        let watcher = MemoryWatcher {
+            entries: Arc::clone(&shelf.entries),
+            revision,
+            seen,
+            is_caught_up: false,
+            ready: VecDeque::new(),
+        };
+        Ok(stream::unfold(watcher, MemoryWatcher::next).boxed())
     }
 }
 

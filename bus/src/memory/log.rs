@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use schemas::Lane;
 use schemas::record::RECORD_BYTES_MAX;
 use tokio::sync::watch;
@@ -83,72 +83,58 @@ impl MemoryLog {
     }
 }
 
+#[async_trait]
 impl Log for MemoryLog {
     fn lanes(&self) -> u8 {
         u8::try_from(self.lanes.len()).unwrap_or(u8::MAX)
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            // Lets others run: a writer that never waits would otherwise keep its thread.
-            tokio::task::consume_budget().await;
-            self.append_now(lane, record)
-        }
-        .boxed()
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        // Lets others run: a writer that never waits would otherwise keep its thread.
+        tokio::task::consume_budget().await;
+        self.append_now(lane, record)
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async move {
-            let lane_log = self.lane(lane)?;
-            let from_seq = from_seq.max(1);
-            let next = {
-                let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
-                if from_seq <= records.trimmed {
-                    return Err(BusError::Trimmed(records.trimmed));
-                }
-                records.first_from(from_seq)
-            };
-            let reader = MemoryReader {
-                records: Arc::clone(&lane_log.records),
-                len: lane_log.len.subscribe(),
-                next,
-                from_seq,
-                ready: VecDeque::new(),
-                is_done: false,
-            };
-            Ok(stream::unfold(reader, MemoryReader::next).boxed())
-        }
-        .boxed()
-    }
-
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            let lane_log = self.lane(lane)?;
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        let lane_log = self.lane(lane)?;
+        let from_seq = from_seq.max(1);
+        let next = {
             let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
-            Ok(records.last().map_or(0, |record| record.seq))
-        }
-        .boxed()
+            if from_seq <= records.trimmed {
+                return Err(BusError::Trimmed(records.trimmed));
+            }
+            records.first_from(from_seq)
+        };
+        let reader = MemoryReader {
+            records: Arc::clone(&lane_log.records),
+            len: lane_log.len.subscribe(),
+            next,
+            from_seq,
+            ready: VecDeque::new(),
+            is_done: false,
+        };
+        Ok(stream::unfold(reader, MemoryReader::next).boxed())
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        async move {
-            let records = self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner);
-            Ok(records.get(records.first_from(seq)).filter(|record| record.seq == seq).cloned())
-        }
-        .boxed()
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        let lane_log = self.lane(lane)?;
+        let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(records.last().map_or(0, |record| record.seq))
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            let freed = self.lane(lane)?.records.write().unwrap_or_else(PoisonError::into_inner).trim(below_seq);
-            self.bytes.fetch_sub(freed, Ordering::Relaxed);
-            Ok(())
-        }
-        .boxed()
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        let records = self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(records.get(records.first_from(seq)).filter(|record| record.seq == seq).cloned())
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move { Ok(self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner).trimmed) }.boxed()
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        let freed = self.lane(lane)?.records.write().unwrap_or_else(PoisonError::into_inner).trim(below_seq);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        Ok(self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner).trimmed)
     }
 }
 

@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ahash::HashMap;
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -122,47 +122,42 @@ impl Drop for Subscription {
     }
 }
 
+#[async_trait]
 impl PubSub for MemoryPubSub {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            tokio::task::consume_budget().await;
-            self.shared.deliver(&Received { subject, reply: None, token: None, payload }).map(|_| ())
-        }
-        .boxed()
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
+        tokio::task::consume_budget().await;
+        self.shared.deliver(&Received { subject, reply: None, token: None, payload }).map(|_| ())
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         subject: String,
         queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        async move { Ok(self.shared.subscribe(&subject, queue)?.boxed()) }.boxed()
+    ) -> Result<BoxStream<'static, Received>, BusError> {
+        Ok(self.shared.subscribe(&subject, queue)?.boxed())
     }
 
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        async move {
-            let (pending, answer) = self.shared.register_request()?;
-            let reply = Some(format!("{REPLY_PREFIX}{}", pending.number));
-            let message = Received { subject, reply, token, payload };
-            if !self.shared.deliver(&message)? {
-                return Err(BusError::NoResponder(message.subject));
-            }
-            match tokio::time::timeout(timeout, answer).await {
-                Ok(Ok(answer)) => Ok(answer),
-                Ok(Err(_)) | Err(_) => Err(BusError::Unknown(format!("no answer on `{}`", message.subject))),
-            }
+    ) -> Result<Bytes, BusError> {
+        let (pending, answer) = self.shared.register_request()?;
+        let reply = Some(format!("{REPLY_PREFIX}{}", pending.number));
+        let message = Received { subject, reply, token, payload };
+        if !self.shared.deliver(&message)? {
+            return Err(BusError::NoResponder(message.subject));
         }
-        .boxed()
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) | Err(_) => Err(BusError::Unknown(format!("no answer on `{}`", message.subject))),
+        }
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        async { Ok(()) }.boxed()
+    async fn flush(&self) -> Result<(), BusError> {
+        Ok(())
     }
 
     fn dropped(&self) -> u64 {

@@ -16,11 +16,11 @@ use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_ROLLUP};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::{Client, HeaderMap};
+use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 use bytes::{Bytes, BytesMut};
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use schemas::{Digest, Timestamp, WireTime};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -67,33 +67,6 @@ impl NatsBlobs {
     /// To be called once the log was trimmed: there may be room again for what is kept as ballast.
     pub(super) async fn restore_ballast(&self) {
         self.ballast.restore(self.timeout).await;
-    }
-
-    pub(super) async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
-        check_key(&name)?;
-        if value.len() > DOCUMENT_BYTES_MAX {
-            return Err(BusError::TooLarge { bytes: value.len(), limit: DOCUMENT_BYTES_MAX });
-        }
-        let digest = digest(value.clone()).await?;
-        let mut attempt = 1;
-        loop {
-            let description = Description::new(&name, version, &value, digest);
-            let error = match self.try_put(&description, &value).await {
-                Ok(is_stored) => return Ok(is_stored),
-                Err(error) => error,
-            };
-            let has_room =
-                matches!(error, BusError::Full(_)) && value.len() <= SMALL_BYTES_MAX && self.ballast.give_up().await;
-            if has_room {
-                continue;
-            }
-            if attempt == ATTEMPTS_MAX || !error.is_worth_repeating() {
-                return Err(error);
-            }
-            tracing::debug!(%error, name, attempt, "a document is stored again");
-            attempt += 1;
-            tokio::time::sleep(PAUSE).await;
-        }
     }
 
     async fn try_put(&self, description: &Description, value: &Bytes) -> Result<bool, BusError> {
@@ -199,24 +172,6 @@ impl NatsBlobs {
         }
     }
 
-    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
-        check_key(&name)?;
-        let mut attempt = 1;
-        loop {
-            let Some(standing) = self.standing(&name).await? else { return Ok(None) };
-            let error = match self.download(&standing.description).await {
-                Ok(value) => return Ok(Some(value)),
-                Err(error) => error,
-            };
-            if attempt == READS_MAX {
-                return Err(error);
-            }
-            tracing::debug!(%error, name, attempt, "a document is read again");
-            attempt += 1;
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
     async fn download(&self, description: &Description) -> Result<Bytes, BusError> {
         let incomplete = |what: &str| BusError::Unknown(format!("document {}: {what}", description.id));
         let mut value = BytesMut::with_capacity(description.size);
@@ -246,11 +201,6 @@ impl NatsBlobs {
             Err(incomplete("the content does not have its digest"))
         }
     }
-
-    pub(super) async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
-        check_key(&name)?;
-        Ok(self.standing(&name).await?.map(|standing| standing.description.version))
-    }
 }
 
 fn is_overtaken(description: &Description, standing: Option<&StoredDescription>) -> bool {
@@ -266,17 +216,56 @@ fn to_bus_error(error: NotStored) -> BusError {
     error.into_error(DOCUMENT_STREAM, CHUNK_BYTES)
 }
 
+#[async_trait]
 impl Blobs for NatsBlobs {
-    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        self.put(name, version, value).boxed()
+    async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
+        check_key(&name)?;
+        if value.len() > DOCUMENT_BYTES_MAX {
+            return Err(BusError::TooLarge { bytes: value.len(), limit: DOCUMENT_BYTES_MAX });
+        }
+        let digest = digest(value.clone()).await?;
+        let mut attempt = 1;
+        loop {
+            let description = Description::new(&name, version, &value, digest);
+            let error = match self.try_put(&description, &value).await {
+                Ok(is_stored) => return Ok(is_stored),
+                Err(error) => error,
+            };
+            let has_room =
+                matches!(error, BusError::Full(_)) && value.len() <= SMALL_BYTES_MAX && self.ballast.give_up().await;
+            if has_room {
+                continue;
+            }
+            if attempt == ATTEMPTS_MAX || !error.is_worth_repeating() {
+                return Err(error);
+            }
+            tracing::debug!(%error, name, attempt, "a document is stored again");
+            attempt += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
-    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.value(name).boxed()
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
+        check_key(&name)?;
+        let mut attempt = 1;
+        loop {
+            let Some(standing) = self.standing(&name).await? else { return Ok(None) };
+            let error = match self.download(&standing.description).await {
+                Ok(value) => return Ok(Some(value)),
+                Err(error) => error,
+            };
+            if attempt == READS_MAX {
+                return Err(error);
+            }
+            tracing::debug!(%error, name, attempt, "a document is read again");
+            attempt += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
-    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
-        self.version(name).boxed()
+    async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
+        check_key(&name)?;
+        Ok(self.standing(&name).await?.map(|standing| standing.description.version))
     }
 }
 

@@ -15,10 +15,10 @@ use async_nats::jetstream::context::{KeyValueErrorKind, PublishError};
 use async_nats::jetstream::kv::{CreateErrorKind, Store};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{self, Context, ErrorCode};
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{FutureExt, StreamExt};
 use schemas::Timestamp;
 
 use super::consumer::OrderedReader;
@@ -64,6 +64,22 @@ impl NatsKeyValue {
         &self.stores[bucket as usize]
     }
 
+    /// The message that holds the value of a key.
+    async fn standing(&self, bucket: Bucket, key: &str) -> Result<Option<StreamMessage>, BusError> {
+        check_key(key)?;
+        let last = stored::last_on(&self.read.context, &stream_name(bucket), &subject(bucket, &to_token(key))).await?;
+        Ok(last.filter(|message| !is_deletion(&message.headers)))
+    }
+}
+
+#[async_trait]
+impl KeyValue for NatsKeyValue {
+    async fn put(&self, bucket: Bucket, key: String, value: Bytes) -> Result<(), BusError> {
+        check_key(&key)?;
+        let stored = self.store(bucket).put(to_token(&key), value).await;
+        stored.map(|_| ()).map_err(|error| not_stored(bucket, &key, &error))
+    }
+
     async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError> {
         check_key(&key)?;
         match self.store(bucket).create(to_token(&key), value).await {
@@ -73,11 +89,8 @@ impl NatsKeyValue {
         }
     }
 
-    /// The message that holds the value of a key.
-    async fn standing(&self, bucket: Bucket, key: &str) -> Result<Option<StreamMessage>, BusError> {
-        check_key(key)?;
-        let last = stored::last_on(&self.read.context, &stream_name(bucket), &subject(bucket, &to_token(key))).await?;
-        Ok(last.filter(|message| !is_deletion(&message.headers)))
+    async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
+        Ok(self.standing(bucket, &key).await?.map(|standing| standing.payload))
     }
 
     async fn delete(&self, bucket: Bucket, key: String) -> Result<bool, BusError> {
@@ -92,38 +105,12 @@ impl NatsKeyValue {
         }
         Err(BusError::Unknown(format!("key `{key}` of {} is replaced again and again", bucket.as_str())))
     }
-}
 
-impl KeyValue for NatsKeyValue {
-    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            check_key(&key)?;
-            let stored = self.store(bucket).put(to_token(&key), value).await;
-            stored.map(|_| ()).map_err(|error| not_stored(bucket, &key, &error))
-        }
-        .boxed()
-    }
-
-    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        self.create(bucket, key, value).boxed()
-    }
-
-    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move { Ok(self.standing(bucket, &key).await?.map(|standing| standing.payload)) }.boxed()
-    }
-
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>> {
-        self.delete(bucket, key).boxed()
-    }
-
-    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
-        async move {
-            let (reader, waiting) = start_watch(&self.read, bucket).await?;
-            let mut watcher = NatsWatcher::new(self.read.clone(), bucket);
-            watcher.begin_reading(reader, waiting);
-            Ok(stream::unfold(watcher, NatsWatcher::next).boxed())
-        }
-        .boxed()
+    async fn watch(&self, bucket: Bucket) -> Result<BoxStream<'static, Change>, BusError> {
+        let (reader, waiting) = start_watch(&self.read, bucket).await?;
+        let mut watcher = NatsWatcher::new(self.read.clone(), bucket);
+        watcher.begin_reading(reader, waiting);
+        Ok(stream::unfold(watcher, NatsWatcher::next).boxed())
     }
 }
 

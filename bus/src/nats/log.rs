@@ -9,9 +9,9 @@ use async_nats::datetime::{DateTime, parse_rfc3339};
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{Context, ErrorCode};
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use schemas::record::RECORD_BYTES_MAX;
 use schemas::{Lane, Timestamp, subject};
 use serde_json::Value;
@@ -22,7 +22,7 @@ use super::consumer::OrderedReader;
 use super::{ConsumerEvent, NotStored, Selection, StoredMessage, StreamSource, stored};
 use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
-use crate::{BusError, Log, LogRecord, LogStream, retry_until};
+use crate::{Blobs, BusError, Log, LogRecord, LogStream, retry_until};
 
 pub(super) struct NatsLog {
     write: Client,
@@ -52,45 +52,6 @@ impl NatsLog {
         let trimming = Trimming::new(read.context.clone(), blobs);
         let NatsOptions { request_timeout: timeout, open_timeout, .. } = *options;
         Self { write, leader: Leader { source: read, trimming }, lanes, timeout, open_timeout }
-    }
-
-    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
-        check_lane(lane, self.lanes)?;
-        let bytes = record.len();
-        if bytes > RECORD_BYTES_MAX {
-            return Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX });
-        }
-        match stored::publish(&self.write, subject::log(lane), record, self.timeout).await {
-            Ok(seq) => Ok(seq),
-            Err(NotStored::Refused(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => {
-                Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX })
-            }
-            Err(error) => Err(error.into_error(LOG_STREAM, bytes)),
-        }
-    }
-
-    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
-        check_lane(lane, self.lanes)?;
-        // A cluster that elects gives no reader for seconds.
-        let deadline = Instant::now() + self.open_timeout;
-        let reader = retry_until(deadline, || LaneReader::start(self.leader.clone(), lane, from_seq)).await?;
-        let records = stream::unfold(Some(reader), |reader| async move {
-            let mut reader = reader?;
-            match reader.next().await? {
-                Ok(record) => Some((Ok(record), Some(reader))),
-                Err(error) => Some((Err(error), None)),
-            }
-        });
-        Ok(records.boxed())
-    }
-
-    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
-        check_lane(lane, self.lanes)?;
-        let below_seq = below_seq.min(self.leader.last_seq(lane).await?);
-        if below_seq <= 1 {
-            return Ok(());
-        }
-        self.leader.trimming.trim(lane, below_seq).await
     }
 }
 
@@ -125,49 +86,68 @@ fn to_record(lane: Lane, message: StreamMessage) -> LogRecord {
     LogRecord { lane, seq: message.sequence, time: stamped, stamped, bytes: message.payload }
 }
 
+#[async_trait]
 impl Log for NatsLog {
     fn lanes(&self) -> u8 {
         self.lanes
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.append(lane, record).boxed()
-    }
-
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        self.read(lane, from_seq).boxed()
-    }
-
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            check_lane(lane, self.lanes)?;
-            self.leader.last_seq(lane).await
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        check_lane(lane, self.lanes)?;
+        let bytes = record.len();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX });
         }
-        .boxed()
-    }
-
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        async move {
-            check_lane(lane, self.lanes)?;
-            if seq == 0 { Ok(None) } else { self.leader.record(lane, seq).await }
+        match stored::publish(&self.write, subject::log(lane), record, self.timeout).await {
+            Ok(seq) => Ok(seq),
+            Err(NotStored::Refused(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, _)) => {
+                Err(BusError::TooLarge { bytes, limit: RECORD_BYTES_MAX })
+            }
+            Err(error) => Err(error.into_error(LOG_STREAM, bytes)),
         }
-        .boxed()
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.trim(lane, below_seq).boxed()
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        check_lane(lane, self.lanes)?;
+        // A cluster that elects gives no reader for seconds.
+        let deadline = Instant::now() + self.open_timeout;
+        let reader = retry_until(deadline, || LaneReader::start(self.leader.clone(), lane, from_seq)).await?;
+        let records = stream::unfold(Some(reader), |reader| async move {
+            let mut reader = reader?;
+            match reader.next().await? {
+                Ok(record) => Some((Ok(record), Some(reader))),
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        Ok(records.boxed())
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            check_lane(lane, self.lanes)?;
-            self.leader.trimming.trimmed(lane).await
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        check_lane(lane, self.lanes)?;
+        self.leader.last_seq(lane).await
+    }
+
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        check_lane(lane, self.lanes)?;
+        if seq == 0 { Ok(None) } else { self.leader.record(lane, seq).await }
+    }
+
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        check_lane(lane, self.lanes)?;
+        let below_seq = below_seq.min(self.leader.last_seq(lane).await?);
+        if below_seq <= 1 {
+            return Ok(());
         }
-        .boxed()
+        self.leader.trimming.trim(lane, below_seq).await
     }
 
-    fn time(&self) -> BoxFuture<'_, Result<Option<Timestamp>, BusError>> {
-        async { self.leader.time().await.map(Some) }.boxed()
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        check_lane(lane, self.lanes)?;
+        self.leader.trimming.trimmed(lane).await
+    }
+
+    async fn time(&self) -> Result<Option<Timestamp>, BusError> {
+        self.leader.time().await.map(Some)
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use async_nats::client::{PublishErrorKind, RequestErrorKind};
 use async_nats::{Client, HeaderMap, Message, Request};
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{self, BoxFuture};
+use futures_util::StreamExt;
+use futures_util::future;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
 use schemas::subject::TOKEN_HEADER;
 
 use super::{NatsEvent, NatsStatus};
@@ -42,7 +43,33 @@ impl NatsPubSub {
             Err(_) => Err(BusError::Unknown(format!("the server has not answered in {:?}", self.timeout))),
         }
     }
+}
 
+/// A header map with the token; a line break in it would forge further headers.
+fn token_header(token: &str) -> Result<HeaderMap, BusError> {
+    let value: async_nats::HeaderValue =
+        token.parse().map_err(|_| BusError::Invalid("a token with a line break".to_owned()))?;
+    let mut headers = HeaderMap::new();
+    headers.insert(TOKEN_HEADER, value);
+    Ok(headers)
+}
+
+/// None for what the server says about the subscription itself.
+fn to_received(message: Message) -> Option<Received> {
+    if message.status.is_some() {
+        return None;
+    }
+    let token = message.headers.as_ref().and_then(|headers| headers.get(TOKEN_HEADER));
+    Some(Received {
+        token: token.map(|token| token.as_str().to_owned()),
+        reply: message.reply.map(|reply| reply.to_string()),
+        subject: message.subject.to_string(),
+        payload: message.payload,
+    })
+}
+
+#[async_trait]
+impl PubSub for NatsPubSub {
     async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
         check_subject(&subject)?;
         let bytes = payload.len();
@@ -94,56 +121,9 @@ impl NatsPubSub {
             RequestErrorKind::TimedOut | RequestErrorKind::Other => BusError::Unknown(error.to_string()),
         })
     }
-}
 
-/// A header map with the token; a line break in it would forge further headers.
-fn token_header(token: &str) -> Result<HeaderMap, BusError> {
-    let value: async_nats::HeaderValue =
-        token.parse().map_err(|_| BusError::Invalid("a token with a line break".to_owned()))?;
-    let mut headers = HeaderMap::new();
-    headers.insert(TOKEN_HEADER, value);
-    Ok(headers)
-}
-
-/// None for what the server says about the subscription itself.
-fn to_received(message: Message) -> Option<Received> {
-    if message.status.is_some() {
-        return None;
-    }
-    let token = message.headers.as_ref().and_then(|headers| headers.get(TOKEN_HEADER));
-    Some(Received {
-        token: token.map(|token| token.as_str().to_owned()),
-        reply: message.reply.map(|reply| reply.to_string()),
-        subject: message.subject.to_string(),
-        payload: message.payload,
-    })
-}
-
-impl PubSub for NatsPubSub {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        self.publish(subject, payload).boxed()
-    }
-
-    fn subscribe(
-        &self,
-        subject: String,
-        queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        self.subscribe(subject, queue).boxed()
-    }
-
-    fn request(
-        &self,
-        subject: String,
-        token: Option<String>,
-        payload: Bytes,
-        timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        self.request(subject, token, payload, timeout).boxed()
-    }
-
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.round_trip().boxed()
+    async fn flush(&self) -> Result<(), BusError> {
+        self.round_trip().await
     }
 
     fn dropped(&self) -> u64 {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::State;
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use retry::Backoff;
 use schemas::RegisterKey;
 
@@ -37,25 +36,6 @@ impl NatsRegister {
         Self { write, read, timeout, keeps_all }
     }
 
-    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
-        let subject = key.to_string();
-        let mut attempt = 1;
-        loop {
-            let error = match self.try_write(&subject, &value).await {
-                // In a cluster a key can be taken before its value can be read; the code of that refusal is the one of a
-                // full store.
-                Err(error @ (BusError::Unknown(_) | BusError::Unreachable(_) | BusError::Full(_))) => error,
-                outcome => return outcome,
-            };
-            if attempt == ATTEMPTS_MAX {
-                return Err(error);
-            }
-            tracing::debug!(%error, subject, attempt, "a register write is tried again");
-            tokio::time::sleep(BACKOFF.delay(attempt, rand::random())).await;
-            attempt += 1;
-        }
-    }
-
     /// One attempt. A refusal proves nothing by its code, which differs between one server and a cluster: only what
     /// stands under the key does.
     async fn try_write(&self, subject: &str, value: &Bytes) -> Result<Registered, BusError> {
@@ -75,6 +55,43 @@ impl NatsRegister {
 
     async fn standing(&self, subject: &str) -> Result<Option<Bytes>, BusError> {
         Ok(stored::last_on(&self.read.context, REGISTER_STREAM, subject).await?.map(|message| message.payload))
+    }
+
+    async fn state(&self) -> Result<State, BusError> {
+        let stream = stored::stream(&self.read.context, REGISTER_STREAM).await?;
+        let info = stream.get_info().await;
+        Ok(info.map_err(|error| BusError::Unknown(format!("the register cannot be read: {error}")))?.state)
+    }
+}
+
+#[async_trait]
+impl Register for NatsRegister {
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
+        let subject = key.to_string();
+        let mut attempt = 1;
+        loop {
+            let error = match self.try_write(&subject, &value).await {
+                // In a cluster a key can be taken before its value can be read; the code of that refusal is the one of a
+                // full store.
+                Err(error @ (BusError::Unknown(_) | BusError::Unreachable(_) | BusError::Full(_))) => error,
+                outcome => return outcome,
+            };
+            if attempt == ATTEMPTS_MAX {
+                return Err(error);
+            }
+            tracing::debug!(%error, subject, attempt, "a register write is tried again");
+            tokio::time::sleep(BACKOFF.delay(attempt, rand::random())).await;
+            attempt += 1;
+        }
+    }
+
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        self.standing(&key.to_string()).await
+    }
+
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+        let all = self.entries_from(1, usize::MAX);
+        Ok(all.await?.into_iter().map(|entry| (entry.key, entry.value)).collect())
     }
 
     async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
@@ -109,40 +126,8 @@ impl NatsRegister {
         stored::purge(&self.read.context, REGISTER_STREAM, &key.to_string(), Some(seq.saturating_add(1))).await
     }
 
-    async fn state(&self) -> Result<State, BusError> {
-        let stream = stored::stream(&self.read.context, REGISTER_STREAM).await?;
-        let info = stream.get_info().await;
-        Ok(info.map_err(|error| BusError::Unknown(format!("the register cannot be read: {error}")))?.state)
-    }
-}
-
-impl Register for NatsRegister {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        self.write(key, value).boxed()
-    }
-
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async move { self.standing(&key.to_string()).await }.boxed()
-    }
-
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        let all = self.entries_from(1, usize::MAX);
-        async move { Ok(all.await?.into_iter().map(|entry| (entry.key, entry.value)).collect()) }.boxed()
-    }
-
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
-        self.entries_from(seq, max).boxed()
-    }
-
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.remove(key, seq).boxed()
-    }
-
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
-        async move {
-            let state = self.state().await?;
-            Ok(RegisterSize { entries: state.messages, bytes: state.bytes })
-        }
-        .boxed()
+    async fn size(&self) -> Result<RegisterSize, BusError> {
+        let state = self.state().await?;
+        Ok(RegisterSize { entries: state.messages, bytes: state.bytes })
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Mutex;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use schemas::AgentId;
 
@@ -99,25 +97,26 @@ fn names(registry: &Registry) -> Vec<String> {
 /// A store that takes every write and whose watches report, the last first, what they are given.
 struct Watches(Mutex<Vec<Vec<Change>>>);
 
+#[bus::async_trait]
 impl KeyValue for Watches {
-    fn put(&self, _: Bucket, _: String, _: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        async { Ok(()) }.boxed()
+    async fn put(&self, _: Bucket, _: String, _: Bytes) -> Result<(), BusError> {
+        Ok(())
     }
 
-    fn create(&self, _: Bucket, _: String, _: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
-        async { Ok(true) }.boxed()
+    async fn create(&self, _: Bucket, _: String, _: Bytes) -> Result<bool, BusError> {
+        Ok(true)
     }
 
-    fn value(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        async { Ok(None) }.boxed()
+    async fn value(&self, _: Bucket, _: String) -> Result<Option<Bytes>, BusError> {
+        Ok(None)
     }
 
-    fn delete(&self, _: Bucket, _: String) -> BoxFuture<'_, Result<bool, BusError>> {
-        async { Ok(true) }.boxed()
+    async fn delete(&self, _: Bucket, _: String) -> Result<bool, BusError> {
+        Ok(true)
     }
 
-    fn watch(&self, _: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
+    async fn watch(&self, _: Bucket) -> Result<BoxStream<'static, Change>, BusError> {
         let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        async { Ok(stream::iter(changes).boxed()) }.boxed()
+        Ok(stream::iter(changes).boxed())
     }
 }

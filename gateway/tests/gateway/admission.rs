@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use bus::memory::{self, MemoryOptions};
 use bus::{BusError, Log, LogRecord, LogStream};
 use bytes::Bytes;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use gateway::{Credentials, Ingress, Transport};
 use schemas::{Act, Lane};
@@ -225,37 +223,35 @@ pub(crate) struct Silent {
     pub(crate) is_silent: AtomicBool,
 }
 
+#[bus::async_trait]
 impl Log for Silent {
     fn lanes(&self) -> u8 {
         self.log.lanes()
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            let stored = self.log.append(lane, record).await;
-            if self.is_silent.load(Ordering::Relaxed) { Err(BusError::Unknown("silence".to_owned())) } else { stored }
-        }
-        .boxed()
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        let stored = self.log.append(lane, record).await;
+        if self.is_silent.load(Ordering::Relaxed) { Err(BusError::Unknown("silence".to_owned())) } else { stored }
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        self.log.read(lane, from_seq)
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        self.log.read(lane, from_seq).await
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.log.last_seq(lane)
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.log.last_seq(lane).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        self.log.record(lane, seq)
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        self.log.record(lane, seq).await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.log.trim(lane, below_seq)
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        self.log.trim(lane, below_seq).await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.log.trimmed(lane)
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.log.trimmed(lane).await
     }
 }
 

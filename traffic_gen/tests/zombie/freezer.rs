@@ -11,9 +11,8 @@ use bus::{
     Bus, BusError, Log, LogRecord, LogStream, PubSub, Received, Register, RegisterSize, Registered, StandingEntry,
 };
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
 use schemas::{DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::watch;
 
@@ -130,103 +129,97 @@ struct Frozen<T: ?Sized> {
     freezer: Freezer,
 }
 
+#[bus::async_trait]
 impl Log for Frozen<dyn Log> {
     fn lanes(&self) -> u8 {
         self.inner.lanes()
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move {
-            self.freezer.write(Some(Point::Append)).await;
-            self.inner.append(lane, record).await
-        }
-        .boxed()
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        self.freezer.write(Some(Point::Append)).await;
+        self.inner.append(lane, record).await
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async move { Ok(self.freezer.read(self.inner.read(lane, from_seq).await?)) }.boxed()
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        Ok(self.freezer.read(self.inner.read(lane, from_seq).await?))
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.inner.last_seq(lane)
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.inner.last_seq(lane).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        self.inner.record(lane, seq)
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        self.inner.record(lane, seq).await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.inner.trim(lane, below_seq)
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        self.inner.trim(lane, below_seq).await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.inner.trimmed(lane)
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.inner.trimmed(lane).await
     }
 }
 
+#[bus::async_trait]
 impl Register for Frozen<dyn Register> {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        async move {
-            self.freezer.write(Some(Point::Register)).await;
-            self.inner.write(key, value).await
-        }
-        .boxed()
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
+        self.freezer.write(Some(Point::Register)).await;
+        self.inner.write(key, value).await
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.inner.value(key)
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        self.inner.value(key).await
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.inner.entries()
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+        self.inner.entries().await
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
-        self.inner.entries_from(seq, max)
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
+        self.inner.entries_from(seq, max).await
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.inner.remove(key, seq)
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
+        self.inner.remove(key, seq).await
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
-        self.inner.size()
+    async fn size(&self) -> Result<RegisterSize, BusError> {
+        self.inner.size().await
     }
 }
 
+#[bus::async_trait]
 impl PubSub for Frozen<dyn PubSub> {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
-        async move {
-            let is_inbox = subject.ends_with(".inbox") || subject::is_gateway_deliveries(&subject);
-            self.freezer.write(is_inbox.then_some(Point::Send)).await;
-            if is_inbox {
-                self.freezer.note_sent(&subject, &payload);
-            }
-            self.inner.publish(subject, payload).await
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
+        let is_inbox = subject.ends_with(".inbox") || subject::is_gateway_deliveries(&subject);
+        self.freezer.write(is_inbox.then_some(Point::Send)).await;
+        if is_inbox {
+            self.freezer.note_sent(&subject, &payload);
         }
-        .boxed()
+        self.inner.publish(subject, payload).await
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         subject: String,
         queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        async move { Ok(self.freezer.read(self.inner.subscribe(subject, queue).await?)) }.boxed()
+    ) -> Result<BoxStream<'static, Received>, BusError> {
+        Ok(self.freezer.read(self.inner.subscribe(subject, queue).await?))
     }
 
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        self.inner.request(subject, token, payload, timeout)
+    ) -> Result<Bytes, BusError> {
+        self.inner.request(subject, token, payload, timeout).await
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.inner.flush()
+    async fn flush(&self) -> Result<(), BusError> {
+        self.inner.flush().await
     }
 
     fn dropped(&self) -> u64 {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, Log, LogRecord, LogStream, PubSub, Received};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use policy_engine::LanePhase;
@@ -162,75 +161,74 @@ struct Gated<T: ?Sized> {
     gate: Gate,
 }
 
+#[bus::async_trait]
 impl Log for Gated<dyn Log> {
     fn lanes(&self) -> u8 {
         self.inner.lanes()
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.inner.append(lane, record)
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        self.inner.append(lane, record).await
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async move {
-            let gate = self.gate.0.subscribe();
-            let records = self.inner.read(lane, from_seq).await?.then(move |record| {
-                let mut gate = gate.clone();
-                async move {
-                    gate.wait_for(|is_open| *is_open).await.unwrap();
-                    record
-                }
-            });
-            Ok(records.boxed())
-        }
-        .boxed()
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        let gate = self.gate.0.subscribe();
+        let records = self.inner.read(lane, from_seq).await?.then(move |record| {
+            let mut gate = gate.clone();
+            async move {
+                gate.wait_for(|is_open| *is_open).await.unwrap();
+                record
+            }
+        });
+        Ok(records.boxed())
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.inner.last_seq(lane)
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.inner.last_seq(lane).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        self.inner.record(lane, seq)
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        self.inner.record(lane, seq).await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        self.inner.trim(lane, below_seq)
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        self.inner.trim(lane, below_seq).await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.inner.trimmed(lane)
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.inner.trimmed(lane).await
     }
 }
 
+#[bus::async_trait]
 impl PubSub for Gated<dyn PubSub> {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
         if subject::engine_of(&subject).is_some() && !*self.gate.0.borrow() {
-            return async { Ok(()) }.boxed();
+            return Ok(());
         }
-        self.inner.publish(subject, payload)
+        self.inner.publish(subject, payload).await
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         subject: String,
         queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        self.inner.subscribe(subject, queue)
+    ) -> Result<BoxStream<'static, Received>, BusError> {
+        self.inner.subscribe(subject, queue).await
     }
 
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        self.inner.request(subject, token, payload, timeout)
+    ) -> Result<Bytes, BusError> {
+        self.inner.request(subject, token, payload, timeout).await
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.inner.flush()
+    async fn flush(&self) -> Result<(), BusError> {
+        self.inner.flush().await
     }
 
     fn dropped(&self) -> u64 {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use policy_engine::{EngineHandle, LanePhase};
 use schemas::delivery::Delivery;
@@ -114,34 +113,35 @@ pub(crate) fn without_heartbeats(bus: &Bus) -> Bus {
 
 struct WithoutHeartbeats(Arc<dyn PubSub>);
 
+#[bus::async_trait]
 impl PubSub for WithoutHeartbeats {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
         if subject::engine_of(&subject).is_some() {
-            return Box::pin(async { Ok(()) });
+            return Ok(());
         }
-        self.0.publish(subject, payload)
+        self.0.publish(subject, payload).await
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         subject: String,
         queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        self.0.subscribe(subject, queue)
+    ) -> Result<BoxStream<'static, Received>, BusError> {
+        self.0.subscribe(subject, queue).await
     }
 
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        self.0.request(subject, token, payload, timeout)
+    ) -> Result<Bytes, BusError> {
+        self.0.request(subject, token, payload, timeout).await
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.0.flush()
+    async fn flush(&self) -> Result<(), BusError> {
+        self.0.flush().await
     }
 
     fn dropped(&self) -> u64 {

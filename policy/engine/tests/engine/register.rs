@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bus::{Bus, BusError, Register, RegisterSize, Registered, StandingEntry};
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use schemas::RegisterKey;
 use tokio::sync::Semaphore;
 
@@ -46,40 +44,38 @@ impl GatedRegister {
     }
 }
 
+#[bus::async_trait]
 impl Register for GatedRegister {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
-        async move {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            self.gate.acquire().await.map_err(|_| BusError::Closed)?.forget();
-            if self.takes_failure() {
-                return Err(BusError::Unknown("no leader".to_owned()));
-            }
-            self.inner.write(key, value).await
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.gate.acquire().await.map_err(|_| BusError::Closed)?.forget();
+        if self.takes_failure() {
+            return Err(BusError::Unknown("no leader".to_owned()));
         }
-        .boxed()
+        self.inner.write(key, value).await
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.inner.value(key)
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        self.inner.value(key).await
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
-        self.inner.entries()
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
+        self.inner.entries().await
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
-        self.inner.entries_from(seq, max)
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
+        self.inner.entries_from(seq, max).await
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
         let count = |left: u32| left.checked_sub(1);
         match self.removals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
-            Ok(_) => self.inner.remove(key, seq),
-            Err(_) => async { std::future::pending().await }.boxed(),
+            Ok(_) => self.inner.remove(key, seq).await,
+            Err(_) => std::future::pending().await,
         }
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
-        self.inner.size()
+    async fn size(&self) -> Result<RegisterSize, BusError> {
+        self.inner.size().await
     }
 }

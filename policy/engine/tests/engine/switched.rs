@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, Log, LogRecord, LogStream};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use schemas::Lane;
 use tokio::sync::watch;
 
@@ -47,49 +46,47 @@ impl SwitchedLog {
     }
 }
 
+#[bus::async_trait]
 impl Log for SwitchedLog {
     fn lanes(&self) -> u8 {
         self.current().lanes()
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move { self.current().append(lane, record).await }.boxed()
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
+        self.current().append(lane, record).await
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async move {
-            let mut interruption = self.interruption.subscribe();
-            let gap = self.gap;
-            let records = self.current().read(lane, from_seq).await?.then(move |record| async move {
-                if !gap.is_zero() {
-                    tokio::time::sleep(gap).await;
-                }
-                record
-            });
-            let records = records.boxed();
-            let interrupted = async move {
-                let _ = interruption.changed().await;
-                Err(interruption.borrow().clone().unwrap_or(BusError::Closed))
-            };
-            let interrupted = futures_util::stream::once(interrupted);
-            Ok(futures_util::stream::select(records, interrupted).boxed())
-        }
-        .boxed()
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        let mut interruption = self.interruption.subscribe();
+        let gap = self.gap;
+        let records = self.current().read(lane, from_seq).await?.then(move |record| async move {
+            if !gap.is_zero() {
+                tokio::time::sleep(gap).await;
+            }
+            record
+        });
+        let records = records.boxed();
+        let interrupted = async move {
+            let _ = interruption.changed().await;
+            Err(interruption.borrow().clone().unwrap_or(BusError::Closed))
+        };
+        let interrupted = futures_util::stream::once(interrupted);
+        Ok(futures_util::stream::select(records, interrupted).boxed())
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move { self.current().last_seq(lane).await }.boxed()
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.current().last_seq(lane).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
-        async move { self.current().record(lane, seq).await }.boxed()
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
+        self.current().record(lane, seq).await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
-        async move { self.current().trim(lane, below_seq).await }.boxed()
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
+        self.current().trim(lane, below_seq).await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        async move { self.current().trimmed(lane).await }.boxed()
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.current().trimmed(lane).await
     }
 }

@@ -111,12 +111,13 @@ impl Handle {
     }
 }
 
+#[bus::async_trait]
 impl Log for Handle {
     fn lanes(&self) -> u8 {
         self.lanes
     }
 
-    fn append(&self, lane: Lane, record: Bytes) -> BoxFuture<'_, Result<u64, BusError>> {
+    async fn append(&self, lane: Lane, record: Bytes) -> Result<u64, BusError> {
         self.call(CallKind::Append, move |state, link| {
             let seq = state.append(link, lane, record.clone())?;
             if state.happens(state.network.append_twice) {
@@ -126,44 +127,45 @@ impl Log for Handle {
             }
             Ok(seq)
         })
+        .await
     }
 
-    fn read(&self, lane: Lane, from_seq: u64) -> BoxFuture<'_, Result<LogStream, BusError>> {
-        async move {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            self.call(CallKind::Other, move |state, link| state.read_log(link, lane, from_seq, sender)).await?;
-            Ok(until_error(incoming(receiver)))
-        }
-        .boxed()
+    async fn read(&self, lane: Lane, from_seq: u64) -> Result<LogStream, BusError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.call(CallKind::Other, move |state, link| state.read_log(link, lane, from_seq, sender)).await?;
+        Ok(until_error(incoming(receiver)))
     }
 
-    fn last_seq(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.last_seq()))
+    async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.last_seq())).await
     }
 
-    fn record(&self, lane: Lane, seq: u64) -> BoxFuture<'_, Result<Option<LogRecord>, BusError>> {
+    async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
         self.call(CallKind::Other, move |state, _| {
             let first = state.broker.lane(lane)?.from(seq).first().cloned();
             Ok(first.filter(|record| record.seq == seq))
         })
+        .await
     }
 
-    fn trim(&self, lane: Lane, below_seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
         self.call(CallKind::Other, move |state, _| {
             if state.broker.lane(lane)?.trim(below_seq) {
                 state.reached(Point::LogTrimmed);
             }
             Ok(())
         })
+        .await
     }
 
-    fn trimmed(&self, lane: Lane) -> BoxFuture<'_, Result<u64, BusError>> {
-        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.trimmed))
+    async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.lane(lane)?.trimmed)).await
     }
 }
 
+#[bus::async_trait]
 impl Register for Handle {
-    fn write(&self, key: RegisterKey, value: Bytes) -> BoxFuture<'_, Result<Registered, BusError>> {
+    async fn write(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
         self.call(CallKind::Register, move |state, _| {
             let now = state.now();
             let is_award = matches!(key, RegisterKey::Award(..) | RegisterKey::AwardEnd(..));
@@ -178,17 +180,19 @@ impl Register for Handle {
             }
             Ok(registered)
         })
+        .await
     }
 
-    fn value(&self, key: RegisterKey) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(CallKind::Other, move |state, _| Ok(state.broker.registered(&key)))
+    async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.registered(&key))).await
     }
 
-    fn entries(&self) -> BoxFuture<'_, Result<Vec<(RegisterKey, Bytes)>, BusError>> {
+    async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
         self.call(CallKind::Other, |state, _| Ok(state.broker.standing().map(|(_, entry)| entry.clone()).collect()))
+            .await
     }
 
-    fn entries_from(&self, seq: u64, max: usize) -> BoxFuture<'_, Result<Vec<StandingEntry>, BusError>> {
+    async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
         self.call(CallKind::Other, move |state, _| {
             let standing = state.broker.standing().filter(|(standing, _)| *standing >= seq).take(max);
             let entry = |(seq, (key, value)): (u64, &(RegisterKey, Bytes))| {
@@ -197,34 +201,39 @@ impl Register for Handle {
             };
             Ok(standing.map(entry).collect())
         })
+        .await
     }
 
-    fn remove(&self, key: RegisterKey, seq: u64) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
         self.call(CallKind::Other, move |state, _| {
             if state.broker.remove(&key, seq) {
                 state.reached(Point::RegisterExpired);
             }
             Ok(())
         })
+        .await
     }
 
-    fn size(&self) -> BoxFuture<'_, Result<RegisterSize, BusError>> {
+    async fn size(&self) -> Result<RegisterSize, BusError> {
         self.call(CallKind::Other, |state, _| {
             let bytes = state.broker.standing().map(|(_, (_, value))| value.len() as u64).sum();
             Ok(RegisterSize { entries: state.broker.standing().count() as u64, bytes })
         })
+        .await
     }
 }
 
+#[bus::async_trait]
 impl KeyValue for Handle {
-    fn put(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn put(&self, bucket: Bucket, key: String, value: Bytes) -> Result<(), BusError> {
         self.call(CallKind::Other, move |state, _| {
             state.put(bucket, &key, Some(value));
             Ok(())
         })
+        .await
     }
 
-    fn create(&self, bucket: Bucket, key: String, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+    async fn create(&self, bucket: Bucket, key: String, value: Bytes) -> Result<bool, BusError> {
         self.call(CallKind::Other, move |state, _| {
             let is_new = !state.broker.bucket(bucket).contains_key(&key);
             if is_new {
@@ -232,13 +241,14 @@ impl KeyValue for Handle {
             }
             Ok(is_new)
         })
+        .await
     }
 
-    fn value(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
-        self.call(CallKind::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned()))
+    async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.bucket(bucket).get(&key).cloned())).await
     }
 
-    fn delete(&self, bucket: Bucket, key: String) -> BoxFuture<'_, Result<bool, BusError>> {
+    async fn delete(&self, bucket: Bucket, key: String) -> Result<bool, BusError> {
         self.call(CallKind::Other, move |state, _| {
             let has_value = state.broker.bucket(bucket).contains_key(&key);
             if has_value {
@@ -246,24 +256,23 @@ impl KeyValue for Handle {
             }
             Ok(has_value)
         })
+        .await
     }
 
-    fn watch(&self, bucket: Bucket) -> BoxFuture<'_, Result<BoxStream<'static, Change>, BusError>> {
-        async move {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let watch = move |state: &mut WorldState, link| {
-                state.watch(link, bucket, sender);
-                Ok(())
-            };
-            self.call(CallKind::Other, watch).await?;
-            Ok(incoming(receiver))
-        }
-        .boxed()
+    async fn watch(&self, bucket: Bucket) -> Result<BoxStream<'static, Change>, BusError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let watch = move |state: &mut WorldState, link| {
+            state.watch(link, bucket, sender);
+            Ok(())
+        };
+        self.call(CallKind::Other, watch).await?;
+        Ok(incoming(receiver))
     }
 }
 
+#[bus::async_trait]
 impl Blobs for Handle {
-    fn put(&self, name: String, version: u64, value: Bytes) -> BoxFuture<'_, Result<bool, BusError>> {
+    async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
         self.call(CallKind::Other, move |state, _| {
             if state.broker.blobs.get(&name).is_some_and(|(standing, _)| *standing > version) {
                 return Ok(false);
@@ -276,9 +285,10 @@ impl Blobs for Handle {
             }
             Ok(true)
         })
+        .await
     }
 
-    fn value(&self, name: String) -> BoxFuture<'_, Result<Option<Bytes>, BusError>> {
+    async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
         self.call(CallKind::Other, move |state, _| {
             let value = state.broker.blobs.get(&name).map(|(_, value)| value.clone());
             if name.starts_with(CHECKPOINT) && value.as_ref().is_some_and(|value| state.broker.names_refused(value)) {
@@ -286,92 +296,84 @@ impl Blobs for Handle {
             }
             Ok(value)
         })
+        .await
     }
 
-    fn version(&self, name: String) -> BoxFuture<'_, Result<Option<u64>, BusError>> {
-        self.call(CallKind::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(version, _)| *version)))
+    async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
+        self.call(CallKind::Other, move |state, _| Ok(state.broker.blobs.get(&name).map(|(version, _)| *version))).await
     }
 }
 
+#[bus::async_trait]
 impl PubSub for Handle {
-    fn publish(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<(), BusError>> {
+    async fn publish(&self, subject: String, payload: Bytes) -> Result<(), BusError> {
         let message = Received { subject, reply: None, token: None, payload };
-        async move {
-            let (handed_over, outcome) = oneshot::channel();
-            let link = self.link;
-            self.change(|state| {
-                if state.depart(link) {
-                    post(state, link, message, handed_over);
-                }
-            });
-            match outcome.await {
-                Ok(()) => Ok(()),
-                Err(_) => pending().await,
+        let (handed_over, outcome) = oneshot::channel();
+        let link = self.link;
+        self.change(|state| {
+            if state.depart(link) {
+                post(state, link, message, handed_over);
             }
+        });
+        match outcome.await {
+            Ok(()) => Ok(()),
+            Err(_) => pending().await,
         }
-        .boxed()
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         subject: String,
         queue: Option<String>,
-    ) -> BoxFuture<'_, Result<BoxStream<'static, Received>, BusError>> {
-        async move {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let subscribe = move |state: &mut WorldState, link| {
-                let subscription = Subscription { link, pattern: subject, queue, sender, last_at_us: 0 };
-                state.broker.subscriptions.push(subscription);
-                Ok(())
-            };
-            self.call(CallKind::Other, subscribe).await?;
-            Ok(incoming(receiver))
-        }
-        .boxed()
+    ) -> Result<BoxStream<'static, Received>, BusError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let subscribe = move |state: &mut WorldState, link| {
+            let subscription = Subscription { link, pattern: subject, queue, sender, last_at_us: 0 };
+            state.broker.subscriptions.push(subscription);
+            Ok(())
+        };
+        self.call(CallKind::Other, subscribe).await?;
+        Ok(incoming(receiver))
     }
 
-    fn request(
+    async fn request(
         &self,
         subject: String,
         token: Option<String>,
         payload: Bytes,
         timeout: Duration,
-    ) -> BoxFuture<'_, Result<Bytes, BusError>> {
-        async move {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let named = subject.clone();
-            let ask = move |state: &mut WorldState, link| {
-                state.broker.requests += 1;
-                let reply = format!("_INBOX.{}", state.broker.requests);
-                let subscription = Subscription { link, pattern: reply.clone(), queue: None, sender, last_at_us: 0 };
-                let message = Received { subject, reply: Some(reply), token, payload };
-                if !state.route(link, &message) {
-                    return Err(BusError::NoResponder(named));
-                }
-                state.broker.subscriptions.push(subscription);
-                Ok(())
-            };
-            let asking = async {
-                // A request is published, not called: nobody says that it arrived.
-                let asked = self.call(CallKind::Other, ask).await;
-                match asked {
-                    Err(error @ BusError::NoResponder(_)) => Err(error),
-                    Ok(()) | Err(_) => incoming(receiver)
-                        .next()
-                        .await
-                        .map_or_else(|| Err(BusError::Closed), |answer| Ok(answer.payload)),
-                }
-            };
-            match tokio::time::timeout(timeout, asking).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(BusError::Unknown(format!("no answer within {timeout:?}"))),
+    ) -> Result<Bytes, BusError> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let named = subject.clone();
+        let ask = move |state: &mut WorldState, link| {
+            state.broker.requests += 1;
+            let reply = format!("_INBOX.{}", state.broker.requests);
+            let subscription = Subscription { link, pattern: reply.clone(), queue: None, sender, last_at_us: 0 };
+            let message = Received { subject, reply: Some(reply), token, payload };
+            if !state.route(link, &message) {
+                return Err(BusError::NoResponder(named));
             }
+            state.broker.subscriptions.push(subscription);
+            Ok(())
+        };
+        let asking = async {
+            // A request is published, not called: nobody says that it arrived.
+            let asked = self.call(CallKind::Other, ask).await;
+            match asked {
+                Err(error @ BusError::NoResponder(_)) => Err(error),
+                Ok(()) | Err(_) => {
+                    incoming(receiver).next().await.map_or_else(|| Err(BusError::Closed), |answer| Ok(answer.payload))
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, asking).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(BusError::Unknown(format!("no answer within {timeout:?}"))),
         }
-        .boxed()
     }
 
-    fn flush(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        self.call(CallKind::Other, |_, _| Ok(()))
+    async fn flush(&self) -> Result<(), BusError> {
+        self.call(CallKind::Other, |_, _| Ok(())).await
     }
 
     fn dropped(&self) -> u64 {
