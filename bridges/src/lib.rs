@@ -12,10 +12,12 @@
 //! | [`records`] | what can a stranger check of an award? |
 //! | [`micro`] | the same as a NATS service |
 //! | [`http`] | the same over HTTP, for the bearer of each request |
+//! | [`a2a_agent`] | an agent of the Agent2Agent protocol as a contractor |
 //!
 //! What binds is in the exchange. A bridge holds no keys and speaks for nobody but the bearer of the token it was given.
 
 pub mod a2a;
+pub mod a2a_agent;
 pub mod http;
 pub mod mcp;
 pub mod memory;

@@ -4,6 +4,8 @@
 
 #[path = "all/a2a.rs"]
 mod a2a;
+#[path = "all/a2a_agent.rs"]
+mod a2a_agent;
 #[path = "all/exchange.rs"]
 mod exchange;
 #[path = "all/http.rs"]
