@@ -13,9 +13,9 @@ use crate::output::{self, Outcome};
 use crate::runtime::Threads;
 use crate::settings::Given;
 use crate::{
-    HelpArgs, Program, agent, agora, archive, audit, award, call, config, contractors, demo, document, engine, gateway,
-    healthcheck, ioa, keys, listen, mcp, metrics, panel, party, policy, replay, schema, search, serve, shell, token,
-    top, traffic,
+    HelpArgs, Program, a2a, agent, agora, archive, audit, award, call, config, contractors, demo, document, engine,
+    gateway, healthcheck, ioa, keys, listen, mcp, metrics, panel, party, policy, replay, schema, search, serve, shell,
+    token, top, traffic,
 };
 
 /// The exchange where agents negotiate: offers in, exactly one binding award out.
@@ -68,7 +68,7 @@ OTEL_TRACES_SAMPLER_ARG is the share of negotiations that is traced, 0.01 unless
 /// Commands by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run an exchange", &["demo", "serve", "gateway", "engine", "bridge", "ioa", "archive", "healthcheck"]),
-    ("Take part", &["call", "listen", "mcp", "contractors", "party", "panel", "agora", "traffic", "search"]),
+    ("Take part", &["call", "listen", "mcp", "a2a", "contractors", "party", "panel", "agora", "traffic", "search"]),
     ("Look", &["top", "agent", "replay", "audit", "award", "metrics", "schema"]),
     ("Administer", &["token", "keys", "policy", "document", "config", "completions", "man"]),
 ];
@@ -126,6 +126,8 @@ enum Command {
     Panel(panel::PanelArgs),
     /// The exchange as tools for a language model's host, over the Model Context Protocol
     Mcp(mcp::McpArgs),
+    /// An agent of the Agent2Agent protocol as a contractor
+    A2a(Box<a2a::A2aArgs>),
     /// The exchange as tools over HTTP, for whoever shows a token
     Bridge(mcp::ToolBridgeArgs),
     /// Clients of the published code of the Internet of Agents, on this exchange
@@ -217,6 +219,7 @@ impl Program for Cli {
             Command::Ioa(args) => Box::pin(ioa::run(args)).await,
             Command::Mcp(args) => Box::pin(mcp::run(args)).await,
             Command::Bridge(args) => Box::pin(mcp::bridge(args)).await,
+            Command::A2a(args) => Box::pin(a2a::run(*args)).await,
             Command::Policy(args) => policy::run(args).await,
             Command::Document(args) => document::run(args).await,
             Command::Agora(args) => agora::run(args).await,
@@ -247,7 +250,7 @@ mod tests {
         grouped.sort_unstable();
         all.sort_unstable();
         assert_eq!(grouped, all);
-        assert!(all.len() <= 31, "{} commands", all.len());
+        assert!(all.len() <= 32, "{} commands", all.len());
     }
 
     #[test]

@@ -7,6 +7,7 @@
     reason = "a program has no public interface; `pub` marks what a command's file offers"
 )]
 
+mod a2a;
 pub mod access;
 mod agent;
 mod agora;
