@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import time
-import traceback
 import urllib.parse
 import urllib.request
 
@@ -29,7 +28,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from free_ports import free_port
 from mcp_clients import (
-    ISSUES, PATIENCE, PRICE, ROOT, Failed, Http, Site, Stdio, beside, expect, message, require, serving, users, wait_until_ready,
+    ISSUES, PATIENCE, PRICE, ROOT, Failed, Http, Site, Stdio, beside, carry_out, expect, message, require, serving, users,
+    wait_until_ready,
 )
 from mcp_inputs import bad_inputs, canaries
 
@@ -38,7 +38,6 @@ MARK = "<!-- run by scripts/check-bridges -->"
 # The revision that each mode of the client speaks.
 MODES = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 TOOLS = 27
-CHECK_S = 280  # for a check to end
 SLOW_S = 20  # before each call of a tool, where a model thinks or a person is asked
 OVERHEAD_MS_MAX, OVERHEAD_CALLS = 3, 200
 GONE_S_MAX = 130  # until an agent that has gone silent is no longer waited for
@@ -448,41 +447,19 @@ FIRST, LAST = "added time", "each act once"
 STDIO_ONLY = ["five minutes"]
 
 
-async def told(name, way):
-    """Carries a check out, and says what it found."""
-    began, passed = time.monotonic(), False
-    try:
-        async with asyncio.timeout(CHECK_S):
-            text = await CHECKS[name](way)
-            passed = True
-    except TimeoutError:
-        text = f"has not ended within {CHECK_S} s"
-    except BaseExceptionGroup as group:
-        leaves = group
-        while isinstance(leaves, BaseExceptionGroup):
-            leaves = leaves.exceptions[0]
-        text = str(leaves) if isinstance(leaves, Failed) else "".join(traceback.format_exception(leaves))
-    except Failed as fault:
-        text = str(fault)
-    except Exception:  # A check that breaks has failed, and the others go on.
-        text = traceback.format_exc()
-    line = {"check": name, "passed": passed, "text": text, "seconds": time.monotonic() - began}
-    print(json.dumps(line), flush=True)
-
-
 async def play(way, names, waits):
     async def one_by_one():
         for name in names:
             if name not in (*WAITING, FIRST, LAST):
-                await told(name, way)
+                await carry_out(name, CHECKS[name](way))
 
     for name in filter(names.__contains__, [FIRST]):
-        await told(name, way)
+        await carry_out(name, CHECKS[name](way))
     if waits:
         await asyncio.to_thread(sys.stdin.readline)
-    await asyncio.gather(one_by_one(), *(told(name, way) for name in WAITING if name in names))
+    await asyncio.gather(one_by_one(), *(carry_out(name, CHECKS[name](way)) for name in WAITING if name in names))
     for name in filter(names.__contains__, [LAST]):
-        await told(name, way)
+        await carry_out(name, CHECKS[name](way))
 
 
 def main():

@@ -1,6 +1,7 @@
 """MCP clients of others, as they are published, for scripts/mcp_checks.py: who they are, what they have sent, and how one is opened.
 
-How a client of an agent is opened is a way, `Stdio` or `Http`; all else is the same over each."""
+How a client of an agent is opened is a way, `Stdio` or `Http`; all else is the same over each. Their packages are imported where a
+client is opened: scripts/a2a_clients.py does with fewer."""
 
 import asyncio
 import collections
@@ -12,18 +13,17 @@ import os
 import pathlib
 import subprocess
 import time
+import traceback
 import unicodedata
 import urllib.parse
 import urllib.request
-
-from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
-from mcp import Client, StdioServerParameters, stdio_client
 
 from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SETS = "call,answer,bargain,team,panel,documents"
 START_S = 60  # for a process to be ready
+CHECK_S = 280  # for a check to end
 PATIENCE = 12  # questions of four seconds each, within which something must happen
 PRICE = 85_000_000
 # What a bargain is about.
@@ -209,6 +209,8 @@ class Stdio:
 
     @contextlib.asynccontextmanager
     async def client(self, agent, mode="auto", options=(), sets=SETS, pause_s=0):
+        from mcp import Client, StdioServerParameters, stdio_client
+
         self.site.agents.add(agent)
         self.count += 1
         with (self.logs / f"{self.count}-{agent}").open("w") as log:
@@ -217,6 +219,8 @@ class Stdio:
                 yield User(self.site, agent, client, pause_s)
 
     def of_openai(self, agent):
+        from agents.mcp import MCPServerStdio
+
         self.site.agents.add(agent)
         return MCPServerStdio(self.started(agent))
 
@@ -269,6 +273,7 @@ class Http:
     @contextlib.asynccontextmanager
     async def client(self, agent, mode="auto", options=(), sets=SETS, pause_s=0):
         import httpx2
+        from mcp import Client
         from mcp.client.streamable_http import streamable_http_client
 
         async with httpx2.AsyncClient(headers=self.headers(agent), timeout=60) as connection:
@@ -276,6 +281,8 @@ class Http:
                 yield User(self.site, agent, client, pause_s)
 
     def of_openai(self, agent):
+        from agents.mcp import MCPServerStreamableHttp
+
         return MCPServerStreamableHttp({"url": self.url, "headers": self.headers(agent)})
 
     @contextlib.contextmanager
@@ -364,3 +371,25 @@ def raw(way, agent, lines):
         [started["command"], *started["args"]], input=written, capture_output=True, timeout=60, env=os.environ | started["env"]
     )
     return [json.loads(line) for line in process.stdout.splitlines()], process.stderr.decode()
+
+
+async def carry_out(name, check):
+    """Awaits a check, and says what it found."""
+    began, passed = time.monotonic(), False
+    try:
+        async with asyncio.timeout(CHECK_S):
+            text = await check
+            passed = True
+    except TimeoutError:
+        text = f"has not ended within {CHECK_S} s"
+    except BaseExceptionGroup as group:
+        leaves = group
+        while isinstance(leaves, BaseExceptionGroup):
+            leaves = leaves.exceptions[0]
+        text = str(leaves) if isinstance(leaves, Failed) else "".join(traceback.format_exception(leaves))
+    except Failed as fault:
+        text = str(fault)
+    except Exception:  # A check that breaks has failed, and the others go on.
+        text = traceback.format_exc()
+    line = {"check": name, "passed": passed, "text": text, "seconds": time.monotonic() - began}
+    print(json.dumps(line), flush=True)
