@@ -179,15 +179,13 @@ impl Memory {
         Heard { is_acknowledged: !is_held, award }
     }
 
-    /// Results and ends of negotiations the agent called are in no view: until they are acknowledged, they come again to
-    /// whoever connects next.
+    /// Terms that were awarded, results and ends of negotiations the agent called are in no view of an ended one: until they are
+    /// acknowledged, they come again to whoever connects next.
     fn is_held(&self, delivery: &Delivery) -> bool {
+        use ProgressReport::{Awarded, Done, Finding, Result};
         let is_last_word = matches!(
             &delivery.payload,
-            Notification::Closed(_)
-                | Notification::Inform(
-                    ProgressReport::Done(_) | ProgressReport::Result(_) | ProgressReport::Finding(_)
-                )
+            Notification::Closed(_) | Notification::Inform(Awarded(_) | Done(_) | Finding(_) | Result(_))
         );
         is_last_word && delivery.envelope.negotiation.initiator() == self.agent.as_str()
     }

@@ -159,7 +159,8 @@ async fn a_call_is_streamed_to_its_award_and_result_and_the_other_bridge_tells_t
             let mut all = task["artifacts"].as_array().unwrap().iter();
             all.find(|artifact| artifact["artifactId"] == id).unwrap_or_else(|| panic!("{task}"))["parts"][0].clone()
         };
-        assert_eq!(artifact("award-0-1")["data"]["contractor"], "bob");
+        let award = &artifact("award-0-1")["data"];
+        assert_eq!((&award["contractor"], &award["terms"]["price"]), (&json!("bob"), &json!(85_000_000)), "{award}");
         assert_eq!(artifact("result-0-1")["text"], "left with the neighbour");
         let again = done(router, &alice, "SendMessage", message("call-1", call("high"))).await;
         assert_eq!(again["id"], first["id"], "the same message is the same task, ended or not");
