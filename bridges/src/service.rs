@@ -267,7 +267,7 @@ impl ToolService {
         is_on: impl Fn(&str) -> bool + Send,
     ) -> Result<Value, ToolFault> {
         let view = self.view(negotiation).await?;
-        if view.as_ref().is_none_or(|view| !view["outcome"].is_null()) {
+        if view.as_ref().is_some_and(|view| !view["outcome"].is_null()) {
             self.participant.wait_for_end(negotiation).await;
         }
         let mut memory = self.participant.memory();
