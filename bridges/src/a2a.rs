@@ -23,6 +23,7 @@ use a2a::{
     SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task, TaskArtifactUpdateEvent,
     TaskState, TaskStatusUpdateEvent, methods,
 };
+use agents::transport::can_pass;
 use axum::Json;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -210,7 +211,14 @@ impl<S: TaskSource> Following<S> {
             if self.task.status.state.is_terminal() || Instant::now() >= self.until {
                 return None;
             }
-            let task = self.source.follow(&self.task.id, Some(&self.task), self.until).await.ok()?;
+            let task = match self.source.follow(&self.task.id, Some(&self.task), self.until).await {
+                Ok(task) => task,
+                Err(TaskFault::Refused(refusal)) if can_pass(refusal.code) => {
+                    tokio::time::sleep(COMMENT_EVERY).await;
+                    continue;
+                }
+                Err(_) => return None,
+            };
             self.events.extend(changes(&self.task, &task));
             self.task = task;
         }
@@ -221,7 +229,10 @@ impl<S: TaskSource> Following<S> {
 /// What has changed of a task: artifacts first, so that its last state is the last event.
 fn changes(before: &Task, after: &Task) -> Vec<StreamResponse> {
     let (task_id, context_id) = (after.id.clone(), after.context_id.clone());
-    let is_new = |artifact: &&a2a::Artifact| !before.artifacts.iter().flatten().any(|known| known == *artifact);
+    // None changes: what a view tells of one later is less.
+    let is_new = |artifact: &&a2a::Artifact| {
+        !before.artifacts.iter().flatten().any(|known| known.artifact_id == artifact.artifact_id)
+    };
     let artifacts = after.artifacts.iter().flatten().filter(is_new).map(|artifact| {
         StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
             task_id: task_id.clone(),

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use retry::RecentMap;
 use schemas::delivery::{
-    Award, Delivery, Disposition, Misunderstanding, Notification, Outcome, ProgressReport, Receipt,
+    Award, Delivery, Disposition, EXCHANGE, Misunderstanding, Notification, Outcome, ProgressReport, Receipt,
 };
 use schemas::payload::Terms;
-use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
+use schemas::{AgentId, DeliveryId, Digest, MsgId, NegotiationId};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::todo::{Todo, TodoChange};
@@ -35,6 +36,9 @@ pub const HELD_MAX: usize = 64;
 const HELD_FOR: Duration = Duration::from_secs(45);
 /// How long after it was handed to a client it is acknowledged: the client has read its answer by then.
 const HANDED_FOR: Duration = Duration::from_secs(1);
+
+/// Hexadecimal digits of a delivery's id.
+const DELIVERY_ID_DIGITS: usize = 32;
 
 /// A delivery that was heard.
 #[derive(Debug)]
@@ -188,6 +192,33 @@ impl Memory {
             Notification::Closed(_) | Notification::Inform(Awarded(_) | Done(_) | Finding(_) | Result(_))
         );
         is_last_word && delivery.envelope.negotiation.initiator() == self.agent.as_str()
+    }
+
+    /// Takes in what a view asks the agent for, where nothing of the negotiation was heard: it was acknowledged at a process that
+    /// is gone.
+    pub fn see(&mut self, negotiation: &NegotiationId, view: &Value, now: Instant) {
+        let is_heard = self.known.get(negotiation).is_some_and(|known| known.last > 0);
+        let delivery = (!is_heard).then(|| self.asked_by_view(negotiation, view)).flatten();
+        delivery.into_iter().for_each(|delivery| drop(self.hear(delivery, now)));
+    }
+
+    fn asked_by_view(&self, negotiation: &NegotiationId, view: &Value) -> Option<Delivery> {
+        let (act, mut payload) = if view["role"] == "initiator" && view["state"] == "deciding" {
+            let offers: Vec<&Value> =
+                view["offers"].as_array()?.iter().filter(|offer| offer["state"] == "offered").collect();
+            ("inform", json!({"kind": "offers", "offers": offers, "decide_by": view["ends_by"]}))
+        } else if view["bargain"]["turn"].is_object() {
+            ("turn", view["bargain"]["turn"].clone())
+        } else {
+            ("floor", view["team"]["floor"].clone())
+        };
+        payload.as_object_mut()?.insert("act".to_owned(), json!(act));
+        let id = Digest::of(&json!([negotiation, payload])).ok()?.to_string();
+        let envelope = json!({
+            "msg_id": id.get(..DELIVERY_ID_DIGITS)?, "ts": view["messages"].as_array()?.last()?["at"], "from": EXCHANGE,
+            "to": [format!("agent://{}", self.agent)], "negotiation": negotiation
+        });
+        serde_json::from_value(json!({"envelope": envelope, "payload": payload})).ok()
     }
 
     fn note_receipts(&mut self, delivery: &Delivery) {

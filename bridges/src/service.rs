@@ -271,6 +271,7 @@ impl ToolService {
             self.participant.wait_for_end(negotiation).await;
         }
         let mut memory = self.participant.memory();
+        view.iter().for_each(|view| memory.see(negotiation, view, Instant::now()));
         if view.is_none() && memory.known(negotiation).is_none() {
             return Err(ToolFault::new(Code::NotFound, "no such negotiation, or none of yours"));
         }

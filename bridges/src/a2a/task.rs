@@ -48,7 +48,8 @@ pub fn task(told: &Value) -> Result<Task, serde_json::Error> {
         status["timestamp"] = last["ts"].clone();
     }
     if !is_silent {
-        let last = news.last().map_or(&Value::Null, |item| &item["n"]);
+        let state = told.get("outcome").or_else(|| told.get("state")).and_then(Value::as_str).unwrap_or_default();
+        let last = news.last().map_or_else(|| state.to_owned(), |item| item["n"].to_string());
         status["message"] = message(negotiation, &format!("{negotiation}-{last}"), content.into());
     }
     let mut task = json!({"id": negotiation, "contextId": context(negotiation), "status": status});

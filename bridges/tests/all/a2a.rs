@@ -189,17 +189,28 @@ async fn a_call_is_streamed_to_its_award_and_result_and_the_other_bridge_tells_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_initiator_that_decides_is_asked_for_input_and_its_choice_is_a_further_message() {
+async fn an_initiator_that_decides_is_asked_for_input_at_the_bridge_that_is_left_too_and_its_choice_is_a_further_message()
+ {
     let site = Site::start().await;
-    let (router, participants) = bridge(&site, "b1");
+    let ((one, ones), (router, participants)) = (bridge(&site, "b1"), bridge(&site, "b2"));
     let (alice, bob, mut after) = (site.token("alice"), site.token("bob"), json!(""));
     called(&router, &bob, "register", json!({"topics": ["courier"]})).await;
     let calling = tokio::spawn({
-        let (router, alice) = (router.clone(), alice.clone());
+        let (router, alice) = (one.clone(), alice.clone());
         async move { done(&router, &alice, "SendMessage", message("call-1", call("chosen"))).await }
     });
     offered(&router, &bob, &mut after).await;
     let task = calling.await.unwrap();
+    ones.close().await;
+    let at_other = done(&router, &alice, "GetTask", json!({"id": task["id"]})).await;
+    assert_eq!(
+        at_other["status"]["state"], "TASK_STATE_INPUT_REQUIRED",
+        "what asks was acknowledged at a bridge that is gone"
+    );
+    assert_eq!(
+        at_other["status"]["message"]["parts"][0]["data"]["offers"]["offers"][0]["contractor"], "bob",
+        "{at_other}"
+    );
     assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
     let content = &task["status"]["message"]["parts"][0]["data"];
     assert_eq!(content["todo"][0]["tools"], json!(["accept", "cancel"]));
@@ -305,9 +316,16 @@ async fn two_bargain_and_the_task_of_who_called_has_the_agreement() {
     let task = done(&router, &alice, "SendMessage", calling).await;
     let item = asked(&router, &bob, "join", &mut after).await;
     called(&router, &bob, "join", json!({"negotiation": item["negotiation"]})).await;
-    let mine = until(&router, &alice, &task["id"], "TASK_STATE_INPUT_REQUIRED").await;
+    until(&router, &alice, &task["id"], "TASK_STATE_INPUT_REQUIRED").await;
+    let (other, others) = bridge(&site, "b2");
+    let mine = done(&other, &alice, "GetTask", json!({"id": task["id"]})).await;
     let turn = &mine["status"]["message"]["parts"][0]["data"]["turn"];
-    assert_eq!(turn["party"], "alice", "{mine}");
+    assert_eq!(
+        (&turn["party"], &mine["status"]["state"]),
+        (&json!("alice"), &json!("TASK_STATE_INPUT_REQUIRED")),
+        "{mine}"
+    );
+    others.close().await;
     let offer = json!({"payload": {"act": "offer", "terms": {"price": 50_000_000}, "round": turn["round"]}});
     let mut offering = in_task(message("offer-1", offer), task["id"].as_str().unwrap());
     offering["configuration"] = json!({"returnImmediately": true});
