@@ -50,7 +50,7 @@ const COMMENT_EVERY: Duration = Duration::from_secs(2);
 pub enum Begun {
     /// It is taken: the task of this id goes on.
     Taken(String),
-    /// It is answered by this task, of which nothing more comes of it.
+    /// The answer is this task, and the message has no further effect.
     Answered(Box<Task>),
 }
 
@@ -99,13 +99,14 @@ impl From<ToolFault> for TaskFault {
     }
 }
 
-/// Answers a request that [`request::read`] has taken, for the client whose tasks `source` has. `text_to` are the recipients of a
+/// Answers a request that [`request::read`] has taken, for the client whose tasks `source` has: it is opened for what needs tasks
+/// alone. `text_to` are the recipients of a
 /// call that is a text alone.
 ///
 /// # Errors
 /// [`TaskFault`], which [`request::refused`] writes.
 pub async fn answer<S: TaskSource>(
-    source: Arc<S>,
+    source: impl FnOnce() -> Result<Arc<S>, Refusal>,
     request: Request,
     text_to: &[String],
 ) -> Result<Response, TaskFault> {
@@ -115,38 +116,43 @@ pub async fn answer<S: TaskSource>(
             let sent = request::decode::<SendMessageRequest>(params)?;
             let wanted = sent.configuration.as_ref().and_then(|wanted| wanted.return_immediately);
             let message = request::incoming(sent, text_to)?;
-            let task = send(source.as_ref(), message, wanted != Some(true)).await?;
+            let task = send(source()?.as_ref(), message, wanted != Some(true)).await?;
             Ok(result(id, SendMessageResponse::Task(task)))
         }
         methods::SEND_STREAMING_MESSAGE => {
             let message = request::incoming(request::decode::<SendMessageRequest>(params)?, text_to)?;
+            let source = source()?;
             let place = source.place()?;
-            let task = match source.send(message).await? {
-                Begun::Taken(task) => source.follow(&task, None, Instant::now()).await?,
-                Begun::Answered(task) => *task,
+            let (task, until) = match source.send(message).await? {
+                Begun::Taken(task) => (source.follow(&task, None, Instant::now()).await?, STREAM_MAX),
+                Begun::Answered(task) => (*task, Duration::ZERO),
             };
-            Ok(Following::new(source, id, task, place).response())
+            Ok(Following::new(source, id, task, (place, until)).response())
         }
         methods::SUBSCRIBE_TO_TASK => {
             let SubscribeToTaskRequest { id: task, tenant } = request::decode(params)?;
             request::check_common(tenant.as_deref(), None)?;
+            let source = source()?;
             let place = source.place()?;
             let task = source.follow(&task, None, Instant::now()).await?;
             if task.status.state.is_terminal() {
                 return Err(A2AError::unsupported_operation("the task has ended: nothing more comes of it").into());
             }
-            Ok(Following::new(source, id, task, place).response())
+            Ok(Following::new(source, id, task, (place, STREAM_MAX)).response())
         }
         methods::GET_TASK => {
             let GetTaskRequest { id: task, history_length, tenant } = request::decode(params)?;
             request::check_common(tenant.as_deref(), history_length)?;
-            Ok(result(id, source.follow(&task, None, Instant::now()).await?))
+            Ok(result(id, source()?.follow(&task, None, Instant::now()).await?))
         }
-        methods::LIST_TASKS => Ok(result(id, source.list(&request::decode(params)?)?)),
+        methods::LIST_TASKS => {
+            let wanted = request::decode(params)?;
+            Ok(result(id, source()?.list(&wanted)?))
+        }
         methods::CANCEL_TASK => {
             let CancelTaskRequest { id: task, tenant, metadata: _ } = request::decode(params)?;
             request::check_common(tenant.as_deref(), None)?;
-            Ok(result(id, source.cancel(&task).await?))
+            Ok(result(id, source()?.cancel(&task).await?))
         }
         methods::GET_EXTENDED_AGENT_CARD => {
             Err(A2AError::unsupported_operation("there is no card but the public one").into())
@@ -190,9 +196,9 @@ struct Following<S> {
 }
 
 impl<S: TaskSource> Following<S> {
-    fn new(source: Arc<S>, id: JsonRpcId, task: Task, place: OwnedSemaphorePermit) -> Self {
+    fn new(source: Arc<S>, id: JsonRpcId, task: Task, (place, lasts): (OwnedSemaphorePermit, Duration)) -> Self {
         let events = VecDeque::from([StreamResponse::Task(task.clone())]);
-        Self { source, id, task, events, until: Instant::now() + STREAM_MAX, _place: place }
+        Self { source, id, task, events, until: Instant::now() + lasts, _place: place }
     }
 
     fn response(self) -> Response {
@@ -229,9 +235,11 @@ impl<S: TaskSource> Following<S> {
 /// What has changed of a task: artifacts first, so that its last state is the last event.
 fn changes(before: &Task, after: &Task) -> Vec<StreamResponse> {
     let (task_id, context_id) = (after.id.clone(), after.context_id.clone());
-    // None changes: what a view tells of one later is less.
+    // What a view tells of one later is less, and not told.
+    let length = |artifact: &a2a::Artifact| json!(artifact).to_string().len();
     let is_new = |artifact: &&a2a::Artifact| {
-        !before.artifacts.iter().flatten().any(|known| known.artifact_id == artifact.artifact_id)
+        let mut known = before.artifacts.iter().flatten();
+        !known.any(|known| known.artifact_id == artifact.artifact_id && length(known) >= length(artifact))
     };
     let artifacts = after.artifacts.iter().flatten().filter(is_new).map(|artifact| {
         StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {

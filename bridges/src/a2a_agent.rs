@@ -23,7 +23,7 @@ use agents::contractor::other_protocol;
 use agents::open::OpenNegotiations;
 use agents::strategy::{Action, Strategy};
 use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt};
-use schemas::payload::{Confirm, InformKind, Terms};
+use schemas::payload::{Confirm, InformKind, Reasoned, Terms};
 use schemas::{AwardNo, DeliveryId, Digest, Payload, Timestamp};
 use serde_json::{Value, json};
 
@@ -164,6 +164,12 @@ impl Asks for A2aContractor {
             }
             Err(fault) => step.decline(fault),
         };
+        if let Payload::NotUnderstood(Reasoned { reason: why, .. }) | Payload::Refuse(Reasoned { reason: why, .. }) =
+            &said
+        {
+            let (negotiation, why) = (&delivery.envelope.negotiation, why.as_deref().unwrap_or("it refuses"));
+            tracing::warn!(%negotiation, ?step, why, "an answer of the A2A agent does not count");
+        }
         match (&delivery.payload, &mut said) {
             (Notification::Cfp(call), _) if now > call.reply_by.0 => return Vec::new(),
             (Notification::Cfp(call), Payload::Offer(offer)) => {
@@ -201,7 +207,9 @@ impl Strategy for A2aContractor {
 fn request(delivery: &Delivery, step: A2aStep, task: Option<&OpenTask>) -> Value {
     let (envelope, told) = (&delivery.envelope, escaped(json!(delivery.payload)));
     let form = match step {
-        A2aStep::Offer => r#"Answer by a data part: {"act":"offer","terms":{"price":MILLIONTHS}} or {"act":"refuse"}"#,
+        A2aStep::Offer => {
+            r#"Answer by a data part: {"act":"offer","terms":{"price":MILLIONTHS}}, where 85.00 is 85000000, or {"act":"refuse"}"#
+        }
         A2aStep::Confirm => r#"You win. Answer by a data part: {"act":"confirm","award_no":N} or {"act":"refuse"}"#,
         A2aStep::Perform | A2aStep::Stop => "The award is binding: carry it out, and complete the task with its result",
     };

@@ -82,7 +82,7 @@ impl Services for ServiceOfRequest {
     }
 }
 
-/// The routes of a bridge. Requests end with `stop`.
+/// The routes of a bridge. Requests of MCP end with `stop`, streams of A2A with their participant.
 ///
 /// # Errors
 /// [`RecordsError`] when the agent card cannot be signed.
@@ -189,11 +189,7 @@ async fn tasks(
         Err(response) => return *response,
     };
     let (id, method) = (request.id.clone(), request.method);
-    let answering = async {
-        let service = site.participants.service_of(&bearer)?;
-        a2a::answer(service, request, &site.text_to).await
-    };
-    let answer = answering.await;
+    let answer = a2a::answer(|| site.participants.service_of(&bearer), request, &site.text_to).await;
     site.participants.metrics().called(ForeignProtocol::A2a, method, answer.is_ok(), started.elapsed());
     let answer = answer.or_else(|fault| a2a_request::refused(id, fault));
     let mut response = answer.unwrap_or_else(|refusal| refused(&refusal, site.challenge(&headers, &refusal)));

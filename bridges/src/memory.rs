@@ -197,7 +197,7 @@ impl Memory {
     /// Takes in what a view asks the agent for, where nothing of the negotiation was heard: it was acknowledged at a process that
     /// is gone.
     pub fn see(&mut self, negotiation: &NegotiationId, view: &Value, now: Instant) {
-        let is_heard = self.known.get(negotiation).is_some_and(|known| known.last > 0);
+        let is_heard = self.news(negotiation, 0).any(|item| item.delivery.payload.receipt().is_none());
         let delivery = (!is_heard).then(|| self.asked_by_view(negotiation, view)).flatten();
         delivery.into_iter().for_each(|delivery| drop(self.hear(delivery, now)));
     }
@@ -206,7 +206,8 @@ impl Memory {
         let (act, mut payload) = if view["role"] == "initiator" && view["state"] == "deciding" {
             let offers: Vec<&Value> =
                 view["offers"].as_array()?.iter().filter(|offer| offer["state"] == "offered").collect();
-            ("inform", json!({"kind": "offers", "offers": offers, "decide_by": view["ends_by"]}))
+            // By when to decide is in no view: at once.
+            ("inform", json!({"kind": "offers", "offers": offers, "decide_by": view["reply_by"]}))
         } else if view["bargain"]["turn"].is_object() {
             ("turn", view["bargain"]["turn"].clone())
         } else {

@@ -1,7 +1,7 @@
 //! One agent as a bridge has it: its connection to the exchange, what it has heard, how it speaks.
 //!
-//! Deliveries are acknowledged as they arrive, so that the exchange does not give a call up while a model thinks; results and
-//! ends of negotiations the agent called only once a client was told them. An award of the terms last offered here is
+//! Deliveries are acknowledged as they arrive, so that the exchange does not give a call up while a model thinks; awards,
+//! results and ends of negotiations the agent called only once a client was told them. An award of the terms last offered here is
 //! confirmed at once.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -173,6 +173,7 @@ impl Participant {
         let is_repeat = was_told || receipt.disposition == Disposition::Duplicate;
         if let Some(because) = because.filter(|_| !(message.is_named && is_repeat)) {
             memory.answered(negotiation, because);
+            self.heard.send_modify(|count| *count += 1);
         }
         Ok(accepted)
     }

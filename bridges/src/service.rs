@@ -202,7 +202,7 @@ impl ToolService {
             };
             self.participant.wait(deadline, is_there).await;
         }
-        self.told(&negotiation, 0, |tool| self.is_on(tool)).await
+        self.told(&negotiation, 0).await
     }
 
     async fn act(&self, tool: &str, arguments: Arguments) -> Result<Value, ToolFault> {
@@ -218,7 +218,7 @@ impl ToolService {
             self.participant.memory().offers(&negotiation, terms);
         }
         self.send(tool, message).await?;
-        self.told(&negotiation, after, |tool| self.is_on(tool)).await
+        self.told(&negotiation, after).await
     }
 
     /// A place to wait, where there is something to wait for.
@@ -256,11 +256,25 @@ impl ToolService {
             let deadline = Instant::now() + wait(arguments);
             self.participant.wait(deadline, |memory| memory.news(&negotiation, after).next().is_some()).await;
         }
-        self.told(&negotiation, after, |tool| self.is_on(tool)).await
+        self.told(&negotiation, after).await
+    }
+
+    /// How a negotiation stands and what is new since item `after`, for a client to read.
+    async fn told(&self, negotiation: &NegotiationId, after: u64) -> Result<Value, ToolFault> {
+        let answer = self.looked_up(negotiation, after, |tool| self.is_on(tool)).await?;
+        self.hand_on(negotiation);
+        Ok(answer)
+    }
+
+    /// All that was heard of a negotiation is acknowledged soon: a client has read it.
+    fn hand_on(&self, negotiation: &NegotiationId) {
+        let mut memory = self.participant.memory();
+        let newest = memory.newest();
+        memory.handed(negotiation, newest, Instant::now());
     }
 
     /// How a negotiation stands, what is new since item `after`, and what may be done with tools that are on.
-    async fn told(
+    async fn looked_up(
         &self,
         negotiation: &NegotiationId,
         after: u64,
@@ -275,10 +289,7 @@ impl ToolService {
         if view.is_none() && memory.known(negotiation).is_none() {
             return Err(ToolFault::new(Code::NotFound, "no such negotiation, or none of yours"));
         }
-        let answer = answer::negotiation(&memory, negotiation, (view, after), is_on);
-        let newest = memory.newest();
-        memory.handed(negotiation, newest, Instant::now());
-        Ok(answer)
+        Ok(answer::negotiation(&memory, negotiation, (view, after), is_on))
     }
 
     /// The gateway's view; `None` where there is none for this agent, or no longer.

@@ -1,4 +1,4 @@
-//! `llmx a2a`: an agent of the Agent2Agent protocol as a contractor of a running exchange (docs/spec/bridges.md).
+//! `llmx a2a`: an agent of the Agent2Agent protocol as a contractor of a running exchange (docs/a2a.md).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const HEADER_BYTES_MAX: u64 = 16 * 1024;
 #[command(
     after_help = "Examples:\n  llmx a2a --card http://127.0.0.1:9000/.well-known/agent-card.json --as bob --topics courier\n  \
     llmx a2a --card https://agent.example/.well-known/agent-card.json --as bob --header-file key.txt --auto-confirm\n\n\
-    Asks an A2A agent (1.0, JSON-RPC) for offers, to confirm awards and to carry them out, until asked to end. docs/spec/bridges.md\n\
+    Asks an A2A agent (1.0, JSON-RPC) for offers, to confirm awards and to carry them out, until asked to end. docs/a2a.md\n\
     Exit codes: 1 no card there, no gateway answers, or the token is refused; 2 usage or configuration."
 )]
 pub struct A2aArgs {
@@ -57,7 +57,12 @@ pub struct A2aArgs {
 pub async fn run(args: A2aArgs) -> Outcome {
     let read = |path: &PathBuf| read_file(path, HEADER_BYTES_MAX, header);
     let header = args.header_file.as_ref().map(read).transpose()?;
-    let fault = |fault| Failure::failed(anyhow!("{}: {fault}; the card of an A2A 1.0 agent is expected", args.card));
+    let fault = |fault| {
+        Failure::failed(anyhow!(
+            "{}: {fault}; the card of an A2A 1.0 agent is expected, as at /.well-known/agent-card.json",
+            args.card
+        ))
+    };
     let client = A2aClient::open(&args.card, header).await.map_err(fault)?;
     let identity = args.access.identity(args.access.bearer(&args.agent)?).await?;
     let registration =

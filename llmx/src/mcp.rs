@@ -85,9 +85,9 @@ pub struct McpArgs {
 #[command(
     after_help = "Examples:\n  llmx bridge\n  llmx bridge --listen 127.0.0.1:8090 --gateway http://127.0.0.1:8080\n  \
     llmx bridge --public-url https://exchange.example --authorization-server https://login.example\n\n\
-    Serves the tools of `llmx mcp` at /mcp by the Model Context Protocol, to whoever shows a token that the gateways take;\n\
-    /healthz, /readyz, /metrics. It holds no keys. docs/mcp.md\n\
-    Exit codes: 2 usage, or an address that is taken."
+    Serves the tools of `llmx mcp` at /mcp by the Model Context Protocol, and negotiations as tasks of A2A at /a2a, to whoever\n\
+    shows a token that the gateways take; /healthz, /readyz, /metrics. It holds no keys. docs/mcp.md, docs/a2a.md\n\
+    Exit codes: 1 an address that is taken; 2 usage or configuration."
 )]
 pub struct ToolBridgeArgs {
     /// Address to listen on

@@ -56,6 +56,12 @@ impl Card {
         let tag = HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("\"1\""));
         Ok(Self { document, tag })
     }
+
+    /// The card itself.
+    #[must_use]
+    pub const fn document(&self) -> &Value {
+        &self.document
+    }
 }
 
 /// Serves a card, to anybody.

@@ -48,8 +48,8 @@ pub struct Incoming {
     pub task_id: Option<String>,
     /// What it says.
     pub content: Content,
-    /// Place of the part that says it.
-    pub part: usize,
+    /// Path of what says it.
+    pub place: String,
 }
 
 /// What a message says.
@@ -99,7 +99,10 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Request, Box<Response>> 
         return Err(refuse(&id, A2AError::version_not_supported(if version.is_empty() { "0.3" } else { version })));
     }
     let Some(method) = METHODS.into_iter().find(|method| *method == request.method) else {
-        return Err(refuse(&id, A2AError::method_not_found("of this name")));
+        return Err(refuse(
+            &id,
+            A2AError::method_not_found("it is none of A2A 1.0, which has SendMessage, GetTask, ListTasks"),
+        ));
     };
     Ok(Request { id, method, params: request.params.unwrap_or_else(|| json!({})) })
 }
@@ -147,17 +150,23 @@ fn error_of(refusal: &Refusal) -> JsonRpcError {
     JsonRpcError { code, message: refusal.detail.clone(), data: Some(json!(details)) }
 }
 
-/// The same fault, its pointer into a message of the exchange as a path below this part of the client's message.
+/// The same fault, its pointer into a message of the exchange as a path below this one of the client's.
 #[must_use]
-pub fn in_part(fault: TaskFault, part: usize) -> TaskFault {
+pub fn in_part(fault: TaskFault, place: &str) -> TaskFault {
     let TaskFault::Refused(mut refusal) = fault else { return fault };
     refusal.pointer = refusal.pointer.map(|pointer| {
+        if pointer == "/envelope/msg_id" {
+            return "message.messageId".to_owned();
+        }
+        if place.ends_with("text") {
+            return place.to_owned();
+        }
         let steps = pointer.strip_prefix("/envelope").unwrap_or(&pointer).split('/').skip(1);
         let steps = steps.map(|step| match step.parse::<usize>() {
             Ok(place) => format!("[{place}]"),
             Err(_) => format!(".{step}"),
         });
-        format!("message.parts[{part}].data{}", steps.collect::<String>())
+        format!("{place}{}", steps.collect::<String>())
     });
     refusal.into()
 }
@@ -217,17 +226,17 @@ pub fn incoming(sent: SendMessageRequest, text_to: &[String]) -> Result<Incoming
         return Err(invalid("message.contextId", &expected).into());
     }
     let task_id = task_id.filter(|task| !task.is_empty());
-    let (part, content) = match content(parts)? {
-        (part, Content::Text(text)) if task_id.is_none() => (part, called(&text, text_to)?),
+    let (place, content) = match content(parts)? {
+        (place, Content::Text(text)) if task_id.is_none() => (place, called(&text, text_to)?),
         content => content,
     };
-    Ok(Incoming { message_id, context_id, task_id, content, part })
+    Ok(Incoming { message_id, context_id, task_id, content, place })
 }
 
 /// A call by a text alone.
 fn called(text: &str, text_to: &[String]) -> Result<Content, A2AError> {
     if text_to.is_empty() {
-        let expected = "one data part by the extension of the card is expected: a text calls nobody here";
+        let expected = "one data part by the extension of the card is expected: no --text-to says whom a text calls";
         return Err(invalid("message.parts", expected));
     }
     Ok(Content::Act(Map::from_iter([
@@ -236,8 +245,8 @@ fn called(text: &str, text_to: &[String]) -> Result<Content, A2AError> {
     ])))
 }
 
-/// The one data part, or the one text, with its place.
-fn content(parts: Vec<Part>) -> Result<(usize, Content), TaskFault> {
+/// The one data part, or the one text, with its path.
+fn content(parts: Vec<Part>) -> Result<(String, Content), TaskFault> {
     let (mut data, mut texts) = (Vec::new(), Vec::new());
     for (place, part) in parts.into_iter().enumerate() {
         match part.content {
@@ -250,12 +259,15 @@ fn content(parts: Vec<Part>) -> Result<(usize, Content), TaskFault> {
     }
     match (data.pop(), texts.pop()) {
         (Some((part, request)), _) if data.is_empty() => {
+            let place = format!("message.parts[{part}].data");
             check_document(Kind::Request, request.to_string().as_bytes())
-                .map_err(|refusal| in_part(refusal.into(), part))?;
-            let Value::Object(request) = request else { return Err(invalid("message.parts", "an object").into()) };
-            Ok((part, Content::Act(request)))
+                .map_err(|refusal| in_part(refusal.into(), &place))?;
+            let Value::Object(request) = request else { return Err(invalid(&place, "an object").into()) };
+            Ok((place, Content::Act(request)))
         }
-        (None, Some((part, text))) if texts.is_empty() => Ok((part, Content::Text(text))),
+        (None, Some((part, text))) if texts.is_empty() => {
+            Ok((format!("message.parts[{part}].text"), Content::Text(text)))
+        }
         _ => Err(invalid("message.parts", "one data part, or one text, is expected").into()),
     }
 }

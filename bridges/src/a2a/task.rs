@@ -1,13 +1,18 @@
 //! What was told of a negotiation → a task of the Agent2Agent protocol. Pure.
 
 use a2a::{Part, Task, TaskState};
-use schemas::NegotiationId;
+use schemas::{Digest, NegotiationId};
 use serde_json::{Map, Value, json};
 
 use crate::ToolFault;
 
 /// Characters of a task's id behind its context: a separator and a digest.
 pub const TASK_TAG_CHARS: usize = 23;
+
+/// Characters of a digest in the id of a status message: 64 bits, of one task.
+const MESSAGE_CHARS: usize = 16;
+/// Acts that ask something of who called.
+const ASKS: [&str; 3] = ["accept", "turn", "floor"];
 
 /// The task that an answer of the tools tells of.
 ///
@@ -26,6 +31,7 @@ pub fn task(told: &Value) -> Result<Task, serde_json::Error> {
         Some(outcome) => end(outcome, either("detail").as_ref().and_then(Value::as_str), negotiation),
         None if told["todo"][0].is_object() => TaskState::InputRequired,
         None if is_silent => TaskState::Submitted,
+        None if view.is_null() && !news.iter().any(is_taken) => TaskState::Rejected,
         None => TaskState::Working,
     };
     let mut content = Map::new();
@@ -33,9 +39,15 @@ pub fn task(told: &Value) -> Result<Task, serde_json::Error> {
         content.extend(told.get(name).map(|value| (name.to_owned(), value.clone())));
     }
     content.extend(either("detail").map(|detail| ("detail".to_owned(), detail)));
-    if let Some(item) = news.iter().find(|item| item["n"] == told["todo"][0]["because"]) {
-        let name = if item["act"] == "inform" { "offers" } else { item["act"].as_str().unwrap_or_default() };
-        content.insert(name.to_owned(), item["payload"].clone());
+    if state == TaskState::InputRequired {
+        // What was not understood asks again for what was asked before.
+        let asks = |act: &str, report: &Value| ASKS.contains(&act) || report["kind"] == "offers";
+        let because = news.iter().filter(|item| item["n"] == told["todo"][0]["because"]);
+        let asked = news.iter().rfind(|item| asks(item["act"].as_str().unwrap_or_default(), &item["payload"]));
+        for item in because.chain(asked) {
+            let name = if item["act"] == "inform" { "offers" } else { item["act"].as_str().unwrap_or_default() };
+            content.insert(name.to_owned(), item["payload"].clone());
+        }
     }
     let mut artifacts = awards(&news, view);
     for name in ["agreement", "conclusion"] {
@@ -44,13 +56,12 @@ pub fn task(told: &Value) -> Result<Task, serde_json::Error> {
     let findings = reports(&news).filter(|report| report["kind"] == "finding");
     artifacts.extend(findings.map(|finding| artifact("finding", "finding", Part::data(finding.clone()))));
     let mut status = json!({"state": state});
-    if let Some(last) = news.last() {
+    let is_end = |item: &&&Value| item["act"] == "closed";
+    if let Some(last) = news.iter().rfind(is_end).or_else(|| news.last()) {
         status["timestamp"] = last["ts"].clone();
     }
     if !is_silent {
-        let state = told.get("outcome").or_else(|| told.get("state")).and_then(Value::as_str).unwrap_or_default();
-        let last = news.last().map_or_else(|| state.to_owned(), |item| item["n"].to_string());
-        status["message"] = message(negotiation, &format!("{negotiation}-{last}"), content.into());
+        status["message"] = message(negotiation, content.into());
     }
     let mut task = json!({"id": negotiation, "contextId": context(negotiation), "status": status});
     if !artifacts.is_empty() {
@@ -65,7 +76,7 @@ pub fn task(told: &Value) -> Result<Task, serde_json::Error> {
 /// As [`task`].
 pub fn rejected(negotiation: &NegotiationId, fault: &ToolFault) -> Result<Task, serde_json::Error> {
     let id = negotiation.as_str();
-    let message = message(id, &format!("{id}-rejected"), fault.to_value());
+    let message = message(id, fault.to_value());
     let status = json!({"state": TaskState::Rejected, "message": message});
     serde_json::from_value(json!({"id": id, "contextId": context(id), "status": status}))
 }
@@ -75,11 +86,22 @@ pub fn rejected(negotiation: &NegotiationId, fault: &ToolFault) -> Result<Task, 
 pub fn context(negotiation: &str) -> &str {
     let own = negotiation.split_once('~').map_or(negotiation, |(_, own)| own);
     let cut = own.len().saturating_sub(TASK_TAG_CHARS);
-    if cut > 0 && own.as_bytes()[cut] == b'-' { &own[..cut] } else { own }
+    let (context, tag) = own.split_at(cut);
+    let is_tag = tag.strip_prefix('-').is_some_and(|tag| tag.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    if is_tag && !context.is_empty() { context } else { own }
 }
 
-fn message(negotiation: &str, id: &str, content: Value) -> Value {
-    json!({"messageId": id, "taskId": negotiation, "contextId": context(negotiation), "role": "ROLE_AGENT",
+/// Whether an item shows that the call is followed: all but receipts of another disposition than `ok`.
+fn is_taken(item: &&Value) -> bool {
+    let payload = &item["payload"];
+    let disposition = if payload["first"].is_null() { &payload["disposition"] } else { &payload["first"] };
+    item["act"] != "not_understood" && (item["act"] != "ack" || disposition == "ok")
+}
+
+/// What a status says. Its id follows from that, so the same at every process.
+fn message(negotiation: &str, content: Value) -> Value {
+    let digest = Digest::of_bytes(content.to_string().as_bytes()).to_string();
+    json!({"messageId": format!("{negotiation}-{}", &digest[..MESSAGE_CHARS]), "taskId": negotiation, "contextId": context(negotiation), "role": "ROLE_AGENT",
         "parts": [Part::data(content)]})
 }
 
@@ -99,7 +121,8 @@ fn reports<'a>(news: &'a [&'a Value]) -> impl Iterator<Item = &'a Value> {
     news.iter().filter(|item| item["act"] == "inform").map(|item| &item["payload"])
 }
 
-/// Awards that were confirmed, and the results of their work. What was told is forgotten before the view is.
+/// Awards that were confirmed, and the results of their work. What was told is forgotten before the view is, which names no lot
+/// once the negotiation has ended: numbers of awards are unique in it.
 fn awards(news: &[&Value], view: &Value) -> Vec<Value> {
     let place = |report: &Value| (report["lot"].as_u64().unwrap_or(0), report["award_no"].as_u64().unwrap_or(0));
     let (mut artifacts, mut known) = (Vec::new(), Vec::new());
@@ -107,12 +130,13 @@ fn awards(news: &[&Value], view: &Value) -> Vec<Value> {
     for awarded in reports(news).filter(|report| report["kind"] == "awarded") {
         let mut later = reports(news).filter(|report| report["kind"] != "awarded");
         if later.any(|report| place(report) == place(awarded)) {
-            known.push(place(awarded));
+            known.push(place(awarded).1);
             artifacts.push(award(place(awarded), awarded.clone()));
         }
     }
     for shown in view["awards"].as_array().into_iter().flatten() {
-        if !known.contains(&place(shown)) && shown["state"] != "awarded" {
+        let is_bound = shown["state"] == "committed" || shown["state"] == "done";
+        if is_bound && !known.contains(&place(shown).1) {
             let mut offers = view["offers"].as_array().into_iter().flatten();
             let mut shown = shown.clone();
             if let Some(offer) = offers.find(|offer| offer["contractor"] == shown["contractor"]) {

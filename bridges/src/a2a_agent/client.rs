@@ -71,7 +71,7 @@ impl A2aClient {
         while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step)) {
             tokio::time::sleep(LOOK_PAUSE).await;
             let params = json!({"id": task.id, "historyLength": 0});
-            match self.call(GET_TASK, params, known, LOOK_TIMEOUT).await {
+            match self.call(GET_TASK, params, known, Duration::ZERO).await {
                 Ok(found) => (heard, faults) = (found, 0),
                 Err(fault) if faults == LOOK_FAULTS_MAX => return Err(fault),
                 Err(_) => faults += 1,

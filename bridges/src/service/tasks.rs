@@ -15,7 +15,8 @@ use crate::a2a::request::{check_common, in_part, invalid};
 use crate::a2a::task::{self, context};
 use crate::a2a::{Begun, Content, Incoming, TaskFault, TaskSource};
 use crate::memory::todo::tool_of;
-use crate::tools::{Arguments, message};
+use crate::memory::{Memory, NegotiationMemory};
+use crate::tools::{Arguments, answer, message};
 
 /// Characters of a digest in the id of a task, of a context, and of a message: 88, 84 and 172 bits.
 const TASK_CHARS: usize = task::TASK_TAG_CHARS - 1;
@@ -26,28 +27,35 @@ const PAGE_MAX: i32 = 100;
 const PAGE: i32 = 50;
 /// How long a cancellation may take to be told.
 const CANCEL_MAX: Duration = Duration::from_secs(2);
+/// Id of the message that cancels a task: a client's of this name has another.
+const CANCEL: &str = "cancel";
 /// Acts of the initiator of a contract net.
 const INITIATOR_ACTS: [&str; 2] = ["accept", "cancel"];
 
 impl TaskSource for ToolService {
     async fn send(&self, message: Incoming) -> Result<Begun, TaskFault> {
-        let part = message.part;
+        let place = message.place.clone();
         let sent = match message.task_id.clone() {
             None => self.call_by_task(message).await,
             Some(task) => self.act_in_task(&task, message).await,
         };
-        sent.map_err(|fault| in_part(fault, part))
+        sent.map_err(|fault| in_part(fault, &place))
     }
 
     async fn follow(&self, task: &str, seen: Option<&Task>, deadline: Instant) -> Result<Task, TaskFault> {
         let negotiation = self.own(task)?;
         loop {
             let newest = self.participant.memory().newest();
+            let mark = |memory: &Memory| {
+                let asked = memory.known(&negotiation).and_then(NegotiationMemory::asked_of_client);
+                (memory.news(&negotiation, newest).count(), asked.map(|todo| todo.because))
+            };
+            let before = mark(&self.participant.memory());
             let now = self.task(&negotiation).await?;
             if seen != Some(&now) || Instant::now() >= deadline {
                 return Ok(now);
             }
-            self.participant.wait(deadline, |memory| memory.newest() != newest).await;
+            self.participant.wait(deadline, |memory| mark(memory) != before).await;
             if self.participant.is_closed() {
                 return Err(Refusal::new(Code::TokenExpired, "the connection of this token has ended").into());
             }
@@ -56,19 +64,21 @@ impl TaskSource for ToolService {
 
     async fn cancel(&self, task: &str) -> Result<Task, TaskFault> {
         let negotiation = self.own(task)?;
-        let told = self.told(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
+        let told = self.looked_up(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
         if told["outcome"].is_string() {
             return Err(A2AError::task_not_cancelable(task).into());
         }
         let act = if told["view"]["bargain"].is_null() { "cancel" } else { "end" };
         let request = Arguments::from_iter([("payload".to_owned(), json!({"act": act}))]);
-        match self.pass(negotiation.clone(), name("cancel")?, request).await {
+        match self
+            .pass(negotiation.clone(), MsgId::try_new(CANCEL).map_err(|_| A2AError::internal(CANCEL))?, request)
+            .await
+        {
             Err(ToolFault::NotFollowed { .. }) => return Err(A2AError::task_not_cancelable(task).into()),
             sent => sent?,
         }
         let deadline = Instant::now() + CANCEL_MAX;
-        let has_ended =
-            |memory: &crate::memory::Memory| memory.known(&negotiation).is_some_and(|known| known.outcome.is_some());
+        let has_ended = |memory: &Memory| memory.known(&negotiation).is_some_and(|known| known.outcome.is_some());
         self.participant.wait(deadline, has_ended).await;
         self.task(&negotiation).await
     }
@@ -81,20 +91,21 @@ impl TaskSource for ToolService {
         }
         let memory = self.participant.memory();
         let filters = json!([wanted.context_id, wanted.status, wanted.status_timestamp_after]).to_string();
-        let token = |n: u64| format!("{n}-{:016x}", self.pages.hash_one((n, &filters)));
-        let before = match wanted.page_token.as_deref().filter(|token| !token.is_empty()) {
-            None => u64::MAX,
-            Some(given) => given
-                .split_once('-')
-                .and_then(|(n, _)| n.parse().ok())
-                .filter(|n| token(*n) == given)
-                .ok_or_else(|| invalid("pageToken", "one that this list has given out is expected"))?,
+        let token = |(n, id): (u64, &str)| format!("{n}.{:016x}.{id}", self.pages.hash_one((n, id, &filters)));
+        let place = |given: &str| {
+            let (n, id) = (given.split('.').next()?.parse().ok()?, given.splitn(3, '.').nth(2)?);
+            (token((n, id)) == given).then(|| (n, id.to_owned()))
+        };
+        let before = match wanted.page_token.as_deref().filter(|token| !token.is_empty()).map(place) {
+            None => (u64::MAX, String::new()),
+            Some(None) => return Err(invalid("pageToken", "one that this list has given out is expected").into()),
+            Some(Some(place)) => place,
         };
         let mut tasks = Vec::new();
         for (n, negotiation) in memory.called() {
             let is_meant = wanted.context_id.as_deref().is_none_or(|wanted| wanted == context(negotiation.as_str()));
             if is_meant {
-                let told = crate::tools::answer::negotiation(&memory, negotiation, (None, 0), |_| true);
+                let told = answer::negotiation(&memory, negotiation, (None, 0), |_| true);
                 tasks.push((n, task::task(&told).map_err(unreadable)?));
             }
         }
@@ -102,11 +113,12 @@ impl TaskSource for ToolService {
             let is_later = wanted.status_timestamp_after.is_none_or(|after| task.status.timestamp >= Some(after));
             is_later && wanted.status.as_ref().is_none_or(|status| *status == task.status.state)
         });
-        tasks.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+        tasks.sort_by(|(one, first), (other, second)| (other, &second.id).cmp(&(one, &first.id)));
         let total_size = i32::try_from(tasks.len()).unwrap_or(i32::MAX);
-        tasks.retain(|(n, _)| *n < before);
+        tasks.retain(|(n, task)| (*n, &task.id) < (before.0, &before.1));
         let page = usize::try_from(page_size).unwrap_or_default();
-        let next_page_token = if tasks.len() > page { token(tasks[page - 1].0) } else { String::new() };
+        let next_page_token =
+            if tasks.len() > page { token((tasks[page - 1].0, &tasks[page - 1].1.id)) } else { String::new() };
         tasks.truncate(page);
         let tasks = tasks.into_iter().map(|(_, mut task)| {
             task.artifacts.take_if(|_| wanted.include_artifacts != Some(true));
@@ -129,8 +141,10 @@ impl ToolService {
     }
 
     async fn task(&self, negotiation: &NegotiationId) -> Result<Task, TaskFault> {
-        let told = self.told(negotiation, 0, |_| true).await;
-        task::task(&told.map_err(|fault| absent(fault, negotiation.as_str()))?).map_err(unreadable)
+        let told = self.looked_up(negotiation, 0, |_| true).await;
+        let told = told.map_err(|fault| absent(fault, negotiation.as_str()))?;
+        self.hand_on(negotiation);
+        task::task(&told).map_err(unreadable)
     }
 
     /// Opens the negotiation that follows from agent, context and message, whichever process is asked.
@@ -164,7 +178,7 @@ impl ToolService {
         if message.context_id.as_deref().is_some_and(|named| named != context(task)) {
             return Err(invalid("message.contextId", "the one of the task is expected").into());
         }
-        let told = self.told(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
+        let told = self.looked_up(&negotiation, 0, |_| true).await.map_err(|fault| absent(fault, task))?;
         let id = name(&message.message_id)?;
         let is_repeat = self.participant.memory().receipt(&negotiation, &id).is_some();
         if told["outcome"].is_string() && !is_repeat {
@@ -172,6 +186,8 @@ impl ToolService {
         }
         let request = match message.content {
             Content::Act(request) => request,
+            // What was said before the floor moved on.
+            Content::Text(_) if is_repeat => return Ok(Begun::Taken(task.to_owned())),
             Content::Text(text) => self.said(&negotiation, text, &told)?,
         };
         let act = request.get("payload").and_then(|payload| payload["act"].as_str()).unwrap_or_default();
@@ -197,8 +213,10 @@ impl ToolService {
         let memory = self.participant.memory();
         let turn = memory.known(negotiation).and_then(|known| known.asked.get("say")?.turn);
         if memory.asks_for(negotiation, "say").is_none() {
-            let tools = &told["todo"][0]["tools"];
-            return Err(invalid("message.parts", &format!("a data part; what may be done now: {tools}")).into());
+            let tools = told["todo"][0]["tools"].as_array().cloned().unwrap_or_default();
+            return Err(
+                invalid("message.parts", &format!("a data part; acts that are asked for: {}", json!(tools))).into()
+            );
         }
         Ok(Arguments::from_iter([("payload".to_owned(), json!({"act": "say", "text": text, "turn": turn}))]))
     }
@@ -224,7 +242,8 @@ impl ToolService {
 /// The id of a message of the exchange for one of the client's.
 fn name(message_id: &str) -> Result<MsgId, TaskFault> {
     let derived = || MsgId::try_new(&format!("m-{}", digits(&json!(message_id), MESSAGE_CHARS)));
-    let id = MsgId::try_new(message_id).or_else(|_| derived());
+    let own = MsgId::try_new(message_id).ok().filter(|_| message_id != CANCEL);
+    let id = own.map_or_else(derived, Ok);
     id.map_err(|_| invalid("message.messageId", "another one is expected").into())
 }
 

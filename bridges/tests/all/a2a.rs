@@ -5,10 +5,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{Request, StatusCode};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bridges::a2a::card::{Card, EXTENSION};
 use bridges::a2a::task::{context, task};
+use bridges::records::{RecordKey, RecordKeySet};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use schemas::text::RECORD_KEY_PURPOSE;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -16,6 +20,12 @@ use crate::exchange::Site;
 use crate::http::{answer, bridge, called};
 
 const PATH: &str = "http://127.0.0.1:8090/a2a";
+/// The key of RFC 8037 appendix A, and its public half.
+const KEY: &str = "-----BEGIN PRIVATE KEY-----
+MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g
+-----END PRIVATE KEY-----
+";
+const PUBLIC: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
 
 fn request(token: Option<&str>, body: impl Into<Body>) -> Request<Body> {
     let mut request = Request::post(PATH).header("content-type", "application/json").header("a2a-version", "1.0");
@@ -369,6 +379,8 @@ async fn who_leads_a_team_speaks_by_text_and_its_task_has_the_conclusion() {
     let refused = told(&router, &alice, "SendMessage", in_task(text("say-2", "and now?"), &id)).await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let item = asked(&router, &bob, "say", &mut after).await;
+    let again = done(&router, &alice, "SendMessage", in_task(text("say-1", "the sea?"), &id)).await;
+    assert_eq!(again["id"], task["id"], "what was said is no new act once the floor has moved on");
     called(&router, &bob, "say", json!({"negotiation": item["negotiation"], "text": "the sea"})).await;
     let mine = until(&router, &alice, &task["id"], "TASK_STATE_INPUT_REQUIRED").await;
     let turn = &mine["status"]["message"]["parts"][0]["data"]["floor"]["turn"];
@@ -537,8 +549,27 @@ async fn the_card_is_told_to_anybody_and_once_to_who_has_it() {
     }
     let (status, _, _) = answer(&router, ask(headers["etag"].to_str().ok())).await;
     assert_eq!(status, StatusCode::NOT_MODIFIED);
-    assert!(Card::try_new("https://exchange.example", "1", None, None).is_ok());
     site.stop([]).await;
+}
+
+#[test]
+fn a_signature_of_the_card_covers_all_of_it_but_what_is_empty() {
+    let key = RecordKey::from_pem(&format!("{RECORD_KEY_PURPOSE}\n{KEY}")).unwrap();
+    let card = Card::try_new("https://exchange.example", "1", None, Some(&key)).unwrap();
+    let mut document = card.document().clone();
+    let signature = document.as_object_mut().unwrap().remove("signatures").unwrap()[0].clone();
+    // Requirements without scopes are empty throughout.
+    document.as_object_mut().unwrap().remove("securityRequirements").unwrap();
+    let public = json!({"alg": "EdDSA", "crv": "Ed25519", "kid": key.kid(), "kty": "OKP", "use": "sig", "x": PUBLIC});
+    let set = RecordKeySet::parse(&json!({"keys": [public]}).to_string()).unwrap();
+    let is_signed = |document: &Value| {
+        let payload = BASE64_URL_SAFE_NO_PAD.encode(serde_json_canonicalizer::to_vec(document).unwrap());
+        let signed = format!("{}.{payload}", signature["protected"].as_str().unwrap());
+        set.verifies(key.kid(), signature["signature"].as_str().unwrap(), signed.as_bytes()).unwrap()
+    };
+    assert!(is_signed(&document));
+    document["skills"][0]["name"] = json!("Call for offers!");
+    assert!(!is_signed(&document));
 }
 
 #[test]
@@ -566,6 +597,8 @@ fn what_was_told_of_a_negotiation_is_a_task_in_the_state_its_client_can_act_on()
         (closed("no_agreement", "rounds"), "TASK_STATE_FAILED"),
         (closed("what_a_later_protocol_says", ""), "TASK_STATE_FAILED"),
         (json!({"outcome": "ended", "view": {"bargain": {"detail": "alice"}}}), "TASK_STATE_CANCELED"),
+        (json!({"state": "unknown", "news": [item(1, "ack", json!({"disposition": "late"}))]}), "TASK_STATE_REJECTED"),
+        (json!({"news": [item(1, "ack", json!({"disposition": "duplicate", "first": "ok"}))]}), "TASK_STATE_WORKING"),
     ];
     for (mut told, state) in table {
         told["negotiation"] = json!("alice~errands-0123456789012345678901");
@@ -593,5 +626,15 @@ fn what_was_told_of_a_negotiation_is_a_task_in_the_state_its_client_can_act_on()
     );
     assert_eq!(names(json!([awarded, committed]), Value::Null), ["award-0-1"]);
     assert_eq!(names(json!([awarded, committed, result]), shown.clone()), ["award-0-1", "result-0-1"]);
-    assert_eq!(names(json!([]), shown), ["award-0-1"], "what was heard is forgotten before the view is");
+    assert_eq!(names(json!([]), shown.clone()), ["award-0-1"], "what was heard is forgotten before the view is");
+    let of_lot = |payload: &Value, kind: &str| {
+        let mut item = payload.clone();
+        (item["payload"]["lot"], item["payload"]["kind"]) = (json!(1), json!(kind));
+        item
+    };
+    let news = json!([of_lot(&awarded, "awarded"), of_lot(&awarded, "committed")]);
+    assert_eq!(names(news, shown), ["award-1-1"], "an ended view names no lot");
+    let lost = json!({"awards": [{"award_no": 1, "contractor": "bob", "state": "revoked"}], "offers": []});
+    assert!(names(json!([]), lost).is_empty(), "perhaps it never was confirmed");
+    assert_eq!(context("alice~550e8400-e29b-41d4-a716-446655440000"), "550e8400-e29b-41d4-a716-446655440000");
 }

@@ -68,7 +68,7 @@ impl TaskField {
     fn words(&self) -> &[String] {
         match &self.values {
             FieldValues::Words(words) => words,
-            FieldValues::List(name) => TABLE.lists.get(name).map_or(&[], Vec::as_slice),
+            FieldValues::List(name) => TABLE.lists[name].as_slice(),
             FieldValues::Integer(..) | FieldValues::Day => &[],
         }
     }
