@@ -98,6 +98,8 @@ pub struct NegotiationMemory {
     pub acts: [Option<MsgId>; 2],
     /// Terms of the last offer made here that may be confirmed without asking.
     pub offered: Option<Terms>,
+    /// Until when its end is waited for that a view has shown.
+    end_by: Option<Instant>,
     /// The newest item that a client was told.
     told: u64,
     last: u64,
@@ -415,6 +417,19 @@ impl Memory {
     pub fn called(&self) -> impl Iterator<Item = (u64, &NegotiationId)> {
         let own = self.known.iter().filter(|(negotiation, _)| negotiation.initiator() == self.agent.as_str());
         own.map(|(negotiation, known)| (known.last, negotiation))
+    }
+
+    /// Until when the end of a negotiation is waited for: `deadline`, or the one that was given first.
+    pub fn end_by(&mut self, negotiation: &NegotiationId, deadline: Instant) -> Instant {
+        self.make_room(negotiation);
+        *self.known.entry(negotiation.clone()).or_default().end_by.get_or_insert(deadline)
+    }
+
+    /// A negotiation has ended, whether or not that is heard.
+    pub fn ends(&mut self, negotiation: &NegotiationId, outcome: Outcome) {
+        if let Some(known) = self.known.get_mut(negotiation) {
+            known.outcome.get_or_insert(outcome);
+        }
     }
 
     /// What is known of a negotiation.

@@ -14,7 +14,7 @@ use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use retry::{Backoff, draw};
-use schemas::delivery::{Award, Delivery, Disposition};
+use schemas::delivery::{Award, Delivery, Disposition, Outcome};
 use schemas::{Code, NegotiationId, Refusal};
 use serde_json::{Map, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -34,7 +34,7 @@ const SEND_MAX: Duration = Duration::from_secs(15);
 const CONFIRMS_MAX: u32 = 8;
 /// How long an act waits for its receipt.
 const RECEIPT_MAX: Duration = Duration::from_secs(2);
-/// How long after it was opened a participant waits for what comes again.
+/// How long an end that a view shows is waited for.
 const REDELIVERY_MAX: Duration = Duration::from_secs(2);
 /// Pause before a message whose outcome is unknown is sent again.
 const REPEAT_PAUSE: Duration = Duration::from_millis(200);
@@ -65,7 +65,6 @@ pub struct Participant {
     heard: watch::Sender<u64>,
     link: watch::Sender<Link>,
     waits: Arc<Semaphore>,
-    opened: Instant,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -77,9 +76,9 @@ impl Participant {
         let tag = format!("{:08x}", RandomState::new().build_hasher().finish() as u32);
         let memory = Mutex::new(Memory::new(identity.agent.clone(), tag, total));
         let (heard, link) = (watch::Sender::new(0), watch::Sender::new(Link::default()));
-        let (waits, opened) = (Arc::new(Semaphore::new(WAITS_MAX)), Instant::now());
+        let waits = Arc::new(Semaphore::new(WAITS_MAX));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let participant = Arc::new(Self { identity, memory, heard, link, waits, opened, stop, tasks });
+        let participant = Arc::new(Self { identity, memory, heard, link, waits, stop, tasks });
         participant.tasks.spawn(Arc::clone(&participant).drive(transport));
         participant.tasks.close();
         participant
@@ -136,13 +135,13 @@ impl Participant {
         }
     }
 
-    /// Waits until the end of a negotiation is heard that the agent called, where it may be on its way: what was not acknowledged
-    /// comes again to whoever has just connected.
-    pub async fn wait_for_end(&self, negotiation: &NegotiationId) {
-        if negotiation.initiator() == self.identity.agent.as_str() {
-            let has_ended = |memory: &Memory| memory.known(negotiation).is_some_and(|known| known.outcome.is_some());
-            self.wait(self.opened + REDELIVERY_MAX, has_ended).await;
-        }
+    /// Waits once until the end of a negotiation is heard, since a view shows this `outcome`: what came before it is on its way, too,
+    /// and what was not acknowledged comes again to whoever has just connected.
+    pub async fn wait_for_end(&self, negotiation: &NegotiationId, outcome: Outcome) {
+        let deadline = self.memory().end_by(negotiation, Instant::now() + REDELIVERY_MAX);
+        let has_ended = |memory: &Memory| memory.known(negotiation).is_some_and(|known| known.outcome.is_some());
+        self.wait(deadline, has_ended).await;
+        self.memory().ends(negotiation, outcome);
     }
 
     /// Whether the connection has been ended.

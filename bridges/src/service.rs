@@ -281,8 +281,9 @@ impl ToolService {
         is_on: impl Fn(&str) -> bool + Send,
     ) -> Result<Value, ToolFault> {
         let view = self.view(negotiation).await?;
-        if view.as_ref().is_some_and(|view| !view["outcome"].is_null()) {
-            self.participant.wait_for_end(negotiation).await;
+        let outcome = view.as_ref().and_then(|view| serde_json::from_value(view["outcome"].clone()).ok());
+        if let Some(outcome) = outcome.filter(|_| negotiation.initiator() == self.agent().as_str()) {
+            self.participant.wait_for_end(negotiation, outcome).await;
         }
         let mut memory = self.participant.memory();
         view.iter().for_each(|view| memory.see(negotiation, view, Instant::now()));

@@ -89,13 +89,20 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Request, Box<Response>> 
     let unreadable = |refusal: Refusal| refuse(&JsonRpcId::Null, A2AError::new(PARSE_ERROR, refusal.detail));
     let document = parse(body).map_err(unreadable)?;
     let id = serde_json::from_value(document["id"].clone()).unwrap_or(JsonRpcId::Null);
+    if !document.is_object() || document.get("params").is_some_and(|params| !params.is_object()) {
+        return Err(refuse(
+            &id,
+            A2AError::invalid_request("one request is expected, an object with `params`, an object"),
+        ));
+    }
     let request: JsonRpcRequest =
         serde_json::from_value(document).map_err(|error| refuse(&id, A2AError::invalid_request(error.to_string())))?;
     if request.jsonrpc != "2.0" {
         return Err(refuse(&id, A2AError::invalid_request("`jsonrpc` is \"2.0\"")));
     }
     let version = text(SVC_PARAM_VERSION);
-    if version != VERSION && !version.starts_with("1.0.") {
+    let patch = version.strip_prefix(VERSION).map(|rest| rest.strip_prefix('.').unwrap_or(rest));
+    if !patch.is_some_and(|patch| patch.bytes().all(|digit| digit.is_ascii_digit())) {
         return Err(refuse(&id, A2AError::version_not_supported(if version.is_empty() { "0.3" } else { version })));
     }
     let Some(method) = METHODS.into_iter().find(|method| *method == request.method) else {

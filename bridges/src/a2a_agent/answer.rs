@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 /// Largest answer that is read, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
+/// Longest id of a task that is kept, in bytes.
+const ID_BYTES_MAX: usize = 256;
+
 /// What an agent is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum A2aStep {
@@ -78,6 +81,9 @@ impl A2aReply {
         }
         let task = result.get_mut("task").map(Value::take).unwrap_or(result);
         let Task { id, status, artifacts, .. } = serde_json::from_value(task).map_err(unusable)?;
+        if id.len() > ID_BYTES_MAX {
+            return Err(A2aFault::Unavailable);
+        }
         let artifacts = artifacts.unwrap_or_default();
         let task = OpenTask { id, artifacts: artifacts.len() };
         let mut parts: Vec<Part> = artifacts.into_iter().skip(known).flat_map(|artifact| artifact.parts).collect();
@@ -99,14 +105,25 @@ impl A2aReply {
         let is_given_up = self.state.is_terminal() && self.state != TaskState::Completed;
         let unfit = |why| Payload::NotUnderstood(reason(why));
         match (step, &self.state) {
-            (A2aStep::Perform, TaskState::Completed) => {
-                self.act(&[Act::Inform, Act::Failure]).unwrap_or_else(|_| inform(InformKind::Done, self.text()))
-            }
+            (A2aStep::Perform, TaskState::Completed) => self.result(),
             (A2aStep::Stop, TaskState::Canceled) => inform(InformKind::Cancelled, None),
             (A2aStep::Perform | A2aStep::Stop, _) => step.decline(state),
             (A2aStep::Offer | A2aStep::Confirm, _) if is_given_up => step.decline(state),
             (A2aStep::Offer, _) => self.act(&[Act::Offer, Act::Refuse]).unwrap_or_else(unfit),
             (A2aStep::Confirm, _) => self.act(&[Act::Confirm, Act::Refuse]).unwrap_or_else(unfit),
+        }
+    }
+
+    /// What work came to. An act that is no result of it is a failure; data without one are the result.
+    fn result(&self) -> Payload {
+        let is_act = self.data().any(|data| data.get("payload").unwrap_or(data).get("act").is_some());
+        match self.act(&[Act::Inform, Act::Failure]) {
+            Ok(Payload::Inform(report)) if matches!(report.kind, InformKind::Done | InformKind::Result) => {
+                Payload::Inform(report)
+            }
+            Ok(Payload::Failure(failure)) if failure.phase == FailurePhase::Perform => Payload::Failure(failure),
+            Err(_) if !is_act => inform(InformKind::Done, self.text()),
+            Ok(_) | Err(_) => A2aStep::Perform.decline("not_understood"),
         }
     }
 

@@ -44,7 +44,8 @@ impl A2aClient {
         let ours = (TRANSPORT_PROTOCOL_JSONRPC, VERSION);
         let mut interfaces = card.supported_interfaces.iter();
         let interface = interfaces.find(|one| (one.protocol_binding.as_str(), one.protocol_version.as_str()) == ours);
-        let url = interface.and_then(|one| Url::parse(&one.url).ok()).ok_or(A2aFault::Unavailable)?;
+        let url = interface.and_then(|one| Url::parse(&one.url).ok());
+        let url = url.filter(|url| matches!(url.scheme(), "http" | "https")).ok_or(A2aFault::Unavailable)?;
         if url.origin() != at.origin() {
             headers.clear();
         }

@@ -52,7 +52,7 @@ pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u6
         Notification::NotUnderstood(why) => {
             let tools: Vec<_> = why.expected.iter().filter_map(|act| tool_of(*act)).collect();
             let by = before.and_then(|todo| todo.by);
-            if tools.is_empty() { TodoChange::Nothing } else { ask(&tools, by) }
+            if tools.is_empty() || before.is_none() { TodoChange::Nothing } else { ask(&tools, by) }
         }
         Notification::Reject(rejection) if rejection.reason.goes_on() => TodoChange::Nothing,
         Notification::Inform(ProgressReport::Awarded(_))

@@ -1,9 +1,10 @@
 //! Negotiations that an agent called, as tasks of the Agent2Agent protocol.
 
+use std::cmp::Reverse;
 use std::hash::BuildHasher as _;
 use std::time::Duration;
 
-use a2a::{A2AError, ListTasksRequest, ListTasksResponse, Part, Task};
+use a2a::{A2AError, ListTasksRequest, ListTasksResponse, Part, Task, TaskState};
 use schemas::{Code, Digest, MsgId, NegotiationId, Refusal};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -101,30 +102,33 @@ impl TaskSource for ToolService {
             Some(None) => return Err(invalid("pageToken", "one that this list has given out is expected").into()),
             Some(Some(place)) => place,
         };
-        let mut tasks = Vec::new();
-        for (n, negotiation) in memory.called() {
-            let is_meant = wanted.context_id.as_deref().is_none_or(|wanted| wanted == context(negotiation.as_str()));
-            if is_meant {
-                let told = answer::negotiation(&memory, negotiation, (None, 0), |_| true);
-                tasks.push((n, task::task(&told).map_err(unreadable)?));
-            }
+        let read = |negotiation: &NegotiationId| {
+            task::task(&answer::negotiation(&memory, negotiation, (None, 0), |_| true)).map_err(unreadable)
+        };
+        let is_in = |id: &str| wanted.context_id.as_deref().is_none_or(|wanted| wanted == context(id));
+        let mut called: Vec<_> = memory.called().filter(|(_, negotiation)| is_in(negotiation.as_str())).collect();
+        let status = wanted.status.as_ref().filter(|status| **status != TaskState::Unspecified);
+        // Reading a task takes long: all are only for a filter.
+        if status.is_some() || wanted.status_timestamp_after.is_some() {
+            let is_meant = |task: &Task| {
+                let is_later = wanted.status_timestamp_after.is_none_or(|after| task.status.timestamp >= Some(after));
+                is_later && status.is_none_or(|status| *status == task.status.state)
+            };
+            called.retain(|(_, negotiation)| read(negotiation).is_ok_and(|task| is_meant(&task)));
         }
-        tasks.retain(|(_, task)| {
-            let is_later = wanted.status_timestamp_after.is_none_or(|after| task.status.timestamp >= Some(after));
-            is_later && wanted.status.as_ref().is_none_or(|status| *status == task.status.state)
-        });
-        tasks.sort_by(|(one, first), (other, second)| (other, &second.id).cmp(&(one, &first.id)));
-        let total_size = i32::try_from(tasks.len()).unwrap_or(i32::MAX);
-        tasks.retain(|(n, task)| (*n, &task.id) < (before.0, &before.1));
+        called.sort_unstable_by_key(|(n, negotiation)| Reverse((*n, negotiation.as_str())));
+        let total_size = i32::try_from(called.len()).unwrap_or(i32::MAX);
+        called.retain(|(n, negotiation)| (*n, negotiation.as_str()) < (before.0, before.1.as_str()));
         let page = usize::try_from(page_size).unwrap_or_default();
-        let next_page_token =
-            if tasks.len() > page { token((tasks[page - 1].0, &tasks[page - 1].1.id)) } else { String::new() };
-        tasks.truncate(page);
-        let tasks = tasks.into_iter().map(|(_, mut task)| {
+        let last = called.get(page - 1).filter(|_| called.len() > page);
+        let next_page_token = last.map(|(n, negotiation)| token((*n, negotiation.as_str()))).unwrap_or_default();
+        let tasks = called.iter().take(page).map(|(_, negotiation)| {
+            let mut task = read(negotiation)?;
             task.artifacts.take_if(|_| wanted.include_artifacts != Some(true));
-            task
+            Ok(task)
         });
-        Ok(ListTasksResponse { tasks: tasks.collect(), next_page_token, page_size, total_size })
+        let tasks = tasks.collect::<Result<_, TaskFault>>()?;
+        Ok(ListTasksResponse { tasks, next_page_token, page_size, total_size })
     }
 
     fn place(&self) -> Result<OwnedSemaphorePermit, TaskFault> {

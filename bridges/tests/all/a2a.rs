@@ -432,6 +432,13 @@ async fn bad_input_gets_the_code_of_its_kind_and_applies_nothing() {
         ("text/plain", with(ask(), "content-type", "text/plain"), -32005),
         ("no JSON", request(Some(&alice), "nonsense"), -32700),
         ("a batch", request(Some(&alice), format!("[{good}]")), -32600),
+        ("positional members", request(Some(&alice), r#"["2.0",7,"GetTask",{"id":"alice~q"}]"#), -32600),
+        (
+            "positional parameters",
+            request(Some(&alice), r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":["alice~q"]}"#),
+            -32600,
+        ),
+        ("version 1.0.evil", with(ask(), "a2a-version", "1.0.evil"), -32009),
         ("another JSON-RPC", request(Some(&alice), good.replace("2.0", "1.0")), -32600),
     ];
     let bodies = bad_messages().into_iter().chain(bad_params());

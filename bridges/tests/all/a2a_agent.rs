@@ -444,6 +444,8 @@ async fn what_a_completed_task_says_anew_is_the_result_and_any_other_end_a_failu
     let failed = |code: &str| json!({"act": "failure", "phase": "perform", "code": code, "retryable": false});
     let text = |text: &str| json!([{"text": text}]);
     let own = json!([{"data": {"act": "failure", "phase": "perform", "code": "no_van", "retryable": true}}]);
+    let (refuse, half) = (|| json!([{"data": {"act": "refuse"}}]), json!([{"data": {"payload": {"act": "failure"}}}]));
+    let stopped = json!([{"data": {"act": "inform", "kind": "cancelled"}}]);
     let table = [
         ("message", told("COMPLETED", text("left"), &[offer()]), done("left")),
         ("artifacts", told("COMPLETED", text("done!"), &[offer(), text("left"), text("signed")]), done("left\nsigned")),
@@ -456,6 +458,9 @@ async fn what_a_completed_task_says_anew_is_the_result_and_any_other_end_a_failu
             told("COMPLETED", own, &[offer()]),
             json!({"act": "failure", "phase": "perform", "code": "no_van", "retryable": true}),
         ),
+        ("an act that is no result", told("COMPLETED", refuse(), &[offer()]), failed("not_understood")),
+        ("a report of another kind", told("COMPLETED", stopped, &[offer()]), failed("not_understood")),
+        ("half a failure", told("COMPLETED", half, &[offer()]), failed("not_understood")),
         ("failed", told("FAILED", text("alas"), &[offer()]), failed("failed")),
         ("canceled", told("CANCELED", json!([]), &[offer()]), failed("canceled")),
         ("a question", told("INPUT_REQUIRED", text("which door?"), &[offer()]), failed("input_required")),
