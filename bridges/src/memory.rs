@@ -451,6 +451,14 @@ impl Memory {
         self.items.iter().filter(move |item| item.n > after && item.delivery.envelope.negotiation == *negotiation)
     }
 
+    /// What was heard of each negotiation, in its order.
+    #[must_use]
+    pub fn heard_by_negotiation(&self) -> HashMap<&NegotiationId, Vec<&Item>> {
+        let mut heard = HashMap::<_, Vec<_>>::new();
+        self.items.iter().for_each(|item| heard.entry(&item.delivery.envelope.negotiation).or_default().push(item));
+        heard
+    }
+
     /// Items after `after` that ask the agent for something now, the oldest first.
     #[must_use]
     pub fn asking(&self, after: u64) -> Vec<(&Item, &Todo)> {

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 pub use crate::tools::message::Limits;
 
 use crate::ToolFault;
+use crate::memory::Item;
 use crate::participant::Participant;
 use crate::tools::message::{self, Message, pointer_into_arguments};
 use crate::tools::{self, Arguments, Tool, ToolSet, answer};
@@ -290,7 +291,8 @@ impl ToolService {
         if view.is_none() && memory.known(negotiation).is_none() {
             return Err(ToolFault::new(Code::NotFound, "no such negotiation, or none of yours"));
         }
-        Ok(answer::negotiation(&memory, negotiation, (view, after), is_on))
+        let heard: Vec<&Item> = memory.news(negotiation, 0).collect();
+        Ok(answer::negotiation(&memory, (negotiation, &heard), (view, after), is_on))
     }
 
     /// The gateway's view; `None` where there is none for this agent, or no longer.

@@ -77,6 +77,10 @@ pub fn micros(text: &str) -> Result<i64, String> {
 pub fn http_url(text: &str) -> Result<String, String> {
     let is_fit = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
     let url = reqwest::Url::parse(text).ok().filter(is_fit).ok_or("not an HTTP address; give http://HOST:PORT")?;
+    // Addresses are shown, and stand in the lists of processes.
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("an address without user and password is expected".to_owned());
+    }
     Ok(if url.path() == "/" { text.trim_end_matches('/') } else { text }.to_owned())
 }
 
@@ -123,6 +127,14 @@ pub fn read_domain(path: &Path) -> Result<Domain, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_the_web_is_read_unless_it_holds_a_password() {
+        assert_eq!(http_url("http://127.0.0.1:8080/"), Ok("http://127.0.0.1:8080".to_owned()));
+        for bad in ["", "127.0.0.1:8080", "ftp://a", "http://", "https://bob@a", "https://bob:secret@a"] {
+            assert!(http_url(bad).is_err_and(|fault| !fault.contains("secret")), "{bad}");
+        }
+    }
 
     #[test]
     fn a_length_of_time_is_between_a_millisecond_and_a_year() {

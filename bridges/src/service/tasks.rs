@@ -102,13 +102,15 @@ impl TaskSource for ToolService {
             Some(None) => return Err(invalid("pageToken", "one that this list has given out is expected").into()),
             Some(Some(place)) => place,
         };
+        // One pass over all that was heard, however many tasks there are.
+        let heard = memory.heard_by_negotiation();
         let read = |negotiation: &NegotiationId| {
-            task::task(&answer::negotiation(&memory, negotiation, (None, 0), |_| true)).map_err(unreadable)
+            let heard = heard.get(negotiation).map_or(&[][..], Vec::as_slice);
+            task::task(&answer::negotiation(&memory, (negotiation, heard), (None, 0), |_| true)).map_err(unreadable)
         };
         let is_in = |id: &str| wanted.context_id.as_deref().is_none_or(|wanted| wanted == context(id));
         let mut called: Vec<_> = memory.called().filter(|(_, negotiation)| is_in(negotiation.as_str())).collect();
         let status = wanted.status.as_ref().filter(|status| **status != TaskState::Unspecified);
-        // Reading a task takes long: all are only for a filter.
         if status.is_some() || wanted.status_timestamp_after.is_some() {
             let is_meant = |task: &Task| {
                 let is_later = wanted.status_timestamp_after.is_none_or(|after| task.status.timestamp >= Some(after));

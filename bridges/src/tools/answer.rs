@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::memory::todo::Todo;
 use crate::memory::{Item, Memory, NegotiationMemory};
 
-/// How a negotiation stands: the gateway's view, what is new after item `after`, results, and what may be done now with
-/// tools that are on.
+/// How a negotiation stands of which this was `heard`: the gateway's view, what is new after item `after`, results, and what may
+/// be done now with tools that are on.
 #[must_use]
 pub fn negotiation(
     memory: &Memory,
-    negotiation: &NegotiationId,
+    (negotiation, heard): (&NegotiationId, &[&Item]),
     (view, after): (Option<Value>, u64),
     is_on: impl Fn(&str) -> bool,
 ) -> Value {
@@ -22,8 +22,8 @@ pub fn negotiation(
     let outcome = outcome.or_else(|| known.and_then(|known| known.outcome).map(|outcome| json!(outcome)));
     let state = view.as_ref().and_then(|view| view.get("state").cloned());
     let state = state.unwrap_or_else(|| json!(if outcome.is_some() { "ended" } else { "unknown" }));
-    let news: Vec<Value> = memory.news(negotiation, after).map(item).collect();
-    let results: Vec<Value> = memory.news(negotiation, 0).filter_map(result).collect();
+    let news: Vec<Value> = heard.iter().filter(|item| item.n > after).map(|heard| item(heard)).collect();
+    let results: Vec<Value> = heard.iter().filter_map(|item| result(item)).collect();
     let todo = known.and_then(NegotiationMemory::asked_of_client).filter(|_| outcome.is_none());
     let todo: Vec<Value> = todo.and_then(|todo| may_do(todo, is_on)).into_iter().collect();
     let mut answer = Map::new();
