@@ -34,7 +34,7 @@ from jwt import PyJWKSet
 from free_ports import free_port
 from mcp_clients import ISSUES, PRICE, ROOT, Http, Site, carry_out, expect, require, wait_until_ready
 
-RUNS, REPEATS = 20, 100  # of a bridge that is killed; of a message
+RUNS, REPEATS = int(os.environ.get("KILLS", "20")), 100  # of a bridge that is killed; of a message
 COLLECT_S = 20  # longer than the client's patience
 # In no line of a bridge.
 CANARIES = {"task": "canary-4b1f-task", "result": "canary-77d0-result", "reason": "canary-9ae2-reason"}

@@ -14,7 +14,7 @@ use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use retry::{Backoff, draw};
-use schemas::delivery::{Award, Delivery, Disposition, Outcome};
+use schemas::delivery::{Award, Delivery, Disposition, Notification, Outcome, ProgressReport};
 use schemas::{Code, NegotiationId, Refusal};
 use serde_json::{Map, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ToolFault;
-use crate::memory::Memory;
+use crate::memory::{Item, Memory};
 use crate::tools::message::{self, Limits, Message};
 
 /// Calls of tools that wait for news, of one agent.
@@ -135,12 +135,17 @@ impl Participant {
         }
     }
 
-    /// Waits once until the end of a negotiation is heard, since a view shows this `outcome`: what came before it is on its way, too,
-    /// and what was not acknowledged comes again to whoever has just connected.
-    pub async fn wait_for_end(&self, negotiation: &NegotiationId, outcome: Outcome) {
+    /// Waits once until the end of a negotiation is heard, and of so many awards, since a view shows this `outcome`: they are on
+    /// their way, or come again, in no order, to whoever has just connected.
+    pub async fn wait_for_end(&self, negotiation: &NegotiationId, outcome: Outcome, awards: usize) {
         let deadline = self.memory().end_by(negotiation, Instant::now() + REDELIVERY_MAX);
-        let has_ended = |memory: &Memory| memory.known(negotiation).is_some_and(|known| known.outcome.is_some());
-        self.wait(deadline, has_ended).await;
+        let is_awarded =
+            |item: &&Item| matches!(&item.delivery.payload, Notification::Inform(ProgressReport::Awarded(_)));
+        let is_told = |memory: &Memory| {
+            let has_ended = memory.known(negotiation).is_some_and(|known| known.outcome.is_some());
+            has_ended && memory.news(negotiation, 0).filter(is_awarded).count() >= awards
+        };
+        self.wait(deadline, is_told).await;
         self.memory().ends(negotiation, outcome);
     }
 

@@ -284,7 +284,9 @@ impl ToolService {
         let view = self.view(negotiation).await?;
         let outcome = view.as_ref().and_then(|view| serde_json::from_value(view["outcome"].clone()).ok());
         if let Some(outcome) = outcome.filter(|_| negotiation.initiator() == self.agent().as_str()) {
-            self.participant.wait_for_end(negotiation, outcome).await;
+            let awards = view.iter().flat_map(|view| view["awards"].as_array().into_iter().flatten());
+            let done = awards.filter(|award| award["state"] == "done").count();
+            self.participant.wait_for_end(negotiation, outcome, done).await;
         }
         let mut memory = self.participant.memory();
         view.iter().for_each(|view| memory.see(negotiation, view, Instant::now()));
