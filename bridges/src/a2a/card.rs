@@ -5,15 +5,17 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use schemas::Digest;
 use serde_json::{Value, json};
 
 use crate::records::{RecordKey, RecordsError};
+use crate::tools::message::digits;
 
 /// Where a card is looked for.
 pub const PATH: &str = "/.well-known/agent-card.json";
 /// The extension by which a data part holds a request of the exchange (schema `request`).
 pub const EXTENSION: &str = "https://llmx.dev/extensions/negotiation/1";
+/// Characters of a digest in the tag of a card.
+const TAG_CHARS: usize = 16;
 /// How long a card may be kept.
 const CACHED: HeaderValue = HeaderValue::from_static("max-age=300");
 
@@ -52,9 +54,8 @@ impl Card {
             let [protected, _, signature] = key.sign_as("JOSE", &signed)?;
             document["signatures"] = json!([{"protected": protected, "signature": signature}]);
         }
-        let tag = format!("\"{}\"", &Digest::of_bytes(document.to_string().as_bytes()).to_string()[..16]);
-        let tag = HeaderValue::from_str(&tag).unwrap_or(HeaderValue::from_static("\"1\""));
-        Ok(Self { document, tag })
+        let tag = HeaderValue::from_str(&format!("\"{}\"", digits(&document, TAG_CHARS)));
+        Ok(Self { document, tag: tag.unwrap_or(HeaderValue::from_static("\"1\"")) })
     }
 
     /// The card itself.

@@ -23,8 +23,6 @@ const DOMAIN: &str = "llmx.dev";
 const RETRY_INFO_TYPE: &str = "type.googleapis.com/google.rpc.RetryInfo";
 /// Most characters of a context's name.
 const CONTEXT_CHARS_MAX: usize = 40;
-/// Media type of a message, and of a data part.
-const JSON: &str = "application/json";
 
 /// A request as it was read.
 #[derive(Debug)]
@@ -279,8 +277,10 @@ fn content(parts: Vec<Part>) -> Result<(String, Content), TaskFault> {
     }
 }
 
-fn is_json(media_type: &str) -> bool {
-    media_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
+/// Whether a media type is JSON, whatever its parameters.
+#[must_use]
+pub fn is_json(media_type: &str) -> bool {
+    media_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 fn is_context(text: &str) -> bool {

@@ -1,10 +1,11 @@
 //! What was told of a negotiation → a task of the Agent2Agent protocol. Pure.
 
 use a2a::{Part, Task, TaskState};
-use schemas::{Digest, NegotiationId};
+use schemas::NegotiationId;
 use serde_json::{Map, Value, json};
 
 use crate::ToolFault;
+use crate::tools::message::digits;
 
 /// Characters of a task's id behind its context: a separator and a digest.
 pub const TASK_TAG_CHARS: usize = 23;
@@ -100,8 +101,8 @@ fn is_taken(item: &&Value) -> bool {
 
 /// What a status says. Its id follows from that, so the same at every process.
 fn message(negotiation: &str, content: Value) -> Value {
-    let digest = Digest::of_bytes(content.to_string().as_bytes()).to_string();
-    json!({"messageId": format!("{negotiation}-{}", &digest[..MESSAGE_CHARS]), "taskId": negotiation, "contextId": context(negotiation), "role": "ROLE_AGENT",
+    let id = format!("{negotiation}-{}", digits(&content, MESSAGE_CHARS));
+    json!({"messageId": id, "taskId": negotiation, "contextId": context(negotiation), "role": "ROLE_AGENT",
         "parts": [Part::data(content)]})
 }
 

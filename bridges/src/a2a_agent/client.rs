@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::answer::{A2aFault, A2aReply, A2aStep, ANSWER_BYTES_MAX};
 use super::{A2aContractor, A2aQuestion};
+use crate::a2a::request::is_json;
 
 /// How long the card may take, and one look at a task.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -96,8 +97,7 @@ impl Answers<A2aContractor> for A2aClient {
 async fn read(request: RequestBuilder) -> Result<Bytes, A2aFault> {
     let response = request.send().await.map_err(|_| A2aFault::Unavailable)?;
     let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_json = media_type.split(';').next().is_some_and(|name| name.trim().eq_ignore_ascii_case("application/json"));
-    if response.status() != StatusCode::OK || !is_json {
+    if response.status() != StatusCode::OK || !is_json(media_type) {
         return Err(A2aFault::Unavailable);
     }
     let body = Limited::new(Body::from(response), ANSWER_BYTES_MAX).collect().await;

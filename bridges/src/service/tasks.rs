@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use std::time::Duration;
 
 use a2a::{A2AError, ListTasksRequest, ListTasksResponse, Part, Task, TaskState};
-use schemas::{Code, Digest, MsgId, NegotiationId, Refusal};
+use schemas::{Code, MsgId, NegotiationId, Refusal};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -17,12 +17,12 @@ use crate::a2a::task::{self, context};
 use crate::a2a::{Begun, Content, Incoming, TaskFault, TaskSource};
 use crate::memory::todo::tool_of;
 use crate::memory::{Memory, NegotiationMemory};
-use crate::tools::{Arguments, answer, message};
+use crate::tools::message::{self, DERIVED_ID_CHARS, digits};
+use crate::tools::{Arguments, answer};
 
-/// Characters of a digest in the id of a task, of a context, and of a message: 88, 84 and 172 bits.
+/// Characters of a digest in the id of a task, and of a context: 88 and 84 bits.
 const TASK_CHARS: usize = task::TASK_TAG_CHARS - 1;
 const CONTEXT_CHARS: usize = 21;
-const MESSAGE_CHARS: usize = 43;
 /// Tasks of a page, and unless the client says otherwise.
 const PAGE_MAX: i32 = 100;
 const PAGE: i32 = 50;
@@ -71,10 +71,8 @@ impl TaskSource for ToolService {
         }
         let act = if told["view"]["bargain"].is_null() { "cancel" } else { "end" };
         let request = Arguments::from_iter([("payload".to_owned(), json!({"act": act}))]);
-        match self
-            .pass(negotiation.clone(), MsgId::try_new(CANCEL).map_err(|_| A2AError::internal(CANCEL))?, request)
-            .await
-        {
+        let id = MsgId::try_new(CANCEL).map_err(|_| A2AError::internal(CANCEL))?;
+        match self.pass(negotiation.clone(), id, request).await {
             Err(ToolFault::NotFollowed { .. }) => return Err(A2AError::task_not_cancelable(task).into()),
             sent => sent?,
         }
@@ -247,16 +245,10 @@ impl ToolService {
 
 /// The id of a message of the exchange for one of the client's.
 fn name(message_id: &str) -> Result<MsgId, TaskFault> {
-    let derived = || MsgId::try_new(&format!("m-{}", digits(&json!(message_id), MESSAGE_CHARS)));
+    let derived = || MsgId::try_new(&format!("m-{}", digits(&json!(message_id), DERIVED_ID_CHARS)));
     let own = MsgId::try_new(message_id).ok().filter(|_| message_id != CANCEL);
     let id = own.map_or_else(derived, Ok);
     id.map_err(|_| invalid("message.messageId", "another one is expected").into())
-}
-
-/// So many digits of the digest of a document.
-fn digits(document: &Value, count: usize) -> String {
-    let digest = Digest::of(document).map(|digest| digest.to_string()).unwrap_or_default();
-    digest.chars().take(count).collect()
 }
 
 fn absent(fault: ToolFault, task: &str) -> TaskFault {

@@ -24,7 +24,7 @@ const PATIENT: &str = "patient";
 /// `ts` of every message: the same on every repeat and at every process, without which it is a `conflict`.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
 /// Characters of a derived message id beside its prefix: 172 bits.
-const DERIVED_ID_CHARS: usize = 43;
+pub const DERIVED_ID_CHARS: usize = 43;
 
 /// Limits of calls that hold whatever a model was told.
 #[derive(Debug, Clone, Default)]
@@ -366,8 +366,14 @@ fn derived_id(
     (asked, after): (Option<AskedBy>, Option<&MsgId>),
 ) -> String {
     let asked = asked.map(|asked| asked.delivery);
-    let digest = Digest::of(&json!([negotiation, tool, arguments, asked, after])).map(|digest| digest.to_string());
-    format!("m-{}", &digest.unwrap_or_default()[..DERIVED_ID_CHARS])
+    format!("m-{}", digits(&json!([negotiation, tool, arguments, asked, after]), DERIVED_ID_CHARS))
+}
+
+/// So many hexadecimal digits of the digest of a document.
+#[must_use]
+pub fn digits(document: &Value, count: usize) -> String {
+    let digest = Digest::of(document).map(|digest| digest.to_string()).unwrap_or_default();
+    digest.chars().take(count).collect()
 }
 
 /// An address; a name alone is an agent's.
