@@ -2,7 +2,6 @@
 
 mod family;
 mod inbound;
-pub(crate) mod negotiation;
 mod shared;
 mod snapshot;
 mod state_hash;
@@ -21,6 +20,7 @@ use crate::limits::Limits;
 use crate::negotiation::ChainLink;
 use crate::negotiation::InputContext;
 use crate::negotiation::family::FamilyOrders;
+use crate::negotiation::protocols::TableEntry;
 use crate::negotiation::view::NegotiationView;
 use crate::panel::evidence::EvidenceLedger;
 use crate::protocol::{Phase, Protocol};
@@ -28,7 +28,7 @@ pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
 use family::carry_out;
 use shared::Names;
-use table::{Key, NegotiationTable, TableEntry};
+use table::{Key, NegotiationTable};
 
 /// The rules version every lane begins under.
 pub const RULES_FIRST: u32 = 1;

@@ -12,7 +12,7 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: `protocol.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation.rs` and
+//! Reading order: `protocol.rs` and `negotiation/protocols.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation.rs` and
 //! `negotiation/disposition.rs` (what the protocols share), `negotiation/contract_net/rules.rs` and the parts of its state beside
 //! it, `acceptance/` (when to close, how to score, what to pay), [`alternating_offers`] (bargains), [`lane`],
 //! `lane/snapshot.rs` (the state as bytes).
@@ -52,6 +52,7 @@ pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, Regis
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;
+pub use negotiation::protocols::{BargainView, PanelView, ProtocolView, TeamView};
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
 pub use negotiation::{CHAIN_START, ChainLink, chained};

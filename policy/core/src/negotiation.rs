@@ -7,8 +7,9 @@ pub(crate) mod contract_net;
 pub(crate) mod disposition;
 pub(crate) mod family;
 pub(crate) mod lazy_box;
+pub(crate) mod misunderstanding;
 pub(crate) mod panel;
-pub(crate) mod phase;
+pub(crate) mod protocols;
 mod stored;
 pub(crate) mod team;
 pub(crate) mod tombstone;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use nonmax::NonMaxU64;
 use schemas::delivery::{Agreement, Call, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome};
 use schemas::envelope::{Envelope, Scope};
-use schemas::ids::Position;
+use schemas::ids::{Capability, Position};
 use schemas::payload::Cfp;
 use schemas::record::{AdmittedMessage, Invitation, Pinned, Qos};
 use schemas::{
@@ -40,7 +41,7 @@ use crate::policy::PinnedPolicy;
 
 pub use chain::{CHAIN_START, ChainLink, chained};
 use family::FamilyOrders;
-use phase::{ActSet, NotUnderstoodReason};
+use misunderstanding::{ActSet, NotUnderstoodReason};
 use stored::StoredMessage;
 
 /// Its names, its bounds in time, and the hash chain over its inputs. The chain's head stands in decisions, in the register
@@ -454,20 +455,25 @@ pub(crate) struct Opening<'a> {
     envelope: &'a Envelope,
     cfp: &'a Cfp,
     policy: Arc<PinnedPolicy>,
+    /// Of a team: what its tasks are awarded under.
+    task_policy: Option<Arc<PinnedPolicy>>,
     pinned: &'a Pinned,
+    capabilities: &'a [Capability],
 }
 
 impl<'a> Opening<'a> {
     /// The call of an admitted message, under the policy pinned with it.
     pub(crate) fn new(
-        admitted: &AdmittedMessage,
+        admitted: &'a AdmittedMessage,
         envelope: &'a Envelope,
         cfp: &'a Cfp,
         pinned: &'a Pinned,
-        policy: Arc<PinnedPolicy>,
+        (policy, task_policy): (Arc<PinnedPolicy>, Option<Arc<PinnedPolicy>>),
         initiator: AgentId,
     ) -> Self {
-        Self { id: admitted.negotiation.clone(), initiator, digest: admitted.digest, envelope, cfp, policy, pinned }
+        let (digest, capabilities) = (admitted.digest, &*admitted.capabilities);
+        let id = admitted.negotiation.clone();
+        Self { id, initiator, digest, envelope, cfp, policy, task_policy, pinned, capabilities }
     }
 
     /// Who is invited, each once, in the order of their ids. The initiator cannot invite itself.

@@ -6,11 +6,10 @@ use schemas::ids::FamilyPlace;
 use schemas::team::{FAMILY_OPEN_MAX, TaskAward};
 use schemas::{AgentId, NegotiationId};
 
-use super::table::{Key, NegotiationTable, TableEntry};
-use crate::lane::negotiation::Negotiation;
-use crate::negotiation::contract_net;
+use super::table::{Key, NegotiationTable};
 use crate::negotiation::family::{FamilyAction, FamilyOrder, SUB_TEAM_OF, SubTeamGrant};
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
+use crate::negotiation::protocols::{Negotiation, TableEntry};
 use crate::negotiation::{InputContext, Refusal};
 
 impl NegotiationTable {
@@ -82,7 +81,6 @@ pub(super) fn carry_out(table: &mut NegotiationTable, context: &mut InputContext
 fn open_task(table: &mut NegotiationTable, key: Key, order: FamilyOrder, context: &mut InputContext<'_>) {
     let input = order.input();
     if let FamilyAction::OpenTask(opening) = order.action {
-        let task = contract_net::task::open_task(*opening, &input, context);
-        table.add(key, Negotiation::ContractNet(Box::new(task)));
+        table.add(key, Negotiation::open_task(*opening, &input, context));
     }
 }

@@ -11,17 +11,14 @@ use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
 
 use super::LaneState;
-use super::table::{Key, TableEntry};
+use super::table::Key;
 use crate::effect::{Deliver, Effect, Event};
 use crate::lane::family::carry_out;
-use crate::lane::negotiation::Negotiation;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::SubTeamGrant;
-use crate::negotiation::panel;
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
-use crate::negotiation::team::opening::open_team;
+use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
+use crate::negotiation::protocols::{Negotiation, TableEntry, protocol_of};
 use crate::negotiation::{InputContext, Opening, Refusal};
-use crate::protocol::Protocol;
 
 /// The little of an unreadable message that is needed to answer it.
 #[derive(Deserialize)]
@@ -123,9 +120,10 @@ impl LaneState {
             .share(&pinned.policy, pinned.policy_digest)
             .ok_or_else(|| Refusal::unfit(NotUnderstoodReason::InvalidPolicy))?;
         let initiator = self.context.names.share(&admitted.from);
-        let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policy, initiator);
-        let now = self.context.now;
         let task_policy = pinned.task_policy.as_ref().and_then(|pinned| policies.share(&pinned.policy, pinned.digest));
+        let policies = (policy, task_policy);
+        let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policies, initiator);
+        let now = self.context.now;
         let protocol = protocol_of(cfp);
         let table = &mut self.table;
         self.context.with_context(position, now, |context, names| {
@@ -136,19 +134,7 @@ impl LaneState {
                 return Err(Refusal::unfit(NotUnderstoodReason::BadRound));
             }
             let share = |name: &AgentId| names.share(name);
-            let opened = match (&cfp.panel, &cfp.bargain, &cfp.team) {
-                (Some(rules), ..) => {
-                    Negotiation::Panel(Box::new(panel::opening::open(&opening, rules, context, share)?))
-                }
-                (None, Some(rules), _) => Negotiation::Bargain(Box::new(opening.open_bargain(rules, context, share)?)),
-                (None, None, Some(spec)) => {
-                    let (spec, capabilities) = ((&**spec, grant.as_ref()), &admitted.capabilities);
-                    let team = open_team(&opening, spec, task_policy, capabilities, context, share)?;
-                    Negotiation::Team(Box::new(team))
-                }
-                (None, None, None) => Negotiation::ContractNet(Box::new(opening.open(context, share)?)),
-            };
-            table.add(key, opened);
+            table.add(key, Negotiation::open(opening, grant, context, share)?);
             carry_out(table, context);
             Ok(())
         })
@@ -245,16 +231,6 @@ impl LaneState {
                 }
             });
         }
-    }
-}
-
-/// What a call is the call to.
-fn protocol_of(cfp: &Cfp) -> Protocol {
-    match (&cfp.panel, &cfp.bargain, &cfp.team) {
-        (Some(_), ..) => Protocol::Panel,
-        (None, Some(_), _) => Protocol::AlternatingOffers,
-        (None, None, Some(_)) => Protocol::Team,
-        (None, None, None) => Protocol::ContractNet,
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The state is in parts, each written by postcard as its types derive it: [`LaneProgress`], the last wins, the policies
-//! that negotiations run under (each document once), every [`StoredEntry`] in the order of the keys, the expired ids, and the evidence if
+//! that negotiations run under (each document once), every [`ReadEntry`] in the order of the keys, the expired ids, and the evidence if
 //! there is any. A list is its length and its items. What a format that does not describe itself cannot hold, documents with enums that are tagged
 //! or untagged, stands as JSON inside of it ([`schemas::text::json`]).
 //!
@@ -27,16 +27,11 @@ use schemas::{AgentId, AwardNo, Digest, Lane, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::shared::Names;
-use super::table::{Key, NegotiationTable, TableEntry};
+use super::table::{Key, NegotiationTable};
 use super::{Causes, LaneContext, LaneState};
 use crate::acceptance::tie_break::Winners;
-use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
-use crate::negotiation::alternating_offers::Bargain;
-use crate::negotiation::contract_net::ContractNet;
-use crate::negotiation::panel::Panel;
-use crate::negotiation::team::Team;
-use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::protocols::{ReadEntry, TableEntry};
 use crate::panel::evidence::{EvidenceLedger, HeldEvidence};
 use crate::policy::PinnedPolicy;
 
@@ -175,7 +170,7 @@ impl LaneState {
         let policies = table.policies.in_use();
         out.list(policies.len(), policies.map(|policy| policy.document()));
         let entries = table.entries_in_order();
-        out.list(entries.len(), entries.into_iter().map(StoredEntry::of));
+        out.list(entries.len(), entries.into_iter().map(TableEntry::stored));
         let expired = table.expired.keys();
         out.list(expired.len(), expired.map(Key::to_bytes));
         if !ledger.is_empty() {
@@ -197,55 +192,20 @@ struct LaneProgress {
     state_hash: u64,
 }
 
-/// What stands under a key: by reference while it is written, owned when it was read. The timer of what is open follows from
-/// it, and is not stored; a contract net names its policy by the digest.
-#[derive(Serialize, Deserialize)]
-enum StoredEntry<N, B, E, P, T> {
-    ContractNet(N),
-    Bargain(B),
-    Ended(E),
-    Panel(P),
-    Team(T),
-}
-
-type ReadEntry = StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombstone>, Box<Panel>, Box<Team<Digest>>>;
-
-impl<'a> StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone, &'a Panel, &'a Team> {
-    fn of(entry: &'a TableEntry) -> Self {
-        match entry {
-            TableEntry::Open(Negotiation::ContractNet(negotiation)) => Self::ContractNet(negotiation),
-            TableEntry::Open(Negotiation::Bargain(bargain)) => Self::Bargain(bargain),
-            TableEntry::Open(Negotiation::Panel(panel)) => Self::Panel(panel),
-            TableEntry::Open(Negotiation::Team(team)) => Self::Team(team),
-            TableEntry::Ended(tombstone) => Self::Ended(tombstone),
+/// The entry, once it is known to hold what the fold relies on.
+fn restored(entry: ReadEntry, policies: &PoliciesByDigest, names: &mut Names) -> Result<TableEntry, &'static str> {
+    let mut entry = entry.under(|digest| policies.get(&digest).cloned())?;
+    match &mut entry {
+        TableEntry::Open(open) => {
+            open.check()?;
+            open.share_names(|agent| names.share(agent));
+        }
+        TableEntry::Ended(tombstone) => {
+            tombstone.check()?;
+            tombstone.parties.iter_mut().for_each(|party| party.agent = names.share(&party.agent));
         }
     }
-}
-
-impl ReadEntry {
-    /// The entry, once it is known to hold what the fold relies on.
-    fn restored(self, policies: &PoliciesByDigest, names: &mut Names) -> Result<TableEntry, &'static str> {
-        let mut open = match self {
-            Self::ContractNet(negotiation) => {
-                let negotiation = negotiation.under(|digest| policies.get(&digest).cloned());
-                Negotiation::ContractNet(Box::new(negotiation.ok_or("a negotiation has no policy")?))
-            }
-            Self::Bargain(bargain) => Negotiation::Bargain(bargain),
-            Self::Panel(panel) => Negotiation::Panel(panel),
-            Self::Team(team) => {
-                let team = team.under(|digest| policies.get(&digest).cloned());
-                Negotiation::Team(Box::new(team.ok_or("a team has no policy")?))
-            }
-            Self::Ended(mut tombstone) => {
-                tombstone.check()?;
-                tombstone.parties.iter_mut().for_each(|party| party.agent = names.share(&party.agent));
-                return Ok(TableEntry::Ended(tombstone));
-            }
-        };
-        open.check()?;
-        open.share_names(|agent| names.share(agent));
-        Ok(TableEntry::Open(open))
-    }
+    Ok(entry)
 }
 
 type PoliciesByDigest = BTreeMap<Digest, Arc<PinnedPolicy>>;
@@ -355,7 +315,7 @@ fn read_table(input: &mut Reader<'_>, names: &mut Names, limits: &Limits) -> Res
     let mut last = None;
     for _ in 0..count {
         let stored: ReadEntry = input.take()?;
-        let entry = stored.restored(&policies, names).map_err(|what| input.fault(what))?;
+        let entry = restored(stored, &policies, names).map_err(|what| input.fault(what))?;
         let key = entry.key();
         if last.replace(key) >= Some(key) {
             return Err(input.fault("negotiations are not in their order"));

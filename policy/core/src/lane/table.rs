@@ -9,10 +9,8 @@ use schemas::ids::FamilyPlace;
 use schemas::{Digest, NegotiationId, Timestamp};
 
 use super::shared::Policies;
-use crate::lane::negotiation::Negotiation;
 use crate::limits::Limits;
-use crate::negotiation::phase::{Timer, TimerKind};
-use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::protocols::{Negotiation, TableEntry, Timer, TimerKind};
 use crate::protocol::Phase;
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
@@ -50,15 +48,6 @@ impl Key {
     fn of_text(negotiation: &str) -> Self {
         Self::from_bytes(Digest::of_bytes(negotiation.as_bytes()).short())
     }
-}
-
-/// What stands under a key.
-#[derive(Debug)]
-pub(super) enum TableEntry {
-    /// An open negotiation.
-    Open(Negotiation),
-    /// An ended one.
-    Ended(Box<Tombstone>),
 }
 
 /// Every negotiation of a lane.

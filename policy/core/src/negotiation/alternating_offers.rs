@@ -41,16 +41,29 @@ use schemas::{AgentId, AwardNo, Digest, Lot, OfferId, Payload, RegisterKey, Regi
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
-use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::phase::{ActSet, BargainTimer, Timer, TimerKind};
-use crate::negotiation::tombstone::{BargainEnd, ProtocolEnd, Tombstone};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase};
+use crate::negotiation::misunderstanding::ActSet;
+use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{DIGEST_KEPT, Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::protocol::{Phase, Protocol};
 
 use concession::relative_time_ppm;
 use rules::BargainAction;
 use sealed_mandate::{PartyMandate, Sealed};
+pub use view::BargainView;
+pub(crate) use view::view_of;
 
+/// `join_by`.
+const JOIN: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 8);
+/// The deadline of the bargain.
+const BARGAIN_END: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 9);
+/// A turn's time is up.
+const TURN: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 10);
+/// The standing offer's validity runs out.
+const STANDING: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 11);
+/// `confirm_by` of an agreement.
+const CONFIRM: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 12);
 /// What stands where a contract net names its policy.
 const POLICY_WORD: &str = "alternating_offers";
 /// No agreement: somebody did not join.
@@ -146,6 +159,14 @@ impl BargainParty {
     }
 }
 
+/// How a bargain ended, beside its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct BargainEnd {
+    pub(crate) detail: Option<Box<str>>,
+    #[serde(with = "schemas::text::json")]
+    pub(crate) agreement: Option<Box<Agreement>>,
+}
+
 impl ProtocolRules for Bargain {
     /// The index of the party.
     type Speaker = usize;
@@ -154,20 +175,64 @@ impl ProtocolRules for Bargain {
     const PROTOCOL: Protocol = Protocol::AlternatingOffers;
     const STRIKE: BargainAction = BargainAction::Strike;
 
-    fn header(&self) -> &Header {
-        &self.header
+    header_and_phase!();
+
+    fn next_timer(&self) -> Option<Timer> {
+        let hard = Some((self.header.ends_by, TimerKind::HARD));
+        let is_in = |phase| self.phase == phase;
+        let standing = self.standing.as_ref().map(|standing| standing.valid_until);
+        let standing = standing.filter(|until| is_in(Phase::Bargaining) && *until < Timestamp::MAX);
+        let others = [
+            is_in(Phase::Joining).then_some((self.join_by, JOIN)),
+            self.deadline().map(|deadline| (deadline, BARGAIN_END)),
+            is_in(Phase::Bargaining).then_some((self.turn_by, TURN)),
+            standing.map(|until| (until, STANDING)),
+            is_in(Phase::Confirming).then_some((self.confirm_by, CONFIRM)),
+        ];
+        hard.into_iter().filter(|_| !is_in(Phase::Ended)).chain(others.into_iter().flatten()).min()
     }
 
-    fn header_mut(&mut self) -> &mut Header {
-        &mut self.header
+    fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>) {
+        match timer {
+            JOIN => self.handle_join_timeout(context),
+            BARGAIN_END => self.handle_deadline(context),
+            TURN => self.handle_turn_timeout(context),
+            STANDING => self.handle_standing_expired(context),
+            CONFIRM => self.handle_confirm_timeout(context),
+            _ => debug_assert!(false, "a timer is its own negotiation's"),
+        }
     }
 
-    fn phase(&self) -> Phase {
-        self.phase
+    fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.parties.iter().map(|one| &one.party).collect();
+        let end = ProtocolEnd::Bargain(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.rounds_begun(), &parties, end, limits)
     }
 
-    fn phase_mut(&mut self) -> &mut Phase {
-        &mut self.phase
+    fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.parties.iter_mut().map(|one| &mut one.party).collect())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let parties = &self.parties;
+        let phases = [Phase::Joining, Phase::Bargaining, Phase::Confirming];
+        ensure(phases.contains(&self.phase) && self.header.outcome.is_none(), "an open bargain has ended")?;
+        ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
+        let invited = parties.get(1..).unwrap_or_default();
+        ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
+        parties.iter().try_for_each(|one| one.party.check())?;
+        let space = check_rules(&self.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
+        let fits = |party: &BargainParty| {
+            party.sealed.as_ref().is_none_or(|Sealed(own)| mandate::check(&own.mandate, space).is_ok())
+        };
+        ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
+        let is_standing = |standing: &StandingOffer| {
+            let is_party = |index: &usize| *index < parties.len();
+            is_party(&standing.by) && standing.accepted.iter().all(is_party) && space.contains(&standing.terms).is_ok()
+        };
+        ensure(self.standing.as_deref().is_none_or(is_standing), "a standing offer is nobody's, or no outcome")?;
+        ensure(self.phase != Phase::Confirming || self.standing.is_some(), "nothing was agreed on")
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<usize> {
@@ -292,23 +357,6 @@ impl Bargain {
         bounds.into_iter().flatten().min().unwrap_or(self.turn_by)
     }
 
-    /// The timer that is due first.
-    pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let hard = Some((self.header.ends_by, TimerKind::Hard));
-        let is_in = |phase| self.phase == phase;
-        let standing = self.standing.as_ref().map(|standing| standing.valid_until);
-        let standing = standing.filter(|until| is_in(Phase::Bargaining) && *until < Timestamp::MAX);
-        let others = [
-            is_in(Phase::Joining).then_some((self.join_by, BargainTimer::Join)),
-            self.deadline().map(|deadline| (deadline, BargainTimer::Deadline)),
-            is_in(Phase::Bargaining).then_some((self.turn_by, BargainTimer::Turn)),
-            standing.map(|until| (until, BargainTimer::Standing)),
-            is_in(Phase::Confirming).then_some((self.confirm_by, BargainTimer::Agreement)),
-        ];
-        let others = others.into_iter().flatten().map(|(at, timer)| (at, TimerKind::Bargain(timer)));
-        hard.into_iter().filter(|_| !is_in(Phase::Ended)).chain(others).min()
-    }
-
     /// What was agreed on: the standing offer, once everybody has accepted it.
     fn agreement(&self) -> Option<Agreement> {
         let standing = self.standing.as_deref()?;
@@ -324,17 +372,6 @@ impl Bargain {
 
     fn agreement_key(&self) -> RegisterKey {
         RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD)
-    }
-
-    /// What a timer does.
-    pub(crate) fn fire(&mut self, timer: BargainTimer, context: &mut InputContext<'_>) {
-        match timer {
-            BargainTimer::Join => self.handle_join_timeout(context),
-            BargainTimer::Deadline => self.handle_deadline(context),
-            BargainTimer::Turn => self.handle_turn_timeout(context),
-            BargainTimer::Standing => self.handle_standing_expired(context),
-            BargainTimer::Agreement => self.handle_confirm_timeout(context),
-        }
     }
 
     /// `T_hard`: whatever the bargain waits for has not come in time.
@@ -378,39 +415,5 @@ impl Bargain {
         self.header.tell_closed(end, &self.parties[0].party.agent, others, context);
         let counts = (self.rounds_begun(), self.offers, awards);
         self.finish(outcome, Arc::from(POLICY_WORD), counts, context);
-    }
-
-    /// What is left of it, once it has ended.
-    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        let parties: Vec<&Party> = self.parties.iter().map(|one| &one.party).collect();
-        let end = ProtocolEnd::Bargain(self.ended.clone().unwrap_or_default());
-        Tombstone::of(&self.header, self.rounds_begun(), &parties, end, limits)
-    }
-
-    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
-        (&mut self.header, self.parties.iter_mut().map(|one| &mut one.party).collect())
-    }
-
-    /// What the fold relies on between the fields, and a snapshot might not keep.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        let parties = &self.parties;
-        let phases = [Phase::Joining, Phase::Bargaining, Phase::Confirming];
-        ensure(phases.contains(&self.phase) && self.header.outcome.is_none(), "an open bargain has ended")?;
-        ensure((2..=PARTIES_MAX).contains(&parties.len()), "a bargain has too few parties, or too many")?;
-        let invited = parties.get(1..).unwrap_or_default();
-        ensure(invited.is_sorted_by(|one, next| one.party.agent < next.party.agent), "parties are not in their order")?;
-        parties.iter().try_for_each(|one| one.party.check())?;
-        let space = check_rules(&self.rules).map_err(|_| "the rules of a bargain contradict themselves")?;
-        let fits = |party: &BargainParty| {
-            party.sealed.as_ref().is_none_or(|Sealed(own)| mandate::check(&own.mandate, space).is_ok())
-        };
-        ensure(parties.iter().all(fits), "a mandate does not fit its bargain")?;
-        let is_standing = |standing: &StandingOffer| {
-            let is_party = |index: &usize| *index < parties.len();
-            is_party(&standing.by) && standing.accepted.iter().all(is_party) && space.contains(&standing.terms).is_ok()
-        };
-        ensure(self.standing.as_deref().is_none_or(is_standing), "a standing offer is nobody's, or no outcome")?;
-        ensure(self.phase != Phase::Confirming || self.standing.is_some(), "nothing was agreed on")
     }
 }

@@ -33,10 +33,11 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::acceptance::tie_break::OfferCandidate;
 use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
-use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase};
 use crate::negotiation::lazy_box::LazyBox;
-use crate::negotiation::phase::{ActSet, ContractNetTimer, Timer, TimerKind, is_numbered};
-use crate::negotiation::tombstone::{ProtocolEnd, Tombstone};
+use crate::negotiation::misunderstanding::{ActSet, is_numbered};
+use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol, SessionState};
@@ -48,7 +49,22 @@ use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker, legal_acts};
 use session::ContractorSession;
 use task::TaskRole;
+pub(crate) use view::view_of;
 
+/// `T_collect`.
+const COLLECT: TimerKind = TimerKind::of(Protocol::ContractNet, 1);
+/// `T_window`.
+const WINDOW: TimerKind = TimerKind::of(Protocol::ContractNet, 2);
+/// The falling threshold meets the best score.
+const CROSSING: TimerKind = TimerKind::of(Protocol::ContractNet, 3);
+/// `decide_by`.
+const DECIDE: TimerKind = TimerKind::of(Protocol::ContractNet, 4);
+/// `T_confirm` of a lot.
+const CONFIRM: TimerKind = TimerKind::of(Protocol::ContractNet, 5);
+/// `T_perform` of a lot.
+const PERFORM: TimerKind = TimerKind::of(Protocol::ContractNet, 6);
+/// `T_cancel`.
+const CANCEL: TimerKind = TimerKind::of(Protocol::ContractNet, 7);
 /// One open contract net. `P` is what it runs under: its policy, and in a snapshot the digest of that.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ContractNet<P = Arc<PinnedPolicy>> {
@@ -84,20 +100,63 @@ impl ProtocolRules for ContractNet {
     const PROTOCOL: Protocol = Protocol::ContractNet;
     const STRIKE: ContractNetAction = ContractNetAction::Strike;
 
-    fn header(&self) -> &Header {
-        &self.header
+    header_and_phase!();
+
+    fn next_timer(&self) -> Option<Timer> {
+        let hard = (self.header.ends_by, TimerKind::HARD);
+        let collecting = if self.phase == Phase::Collecting { self.collection.timers() } else { [None; 3] };
+        let own = collecting.into_iter().flatten().chain(self.deciding.timer()).chain(self.awards.timers());
+        (self.phase != Phase::Ended).then(|| own.fold(hard, std::cmp::min))
     }
 
-    fn header_mut(&mut self) -> &mut Header {
-        &mut self.header
+    fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>) {
+        let lot = usize::try_from(timer.lot).unwrap_or(usize::MAX);
+        match timer.of_lot(0) {
+            COLLECT => self.handle_collect(context),
+            WINDOW => self.handle_window(context),
+            CROSSING => self.handle_crossing(context),
+            DECIDE => self.handle_decide(context),
+            CONFIRM => {
+                self.lose_award(lot, AwardLoss::ConfirmTimeout, said("confirm_timeout"), context);
+            }
+            PERFORM => {
+                self.lose_award(lot, AwardLoss::PerformTimeout, said("perform_timeout"), context);
+            }
+            CANCEL => self.handle_cancel_timeout(context),
+            _ => debug_assert!(false, "a timer is its own negotiation's"),
+        }
     }
 
-    fn phase(&self) -> Phase {
-        self.phase
+    fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.parties().collect();
+        let end = ProtocolEnd::ContractNet(self.awards.past());
+        Tombstone::of(&self.header, self.round, &parties, end, limits).with_leads(self.leads())
     }
 
-    fn phase_mut(&mut self) -> &mut Phase {
-        &mut self.phase
+    fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        let contractors = self.sessions.iter_mut().map(|session| &mut session.party);
+        let leads = self.task.iter_mut().flat_map(|task| task.leads_mut());
+        (&mut self.header, std::iter::once(&mut self.initiator).chain(contractors).chain(leads).collect())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let answered = |session: &&ContractorSession| session.round == self.round && session.state.is_response();
+        let is_direct = self.task.as_ref().is_some_and(|task| task.is_direct());
+        let answers = u32::try_from(self.sessions.iter().filter(answered).count()).unwrap_or(u32::MAX);
+        if self.phase == Phase::Ended || self.header.outcome.is_some() {
+            Err("an open negotiation has ended")
+        } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
+            Err("contractors are not in their order")
+        } else if !is_direct && self.sessions.iter().any(ContractorSession::has_unsent_offer) {
+            Err("an offer came in no message")
+        } else if !self.deciding.is_within(self.sessions.len()) {
+            Err("a runner-up is nobody")
+        } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
+            Err("the answers do not add up")
+        } else {
+            self.parties().chain(self.leads()).try_for_each(Party::check)?;
+            self.awards.check(self.sessions.len(), usize::try_from(STEPS_MAX).unwrap_or(usize::MAX))
+        }
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<Speaker> {
@@ -264,33 +323,6 @@ impl ContractNet {
             ContractNetAction::LoseAward(lot, loss, failure) => self.lose_award(lot, loss, failure, context),
             ContractNetAction::Perform(lot, inform) => self.perform(lot, inform, context),
             ContractNetAction::AnswerCancel(lot, answer) => self.answer_cancel(lot, answer, context),
-        }
-    }
-
-    /// The timer that is due first.
-    pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let hard = (self.header.ends_by, TimerKind::Hard);
-        let collecting = if self.phase == Phase::Collecting { self.collection.timers() } else { [None; 3] };
-        let own = collecting.into_iter().flatten().chain(self.deciding.timer()).chain(self.awards.timers());
-        let own = own.map(|(at, timer)| (at, TimerKind::ContractNet(timer)));
-        (self.phase != Phase::Ended).then(|| own.fold(hard, std::cmp::min))
-    }
-
-    /// What a timer does.
-    pub(crate) fn fire(&mut self, timer: ContractNetTimer, context: &mut InputContext<'_>) {
-        let lot = |lot: u32| usize::try_from(lot).unwrap_or(usize::MAX);
-        match timer {
-            ContractNetTimer::Collect => self.handle_collect(context),
-            ContractNetTimer::Window => self.handle_window(context),
-            ContractNetTimer::Crossing => self.handle_crossing(context),
-            ContractNetTimer::Decide => self.handle_decide(context),
-            ContractNetTimer::Confirm(number) => {
-                self.lose_award(lot(number), AwardLoss::ConfirmTimeout, said("confirm_timeout"), context);
-            }
-            ContractNetTimer::Perform(number) => {
-                self.lose_award(lot(number), AwardLoss::PerformTimeout, said("perform_timeout"), context);
-            }
-            ContractNetTimer::Cancel => self.handle_cancel_timeout(context),
         }
     }
 
@@ -497,41 +529,7 @@ impl ContractNet {
         }
     }
 
-    /// What is left of it, once it has ended.
-    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        let parties: Vec<&Party> = self.parties().collect();
-        let end = ProtocolEnd::ContractNet(self.awards.past());
-        Tombstone::of(&self.header, self.round, &parties, end, limits).with_leads(self.leads())
-    }
-
     pub(crate) fn parties(&self) -> impl Iterator<Item = &Party> {
         std::iter::once(&self.initiator).chain(self.sessions.iter().map(|session| &session.party))
-    }
-
-    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
-        let contractors = self.sessions.iter_mut().map(|session| &mut session.party);
-        let leads = self.task.iter_mut().flat_map(|task| task.leads_mut());
-        (&mut self.header, std::iter::once(&mut self.initiator).chain(contractors).chain(leads).collect())
-    }
-
-    /// What the fold relies on between the fields, and a snapshot might not keep.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let answered = |session: &&ContractorSession| session.round == self.round && session.state.is_response();
-        let is_direct = self.task.as_ref().is_some_and(|task| task.is_direct());
-        let answers = u32::try_from(self.sessions.iter().filter(answered).count()).unwrap_or(u32::MAX);
-        if self.phase == Phase::Ended || self.header.outcome.is_some() {
-            Err("an open negotiation has ended")
-        } else if !self.sessions.is_sorted_by(|one, next| one.party.agent < next.party.agent) {
-            Err("contractors are not in their order")
-        } else if !is_direct && self.sessions.iter().any(ContractorSession::has_unsent_offer) {
-            Err("an offer came in no message")
-        } else if !self.deciding.is_within(self.sessions.len()) {
-            Err("a runner-up is nobody")
-        } else if self.phase == Phase::Collecting && answers != self.collection.responded() {
-            Err("the answers do not add up")
-        } else {
-            self.parties().chain(self.leads()).try_for_each(Party::check)?;
-            self.awards.check(self.sessions.len(), usize::try_from(STEPS_MAX).unwrap_or(usize::MAX))
-        }
     }
 }

@@ -18,7 +18,9 @@ use crate::acceptance::gate::GateFault;
 use crate::effect::{Deliver, Effect, Event};
 use crate::limits::Limits;
 use crate::negotiation::Header;
-use crate::negotiation::phase::ActSet;
+use crate::negotiation::misunderstanding::ActSet;
+use crate::negotiation::protocols::{Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{BesideReceipt, FollowUp, Party, Repeat, SeenMessage};
 use crate::negotiation::{InputContext, Opening, Refusal, Ruling};
 use crate::policy::PinnedPolicy;
@@ -50,6 +52,28 @@ pub(crate) struct ReceiptChange {
     pub(crate) tasks: Vec<u32>,
 }
 
+/// The accessors of a state with the fields `header` and `phase`.
+macro_rules! header_and_phase {
+    () => {
+        fn header(&self) -> &Header {
+            &self.header
+        }
+
+        fn header_mut(&mut self) -> &mut Header {
+            &mut self.header
+        }
+
+        fn phase(&self) -> Phase {
+            self.phase
+        }
+
+        fn phase_mut(&mut self) -> &mut Phase {
+            &mut self.phase
+        }
+    };
+}
+pub(crate) use header_and_phase;
+
 /// A negotiation as the order of judgement sees it.
 pub(crate) trait ProtocolRules {
     /// Which party speaks.
@@ -65,6 +89,15 @@ pub(crate) trait ProtocolRules {
     fn header_mut(&mut self) -> &mut Header;
     fn phase(&self) -> Phase;
     fn phase_mut(&mut self) -> &mut Phase;
+    /// The timer that is due first.
+    fn next_timer(&self) -> Option<Timer>;
+    /// What a timer of its own does.
+    fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>);
+    /// What is left of it, once it has ended.
+    fn tombstone(&self, limits: &Limits) -> Tombstone;
+    fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>);
+    /// What the fold relies on between the fields, and a snapshot might not keep.
+    fn check(&self) -> Result<(), &'static str>;
     /// The party an agent is; absent when it takes no part.
     fn speaker(&self, agent: &AgentId) -> Option<Self::Speaker>;
     fn party(&self, speaker: Self::Speaker) -> &Party;

@@ -37,19 +37,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::effect::{Deliver, Event};
 use crate::limits::Limits;
-use crate::negotiation::disposition::{Incoming, ProtocolRules};
-use crate::negotiation::phase::{ActSet, PanelTimer, Timer, TimerKind};
-use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase};
+use crate::negotiation::misunderstanding::ActSet;
+use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::panel::decision::{ChoiceRecord, SelectedBy};
 use crate::protocol::{Phase, Protocol};
 
+pub use asks::PanelView;
 pub(crate) use asks::view_of;
 use finding::Ending;
 use review::PanelReview;
 use round::{AskedSeat, MemberIndex, PanelRound};
 use rules::PanelAction;
 
+/// `answer_by` of a wave.
+const ANSWER: TimerKind = TimerKind::of(Protocol::Panel, 32);
+/// `rank_by`.
+const RANK: TimerKind = TimerKind::of(Protocol::Panel, 33);
+/// `review_by`.
+const REVIEW: TimerKind = TimerKind::of(Protocol::Panel, 34);
 /// What stands where a contract net names its policy.
 const POLICY_WORD: &str = "panel";
 /// The only award of a panel.
@@ -148,6 +156,15 @@ impl PanelMember {
     }
 }
 
+/// How a panel ended, beside its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct PanelEnd {
+    pub(crate) detail: Option<Box<str>>,
+    /// Who ranked without having called the panel.
+    ranker: Option<u16>,
+    reviewers: Box<[u16]>,
+}
+
 impl ProtocolRules for Panel {
     type Speaker = MemberIndex;
     type Action = PanelAction;
@@ -155,20 +172,84 @@ impl ProtocolRules for Panel {
     const PROTOCOL: Protocol = Protocol::Panel;
     const STRIKE: PanelAction = PanelAction::Strike;
 
-    fn header(&self) -> &Header {
-        &self.header
+    header_and_phase!();
+
+    fn next_timer(&self) -> Option<Timer> {
+        let hard = (self.phase != Phase::Ended).then_some((self.header.ends_by, TimerKind::HARD));
+        let asking = self.round().answer_by().filter(|_| self.phase == Phase::Asking);
+        let asking = asking.map(|at| (at, ANSWER));
+        let ranking = self.ranking.as_ref().filter(|_| self.phase == Phase::Ranking);
+        let ranking = ranking.map(|ranking| (ranking.rank_by, RANK));
+        let reviewing = self.review().map(|review| (review.review_by, REVIEW));
+        [hard, asking, ranking, reviewing].into_iter().flatten().min()
     }
 
-    fn header_mut(&mut self) -> &mut Header {
-        &mut self.header
+    fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>) {
+        match timer {
+            ANSWER => self.round_mut().stop_waiting(),
+            RANK => self.select(SelectedBy::Fallback, &[], context),
+            REVIEW => self.review_mut().into_iter().for_each(PanelReview::stop_waiting),
+            _ => debug_assert!(false, "a timer is its own negotiation's"),
+        }
+        self.advance(context);
     }
 
-    fn phase(&self) -> Phase {
-        self.phase
+    fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.members.iter().map(|one| &one.party).collect();
+        let end = ProtocolEnd::Panel(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.round().number, &parties, end, limits)
     }
 
-    fn phase_mut(&mut self) -> &mut Phase {
-        &mut self.phase
+    fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.members.iter_mut().map(|one| &mut one.party).collect())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let members = &self.members;
+        ensure(
+            self.header.outcome.is_none() && Protocol::Panel.phases().contains(&self.phase),
+            "an open panel has ended",
+        )?;
+        ensure((2..=MEMBERS_MAX).contains(&members.len()), "a panel has too few members, or too many")?;
+        let others = members.get(1..).unwrap_or_default();
+        let is_initiator = |one: &PanelMember| one.role == MemberRole::Initiator;
+        ensure(
+            members.first().is_some_and(is_initiator) && !others.iter().any(is_initiator),
+            "a panel has one initiator",
+        )?;
+        ensure(self.seats().count() <= self.rules.seats_max(), "a panel has too many seats")?;
+        ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
+        members.iter().try_for_each(|one| one.party.check())?;
+        ensure(
+            self.choice.is_some() == self.rules.choose.is_some(),
+            "seats were chosen where the rules do not say so, or the reverse",
+        )?;
+        check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
+        let is_role = |place: MemberIndex, role| members.get(usize::from(place)).is_some_and(|one| one.role == role);
+        let (is_seat, is_reviewer) =
+            (|place| is_role(place, MemberRole::Seat), |place| is_role(place, MemberRole::Reviewer));
+        let rounds = (1..).zip(&self.rounds);
+        let in_order = rounds
+            .into_iter()
+            .all(|(number, round)| round.number == number && round.is_sound(&self.rules.answer, is_seat, is_reviewer));
+        ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;
+        let closed = self.rounds.iter().rev().skip(1).all(|round| round.closed_at.is_some());
+        ensure(closed, "a round before the last goes on")?;
+        let in_order = self.reviews.is_sorted_by(|one, next| one.round < next.round)
+            && self.reviews.iter().all(|review| review.is_sound(is_reviewer, is_seat));
+        ensure(in_order, "a review is by nobody who reviews, or is not in its order")?;
+        let last_reviewed = self.reviews.last().map(|review| review.round);
+        ensure(
+            self.phase != Phase::Reviewing || last_reviewed == Some(self.round().number),
+            "nobody reviews the answers of the round",
+        )?;
+        let is_ranking = self.phase == Phase::Ranking;
+        ensure(is_ranking == self.ranking.is_some(), "somebody ranks who was not asked")?;
+        ensure(!is_ranking || self.ranker().is_some(), "nobody ranks")?;
+        let candidates = self.ranking.iter().flat_map(|ranking| &ranking.candidates);
+        let ranked = self.selection.iter().flat_map(|selection| &selection.ranked);
+        ensure(candidates.chain(ranked).all(|place| is_seat(*place)), "who is no seat is selected")
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<MemberIndex> {
@@ -291,17 +372,6 @@ impl Panel {
         self.selection.as_ref().is_some_and(|selection| !selection.kept().contains(&place))
     }
 
-    /// The timer that is due first.
-    pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let hard = (self.phase != Phase::Ended).then_some((self.header.ends_by, TimerKind::Hard));
-        let asking = self.round().answer_by().filter(|_| self.phase == Phase::Asking);
-        let asking = asking.map(|at| (at, TimerKind::Panel(PanelTimer::Answer)));
-        let ranking = self.ranking.as_ref().filter(|_| self.phase == Phase::Ranking);
-        let ranking = ranking.map(|ranking| (ranking.rank_by, TimerKind::Panel(PanelTimer::Rank)));
-        let reviewing = self.review().map(|review| (review.review_by, TimerKind::Panel(PanelTimer::Review)));
-        [hard, asking, ranking, reviewing].into_iter().flatten().min()
-    }
-
     /// An engine met a register conflict, or a panic: nothing more may be found.
     pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
         self.end(Outcome::Aborted, Some(code), None, context);
@@ -361,65 +431,5 @@ impl Panel {
             Some(ending) => self.end_with(ending, context),
             None => self.end(Outcome::NoAnswer, Some(stopped.as_str()), None, context),
         }
-    }
-
-    /// What is left of it, once it has ended.
-    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        let parties: Vec<&Party> = self.members.iter().map(|one| &one.party).collect();
-        let end = ProtocolEnd::Panel(self.ended.clone().unwrap_or_default());
-        Tombstone::of(&self.header, self.round().number, &parties, end, limits)
-    }
-
-    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
-        (&mut self.header, self.members.iter_mut().map(|one| &mut one.party).collect())
-    }
-
-    /// What the fold relies on between the fields, and a snapshot might not keep.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        let members = &self.members;
-        ensure(
-            self.header.outcome.is_none() && Protocol::Panel.phases().contains(&self.phase),
-            "an open panel has ended",
-        )?;
-        ensure((2..=MEMBERS_MAX).contains(&members.len()), "a panel has too few members, or too many")?;
-        let others = members.get(1..).unwrap_or_default();
-        let is_initiator = |one: &PanelMember| one.role == MemberRole::Initiator;
-        ensure(
-            members.first().is_some_and(is_initiator) && !others.iter().any(is_initiator),
-            "a panel has one initiator",
-        )?;
-        ensure(self.seats().count() <= self.rules.seats_max(), "a panel has too many seats")?;
-        ensure(others.is_sorted_by(|one, next| one.party.agent < next.party.agent), "members are not in their order")?;
-        members.iter().try_for_each(|one| one.party.check())?;
-        ensure(
-            self.choice.is_some() == self.rules.choose.is_some(),
-            "seats were chosen where the rules do not say so, or the reverse",
-        )?;
-        check_panel(&self.rules).map_err(|_| "the rules of a panel contradict themselves")?;
-        let is_role = |place: MemberIndex, role| members.get(usize::from(place)).is_some_and(|one| one.role == role);
-        let (is_seat, is_reviewer) =
-            (|place| is_role(place, MemberRole::Seat), |place| is_role(place, MemberRole::Reviewer));
-        let rounds = (1..).zip(&self.rounds);
-        let in_order = rounds
-            .into_iter()
-            .all(|(number, round)| round.number == number && round.is_sound(&self.rules.answer, is_seat, is_reviewer));
-        ensure(!self.rounds.is_empty() && in_order, "a round asks who has no seat, or is not in its order")?;
-        let closed = self.rounds.iter().rev().skip(1).all(|round| round.closed_at.is_some());
-        ensure(closed, "a round before the last goes on")?;
-        let in_order = self.reviews.is_sorted_by(|one, next| one.round < next.round)
-            && self.reviews.iter().all(|review| review.is_sound(is_reviewer, is_seat));
-        ensure(in_order, "a review is by nobody who reviews, or is not in its order")?;
-        let last_reviewed = self.reviews.last().map(|review| review.round);
-        ensure(
-            self.phase != Phase::Reviewing || last_reviewed == Some(self.round().number),
-            "nobody reviews the answers of the round",
-        )?;
-        let is_ranking = self.phase == Phase::Ranking;
-        ensure(is_ranking == self.ranking.is_some(), "somebody ranks who was not asked")?;
-        ensure(!is_ranking || self.ranker().is_some(), "nobody ranks")?;
-        let candidates = self.ranking.iter().flat_map(|ranking| &ranking.candidates);
-        let ranked = self.selection.iter().flat_map(|selection| &selection.ranked);
-        ensure(candidates.chain(ranked).all(|place| is_seat(*place)), "who is no seat is selected")
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use schemas::delivery::{CloseReason, Closing, Notification, Outcome};
 use schemas::ids::{FamilyPlace, Position};
-use schemas::team::{AtConclusion, Conclusion, MESSAGES_SPARE, TeamRules, VoteCount};
+use schemas::team::{AtConclusion, Conclusion, MESSAGES_SPARE, TeamRules, TeamTask, VoteCount};
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Lot, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -34,22 +34,32 @@ use crate::acceptance::gate::GateFault;
 use crate::acceptance::reputation::PinnedReputations;
 use crate::effect::Deliver;
 use crate::limits::Limits;
-use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, ReceiptChange, header_and_phase};
 use crate::negotiation::family::{FamilyAction, FamilyOrder};
-use crate::negotiation::phase::{ActSet, TeamTimer, Timer, TimerKind};
-use crate::negotiation::tombstone::{ProtocolEnd, TeamEnd, Tombstone};
+use crate::negotiation::misunderstanding::ActSet;
+use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
+use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use crate::protocol::{Phase, Protocol};
 
 use ballot::{Ballot, ConclusionText};
 use notices::SaidBefore;
+pub use notices::TeamView;
 pub(crate) use notices::view_of;
 use repetition::DistinctSays;
 use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
 use tasks::{TaskList, TasksAwaited};
 
+/// `join_by`.
+const JOIN: TimerKind = TimerKind::of(Protocol::Team, 24);
+/// The time to vote is over.
+const VOTE: TimerKind = TimerKind::of(Protocol::Team, 25);
+/// The floor was held in silence.
+const SPEAK: TimerKind = TimerKind::of(Protocol::Team, 26);
+/// From now on the team only concludes.
+const WRAP: TimerKind = TimerKind::of(Protocol::Team, 27);
 /// What stands where a call named no policy.
 const POLICY_WORD: &str = "team";
 /// No conclusion: nobody spoke.
@@ -111,6 +121,21 @@ pub(crate) struct Team<P = Arc<PinnedPolicy>> {
     ended: Option<TeamEnd>,
 }
 
+/// How a team ended, beside its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct TeamEnd {
+    pub(crate) detail: Option<Box<str>>,
+    #[serde(with = "schemas::text::json")]
+    conclusion: Option<Box<Conclusion>>,
+    /// Results as digests.
+    #[serde(with = "schemas::text::json")]
+    tasks: Vec<TeamTask>,
+    /// Indices of those that were members at the end, ascending.
+    members: Box<[u16]>,
+    /// Index of the lead at the end.
+    pub(crate) lead: Option<u16>,
+}
+
 impl ProtocolRules for Team {
     /// The index of the agent.
     type Speaker = usize;
@@ -119,20 +144,57 @@ impl ProtocolRules for Team {
     const PROTOCOL: Protocol = Protocol::Team;
     const STRIKE: TeamAction = TeamAction::Strike;
 
-    fn header(&self) -> &Header {
-        &self.header
+    header_and_phase!();
+
+    fn next_timer(&self) -> Option<Timer> {
+        let hard = (self.header.ends_by, TimerKind::HARD);
+        let own = match (self.phase, &self.ballot) {
+            (Phase::Forming, _) => Some((self.join_by, JOIN)),
+            (Phase::Discussing | Phase::Concluding, _) => Some((self.act_by, SPEAK)),
+            (Phase::Voting, Some(ballot)) => Some((ballot.vote_by, VOTE)),
+            (_, _) => None,
+        };
+        let is_wrapping = !self.has_wrapped && self.phase != Phase::Forming;
+        let wrap = is_wrapping.then_some((self.wrap_at, WRAP));
+        (self.phase != Phase::Ended).then(|| own.into_iter().chain(wrap).fold(hard, std::cmp::min))
     }
 
-    fn header_mut(&mut self) -> &mut Header {
-        &mut self.header
+    fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>) {
+        match timer {
+            JOIN => self.form(CloseReason::Deadline, context),
+            SPEAK => self.handle_silence(context),
+            VOTE => self.handle_vote_timeout(context),
+            WRAP => self.handle_wrap(context),
+            _ => debug_assert!(false, "a timer is its own negotiation's"),
+        }
     }
 
-    fn phase(&self) -> Phase {
-        self.phase
+    fn tombstone(&self, limits: &Limits) -> Tombstone {
+        let parties: Vec<&Party> = self.roster.parties().collect();
+        let end = ProtocolEnd::Team(self.ended.clone().unwrap_or_default());
+        Tombstone::of(&self.header, self.turn, &parties, end, limits)
     }
 
-    fn phase_mut(&mut self) -> &mut Phase {
-        &mut self.phase
+    fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
+        (&mut self.header, self.roster.parties_mut().collect())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
+        let is_open = Protocol::Team.phases().contains(&self.phase) && self.header.outcome.is_none();
+        ensure(is_open, "an open team has ended")?;
+        self.roster.check()?;
+        let members = self.roster.invited() + 1;
+        let mut named = self.asked.iter().chain(self.recap.iter().map(SaidBefore::by)).chain([&self.holder]);
+        ensure(named.all(|index| *index < members), "a team names somebody that was not invited")?;
+        self.tasks.check()?;
+        self.says.check()?;
+        let is_waiting = matches!(self.phase, Phase::Awaiting | Phase::Paused);
+        ensure(is_waiting == self.awaited.is_some(), "a team waits for nothing")?;
+        let is_known = |awaited: &TasksAwaited| awaited.is_within(members, &self.tasks);
+        ensure(self.awaited.as_ref().is_none_or(is_known), "a team waits for what is not there")?;
+        ensure((self.phase == Phase::Voting) == self.ballot.is_some(), "a team votes on nothing")?;
+        ensure(self.ballot.as_ref().is_none_or(|ballot| ballot.is_within(members)), "a vote is nobody's")
     }
 
     fn speaker(&self, agent: &AgentId) -> Option<usize> {
@@ -282,6 +344,21 @@ impl Team {
         self.roster.index_of(agent).is_some_and(left)
     }
 
+    /// Does what another of its family orders.
+    pub(crate) fn handle_order(&mut self, action: FamilyAction, context: &mut InputContext<'_>) {
+        match action {
+            FamilyAction::Progress(number, progress) => self.handle_progress(number, progress, context),
+            FamilyAction::ParentEnded => self.handle_parent_ended(context),
+            FamilyAction::Abort => self.handle_abort("task_aborted", context),
+            FamilyAction::OpenTask(_)
+            | FamilyAction::CallOff
+            | FamilyAction::MemberLeft(_)
+            | FamilyAction::DetachFromTeam(_)
+            | FamilyAction::SubTeamCalled(_)
+            | FamilyAction::SubTeamConcluded(..) => debug_assert!(false, "an order goes to the parent or a child"),
+        }
+    }
+
     /// The id of its policy, or the word for none.
     fn policy_id(&self) -> Arc<str> {
         if self.is_ranked { Arc::clone(&self.policy.id) } else { Arc::from(POLICY_WORD) }
@@ -290,31 +367,6 @@ impl Team {
     /// Under which the formation is registered.
     fn formed_key(&self) -> RegisterKey {
         RegisterKey::Award(self.header.id.clone(), Lot(0), AwardNo(1))
-    }
-
-    /// The timer that is due first.
-    pub(crate) fn next_timer(&self) -> Option<Timer> {
-        let hard = (self.header.ends_by, TimerKind::Hard);
-        let own = match (self.phase, &self.ballot) {
-            (Phase::Forming, _) => Some((self.join_by, TeamTimer::Join)),
-            (Phase::Discussing | Phase::Concluding, _) => Some((self.act_by, TeamTimer::Speak)),
-            (Phase::Voting, Some(ballot)) => Some((ballot.vote_by, TeamTimer::Vote)),
-            (_, _) => None,
-        };
-        let is_wrapping = !self.has_wrapped && self.phase != Phase::Forming;
-        let wrap = is_wrapping.then_some((self.wrap_at, TeamTimer::Wrap));
-        let others = own.into_iter().chain(wrap).map(|(at, timer)| (at, TimerKind::Team(timer)));
-        (self.phase != Phase::Ended).then(|| others.fold(hard, std::cmp::min))
-    }
-
-    /// What a timer does.
-    pub(crate) fn fire(&mut self, timer: TeamTimer, context: &mut InputContext<'_>) {
-        match timer {
-            TeamTimer::Join => self.form(CloseReason::Deadline, context),
-            TeamTimer::Speak => self.handle_silence(context),
-            TeamTimer::Vote => self.handle_vote_timeout(context),
-            TeamTimer::Wrap => self.handle_wrap(context),
-        }
     }
 
     /// Enters the terminal state: the end is registered, then told to members, and of a team that never formed to everybody
@@ -385,36 +437,6 @@ impl Team {
             turn: conclusion.turn,
             votes,
         }
-    }
-
-    /// What is left of it, once it has ended.
-    pub(crate) fn tombstone(&self, limits: &Limits) -> Tombstone {
-        let parties: Vec<&Party> = self.roster.parties().collect();
-        let end = ProtocolEnd::Team(self.ended.clone().unwrap_or_default());
-        Tombstone::of(&self.header, self.turn, &parties, end, limits)
-    }
-
-    pub(crate) fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>) {
-        (&mut self.header, self.roster.parties_mut().collect())
-    }
-
-    /// What the fold relies on between the fields, and a snapshot might not keep.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        let is_open = Protocol::Team.phases().contains(&self.phase) && self.header.outcome.is_none();
-        ensure(is_open, "an open team has ended")?;
-        self.roster.check()?;
-        let members = self.roster.invited() + 1;
-        let mut named = self.asked.iter().chain(self.recap.iter().map(SaidBefore::by)).chain([&self.holder]);
-        ensure(named.all(|index| *index < members), "a team names somebody that was not invited")?;
-        self.tasks.check()?;
-        self.says.check()?;
-        let is_waiting = matches!(self.phase, Phase::Awaiting | Phase::Paused);
-        ensure(is_waiting == self.awaited.is_some(), "a team waits for nothing")?;
-        let is_known = |awaited: &TasksAwaited| awaited.is_within(members, &self.tasks);
-        ensure(self.awaited.as_ref().is_none_or(is_known), "a team waits for what is not there")?;
-        ensure((self.phase == Phase::Voting) == self.ballot.is_some(), "a team votes on nothing")?;
-        ensure(self.ballot.as_ref().is_none_or(|ballot| ballot.is_within(members)), "a vote is nobody's")
     }
 }
 

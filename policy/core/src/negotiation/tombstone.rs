@@ -1,11 +1,8 @@
 //! What is left of a closed negotiation until its last possible deadline has passed: enough to recognise duplicates and
 //! to answer late offers, outdated confirmations and everything else (docs/spec/contract-net.md#cn-63).
 
-use schemas::delivery::{
-    Agreement, Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection,
-};
+use schemas::delivery::{Cancellation, Closing, Disposition, Notification, Outcome, Receipt, RejectReason, Rejection};
 use schemas::digest::{FNV_START, fnv};
-use schemas::team::{Conclusion, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, OfferId, Payload, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +11,8 @@ use crate::limits::Limits;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
+use crate::negotiation::protocols::ProtocolEnd;
 use crate::negotiation::{Party, Refusal, Repeat, SeenMessage};
-use crate::protocol::Protocol;
 
 /// A closed negotiation.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,89 +32,6 @@ pub(crate) struct Tombstone {
     pub(crate) seen: Vec<SeenDigest>,
     /// What else is known, by its protocol.
     pub(crate) end: ProtocolEnd,
-}
-
-/// What is left of an ended negotiation that others of its protocol have, and those of another have not.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ProtocolEnd {
-    ContractNet(Box<[PastAward]>),
-    Bargain(BargainEnd),
-    Panel(PanelEnd),
-    Team(TeamEnd),
-}
-
-impl ProtocolEnd {
-    pub(crate) fn protocol(&self) -> Protocol {
-        match self {
-            Self::ContractNet(_) => Protocol::ContractNet,
-            Self::Bargain(_) => Protocol::AlternatingOffers,
-            Self::Panel(_) => Protocol::Panel,
-            Self::Team(_) => Protocol::Team,
-        }
-    }
-
-    fn awards(&self) -> &[PastAward] {
-        if let Self::ContractNet(awards) = self { awards } else { &[] }
-    }
-
-    /// Whether an offer that comes now is late: only where offers were collected.
-    fn takes_late_offers(&self) -> bool {
-        matches!(self, Self::ContractNet(_))
-    }
-
-    /// What CLOSED says beside the outcome; nothing where late askers are told no detail.
-    fn detail(&self) -> Option<&str> {
-        match self {
-            Self::ContractNet(_) => None,
-            Self::Bargain(end) => end.detail.as_deref(),
-            Self::Panel(end) => end.detail.as_deref(),
-            Self::Team(end) => end.detail.as_deref(),
-        }
-    }
-}
-
-/// How a team ended, beside its outcome.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct TeamEnd {
-    pub(crate) detail: Option<Box<str>>,
-    #[serde(with = "schemas::text::json")]
-    pub(crate) conclusion: Option<Box<Conclusion>>,
-    /// Results as digests.
-    #[serde(with = "schemas::text::json")]
-    pub(crate) tasks: Vec<TeamTask>,
-    /// Indices of those that were members at the end, ascending.
-    pub(crate) members: Box<[u16]>,
-    /// Index of the lead at the end.
-    pub(crate) lead: Option<u16>,
-}
-
-impl TeamEnd {
-    /// Whether a party may see how it ended: of a team that has formed its members, of another everybody invited.
-    pub(crate) fn concerns(&self, party: u16) -> bool {
-        self.members.is_empty() || self.is_member(party)
-    }
-
-    /// Whether a party was a member at the end: nobody else is told what was concluded.
-    pub(crate) fn is_member(&self, party: u16) -> bool {
-        self.members.binary_search(&party).is_ok()
-    }
-}
-
-/// How a bargain ended, beside its outcome.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct BargainEnd {
-    pub(crate) detail: Option<Box<str>>,
-    #[serde(with = "schemas::text::json")]
-    pub(crate) agreement: Option<Box<Agreement>>,
-}
-
-/// How a panel ended, beside its outcome.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct PanelEnd {
-    pub(crate) detail: Option<Box<str>>,
-    /// Who ranked without having called the panel.
-    pub(crate) ranker: Option<u16>,
-    pub(crate) reviewers: Box<[u16]>,
 }
 
 /// A party.
@@ -180,8 +94,7 @@ impl Tombstone {
 
     /// Whether this agent led the team to its end.
     pub(crate) fn was_led_by(&self, agent: &AgentId) -> bool {
-        let lead = if let ProtocolEnd::Team(end) = &self.end { end.lead } else { None };
-        lead.and_then(|lead| self.party(lead)).is_some_and(|lead| lead.agent == *agent)
+        self.end.lead().and_then(|lead| self.party(lead)).is_some_and(|lead| lead.agent == *agent)
     }
 
     /// Why no sub-team may be called for an award of a task that has ended.
@@ -196,8 +109,7 @@ impl Tombstone {
 
     /// Whether it was a team of which this agent was no member at the end.
     pub(crate) fn was_left_by(&self, agent: &AgentId) -> bool {
-        let ProtocolEnd::Team(end) = &self.end else { return false };
-        self.party_of(agent).is_some_and(|party| !end.concerns(party))
+        self.party_of(agent).is_some_and(|party| !self.end.concerns(party))
     }
 
     fn party(&self, index: u16) -> Option<&PastParty> {
@@ -342,16 +254,7 @@ impl Tombstone {
     fn closing(&self, incoming: &Incoming) -> Closing {
         let detail = self.end.detail().map(str::to_owned);
         let closing = Closing { detail, ..Closing::new(self.outcome, self.chain) };
-        match &self.end {
-            ProtocolEnd::ContractNet(_) | ProtocolEnd::Panel(_) => closing,
-            ProtocolEnd::Bargain(end) => Closing { agreement: end.agreement.clone(), ..closing },
-            ProtocolEnd::Team(end) => {
-                let is_member = self.party_of(&incoming.from).is_some_and(|party| end.is_member(party));
-                let told = is_member.then_some(end);
-                let conclusion = told.and_then(|end| end.conclusion.clone());
-                Closing { conclusion, tasks: told.map(|end| end.tasks.clone()).unwrap_or_default(), ..closing }
-            }
-        }
+        self.end.complete(self.party_of(&incoming.from), closing)
     }
 
     /// Whether it is the first message of its sender with this disposition. Of those that are not remembered, none is.
@@ -367,12 +270,9 @@ impl Tombstone {
         context.deliver(Deliver { in_reply_to: Some(incoming.msg_id.clone()), after, told_before, ..delivery });
     }
 
-    /// What a bargain, a panel or a team came to binds, so nobody is told of it before it is registered, late askers no more
-    /// than others. After an abort nothing waits: the register may hold something else.
+    /// What an end that binds waits for before anybody is told of it, late askers no less than others. After an abort nothing waits: the register may hold something else.
     fn awaited_key(&self, told: &Notification) -> Option<RegisterKey> {
-        let binds = self.end.protocol() != Protocol::ContractNet
-            && self.outcome != Outcome::Aborted
-            && told.act() == Act::Closed;
+        let binds = !self.end.takes_late_offers() && self.outcome != Outcome::Aborted && told.act() == Act::Closed;
         binds.then(|| RegisterKey::Closed(self.id.clone()))
     }
 }

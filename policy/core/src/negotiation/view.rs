@@ -1,14 +1,13 @@
 //! What a participant may see of a negotiation, filtered by role (docs/spec/messages.md#ms-43).
 
-use schemas::delivery::{Agreement, Disposition, Outcome, Turn};
-use schemas::panel::SeatChoice;
+use schemas::delivery::{Disposition, Outcome};
 use schemas::payload::Terms;
-use schemas::team::{Conclusion, Floor, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Timestamp, WireTime};
 use serde::Serialize;
 
 use crate::negotiation::Party;
-use crate::negotiation::tombstone::{PanelEnd, ProtocolEnd, Tombstone};
+use crate::negotiation::protocols::ProtocolView;
+use crate::negotiation::tombstone::Tombstone;
 use crate::protocol::{Phase, SessionState};
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
@@ -42,12 +41,9 @@ pub struct NegotiationView {
     pub offers: Vec<OfferView>,
     /// The awards the viewer may see.
     pub awards: Vec<AwardView>,
-    /// How a bargain stands; the same for all its parties.
-    pub bargain: Option<Box<BargainView>>,
-    /// How a panel stands, or ended.
-    pub panel: Option<Box<PanelView>>,
-    /// How a team stands; the same for all its members, and nothing for others.
-    pub team: Option<Box<TeamView>>,
+    /// What its protocol adds, under the protocol's name.
+    #[serde(flatten)]
+    pub protocol: Option<ProtocolView>,
     /// Head of the hash chain over the negotiation's inputs; once it has ended.
     pub digest: Option<Digest>,
 }
@@ -70,82 +66,6 @@ pub enum Role {
     Reviewer,
     /// It was called to a team.
     Member,
-}
-
-/// How a panel stands, or ended. Nothing of what was said is in it.
-#[serde_with_macros::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PanelView {
-    /// Rounds of answers at most; 0 once it has ended.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub rounds: u32,
-    /// Where its seats were chosen: what that came to; the initiator only.
-    pub seats: Option<SeatChoice>,
-    /// Seats asked in this round; the initiator only.
-    pub asked: Option<u32>,
-    /// Seats that replied in this round; the initiator only.
-    pub replied: Option<u32>,
-    /// Once it has ended: what stopped it.
-    pub detail: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
-/// How a bargain stands, or ended. Nothing of a mandate is in it.
-#[serde_with_macros::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct BargainView {
-    /// Who takes part, in the order of their turns.
-    pub parties: Vec<AgentId>,
-    /// Who of them has joined; while it is open.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub joined: Vec<AgentId>,
-    /// Who of them has confirmed the agreement.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub confirmed: Vec<AgentId>,
-    /// Whose turn it is, and the standing offer; once all have joined, and before they agree.
-    pub turn: Option<Turn>,
-    /// What all have accepted: agreed on, or still waiting for confirmation.
-    pub agreement: Option<Agreement>,
-    /// Once it has ended: why there is no agreement, or who ended it.
-    pub detail: Option<String>,
-}
-
-/// How a team stands, or ended.
-#[serde_with_macros::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TeamView {
-    /// The members in the order of their seats; while it forms, who has joined.
-    pub members: Vec<AgentId>,
-    /// Members that get the floor no more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub muted: Vec<AgentId>,
-    /// The floor, as members were told it last; once it has formed, and before it ends.
-    pub floor: Option<Floor>,
-    /// Its tasks.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tasks: Vec<TeamTask>,
-    /// What was said last, the oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub recap: Vec<SaidView>,
-    /// What it concluded.
-    pub conclusion: Option<Conclusion>,
-    /// Once it has ended: why there is no conclusion.
-    pub detail: Option<String>,
-}
-
-/// Something a member of a team said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SaidView {
-    /// The step.
-    pub step: u32,
-    /// The member.
-    pub by: AgentId,
-    /// The words.
-    pub text: String,
 }
 
 /// One of the viewer's own messages.
@@ -219,9 +139,7 @@ impl NegotiationView {
             messages,
             offers: Vec::new(),
             awards: Vec::new(),
-            bargain: None,
-            panel: None,
-            team: None,
+            protocol: None,
             digest: None,
         }
     }
@@ -229,9 +147,8 @@ impl NegotiationView {
     /// Of an ended negotiation; absent when the viewer took no part, or no part to the end in a team that formed.
     pub(crate) fn of_ended(tombstone: &Tombstone, viewer: &AgentId) -> Option<Self> {
         let party = tombstone.party_of(viewer)?;
-        if let ProtocolEnd::Team(end) = &tombstone.end
-            && !end.concerns(party)
-        {
+        let end = &tombstone.end;
+        if !end.concerns(party) {
             return None;
         }
         let awards = tombstone
@@ -246,36 +163,15 @@ impl NegotiationView {
                 })
             })
             .collect();
-        let role = match (party, &tombstone.end) {
-            (0, _) => Role::Initiator,
-            (_, ProtocolEnd::Bargain(_)) => Role::Party,
-            (_, ProtocolEnd::ContractNet(_)) => Role::Contractor,
-            (_, ProtocolEnd::Panel(end)) if end.ranker == Some(party) => Role::Ranker,
-            (_, ProtocolEnd::Panel(end)) if end.reviewers.contains(&party) => Role::Reviewer,
-            (_, ProtocolEnd::Panel(_)) => Role::Panelist,
-            (_, ProtocolEnd::Team(_)) => Role::Member,
-        };
+        let role = if party == 0 { Role::Initiator } else { end.role(party) };
         let at_end = (Phase::Ended, tombstone.round);
-        let mut view = Self {
+        Some(Self {
             outcome: Some(tombstone.outcome),
             awards,
+            protocol: end.view(&tombstone.parties, party),
             digest: Some(tombstone.chain),
             ..Self::plain(&tombstone.id, role, at_end, tombstone.ends_by, Vec::new())
-        };
-        match &tombstone.end {
-            ProtocolEnd::ContractNet(_) => {}
-            ProtocolEnd::Bargain(end) => view.bargain = Some(Box::new(BargainView::of_ended(tombstone, end))),
-            ProtocolEnd::Panel(end) => view.panel = Some(Box::new(PanelView::of_ended(end))),
-            ProtocolEnd::Team(end) => view.team = TeamView::of_ended(tombstone, end, party).map(Box::new),
-        }
-        Some(view)
-    }
-}
-
-impl PanelView {
-    /// Of a panel that has ended.
-    fn of_ended(end: &PanelEnd) -> Self {
-        Self { rounds: 0, seats: None, asked: None, replied: None, detail: end.detail.as_deref().map(str::to_owned) }
+        })
     }
 }
 

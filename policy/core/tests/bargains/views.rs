@@ -1,6 +1,6 @@
 //! What parties may see of their bargain.
 
-use policy_core::Phase;
+use policy_core::{BargainView, NegotiationView, Phase, ProtocolView};
 use schemas::delivery::Outcome;
 use serde_json::json;
 
@@ -13,8 +13,8 @@ fn every_party_sees_the_same_turn_and_only_its_own_messages() {
     let offer = haggle.made(20, "alice", 50);
     let view = |who: &str| haggle.script.lane_state.view(&haggle.script.negotiation, &agent(who));
     let (alice, bob) = (view("alice").unwrap(), view("bob").unwrap());
-    assert_eq!((alice.state, alice.round, &alice.bargain), (Phase::Bargaining, 1, &bob.bargain));
-    let turn = alice.bargain.as_ref().and_then(|bargain| bargain.turn.as_ref()).unwrap();
+    assert_eq!((alice.state, alice.round, bargain(&alice)), (Phase::Bargaining, 1, bargain(&bob)));
+    let turn = bargain(&alice).turn.as_ref().unwrap();
     assert_eq!((turn.party.as_str(), turn.step), ("bob", 1));
     assert_eq!(turn.standing.as_ref().map(|standing| standing.offer_id), Some(offer.id));
     assert_eq!((alice.messages.len(), bob.messages.len()), (2, 1));
@@ -30,12 +30,12 @@ fn while_joining_a_view_shows_who_has_and_afterwards_how_it_ended() {
     haggle.join(5, "carol", None);
     let view = |haggle: &Haggle| haggle.script.lane_state.view(&haggle.script.negotiation, &agent("bob")).unwrap();
     let joining = view(&haggle);
-    let joined = joining.bargain.unwrap().joined;
+    let joined = bargain(&joining).joined.clone();
     assert_eq!((joining.state, joined), (Phase::Joining, vec![agent("alice"), agent("carol")]));
     haggle.end(6, "alice");
     let ended = view(&haggle);
     assert_eq!((ended.state, ended.outcome), (Phase::Ended, Some(Outcome::Ended)));
-    assert_eq!(ended.bargain.unwrap().detail.as_deref(), Some("alice"));
+    assert_eq!(bargain(&ended).detail.as_deref(), Some("alice"));
 }
 
 #[test]
@@ -45,7 +45,12 @@ fn an_agreement_in_the_last_turn_of_a_round_begins_no_other_round() {
         let offer = haggle.made(20, "alice", 50);
         haggle.accept(21, "bob", offer);
         let view = haggle.script.lane_state.view(&haggle.script.negotiation, &agent("bob")).unwrap();
-        let agreed = view.bargain.unwrap().agreement.unwrap();
+        let agreed = bargain(&view).agreement.as_ref().unwrap();
         assert_eq!((view.round, agreed.round, agreed.step), (1, 1, 2));
     }
+}
+
+fn bargain(view: &NegotiationView) -> &BargainView {
+    let Some(ProtocolView::Bargain(bargain)) = &view.protocol else { panic!("a bargain") };
+    bargain
 }

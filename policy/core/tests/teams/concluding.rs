@@ -129,12 +129,12 @@ fn members_see_how_their_team_stands_and_nobody_else_does() {
     let view =
         |gathering: &Gathering, who: &str| gathering.script.lane_state.view(&gathering.script.negotiation, &agent(who));
     let seen = view(&gathering, "bob").expect("a member");
-    let team = seen.team.expect("a team");
+    let team = gathering.team_view("bob");
     assert_eq!((seen.role, team.recap[0].text.as_str(), team.members.len()), (Role::Member, "well", 2));
     assert_eq!(team.floor.and_then(|floor| floor.speaker).unwrap().as_str(), "bob");
     assert!(view(&gathering, "mallory").is_none());
     gathering.conclude(21, "bob");
-    let ended = view(&gathering, "alice").expect("a member").team.expect("a team");
+    let ended = gathering.team_view("alice");
     assert_eq!(ended.conclusion.expect("a conclusion").text, "so");
 }
 

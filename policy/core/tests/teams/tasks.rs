@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use policy_core::view::TeamView;
 use policy_core::{Cause, Effect, preset};
+use policy_core::{ProtocolView, TeamView};
 use schemas::delivery::{Notification, Outcome, ProgressReport};
 use schemas::ids::Capability;
 use schemas::record::{EngineEvent, Entry};
@@ -34,7 +34,8 @@ impl Gathering {
     /// The team as a member sees it.
     pub(crate) fn team_view(&self, who: &str) -> TeamView {
         let view = self.script.lane_state.view(&self.script.negotiation, &crate::script::agent(who));
-        *view.expect("a member's").team.expect("a team")
+        let Some(ProtocolView::Team(team)) = view.expect("a member's").protocol else { panic!("a team") };
+        *team
     }
 
     pub(crate) fn offer(&mut self, at_ms: u64, number: u32, who: &str, fit: i64) -> Vec<String> {
@@ -461,10 +462,7 @@ fn members_see_whose_a_task_is_and_its_result() {
     let mut gathering = Gathering::of(&THREE, json!({}));
     gathering.assign(20, "alice", "async", &[direct("bob"), open()]);
     gathering.confirm(21, 1, "bob");
-    let id = gathering.script.negotiation.clone();
-    let carol = crate::script::agent("carol");
-    let view = gathering.script.lane_state.view(&id, &carol).expect("a member's");
-    let tasks = view.team.expect("a team").tasks;
+    let tasks = gathering.team_view("carol").tasks;
     assert_eq!((tasks[0].status, tasks[0].title.as_deref()), (TaskStatus::Running, Some("figures")));
     assert_eq!(tasks[0].owner.as_ref().map(|owner| owner.as_str()), Some("bob"));
     assert_eq!((tasks[1].status, &tasks[1].owner), (TaskStatus::Open, &None));
@@ -493,9 +491,7 @@ fn of_too_many_texts_a_view_cuts_the_oldest_results() {
         gathering.confirm(21, number, "bob");
         gathering.in_task(22, number, "bob", Act::Inform, json!({"kind": "result", "result": long}));
     }
-    let id = gathering.script.negotiation.clone();
-    let view = gathering.script.lane_state.view(&id, &crate::script::agent("bob")).expect("a member's");
-    let tasks = view.team.expect("a team").tasks;
+    let tasks = gathering.team_view("bob").tasks;
     let cut: Vec<bool> = tasks.iter().map(|task| task.cut).collect();
     assert_eq!(cut, [vec![true; 2], vec![false; 16]].concat(), "64 KiB are sixteen of them");
     assert!(tasks.iter().all(|task| task.cut == task.digest.is_some() && task.cut == task.result.is_none()));

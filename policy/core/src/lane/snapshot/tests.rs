@@ -5,10 +5,9 @@ use schemas::{Lane, Timestamp};
 use serde_json::{Value, json};
 
 use crate::lane::LaneState;
-use crate::lane::negotiation::Negotiation;
-use crate::lane::table::TableEntry;
 use crate::limits::Limits;
 use crate::negotiation::disposition::ProtocolRules;
+use crate::negotiation::protocols::{Negotiation, TableEntry};
 
 #[test]
 fn a_restored_lane_state_shares_what_was_shared_and_keeps_no_spare_room() {

@@ -11,7 +11,7 @@ use schemas::{AgentId, Digest, Timestamp};
 use super::sealed_mandate::seal;
 use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{CALL_ORDINAL, Called, InputContext, Opening, Refusal, reply_by};
 use crate::protocol::Phase;
 

@@ -15,7 +15,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::Refusal;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::disposition::valid_until;
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::protocol::Phase;
 
 /// What follows from a message.

@@ -10,7 +10,7 @@ use schemas::policy::{BargainRule, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::negotiation::Refusal;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 
 /// Moments a policy looks back on, at most; the oldest go first. There is one per round where rounds are counted, so at
 /// most a thousand; where only time is, a window of a tenth of the deadline holds as many offers as others may make in it.

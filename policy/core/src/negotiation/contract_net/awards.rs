@@ -5,11 +5,12 @@ use schemas::register::AwardEnd;
 use schemas::{AwardNo, DeliveryId, Digest, DocumentHash, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::{CANCEL, CONFIRM, PERFORM};
 use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::Header;
 use crate::negotiation::InputContext;
 use crate::negotiation::lazy_box::HasEmpty;
-use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::protocols::Timer;
 use crate::negotiation::tombstone::PastAward;
 
 /// The lots, the live award of each, and the awards that were taken back.
@@ -167,16 +168,16 @@ impl Awards {
         self.revoked.iter().any(|past| past.award_no == award_no && past.session == session)
     }
 
-    pub(super) fn timers(&self) -> impl Iterator<Item = (Timestamp, ContractNetTimer)> {
+    pub(super) fn timers(&self) -> impl Iterator<Item = Timer> {
         let lots = (0..).zip(&self.lots).filter_map(|(index, lot)| {
             let award = lot.award.as_ref()?;
             match award.stage {
-                AwardStage::Awarded => Some((award.deadline, ContractNetTimer::Confirm(index))),
-                AwardStage::Committed => Some((award.deadline, ContractNetTimer::Perform(index))),
+                AwardStage::Awarded => Some((award.deadline, CONFIRM.of_lot(index))),
+                AwardStage::Committed => Some((award.deadline, PERFORM.of_lot(index))),
                 AwardStage::Done | AwardStage::CancelPending => None,
             }
         });
-        lots.chain(self.cancel_by.map(|at| (at, ContractNetTimer::Cancel)))
+        lots.chain(self.cancel_by.map(|at| (at, CANCEL)))
     }
 
     /// Registers the next award of a lot, after what is registered of the one before.

@@ -9,6 +9,7 @@ use schemas::policy::{OnIncomplete, Policy, WindowAnchor};
 use schemas::{Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
+use super::{COLLECT, CROSSING, WINDOW};
 use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
 use crate::effect::{Deliver, Event};
@@ -16,7 +17,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::decision::CloseFacts;
 use crate::negotiation::contract_net::session::{CollectedOffer, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::protocols::Timer;
 use crate::negotiation::{CALL_ORDINAL, InputContext};
 use crate::protocol::{Phase, SessionState};
 
@@ -91,11 +92,11 @@ impl Collection {
     }
 
     /// The timers while offers are collected.
-    pub(super) fn timers(&self) -> [Option<(Timestamp, ContractNetTimer)>; 3] {
+    pub(super) fn timers(&self) -> [Option<Timer>; 3] {
         [
-            Some((self.reply_by, ContractNetTimer::Collect)),
-            self.window_at.map(|at| (at, ContractNetTimer::Window)),
-            self.crossing_at.map(|at| (at, ContractNetTimer::Crossing)),
+            Some((self.reply_by, COLLECT)),
+            self.window_at.map(|at| (at, WINDOW)),
+            self.crossing_at.map(|at| (at, CROSSING)),
         ]
     }
 

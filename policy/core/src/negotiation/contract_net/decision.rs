@@ -9,6 +9,7 @@ use schemas::policy::{Payment, Policy, TieBreak};
 use schemas::{AwardNo, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::DECIDE;
 use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
 use crate::acceptance::reputation::PinnedReputations;
@@ -18,7 +19,7 @@ use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::awards::lot_number;
 use crate::negotiation::contract_net::session::{ContractorSession, amount};
 use crate::negotiation::lazy_box::HasEmpty;
-use crate::negotiation::phase::ContractNetTimer;
+use crate::negotiation::protocols::Timer;
 use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
@@ -71,8 +72,8 @@ impl Deciding {
         self.close = Some(facts);
     }
 
-    pub(super) fn timer(&self) -> Option<(Timestamp, ContractNetTimer)> {
-        self.decide_by.map(|at| (at, ContractNetTimer::Decide))
+    pub(super) fn timer(&self) -> Option<Timer> {
+        self.decide_by.map(|at| (at, DECIDE))
     }
 
     /// The initiator has until then to choose.

@@ -15,7 +15,7 @@ use crate::negotiation::contract_net::rules::Speaker;
 use crate::negotiation::contract_net::session::{CallDelivery, ContractorSession};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::lazy_box::LazyBox;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, Party, Refusal, lifetime_ms, reply_by};
 use crate::protocol::Phase;
 

@@ -16,7 +16,7 @@ use crate::negotiation::contract_net::awarding::{CancelAnswer, said};
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward};
 use crate::negotiation::contract_net::session::{CollectedOffer, amount};
 use crate::negotiation::disposition::{Incoming, ProtocolRules, valid_until};
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Refusal, Ruling};
 use crate::policy::PRICE;
 use crate::protocol::{Phase, SessionState};

@@ -24,7 +24,7 @@ use crate::effect::Event;
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyAction, FamilyOrder, SUB_TEAM_OF, SubTeamGrant, TaskOpening, TaskProgress};
 use crate::negotiation::lazy_box::LazyBox;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party, Refusal};
 use crate::protocol::{Phase, SessionState};
 
@@ -110,8 +110,23 @@ pub(crate) fn admit_lead(net: &mut ContractNet, incoming: &Incoming) {
     }
 }
 
+/// Does what the team above or a sub-team below orders.
+pub(crate) fn handle_order(task: &mut ContractNet, action: FamilyAction, context: &mut InputContext<'_>) {
+    match action {
+        FamilyAction::CallOff => handle_call_off(task, context),
+        FamilyAction::Abort => task.handle_abort("team_aborted", context),
+        FamilyAction::MemberLeft(agent) => handle_member_left(task, &agent, context),
+        FamilyAction::DetachFromTeam(lead) => detach_from_team(task, lead),
+        FamilyAction::SubTeamCalled(award_no) => note_sub_team(task, award_no),
+        FamilyAction::SubTeamConcluded(award_no, text) => handle_conclusion(task, award_no, &text, context),
+        FamilyAction::OpenTask(_) | FamilyAction::Progress(..) | FamilyAction::ParentEnded => {
+            debug_assert!(false, "an order goes to the parent or a child");
+        }
+    }
+}
+
 /// The team calls a task off.
-pub(crate) fn handle_call_off(task: &mut ContractNet, context: &mut InputContext<'_>) {
+fn handle_call_off(task: &mut ContractNet, context: &mut InputContext<'_>) {
     if task.phase != Phase::Cancelling {
         task.cancel(context);
     }
@@ -119,7 +134,7 @@ pub(crate) fn handle_call_off(task: &mut ContractNet, context: &mut InputContext
 
 /// A member has left the team (docs/spec/team.md#tm-51): a task that it assigned ends, its award is lost as by
 /// FAILURE{decommit}, and without one it is out of the running.
-pub(crate) fn handle_member_left(task: &mut ContractNet, agent: &AgentId, context: &mut InputContext<'_>) {
+fn handle_member_left(task: &mut ContractNet, agent: &AgentId, context: &mut InputContext<'_>) {
     if task.initiator.agent == *agent {
         if let Some(role) = task.task.as_mut() {
             role.failure = Some(Box::from(LEFT));
@@ -139,7 +154,7 @@ pub(crate) fn handle_member_left(task: &mut ContractNet, agent: &AgentId, contex
 }
 
 /// The team has concluded without a task: its lead is told the result as well (docs/spec/team.md#tm-49).
-pub(crate) fn detach_from_team(task: &mut ContractNet, lead: AgentId) {
+fn detach_from_team(task: &mut ContractNet, lead: AgentId) {
     let is_told = lead == task.initiator.agent;
     if let Some(role) = task.task.as_mut().filter(|_| !is_told) {
         role.heir = Some(lead);
@@ -178,14 +193,14 @@ pub(crate) fn grant_sub_team(
 }
 
 /// The contractor of an award has called a sub-team for it.
-pub(crate) fn note_sub_team(task: &mut ContractNet, award_no: AwardNo) {
+fn note_sub_team(task: &mut ContractNet, award_no: AwardNo) {
     if let Some(role) = task.task.as_mut() {
         role.sub_team = Some(award_no);
     }
 }
 
 /// What the sub-team of an award has concluded is the result of its contractor (docs/spec/team.md#tm-65).
-pub(crate) fn handle_conclusion(task: &mut ContractNet, award_no: AwardNo, text: &str, context: &mut InputContext<'_>) {
+fn handle_conclusion(task: &mut ContractNet, award_no: AwardNo, text: &str, context: &mut InputContext<'_>) {
     if let Some(lot) = task.awards.committed_lot(award_no) {
         let result = Some(text.to_owned());
         task.perform(lot, Inform { kind: InformKind::Result, result, routine: None }, context);

@@ -7,30 +7,28 @@ use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::session::ContractorSession;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::phase::is_numbered;
+use crate::negotiation::misunderstanding::is_numbered;
 use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
 use crate::protocol::Phase;
 
-impl NegotiationView {
-    /// Of an open contract net; absent when the viewer takes no part.
-    pub(crate) fn of_contract_net(net: &ContractNet, viewer: &AgentId) -> Option<Self> {
-        if *viewer == net.initiator.agent {
-            let has_closed = net.phase != Phase::Collecting || !net.policy().sealed;
-            let shown: &[ContractorSession] = if has_closed { &net.sessions } else { &[] };
-            return Some(Self {
-                invited: Some(net.collection.expected()),
-                offers: shown.iter().filter_map(|session| offer_view(session, true)).collect(),
-                ..base_view(net, Role::Initiator, net.party(net.speaker(viewer)?), None)
-            });
-        }
-        let index = net.session_of(viewer)?;
-        let session = &net.sessions[index];
-        Some(Self {
-            session: Some(session.state),
-            offers: offer_view(session, false).into_iter().collect(),
-            ..base_view(net, Role::Contractor, &session.party, Some(index))
-        })
+/// What a participant may see of an open contract net; absent when the viewer takes no part.
+pub(crate) fn view_of(net: &ContractNet, viewer: &AgentId) -> Option<NegotiationView> {
+    if *viewer == net.initiator.agent {
+        let has_closed = net.phase != Phase::Collecting || !net.policy().sealed;
+        let shown: &[ContractorSession] = if has_closed { &net.sessions } else { &[] };
+        return Some(NegotiationView {
+            invited: Some(net.collection.expected()),
+            offers: shown.iter().filter_map(|session| offer_view(session, true)).collect(),
+            ..base_view(net, Role::Initiator, net.party(net.speaker(viewer)?), None)
+        });
     }
+    let index = net.session_of(viewer)?;
+    let session = &net.sessions[index];
+    Some(NegotiationView {
+        session: Some(session.state),
+        offers: offer_view(session, false).into_iter().collect(),
+        ..base_view(net, Role::Contractor, &session.party, Some(index))
+    })
 }
 
 /// What every participant may see, with the awards of one session or of all.

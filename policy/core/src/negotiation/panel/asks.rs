@@ -4,18 +4,21 @@
 use std::sync::Arc;
 
 use schemas::delivery::{Ask, Notification, RankAsk, Rated, ShownAnswer};
+use schemas::panel::SeatChoice;
 use schemas::record::Qos;
 use schemas::{AgentId, Timestamp, WireTime};
+use serde::Serialize;
 
 use super::reply::SeatReply;
 use super::review::PanelReview;
 use super::round::{MemberIndex, PanelRound};
-use super::{MemberRole, Panel};
+use super::{MemberRole, Panel, PanelEnd};
 use crate::effect::Deliver;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::view::{NegotiationView, PanelView, Role, messages};
+use crate::negotiation::protocols::ProtocolView;
+use crate::negotiation::view::{NegotiationView, Role, messages};
 use crate::panel::ranker::showing;
 
 /// The round whose answers are shown in the one that runs.
@@ -183,6 +186,28 @@ fn delivery(panel: &Panel, to: MemberIndex, ask: Ask, context: &mut InputContext
     }
 }
 
+/// How a panel stands, or ended. Nothing of what was said is in it.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PanelView {
+    /// Rounds of answers at most; 0 once it has ended.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rounds: u32,
+    /// Where its seats were chosen: what that came to; the initiator only.
+    pub seats: Option<SeatChoice>,
+    /// Seats asked in this round; the initiator only.
+    pub asked: Option<u32>,
+    /// Seats that replied in this round; the initiator only.
+    pub replied: Option<u32>,
+    /// Once it has ended: what stopped it.
+    pub detail: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
 /// What a member may see of its panel (docs/spec/panel.md#pn-33): the initiator counts only, a seat its own messages; absent when the
 /// viewer takes no part.
 pub(crate) fn view_of(panel: &Panel, viewer: &AgentId) -> Option<NegotiationView> {
@@ -207,7 +232,24 @@ pub(crate) fn view_of(panel: &Panel, viewer: &AgentId) -> Option<NegotiationView
     let messages = messages(&member.party, |_| false);
     Some(NegotiationView {
         invited: is_initiator.then(|| count(panel.invited())),
-        panel: Some(Box::new(shown)),
+        protocol: Some(ProtocolView::Panel(Box::new(shown))),
         ..NegotiationView::plain(&panel.header.id, role, (panel.phase, round.number), panel.header.ends_by, messages)
     })
+}
+
+impl PanelEnd {
+    pub(crate) fn role(&self, party: u16) -> Role {
+        if self.ranker == Some(party) {
+            Role::Ranker
+        } else if self.reviewers.contains(&party) {
+            Role::Reviewer
+        } else {
+            Role::Panelist
+        }
+    }
+
+    pub(crate) fn view(&self) -> PanelView {
+        let detail = self.detail.as_deref().map(str::to_owned);
+        PanelView { rounds: 0, seats: None, asked: None, replied: None, detail }
+    }
 }

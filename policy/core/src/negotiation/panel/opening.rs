@@ -11,7 +11,7 @@ use schemas::{AgentId, Digest, Timestamp};
 
 use super::{MemberRole, POLICY_WORD, Panel, PanelMember};
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, Refusal, lifetime_ms, reply_by};
 use crate::panel::count::quorum;
 use crate::panel::decision::{CandidateRecord, ChoiceRecord};

@@ -10,7 +10,7 @@ use super::reply::{GivenRating, Opinion, SeatReply};
 use super::review::ReviewReply;
 use super::round::MemberIndex;
 use super::{MemberRole, Panel};
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{InputContext, Refusal};
 use crate::protocol::Phase;
 

@@ -14,7 +14,6 @@ use super::{MemberRole, Panel, Ranking, Selected, asks, finding};
 use crate::effect::{AskKind, Event};
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::phase::PanelTimer;
 use crate::panel::count::consensus;
 use crate::panel::decision::SelectedBy;
 use crate::panel::ranker::{Candidate, asking, completed, rank, received};
@@ -55,7 +54,7 @@ impl Panel {
     }
 
     /// Goes on as far as nobody is waited for.
-    fn advance(&mut self, context: &mut InputContext<'_>) {
+    pub(super) fn advance(&mut self, context: &mut InputContext<'_>) {
         loop {
             if self.phase == Phase::Asking && self.round().is_complete() {
                 self.complete_wave(context);
@@ -229,7 +228,7 @@ impl Panel {
     }
 
     /// Ranks the candidates, keeps the best, and goes on with them unless they agree.
-    fn select(&mut self, by: SelectedBy, chosen: &[MemberIndex], context: &mut InputContext<'_>) {
+    pub(super) fn select(&mut self, by: SelectedBy, chosen: &[MemberIndex], context: &mut InputContext<'_>) {
         let Some(select) = &self.rules.select else { return };
         let (keep, recheck) = (usize::try_from(select.keep).unwrap_or(usize::MAX), select.recheck);
         let candidates = self.candidates();
@@ -346,26 +345,6 @@ impl Panel {
             asked.reply = None;
         }
         self.leave(place, context);
-    }
-
-    /// What a timer does.
-    pub(crate) fn fire(&mut self, timer: PanelTimer, context: &mut InputContext<'_>) {
-        match timer {
-            PanelTimer::Answer => {
-                self.round_mut().stop_waiting();
-                self.advance(context);
-            }
-            PanelTimer::Rank => {
-                self.select(SelectedBy::Fallback, &[], context);
-                self.advance(context);
-            }
-            PanelTimer::Review => {
-                if let Some(review) = self.review_mut() {
-                    review.stop_waiting();
-                }
-                self.advance(context);
-            }
-        }
     }
 
     /// `ends_by`: the running wave is complete, and nobody is asked any more.

@@ -10,7 +10,7 @@ use super::Team;
 use super::opening::decides_tasks;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::TaskOpening;
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Refusal};
 use crate::policy::PinnedPolicy;
 

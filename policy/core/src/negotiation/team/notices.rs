@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{Disposition, Notification};
-use schemas::team::{Floor, Spoken, TeamState, TeamTask};
+use schemas::delivery::{Closing, Disposition, Notification};
+use schemas::team::{Conclusion, Floor, Spoken, TeamState, TeamTask};
 use schemas::{AgentId, RegisterKey, WireTime};
 use serde::{Deserialize, Serialize};
 
 use super::roster::MemberStanding;
-use super::{POLICY_WORD, Team};
+use super::{POLICY_WORD, Team, TeamEnd};
 use crate::effect::Deliver;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::tombstone::{TeamEnd, Tombstone};
-use crate::negotiation::view::{NegotiationView, Role, SaidView, TeamView, messages};
+use crate::negotiation::protocols::ProtocolView;
+use crate::negotiation::tombstone::PastParty;
+use crate::negotiation::view::{NegotiationView, Role, messages};
 use crate::protocol::Phase;
 
 /// Says that a view shows; the oldest go first.
@@ -96,6 +97,40 @@ impl Team {
     }
 }
 
+/// How a team stands, or ended.
+#[serde_with_macros::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TeamView {
+    /// The members in the order of their seats; while it forms, who has joined.
+    pub members: Vec<AgentId>,
+    /// Members that get the floor no more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub muted: Vec<AgentId>,
+    /// The floor, as members were told it last; once it has formed, and before it ends.
+    pub floor: Option<Floor>,
+    /// Its tasks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TeamTask>,
+    /// What was said last, the oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recap: Vec<SaidView>,
+    /// What it concluded.
+    pub conclusion: Option<Conclusion>,
+    /// Once it has ended: why there is no conclusion.
+    pub detail: Option<String>,
+}
+
+/// Something a member of a team said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SaidView {
+    /// The step.
+    pub step: u32,
+    /// The member.
+    pub by: AgentId,
+    /// The words.
+    pub text: String,
+}
+
 /// The view of an open team; absent when the viewer was not invited. Only members see how it stands.
 pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> {
     let index = team.roster.index_of(viewer)?;
@@ -107,7 +142,7 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
     let joined =
         || team.roster.standing(MemberStanding::Joined).map(|index| team.roster.agent(index).clone()).collect();
     let shown = (is_member || (is_forming && index == 0)).then(|| {
-        Box::new(TeamView {
+        ProtocolView::Team(Box::new(TeamView {
             members: if is_forming { joined() } else { team.roster.names() },
             muted: team.roster.muted(),
             floor: is_member.then(|| team.floor_notice(&TeamChange::default())),
@@ -115,7 +150,7 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
             recap: team.recap.iter().map(|said| said.shown(team)).collect(),
             conclusion: None,
             detail: None,
-        })
+        }))
     });
     let role = if index == 0 { Role::Initiator } else { Role::Member };
     let messages = messages(team.party(index), |disposition| disposition == Disposition::Ok);
@@ -123,7 +158,7 @@ pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> 
         reply_by: is_forming.then_some(WireTime(team.join_by)),
         policy: Some(if team.is_ranked { team.policy.policy.id.clone() } else { POLICY_WORD.to_owned() }),
         invited: (index == 0).then(|| u32::try_from(team.roster.invited()).unwrap_or(u32::MAX)),
-        team: shown,
+        protocol: shown,
         ..NegotiationView::plain(&team.header.id, role, (team.phase, 1), team.header.ends_by, messages)
     })
 }
@@ -139,22 +174,39 @@ impl SaidBefore {
     }
 }
 
-impl TeamView {
-    /// Of a team that has ended; absent for whoever had no seat.
-    pub(crate) fn of_ended(tombstone: &Tombstone, end: &TeamEnd, party: u16) -> Option<Self> {
-        end.is_member(party).then(|| Self {
-            members: end
+impl TeamEnd {
+    /// Whether a party may see how it ended: of a team that has formed its members, of another everybody invited.
+    pub(crate) fn concerns(&self, party: u16) -> bool {
+        self.members.is_empty() || self.is_member(party)
+    }
+
+    /// Whether a party was a member at the end: nobody else is told what was concluded.
+    fn is_member(&self, party: u16) -> bool {
+        self.members.binary_search(&party).is_ok()
+    }
+
+    pub(crate) fn complete(&self, party: Option<u16>, closing: Closing) -> Closing {
+        if !party.is_some_and(|party| self.is_member(party)) {
+            return closing;
+        }
+        Closing { conclusion: self.conclusion.clone(), tasks: self.tasks.clone(), ..closing }
+    }
+
+    /// Absent for whoever had no seat.
+    pub(crate) fn view(&self, parties: &[PastParty], party: u16) -> Option<TeamView> {
+        self.is_member(party).then(|| TeamView {
+            members: self
                 .members
                 .iter()
-                .filter_map(|index| tombstone.parties.get(usize::from(*index)))
+                .filter_map(|index| parties.get(usize::from(*index)))
                 .map(|party| party.agent.clone())
                 .collect(),
             muted: Vec::new(),
             floor: None,
-            tasks: end.tasks.clone(),
+            tasks: self.tasks.clone(),
             recap: Vec::new(),
-            conclusion: end.conclusion.as_deref().cloned(),
-            detail: end.detail.as_deref().map(str::to_owned),
+            conclusion: self.conclusion.as_deref().cloned(),
+            detail: self.detail.as_deref().map(str::to_owned),
         })
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use schemas::delivery::Call;
-use schemas::ids::Capability;
 use schemas::policy::{Decider, STRIKES_MAX, TIMER_MS_MAX, Timers};
 use schemas::team::{
     ATTEMPTS_MAX, DEPTH_MAX, INVITED_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX, SPEAK_MS_MIN,
@@ -19,7 +18,7 @@ use crate::acceptance::reputation::PinnedReputations;
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::family::{FamilyAction, FamilyOrder, SubTeamGrant};
-use crate::negotiation::phase::NotUnderstoodReason;
+use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{Called, InputContext, Opening, Refusal, reply_by};
 use crate::policy::PinnedPolicy;
 use crate::protocol::Phase;
@@ -38,16 +37,17 @@ struct TeamDeadlines {
 /// Why it cannot be followed; nothing is stored then.
 pub(crate) fn open_team(
     opening: &Opening<'_>,
-    (spec, grant): (&TeamSpec, Option<&SubTeamGrant>),
-    task_policy: Option<Arc<PinnedPolicy>>,
-    capabilities: &[Capability],
+    spec: &TeamSpec,
+    grant: Option<SubTeamGrant>,
     context: &mut InputContext<'_>,
     share: impl FnMut(&AgentId) -> AgentId,
 ) -> Result<Team, Refusal> {
-    let rules = &spec.rules;
+    let (rules, grant) = (&spec.rules, grant.as_ref());
     let invalid = |member| Refusal::malformed(NotUnderstoodReason::InvalidTeam, format!("/payload/team/{member}"));
     check_team(rules).map_err(invalid)?;
-    let task_policy = task_policy
+    let task_policy = opening
+        .task_policy
+        .clone()
         .filter(|pinned| decides_tasks(&pinned.policy))
         .ok_or_else(|| Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
     let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
@@ -59,7 +59,7 @@ pub(crate) fn open_team(
     }
     let deadlines = team_deadlines(opening, rules, grant, context.now)?;
     let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
-    let roster = Roster::new(names, capabilities.to_vec());
+    let roster = Roster::new(names, opening.capabilities.to_vec());
     let mut team = new_team(opening, rules, task_policy, roster, deadlines, context);
     if let Some(SubTeamGrant { of, depth_left, traceparent, .. }) = grant {
         team.depth_left = rules.depth.min(*depth_left);

@@ -18,7 +18,7 @@ use crate::acceptance::score::score;
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::TaskOpening;
-use crate::negotiation::phase::{ActSet, NotUnderstoodReason};
+use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Refusal};
 use crate::protocol::Phase;
 
