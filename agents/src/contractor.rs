@@ -302,6 +302,7 @@ impl Asks for Contractor {
 }
 
 impl Strategy for Contractor {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         self.engagements.expire(now);
         match &delivery.payload {
@@ -325,11 +326,7 @@ impl Strategy for Contractor {
                 self.counts.refusals += 1;
                 vec![Action::refuse(delivery, "sits on no panel")]
             }
-            Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
-            | Notification::Floor(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }

@@ -453,6 +453,7 @@ impl Calls {
 }
 
 impl Strategy for Calls {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         let report = match &delivery.payload {
@@ -478,12 +479,7 @@ impl Strategy for Calls {
                 };
             }
             Notification::Cfp(_) => return vec![Action::refuse(delivery, CALLS_ONLY)],
-            // Said to contractors, and in other protocols.
-            Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Turn(_)
-            | Notification::Floor(_) => None,
+            _ => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
     }

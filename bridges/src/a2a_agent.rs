@@ -184,6 +184,7 @@ impl Asks for A2aContractor {
 }
 
 impl Strategy for A2aContractor {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         self.open.expire(now);
         match &delivery.payload {
@@ -194,11 +195,7 @@ impl Strategy for A2aContractor {
             // It makes one offer a round.
             Notification::Reject(_) | Notification::Closed(_) => self.release(delivery),
             Notification::Ask(_) => vec![Action::refuse(delivery, "sits on no panel")],
-            Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
-            | Notification::Floor(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }

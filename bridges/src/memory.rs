@@ -62,20 +62,13 @@ pub struct AskedBy {
 }
 
 impl AskedBy {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn by(delivery: &Delivery) -> Self {
         let (round, turn) = match &delivery.payload {
             Notification::Cfp(call) => (Some(call.round), None),
             Notification::Turn(turn) => (Some(turn.round), None),
             Notification::Floor(floor) => (None, Some(floor.turn)),
-            Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Closed(_)
-            | Notification::Ack(_)
-            | Notification::Ask(_) => (None, None),
+            _ => (None, None),
         };
         Self { delivery: delivery.envelope.msg_id, round, turn }
     }
@@ -252,6 +245,7 @@ impl Memory {
     }
 
     /// Notes what a delivery asks for; the award that is to be confirmed, if it is one.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn update(&mut self, delivery: &Delivery) -> Option<Award> {
         let (negotiation, n) = (&delivery.envelope.negotiation, self.last + 1);
         self.make_room(negotiation);
@@ -275,15 +269,7 @@ impl Memory {
             }
             // Nothing more comes of it, an end neither.
             Notification::Cancel(_) => known.is_committed = false,
-            Notification::Accept(_)
-            | Notification::Ack(_)
-            | Notification::Reject(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_)
-            | Notification::Floor(_) => {}
+            _ => {}
         }
         None
     }

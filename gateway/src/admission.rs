@@ -22,6 +22,7 @@ use bus::Bus;
 use bytes::Bytes;
 use schemas::control::ReceiptPreference;
 use schemas::payload::Cfp;
+use schemas::protocols::Protocol;
 use schemas::record::{AdmittedMessage, Entry, Pinned};
 use schemas::validate::{BODY_BYTES_MAX, Checked, check_message};
 use schemas::{Act, AgentId, Code, MsgId, NegotiationId, Payload, Position, Refusal};
@@ -362,8 +363,7 @@ impl Admission {
 
 /// A bargain is decided by its parties, and which policy accepts for one of them is that party's own matter.
 fn is_call_for_offers(checked: &Checked) -> bool {
-    let calls = |cfp: &Cfp| cfp.bargain.is_none() && cfp.panel.is_none() && cfp.team.is_none();
-    matches!(&checked.message.payload, Payload::Cfp(cfp) if calls(cfp))
+    matches!(&checked.message.payload, Payload::Cfp(cfp) if Protocol::of_call(cfp) == Protocol::ContractNet)
 }
 
 /// What is known of a message before it is admitted.

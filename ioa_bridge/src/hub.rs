@@ -216,6 +216,7 @@ impl Hub {
         taken
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle_delivery(&self, agent: &AgentId, at: Instant, delivery: &Delivery) {
         let team = &delivery.envelope.negotiation;
         let mut state = self.state();
@@ -264,12 +265,7 @@ impl Hub {
             // It joined and got no seat: it hears nothing more.
             Notification::Reject(_) => return state.leave(agent, team),
             Notification::NotUnderstood(why) => return state.refuse(agent, team, &ActRefusal::from(why).to_string()),
-            Notification::Accept(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Turn(_)
-            | Notification::Ask(_) => return,
+            _ => return,
         };
         state.send(team, told);
         state.tell_formed(team);

@@ -12,9 +12,10 @@ use policy_engine::EngineMetrics;
 use prometheus::Registry;
 use prometheus::proto::{MetricFamily, MetricType};
 use schemas::Lane;
+use schemas::protocols::Protocol;
 use serde::Serialize;
 use traffic_gen::invariants::Watch;
-use traffic_gen::metrics::{Run, ScenarioKind, TrafficMetrics};
+use traffic_gen::metrics::{Run, TrafficMetrics};
 
 use crate::ops;
 use crate::output::{Failure, Outcome, print, print_json};
@@ -81,7 +82,7 @@ impl Process {
             }
             Self::Traffic => {
                 of_agents(&registry)?;
-                let run = Run { scenario: ScenarioKind::ContractNet, seed: 1, git_sha: "unknown" };
+                let run = Run { scenario: Protocol::ContractNet, seed: 1, git_sha: "unknown" };
                 TrafficMetrics::try_new(&registry, &run)?;
             }
             Self::Bridge => {

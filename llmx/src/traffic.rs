@@ -13,6 +13,7 @@ use agents::metrics::{AgentMetrics, AgentRole};
 use agents::observer::Observer;
 use anyhow::Context;
 use schemas::AgentId;
+use schemas::protocols::Protocol;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ use traffic_gen::deferrals::{DeferralCounter, Deferrals};
 use traffic_gen::invariants::Watch;
 use traffic_gen::latency::Quantiles;
 use traffic_gen::live::{self, Access, CallScenario};
-use traffic_gen::metrics::{Phase, Run, ScenarioKind, TrafficMetrics};
+use traffic_gen::metrics::{Phase, Run, TrafficMetrics};
 use traffic_gen::recorder::{Counts, Recorder};
 use traffic_gen::summary::{self, Driven};
 use traffic_gen::trace::TraceFile;
@@ -103,7 +104,7 @@ pub async fn run(args: TrafficArgs) -> Outcome {
     args.calls.load(args.rate, duration, args.seed)?;
     let registry = ops::registry()?;
     let agent_metrics = AgentMetrics::try_new(&registry)?;
-    let of_run = Run { scenario: ScenarioKind::ContractNet, seed: args.seed, git_sha: env!("LLMX_BUILT_FROM") };
+    let of_run = Run { scenario: Protocol::ContractNet, seed: args.seed, git_sha: env!("LLMX_BUILT_FROM") };
     let metrics = TrafficMetrics::try_new(&registry, &of_run)?;
     let health = ops::open(args.listen, None, &registry)?;
     if let Some(health) = &health {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray as _;
 
 use crate::ids::{AgentId, Capability, GroupId, TopicName};
+use crate::protocols::Protocol;
 use crate::record::Qos;
 use crate::text::{shown, text};
 
@@ -181,23 +182,7 @@ pub struct ConsentRule {
     /// Calls of this initiator.
     pub counterpart: Option<AgentId>,
     /// Calls to this protocol.
-    pub protocol: Option<CallProtocol>,
-}
-
-crate::words! {
-    /// What a call opens, as consent rules name it.
-    #[derive(Default)]
-    pub enum CallProtocol {
-        /// A contract net.
-        #[default]
-        ContractNet,
-        /// A bargain.
-        AlternatingOffers,
-        /// A team.
-        Team,
-        /// A panel.
-        Panel,
-    }
+    pub protocol: Option<Protocol>,
 }
 
 /// What a rule says.
@@ -217,7 +202,7 @@ impl Consent {
     /// What applies to a call of `counterpart` to `protocol` that came through `topic` (absent: addressed directly or by a
     /// group).
     #[must_use]
-    pub fn effect(&self, topic: Option<&TopicName>, counterpart: &AgentId, protocol: CallProtocol) -> ConsentEffect {
+    pub fn effect(&self, topic: Option<&TopicName>, counterpart: &AgentId, protocol: Protocol) -> ConsentEffect {
         self.rules
             .iter()
             .find(|rule| {
@@ -232,7 +217,7 @@ impl Consent {
     /// agent that is [`Visibility::Consented`].
     #[must_use]
     pub fn shows_to(&self, counterpart: &AgentId) -> bool {
-        let protocols = CallProtocol::VARIANTS.iter();
+        let protocols = Protocol::VARIANTS.iter();
         let mut effects = protocols.map(|protocol| self.effect(None, counterpart, *protocol));
         effects.any(|effect| effect != ConsentEffect::Deny)
     }
@@ -278,25 +263,25 @@ mod tests {
                 ConsentRule { counterpart: Some(agent("bob")), ..rule(ConsentEffect::Ask) },
             ],
         };
-        let effect = |topic, name| consent.effect(topic, &agent(name), CallProtocol::ContractNet);
+        let effect = |topic, name| consent.effect(topic, &agent(name), Protocol::ContractNet);
         assert_eq!(effect(Some(&topic), "alice"), ConsentEffect::Allow);
         assert_eq!(effect(Some(&topic), "mallory"), ConsentEffect::Deny);
         assert_eq!(effect(None, "bob"), ConsentEffect::Ask);
         assert_eq!(effect(None, "alice"), ConsentEffect::Deny);
         let silent = Consent::default();
-        assert_eq!(silent.effect(None, &agent("alice"), CallProtocol::Team), ConsentEffect::Deny);
+        assert_eq!(silent.effect(None, &agent("alice"), Protocol::Team), ConsentEffect::Deny);
     }
 
     #[test]
     fn a_rule_of_a_protocol_matches_calls_to_it_alone() {
         let consent = Consent {
             default: ConsentEffect::Allow,
-            rules: vec![ConsentRule { protocol: Some(CallProtocol::Team), ..rule(ConsentEffect::Deny) }],
+            rules: vec![ConsentRule { protocol: Some(Protocol::Team), ..rule(ConsentEffect::Deny) }],
         };
         let effects: Vec<_> =
-            CallProtocol::VARIANTS.iter().map(|protocol| consent.effect(None, &agent("alice"), *protocol)).collect();
+            Protocol::VARIANTS.iter().map(|protocol| consent.effect(None, &agent("alice"), *protocol)).collect();
         assert_eq!(effects.iter().filter(|effect| **effect == ConsentEffect::Deny).count(), 1);
-        assert_eq!(consent.effect(None, &agent("alice"), CallProtocol::Team), ConsentEffect::Deny);
+        assert_eq!(consent.effect(None, &agent("alice"), Protocol::Team), ConsentEffect::Deny);
     }
 
     #[test]
@@ -305,7 +290,7 @@ mod tests {
             default: ConsentEffect::Deny,
             rules: vec![ConsentRule {
                 counterpart: Some(agent("bob")),
-                protocol: Some(CallProtocol::Team),
+                protocol: Some(Protocol::Team),
                 ..rule(ConsentEffect::Ask)
             }],
         };

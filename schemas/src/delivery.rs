@@ -189,6 +189,29 @@ pub struct Call {
     pub brief: Option<Box<Brief>>,
 }
 
+impl Call {
+    /// A call to one lot in the first round, with nothing else in it.
+    #[must_use]
+    pub fn new(reply_by: WireTime, ends_by: WireTime, policy: String, policy_digest: Digest) -> Self {
+        Self {
+            task: None,
+            round: 1,
+            reply_by,
+            ends_by,
+            policy,
+            policy_digest,
+            lots: 1,
+            requires: Vec::new(),
+            constraints: Terms::new(),
+            currency: None,
+            documents: None,
+            bargain: None,
+            team: None,
+            brief: None,
+        }
+    }
+}
+
 /// An award as the winner receives it.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -45,6 +45,7 @@ pub mod panel;
 pub mod payload;
 pub mod policy;
 pub mod presence;
+pub mod protocols;
 pub mod record;
 pub mod register;
 pub mod routed;

@@ -1,12 +1,14 @@
 //! The numbers in the schemas are the constants of the Rust types, not copies that can drift.
 
+use std::collections::BTreeSet;
+
 use schemas::bargain::{
     ATTR_ELAPSED_MS, ATTR_ROUND, CONCESSION_MAX, ISSUE_VALUES_MAX, ISSUES_MAX, PARTIES_MAX, PPM, PREDICATES_MAX,
     ROUNDS_MAX, TABLE_MAX,
 };
 use schemas::control::{
-    CONSENT_RULES_MAX, CallProtocol, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TAG_LEN_MAX,
-    TAGS_MAX, TOPICS_MAX,
+    CONSENT_RULES_MAX, GROUP_MEMBERS_MAX, LEASE_MS_DEFAULT, LEASE_MS_MAX, LEASE_MS_MIN, TAG_LEN_MAX, TAGS_MAX,
+    TOPICS_MAX,
 };
 use schemas::delivery::{CloseReason, Disposition, EXCHANGE, Outcome, Stopped};
 use schemas::document::{DOCUMENTS_MAX, RoutineKind};
@@ -22,6 +24,7 @@ use schemas::policy::{
     CALL_GATES_MAX, EXPONENT_MAX, GATE_TEXTS_MAX, GATES_MAX, SCORE_MAX, STEPS_MAX, STRIKES_MAX, TIMER_MS_MAX,
     WEIGHT_SUM, WEIGHTS_MAX,
 };
+use schemas::protocols::Protocol;
 use schemas::search::{CURSOR_LEN_MAX, HITS_DEFAULT, HITS_MAX, QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{
     ASSIGNED_MAX, ATTEMPTS_MAX, AWARD_MAX, DEPTH_MAX, MEMBERS_MAX, MEMBERS_MIN, REPEAT_PPM_MIN, SPEAK_MS_MAX,
@@ -154,8 +157,9 @@ fn limits_of_the_control_plane_are_the_constants() {
     check("group", "/properties/members/maxItems", GROUP_MEMBERS_MAX);
     check("types", "/$defs/tags/maxItems", TAGS_MAX);
     check("types", "/$defs/tags/items/maxLength", TAG_LEN_MAX);
-    let protocols = CallProtocol::VARIANTS.iter().map(<&str>::from).collect::<Vec<_>>();
-    check("registration", "/properties/consent/properties/rules/items/properties/protocol/enum", protocols);
+    let named = at("registration", "/properties/consent/properties/rules/items/properties/protocol/enum");
+    let named: BTreeSet<String> = serde_json::from_value(named).unwrap();
+    assert_eq!(named, Protocol::VARIANTS.iter().map(ToString::to_string).collect());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus::{Error, Registry};
 use schemas::delivery::Outcome;
+use schemas::protocols::Protocol;
 use strum::VariantArray;
 
 pub mod running;
@@ -18,16 +19,6 @@ const DURATION_BUCKETS: [f64; 18] = [
 /// Bounds of how late a call leaves, in seconds: calls are paced to within tens of microseconds.
 const LAG_BUCKETS: [f64; 13] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5];
-
-/// What a generator plays: value of the label `scenario`, the protocol's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub enum ScenarioKind {
-    /// Calls for proposals.
-    ContractNet,
-    /// Bargains by alternating offers.
-    AlternatingOffers,
-}
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
@@ -85,7 +76,7 @@ impl From<CallResult> for &'static str {
 #[derive(Debug, Clone)]
 pub struct Run<'a> {
     /// What is played.
-    pub scenario: ScenarioKind,
+    pub scenario: Protocol,
     /// Seed of the arrivals.
     pub seed: u64,
     /// The build's commit.
@@ -102,26 +93,26 @@ enum DropReason {
 
 telemetry::metrics! {
     /// The metrics of a generator that plays one scenario.
-    struct RunMetrics(scenario: ScenarioKind) {
+    struct RunMetrics(scenario: Protocol) {
         /// Which run it is.
         run: Gauge[seed, scenario, git_sha; open] = "trafficgen_run_info";
         /// Calls per second asked for (Poisson).
         target_rate: Ratio = "trafficgen_target_rate";
         /// Calls that fell due.
-        arrivals: Counter[scenario: ScenarioKind = [scenario]] = "trafficgen_arrivals_total";
+        arrivals: Counter[scenario: Protocol = [scenario]] = "trafficgen_arrivals_total";
         /// Calls by what became of them.
-        requests: Counter[scenario: ScenarioKind = [scenario], result: CallResult = CallResult::all()]
+        requests: Counter[scenario: Protocol = [scenario], result: CallResult = CallResult::all()]
             = "trafficgen_requests_total";
         /// Calls made that have not ended.
         in_flight: Gauge = "trafficgen_in_flight";
         /// From the time a call was meant to leave to the decision known to the initiator.
-        response: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+        response: Histogram(DURATION_BUCKETS)[scenario: Protocol = [scenario]]
             = "trafficgen_response_duration_seconds";
         /// From the time a call did leave to the decision known to the initiator.
-        service: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+        service: Histogram(DURATION_BUCKETS)[scenario: Protocol = [scenario]]
             = "trafficgen_service_duration_seconds";
         /// From the time a call was meant to leave to the end known to the initiator.
-        rounds: Histogram(DURATION_BUCKETS)[scenario: ScenarioKind = [scenario]]
+        rounds: Histogram(DURATION_BUCKETS)[scenario: Protocol = [scenario]]
             = "trafficgen_round_duration_seconds";
         /// From the time a call was meant to leave to the time it did.
         lag: Histogram(LAG_BUCKETS) = "trafficgen_schedule_lag_seconds";
@@ -135,7 +126,7 @@ telemetry::metrics! {
 /// The metrics of one generator. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TrafficMetrics {
-    scenario: ScenarioKind,
+    scenario: Protocol,
     metrics: RunMetrics,
 }
 

@@ -201,6 +201,7 @@ impl Bargainer {
 }
 
 impl Strategy for Bargainer {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let mut actions = self.expire(now);
         // What came along is of earlier messages than the delivery, and says that they were applied.
@@ -215,12 +216,7 @@ impl Strategy for Bargainer {
             Notification::Accept(award) => self.handle_award(delivery, award),
             Notification::Closed(closing) => self.handle_closing(now, delivery, closing),
             Notification::Ask(_) => vec![Action::refuse(delivery, "takes part in bargains only")],
-            // Of other protocols.
-            Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Floor(_) => Vec::new(),
+            _ => Vec::new(),
         });
         actions
     }

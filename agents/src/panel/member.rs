@@ -117,6 +117,7 @@ impl<P: Panelist> PanelMember<P> {
 }
 
 impl<P: Panelist> Strategy for PanelMember<P> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let negotiation: &NegotiationId = &delivery.envelope.negotiation;
         delivery.receipts_told().for_each(|receipt| self.handle_receipt(now, delivery, receipt));
@@ -135,15 +136,8 @@ impl<P: Panelist> Strategy for PanelMember<P> {
                 self.asks.remove(negotiation);
                 vec![Action::Release(negotiation.clone())]
             }
-            // A receipt is heard above; the rest is said in other protocols, or to initiators.
-            Notification::Ack(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::Turn(_)
-            | Notification::Floor(_) => Vec::new(),
+            // A receipt is heard above.
+            _ => Vec::new(),
         }
     }
 

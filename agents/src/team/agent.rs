@@ -298,6 +298,7 @@ impl TeamAgent {
 }
 
 impl Strategy for TeamAgent {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         let id = &delivery.envelope.negotiation;
         let expired = [self.memberships.expire(now), self.tasks.expire(now)].concat();
@@ -325,9 +326,9 @@ impl Strategy for TeamAgent {
                 vec![Action::Release(id.clone())]
             }
             Notification::Closed(closing) => self.handle_closed(id, closing.outcome),
-            // How its own task goes tells an assigner by notices of the team.
-            Notification::Inform(_) | Notification::Failure(_) | Notification::Turn(_) => Vec::new(),
             Notification::Ask(_) => vec![Action::refuse(delivery, "works in teams only")],
+            // How its own task goes tells an assigner by notices of the team.
+            _ => Vec::new(),
         });
         actions.extend(self.ask(now, id));
         actions

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use schemas::control::{CallProtocol, ConsentEffect, Group, Registration};
+use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
+use schemas::protocols::Protocol;
 use schemas::record::{Invitation, Qos};
 use schemas::{Address, AgentId, Code, Envelope, Refusal, TopicName};
 
@@ -22,7 +23,7 @@ struct Call<'a> {
     envelope: &'a Envelope,
     requires: &'a [Capability],
     /// What it opens.
-    protocol: CallProtocol,
+    protocol: Protocol,
     /// The gateway's clock, for presence.
     now_ms: u64,
     /// Who acknowledges too little to be invited.
@@ -53,7 +54,7 @@ pub(super) struct Resolved {
     /// How many agents were addressed, by what was decided.
     counted: Counted,
     /// What the call opens.
-    protocol: CallProtocol,
+    protocol: Protocol,
 }
 
 /// How many agents a call reaches or does not, besides those whose owners are to be asked.
@@ -92,7 +93,7 @@ pub(super) fn resolve(
     now_ms: u64,
     (from, envelope): (&AgentId, &Envelope),
     requires: &[Capability],
-    (protocol, invited_max): (CallProtocol, usize),
+    (protocol, invited_max): (Protocol, usize),
 ) -> Resolved {
     let Tables { agents, groups, backlogs, behind, .. } = tables;
     let call = &Call { from, envelope, requires, protocol, now_ms, backlogs, behind, invited_max };

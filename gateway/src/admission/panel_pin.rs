@@ -2,8 +2,9 @@
 //! (docs/spec/panel.md#pn-5).
 
 use policy_core::panel::reputation::{PRIOR_RUNS, ReputationBasis, choose};
-use schemas::control::{CallProtocol, ConsentEffect};
+use schemas::control::ConsentEffect;
 use schemas::panel::{ANSWER_BYTES_MAX, CANDIDATES_MAX, ChooseSpec, PanelAnswer, PanelSpec, Ranker, check_panel};
+use schemas::protocols::Protocol;
 use schemas::record::{Invitation, PinnedPanel, Qos};
 use schemas::{AgentId, Code, Envelope, NegotiationId, Refusal};
 
@@ -116,7 +117,7 @@ impl Pinning<'_> {
                 .expecting("an agent of GET /v1/agents")
         };
         let registration = self.tables.agents.registration(agent).ok_or_else(unknown)?;
-        if registration.consent.effect(None, self.from, CallProtocol::Panel) != ConsentEffect::Allow {
+        if registration.consent.effect(None, self.from, Protocol::Panel) != ConsentEffect::Allow {
             let detail = format!("{who} does not consent to this counterpart");
             return Err(Refusal::new(Code::NoConsent, detail).at(pointer));
         }

@@ -7,11 +7,11 @@ use policy_core::panel::reputation::{REPUTATION_AVERAGE_PPM, ReputationBasis};
 use schemas::bargain::mandate;
 use schemas::bargain::space::{SpaceFault, check_rules};
 use schemas::bargain::{Mandate, PARTIES_MAX};
-use schemas::control::CallProtocol;
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
 use schemas::policy::{Gate, ReputationRule};
+use schemas::protocols::Protocol;
 use schemas::record::{Invitation, Pinned};
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, NegotiationId, Payload, Policy, Refusal};
@@ -71,15 +71,14 @@ fn resolve(
     cfp.panel.as_deref().map_or(Ok(()), panel_pin::check)?;
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
-    let opened = if cfp.bargain.is_some() {
-        (CallProtocol::AlternatingOffers, INVITED_TO_BARGAIN_MAX)
-    } else if cfp.team.is_some() {
-        (CallProtocol::Team, schemas::team::INVITED_MAX)
-    } else if let Some(rules) = &cfp.panel {
-        (CallProtocol::Panel, panel_pin::invited_max(rules))
-    } else {
-        (CallProtocol::ContractNet, INVITED_MAX)
+    let protocol = Protocol::of_call(cfp);
+    let invited_max = match protocol {
+        Protocol::ContractNet => INVITED_MAX,
+        Protocol::AlternatingOffers => INVITED_TO_BARGAIN_MAX,
+        Protocol::Panel => cfp.panel.as_deref().map_or(0, panel_pin::invited_max),
+        Protocol::Team => schemas::team::INVITED_MAX,
     };
+    let opened = (protocol, invited_max);
     let reached = invite::resolve(&tables, registry.now_ms(), (agent, envelope), &cfp.requires, opened);
     Ok((policy, reached))
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use ::search::{Hit, HitPlace, Query};
 use axum::extract::State;
 use axum::routing::post;
-use schemas::control::{CallProtocol, ConsentEffect};
+use schemas::control::ConsentEffect;
+use schemas::protocols::Protocol;
 use schemas::search::{DEPTH_MAX, SearchAnswer, SearchHit, SearchRequest};
 use schemas::validate::check_search;
 use schemas::{AgentId, Code, Refusal};
@@ -162,7 +163,7 @@ impl Finding {
 
     /// Whether a team call of the caller to the agent would be let through.
     fn is_reachable(&self, member: &Member) -> bool {
-        member.registration.consent.effect(None, &self.caller, CallProtocol::Team) == ConsentEffect::Allow
+        member.registration.consent.effect(None, &self.caller, Protocol::Team) == ConsentEffect::Allow
     }
 
     fn hit(&self, query: u32, Hit { place: HitPlace { score, agent }, value: member }: Hit<Arc<Member>>) -> SearchHit {

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use bus::Bucket;
-use schemas::control::{CallProtocol, Consent, ConsentEffect};
+use schemas::control::{Consent, ConsentEffect};
+use schemas::protocols::Protocol;
 use schemas::{AgentId, Refusal, TopicName};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -41,7 +42,7 @@ pub(crate) struct NotedCall {
     pub(crate) topic: Option<TopicName>,
     /// What it would have opened.
     #[serde(default)]
-    pub(crate) protocol: CallProtocol,
+    pub(crate) protocol: Protocol,
 }
 
 impl RequestNotes {
@@ -151,7 +152,7 @@ mod tests {
     fn a_counterparts_own_requests_give_way_first_and_then_those_of_whoever_has_most() {
         let agent = |name: &str| AgentId::try_new(name).unwrap();
         let request = |name: &str| {
-            let call = NotedCall { counterpart: agent(name), topic: None, protocol: CallProtocol::ContractNet };
+            let call = NotedCall { counterpart: agent(name), topic: None, protocol: Protocol::ContractNet };
             ConsentRequest { call, since_s: 0 }
         };
         let requests = ["quiet", "loud", "other", "loud", "loud"].map(request);

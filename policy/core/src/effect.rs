@@ -12,7 +12,7 @@ use schemas::{
 
 use crate::acceptance::decision::{AwardLoss, Decision};
 use crate::panel::decision::PanelDecision;
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 /// One request to the world, or one fact about it.
 #[derive(Debug, Clone)]

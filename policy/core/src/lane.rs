@@ -23,7 +23,7 @@ use crate::negotiation::family::FamilyOrders;
 use crate::negotiation::protocols::TableEntry;
 use crate::negotiation::view::NegotiationView;
 use crate::panel::evidence::EvidenceLedger;
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 pub use snapshot::{SNAPSHOT_FORMAT, SnapshotError};
 
 use family::carry_out;

@@ -12,7 +12,7 @@
 //!       +--> EXPIRED      any open state: CANCEL --> CANCELLING --> CANCELLED; hard deadline --> FAILED
 //! ```
 //!
-//! Reading order: `protocol.rs` and `negotiation/protocols.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation.rs` and
+//! Reading order: `schemas::protocols` and `negotiation/protocols.rs` (which protocols there are), [`effect`] (everything the core may ask), `negotiation.rs` and
 //! `negotiation/disposition.rs` (what the protocols share), `negotiation/contract_net/rules.rs` and the parts of its state beside
 //! it, `acceptance/` (when to close, how to score, what to pay), [`alternating_offers`] (bargains), [`lane`],
 //! `lane/snapshot.rs` (the state as bytes).
@@ -44,7 +44,6 @@ pub mod panel {
     pub mod reputation;
 }
 pub mod policy;
-mod protocol;
 pub mod replay;
 
 pub use acceptance::decision::{AwardLoss, Cause, Decision, Placement, RankedOffer};
@@ -52,6 +51,7 @@ pub use effect::{AskKind, Deliver, Effect, Event, Invariant, PublicNotice, Regis
 pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;
+pub use negotiation::contract_net::SessionState;
 pub use negotiation::protocols::{BargainView, PanelView, ProtocolView, TeamView};
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
@@ -61,4 +61,4 @@ pub use panel::decision::{
     SelectionRecord,
 };
 pub use policy::{PolicyFault, check, preset, presets};
-pub use protocol::{Phase, Protocol, SessionState};
+pub use schemas::protocols::{Phase, Protocol};

@@ -489,19 +489,10 @@ impl<'a> Opening<'a> {
     fn call(&self, policy: String, policy_digest: Digest, reply_by: Timestamp, ends_by: Timestamp) -> Call {
         Call {
             task: self.cfp.task.clone(),
-            round: 1,
-            reply_by: WireTime(reply_by),
-            ends_by: WireTime(ends_by),
-            policy,
-            policy_digest,
-            lots: 1,
             requires: self.cfp.requires.clone(),
             constraints: self.cfp.constraints.clone(),
             currency: self.cfp.currency.clone(),
-            documents: None,
-            bargain: None,
-            team: None,
-            brief: None,
+            ..Call::new(WireTime(reply_by), WireTime(ends_by), policy, policy_digest)
         }
     }
 

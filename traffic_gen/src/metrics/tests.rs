@@ -117,7 +117,7 @@ fn what_an_inbox_still_holds_of_an_earlier_run_counts_in_none_of_the_figures() {
 
 fn metrics() -> (Registry, TrafficMetrics) {
     let registry = Registry::new();
-    let run = Run { scenario: ScenarioKind::ContractNet, seed: 7, git_sha: "abc" };
+    let run = Run { scenario: Protocol::ContractNet, seed: 7, git_sha: "abc" };
     let metrics = TrafficMetrics::try_new(&registry, &run).unwrap();
     (registry, metrics)
 }
@@ -173,7 +173,7 @@ impl Rig {
 
     fn result(&self, result: &str) -> u64 {
         let known = CallResult::all().into_iter().find(|known| known.as_str() == result).unwrap();
-        self.metrics.metrics.requests.of(ScenarioKind::ContractNet, known).get()
+        self.metrics.metrics.requests.of(Protocol::ContractNet, known).get()
     }
 }
 

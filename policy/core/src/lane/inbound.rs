@@ -6,6 +6,7 @@ use std::sync::Arc;
 use schemas::delivery::{Disposition, Notification, Receipt};
 use schemas::ids::{FamilyPlace, Position};
 use schemas::payload::Cfp;
+use schemas::protocols::Protocol;
 use schemas::record::{AdmittedMessage, EngineEvent, Message};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use crate::lane::family::carry_out;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::SubTeamGrant;
 use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
-use crate::negotiation::protocols::{Negotiation, TableEntry, protocol_of};
+use crate::negotiation::protocols::{Negotiation, TableEntry};
 use crate::negotiation::{InputContext, Opening, Refusal};
 
 /// The little of an unreadable message that is needed to answer it.
@@ -124,7 +125,7 @@ impl LaneState {
         let policies = (policy, task_policy);
         let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policies, initiator);
         let now = self.context.now;
-        let protocol = protocol_of(cfp);
+        let protocol = Protocol::of_call(cfp);
         let table = &mut self.table;
         self.context.with_context(position, now, |context, names| {
             if context.rules < protocol.rules_since() {

@@ -11,7 +11,7 @@ use schemas::{Digest, NegotiationId, Timestamp};
 use super::shared::Policies;
 use crate::limits::Limits;
 use crate::negotiation::protocols::{Negotiation, TableEntry, Timer, TimerKind};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
 /// they can make collide.

@@ -46,7 +46,7 @@ use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{DIGEST_KEPT, Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 use concession::relative_time_ppm;
 use rules::BargainAction;

@@ -40,7 +40,7 @@ use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol, SessionState};
+use schemas::protocols::{Phase, Protocol};
 
 use awarding::said;
 use awards::{Awards, end_key};
@@ -48,6 +48,7 @@ use collection::Collection;
 use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker, legal_acts};
 use session::ContractorSession;
+pub use session::SessionState;
 use task::TaskRole;
 pub(crate) use view::view_of;
 
@@ -480,23 +481,12 @@ impl ContractNet {
     /// Enters the terminal state: REJECT to every offerer without a final notice, the outcome registered, then CLOSED. A
     /// completed negotiation tells the initiator and those who were bound; any other end tells everybody.
     fn end(&mut self, outcome: Outcome, detail: Option<&str>, context: &mut InputContext<'_>) {
-        let reason = match outcome {
-            Outcome::Completed => RejectReason::Awarded,
-            Outcome::Cancelled => RejectReason::Cancelled,
-            Outcome::NoOffers
-            | Outcome::Incomplete
-            | Outcome::NoCandidate
-            | Outcome::Timeout
-            | Outcome::Aborted
-            | Outcome::Agreement
-            | Outcome::NoAgreement
-            | Outcome::Ended
-            | Outcome::Concluded
-            | Outcome::Unconcluded
-            | Outcome::NotFormed
-            | Outcome::Consensus
-            | Outcome::Plurality
-            | Outcome::NoAnswer => RejectReason::Expired,
+        let reason = if outcome == Outcome::Completed {
+            RejectReason::Awarded
+        } else if outcome == Outcome::Cancelled {
+            RejectReason::Cancelled
+        } else {
+            RejectReason::Expired
         };
         let told: Vec<usize> = (0..self.sessions.len())
             .filter(|&index| outcome != Outcome::Completed || self.sessions[index].is_owed_closed)

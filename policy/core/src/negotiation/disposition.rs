@@ -24,7 +24,7 @@ use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{BesideReceipt, FollowUp, Party, Repeat, SeenMessage};
 use crate::negotiation::{InputContext, Opening, Refusal, Ruling};
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 /// A message on its way to a negotiation.
 pub(crate) struct Incoming {

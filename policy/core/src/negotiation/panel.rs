@@ -43,7 +43,7 @@ use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::panel::decision::{ChoiceRecord, SelectedBy};
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 pub use asks::PanelView;
 pub(crate) use asks::view_of;

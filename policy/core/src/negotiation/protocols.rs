@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use schemas::delivery::{Closing, Disposition};
-use schemas::payload::Cfp;
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +18,7 @@ use crate::negotiation::tombstone::{PastAward, PastParty, Tombstone};
 use crate::negotiation::view::{NegotiationView, Role};
 use crate::negotiation::{Header, InputContext, Opening, Refusal};
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 pub use crate::negotiation::alternating_offers::BargainView;
 pub use crate::negotiation::panel::PanelView;
@@ -198,16 +197,6 @@ impl TableEntry {
             Self::Open(Negotiation::Team(team)) => StoredEntry::Team(team),
             Self::Ended(tombstone) => StoredEntry::Ended(tombstone),
         }
-    }
-}
-
-/// The protocol that a call opens.
-pub(crate) fn protocol_of(cfp: &Cfp) -> Protocol {
-    match (&cfp.panel, &cfp.bargain, &cfp.team) {
-        (Some(_), ..) => Protocol::Panel,
-        (None, Some(_), _) => Protocol::AlternatingOffers,
-        (None, None, Some(_)) => Protocol::Team,
-        (None, None, None) => Protocol::ContractNet,
     }
 }
 

@@ -41,7 +41,7 @@ use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
-use crate::protocol::{Phase, Protocol};
+use schemas::protocols::{Phase, Protocol};
 
 use ballot::{Ballot, ConclusionText};
 use notices::SaidBefore;

@@ -6,9 +6,10 @@ use schemas::{Act, AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, Negotiati
 use serde::Serialize;
 
 use crate::negotiation::Party;
+use crate::negotiation::contract_net::SessionState;
 use crate::negotiation::protocols::ProtocolView;
 use crate::negotiation::tombstone::Tombstone;
-use crate::protocol::{Phase, SessionState};
+use schemas::protocols::Phase;
 
 /// One participant's view. A contractor sees its own messages and the outcome; the initiator sees offers after the close
 /// (before it too, where the policy is not sealed). Of an ended negotiation only the outcome and the awards remain.

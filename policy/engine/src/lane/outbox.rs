@@ -480,6 +480,7 @@ impl DeliveryEvent {
 
 /// Whether a journal keeps of it more than its act: of a bargain its rules, the offer that stands and the agreement; of a team
 /// its steps and the conclusion; of a panel what is asked for and the finding; of an award the report.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of the rest the act is enough")]
 fn is_kept(told: &Notification) -> bool {
     match told {
         Notification::Cfp(call) => call.bargain.is_some(),
@@ -489,12 +490,7 @@ fn is_kept(told: &Notification) -> bool {
             matches!(news, ProgressReport::Result(_) | ProgressReport::Done(_) | ProgressReport::Finding(_))
         }
         Notification::Floor(_) | Notification::Ask(_) => true,
-        Notification::Accept(_)
-        | Notification::Reject(_)
-        | Notification::Cancel(_)
-        | Notification::Failure(_)
-        | Notification::NotUnderstood(_)
-        | Notification::Ack(_) => false,
+        _ => false,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Bargain, BargainParty, POLICY_WORD};
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{CALL_ORDINAL, Called, InputContext, Opening, Refusal, reply_by};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 impl Opening<'_> {
     /// Opens the bargain and calls the invited; `share` gives the shared form of an agent's name.

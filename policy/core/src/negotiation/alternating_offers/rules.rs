@@ -16,7 +16,7 @@ use crate::negotiation::Refusal;
 use crate::negotiation::disposition::Incoming;
 use crate::negotiation::disposition::valid_until;
 use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// What follows from a message.
 #[derive(Debug, Default)]

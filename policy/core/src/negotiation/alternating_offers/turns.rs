@@ -17,7 +17,7 @@ use super::{AWARD, Bargain, DEADLINE, NOT_JOINED, ROUNDS, STEP_TIMEOUT, Standing
 use crate::effect::{Deliver, Event, Invariant};
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 impl Bargain {
     /// An invited party takes part. Once all do, the first turn begins.

@@ -9,7 +9,7 @@ use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::protocols::ProtocolView;
 use crate::negotiation::tombstone::PastParty;
 use crate::negotiation::view::{NegotiationView, Role, messages};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// How a bargain stands, or ended. Nothing of a mandate is in it.
 #[serde_with_macros::skip_serializing_none]

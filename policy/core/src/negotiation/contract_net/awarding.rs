@@ -9,6 +9,7 @@ use schemas::payload::{Failure, FailurePhase, Inform, InformKind};
 use schemas::policy::HoldUntil;
 use schemas::{AwardNo, DeliveryId, Digest, RegisterKey, Timestamp, WireTime};
 
+use super::SessionState;
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::decision::Cause;
 use crate::effect::{Deliver, Event, Invariant};
@@ -16,7 +17,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::awards::{AwardStage, LiveAward, end_key, lot_number};
 use crate::negotiation::contract_net::{ContractNet, decision};
 use crate::negotiation::disposition::ProtocolRules;
-use crate::protocol::{Phase, SessionState};
+use schemas::protocols::Phase;
 
 /// How a contractor answers a CANCEL.
 #[derive(Debug)]

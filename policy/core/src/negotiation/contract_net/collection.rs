@@ -9,6 +9,7 @@ use schemas::policy::{OnIncomplete, Policy, WindowAnchor};
 use schemas::{Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
+use super::SessionState;
 use super::{COLLECT, CROSSING, WINDOW};
 use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
@@ -19,7 +20,7 @@ use crate::negotiation::contract_net::session::{CollectedOffer, ContractorSessio
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::protocols::Timer;
 use crate::negotiation::{CALL_ORDINAL, InputContext};
-use crate::protocol::{Phase, SessionState};
+use schemas::protocols::Phase;
 
 /// The collection of one round: its period, who has answered, and which offers are in the running.
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use schemas::{AwardNo, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::DECIDE;
+use super::SessionState;
 use crate::acceptance::decision::{Cause, Decision, Placement, RankedOffer};
 use crate::acceptance::payment;
 use crate::acceptance::reputation::PinnedReputations;
@@ -20,7 +21,6 @@ use crate::negotiation::contract_net::awards::lot_number;
 use crate::negotiation::contract_net::session::{ContractorSession, amount};
 use crate::negotiation::lazy_box::HasEmpty;
 use crate::negotiation::protocols::Timer;
-use crate::protocol::SessionState;
 
 /// What the last close found, and who is held for the next award.
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, Party, Refusal, lifetime_ms, reply_by};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// The deadlines of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use schemas::payload::{Confirm, Failure, Inform, InformKind, Offer as OfferPaylo
 use schemas::policy::OfferRevision;
 use schemas::{Act, OfferId, Payload};
 
+use super::SessionState;
 use crate::acceptance::decision::AwardLoss;
 use crate::acceptance::gate::CallGates;
 use crate::acceptance::{gate, score};
@@ -19,7 +20,7 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules, valid_until};
 use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Refusal, Ruling};
 use crate::policy::PRICE;
-use crate::protocol::{Phase, SessionState};
+use schemas::protocols::Phase;
 
 /// Which party speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

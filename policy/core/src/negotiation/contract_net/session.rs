@@ -8,7 +8,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CALL_ATTEMPTS_MAX;
 use crate::negotiation::{Party, stored};
-use crate::protocol::SessionState;
+
+/// State of one contractor's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// Called, no answer yet.
+    Invited,
+    /// Has an offer in the running.
+    Offered,
+    /// Its last offer failed a gate.
+    PolicyRejected,
+    /// Declined.
+    Refused,
+    /// Did not understand the call.
+    NotUnderstood,
+    /// Took its offer back.
+    Withdrawn,
+    /// Struck out.
+    Excluded,
+    /// Held back as runner-up.
+    Standby,
+    /// Accepted, and asked to confirm.
+    Awarded,
+    /// Bound.
+    Committed,
+    /// Has performed.
+    Done,
+    /// Its call could not be delivered: nobody waits for it, and an offer that still comes is taken.
+    Undelivered,
+    /// Failed, before or after an award.
+    Failed,
+    /// Its offer is out of the running.
+    Rejected,
+    /// Did not confirm in time, or was not called again.
+    Lapsed,
+    /// Asked to stop.
+    CancelPending,
+    /// Has stopped.
+    Cancelled,
+}
 
 impl SessionState {
     /// Whether a first answer to the call is still taken from a session in this state.

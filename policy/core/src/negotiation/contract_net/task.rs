@@ -11,6 +11,7 @@ use schemas::{AgentId, AwardNo, OfferId, Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
 use super::ContractNet;
+use super::SessionState;
 use super::awarding::CancelAnswer;
 use super::awards::AwardStage;
 use super::collection::Collection;
@@ -26,7 +27,7 @@ use crate::negotiation::family::{FamilyAction, FamilyOrder, SUB_TEAM_OF, SubTeam
 use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{CHAIN_START, Header, InputContext, Party, Refusal};
-use crate::protocol::{Phase, SessionState};
+use schemas::protocols::Phase;
 
 /// An award lost because its contractor has left the team, and a task ended because its assigner has.
 const LEFT: &str = "left";
@@ -299,43 +300,23 @@ impl TaskRole {
         if let Some(code) = &self.failure {
             return code.clone();
         }
-        match outcome {
-            Outcome::NoOffers | Outcome::Incomplete => Box::from("no_offers"),
-            Outcome::Cancelled => Box::from("cancelled"),
-            Outcome::Timeout => Box::from("timeout"),
-            Outcome::Aborted => Box::from("aborted"),
-            Outcome::NoCandidate
-            | Outcome::Completed
-            | Outcome::Agreement
-            | Outcome::NoAgreement
-            | Outcome::Ended
-            | Outcome::Concluded
-            | Outcome::Unconcluded
-            | Outcome::NotFormed
-            | Outcome::Consensus
-            | Outcome::Plurality
-            | Outcome::NoAnswer => self.lost.clone().unwrap_or_else(|| Box::from("no_candidate")),
+        if matches!(outcome, Outcome::NoOffers | Outcome::Incomplete) {
+            Box::from(Outcome::NoOffers.as_str())
+        } else if matches!(outcome, Outcome::Cancelled | Outcome::Timeout | Outcome::Aborted) {
+            Box::from(outcome.as_str())
+        } else {
+            self.lost.clone().unwrap_or_else(|| Box::from(Outcome::NoCandidate.as_str()))
         }
     }
 }
 
 /// The call of a task that goes by award.
 fn call_of(opening: &TaskOpening) -> Call {
+    let (reply_by, ends_by) = (WireTime(opening.reply_by), WireTime(opening.ends_by));
     Call {
-        task: None,
-        round: 1,
-        reply_by: WireTime(opening.reply_by),
-        ends_by: WireTime(opening.ends_by),
-        policy: opening.policy.policy.id.clone(),
-        policy_digest: opening.policy.digest,
-        lots: 1,
         requires: opening.requires.clone(),
-        constraints: Offer::default().terms,
-        currency: None,
-        documents: None,
-        bargain: None,
-        team: None,
         brief: Some(Box::new(opening.brief.clone())),
+        ..Call::new(reply_by, ends_by, opening.policy.policy.id.clone(), opening.policy.digest)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::negotiation::contract_net::session::ContractorSession;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::misunderstanding::is_numbered;
 use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// What a participant may see of an open contract net; absent when the viewer takes no part.
 pub(crate) fn view_of(net: &ContractNet, viewer: &AgentId) -> Option<NegotiationView> {

@@ -16,7 +16,7 @@ use crate::negotiation::{InputContext, Opening, Refusal, lifetime_ms, reply_by};
 use crate::panel::count::quorum;
 use crate::panel::decision::{CandidateRecord, ChoiceRecord};
 use crate::panel::reputation::{RecommendedSeats, choose};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// Opens the panel and asks its first wave; `share` gives the shared form of an agent's name.
 ///

@@ -12,7 +12,7 @@ use super::round::MemberIndex;
 use super::{MemberRole, Panel};
 use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{InputContext, Refusal};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// What follows from a message.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use crate::negotiation::disposition::ProtocolRules;
 use crate::panel::count::consensus;
 use crate::panel::decision::SelectedBy;
 use crate::panel::ranker::{Candidate, asking, completed, rank, received};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 impl Panel {
     /// Begins a round of these members, `of` of them counting as all, and asks its first wave.

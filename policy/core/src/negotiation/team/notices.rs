@@ -15,7 +15,7 @@ use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::protocols::ProtocolView;
 use crate::negotiation::tombstone::PastParty;
 use crate::negotiation::view::{NegotiationView, Role, messages};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// Says that a view shows; the oldest go first.
 const RECAP_MAX: usize = 5;

@@ -21,7 +21,7 @@ use crate::negotiation::family::{FamilyAction, FamilyOrder, SubTeamGrant};
 use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{Called, InputContext, Opening, Refusal, reply_by};
 use crate::policy::PinnedPolicy;
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 use schemas::record::{Invitation, Qos};
 
 /// The deadlines of a call to a team.

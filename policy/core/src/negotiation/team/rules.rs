@@ -20,7 +20,7 @@ use crate::negotiation::disposition::Incoming;
 use crate::negotiation::family::TaskOpening;
 use crate::negotiation::misunderstanding::{ActSet, NotUnderstoodReason};
 use crate::negotiation::{FollowUp, Refusal};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 /// What follows from a message.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use crate::effect::{Deliver, Event, TurnKind};
 use crate::negotiation::InputContext;
 use crate::negotiation::disposition::ProtocolRules;
 use crate::negotiation::family::{FamilyAction, FamilyOrder, TaskOpening, TaskProgress};
-use crate::protocol::Phase;
+use schemas::protocols::Phase;
 
 impl Team {
     /// An invited agent is a candidate for a seat (docs/spec/team.md#tm-15).

@@ -140,6 +140,7 @@ impl Journals {
     /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), of what every
     /// member of a team is told (each step, the conclusion), of what members of a panel are asked for, and of what an initiator is
     /// told of an award that is done or of what a panel found.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
         let Some(Remembered { noted, .. }) = self.remembered.get_mut(negotiation) else { return };
         let fact = match told {
@@ -172,16 +173,7 @@ impl Journals {
                 let is_new = noted.asked.replace((ask.round, kind)) != Some((ask.round, kind));
                 is_new.then_some(Fact::Asked { round: ask.round, kind })
             }
-            Notification::Cfp(_)
-            | Notification::Closed(_)
-            | Notification::Accept(_)
-            | Notification::Reject(_)
-            | Notification::Cancel(_)
-            | Notification::Inform(_)
-            | Notification::Failure(_)
-            | Notification::NotUnderstood(_)
-            | Notification::Ack(_)
-            | Notification::Floor(_) => None,
+            _ => None,
         };
         if let Some(fact) = fact {
             self.note(negotiation, at, fact);

@@ -1,12 +1,14 @@
 //! The protocols: the one list of them, and the states each knows.
 
-use schemas::delivery::Outcome;
-use serde::{Deserialize, Serialize};
+use crate::delivery::Outcome;
+use crate::payload::Cfp;
 
-schemas::words! {
+crate::words! {
     /// What a negotiation is conducted by.
+    #[derive(Default)]
     pub enum Protocol {
         /// The contract net (docs/spec/contract-net.md).
+        #[default]
         ContractNet,
         /// Alternating offers: a bargain (docs/spec/alternating-offers.md).
         AlternatingOffers,
@@ -69,6 +71,20 @@ impl Protocol {
         }
     }
 
+    /// The protocol that a call opens.
+    #[must_use]
+    pub const fn of_call(cfp: &Cfp) -> Self {
+        if cfp.panel.is_some() {
+            Self::Panel
+        } else if cfp.bargain.is_some() {
+            Self::AlternatingOffers
+        } else if cfp.team.is_some() {
+            Self::Team
+        } else {
+            Self::ContractNet
+        }
+    }
+
     /// The protocol that knows a state of open negotiations.
     #[must_use]
     pub fn of_phase(phase: Phase) -> Option<Self> {
@@ -76,7 +92,7 @@ impl Protocol {
     }
 }
 
-schemas::words! {
+crate::words! {
     /// State of a negotiation.
     ///
     /// With several lots awards are kept per lot; the negotiation is `Awarding` while any lot waits for a
@@ -121,44 +137,4 @@ schemas::words! {
         /// A panel whose reviewers read the answers of a round.
         Reviewing,
     }
-}
-
-/// State of one contractor's session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionState {
-    /// Called, no answer yet.
-    Invited,
-    /// Has an offer in the running.
-    Offered,
-    /// Its last offer failed a gate.
-    PolicyRejected,
-    /// Declined.
-    Refused,
-    /// Did not understand the call.
-    NotUnderstood,
-    /// Took its offer back.
-    Withdrawn,
-    /// Struck out.
-    Excluded,
-    /// Held back as runner-up.
-    Standby,
-    /// Accepted, and asked to confirm.
-    Awarded,
-    /// Bound.
-    Committed,
-    /// Has performed.
-    Done,
-    /// Its call could not be delivered: nobody waits for it, and an offer that still comes is taken.
-    Undelivered,
-    /// Failed, before or after an award.
-    Failed,
-    /// Its offer is out of the running.
-    Rejected,
-    /// Did not confirm in time, or was not called again.
-    Lapsed,
-    /// Asked to stop.
-    CancelPending,
-    /// Has stopped.
-    Cancelled,
 }
