@@ -33,6 +33,7 @@ pub(crate) enum PanelAction {
 
 impl Panel {
     /// What the message meets in the table of acts and states.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is said in a panel")]
     pub(super) fn judge_message(
         &self,
         speaker: MemberIndex,
@@ -53,21 +54,7 @@ impl Panel {
             Payload::Refuse(_) | Payload::NotUnderstood(_) if self.may_leave(speaker) => Ok(PanelAction::Leave),
             Payload::Cancel(_) if speaker == 0 => Ok(PanelAction::Cancel),
             Payload::Cancel(_) => Err(Refusal::out_of_turn(NotUnderstoodReason::OutOfTurn)),
-            Payload::Cfp(_)
-            | Payload::Offer(_)
-            | Payload::Refuse(_)
-            | Payload::NotUnderstood(_)
-            | Payload::Withdraw(_)
-            | Payload::Accept(_)
-            | Payload::Confirm(_)
-            | Payload::Inform(_)
-            | Payload::Failure(_)
-            | Payload::Join(_)
-            | Payload::End(_)
-            | Payload::Say(_)
-            | Payload::Assign(_)
-            | Payload::Pause(_)
-            | Payload::Conclude(_) => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
+            _ => Err(Refusal::strike(NotUnderstoodReason::OutOfTurn)),
         }
     }
 
