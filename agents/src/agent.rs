@@ -272,11 +272,12 @@ impl<S: Strategy + 'static> AgentCommander<S> {
         self.commands.send(Box::new(command)).await.map_err(|_| AgentError::Ended)
     }
 
-    /// Takes the agent's questions to something slow, [`ASKED_MAX`] at a time, and hands each answer back, until either end is
+    /// Takes the agent's questions to something slow, `at_once` of them at a time, and hands each answer back, until either end is
     /// gone.
     pub async fn answer_all<Q, A, F: Future<Output = A>>(
         self,
         mut questions: mpsc::Receiver<Q>,
+        at_once: usize,
         answer: impl Fn(Q) -> F,
         handle: impl Fn(&mut S, Timestamp, A) -> Vec<Action> + Clone + Send + 'static,
     ) where
@@ -285,7 +286,7 @@ impl<S: Strategy + 'static> AgentCommander<S> {
         let mut asked = FuturesUnordered::new();
         loop {
             tokio::select! {
-                question = questions.recv(), if asked.len() < ASKED_MAX => match question {
+                question = questions.recv(), if asked.len() < at_once => match question {
                     Some(question) => asked.push(answer(question)),
                     None => return,
                 },

@@ -7,7 +7,7 @@ use schemas::delivery::Delivery;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
+use crate::agent::{ASKED_MAX, Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::strategy::{Action, Sent, Strategy};
 use crate::transport::Transport;
@@ -28,6 +28,9 @@ pub trait Asks: Strategy + 'static {
 
 /// What answers the questions of a strategy.
 pub trait Answers<S: Asks>: Send + Sync + 'static {
+    /// Questions of one agent that are under way at a time.
+    const AT_ONCE: usize = ASKED_MAX;
+
     /// The answer to a question.
     fn answer(&self, question: &S::Question) -> impl Future<Output = S::Answer> + Send;
 
@@ -93,9 +96,9 @@ impl<S: Asks> Strategy for Asking<S> {
 
 /// Runs a strategy in a task of its own, and its questions in another, which ends with it.
 #[must_use]
-pub fn spawn<S: Asks>(
+pub fn spawn<S: Asks, A: Answers<S>>(
     strategy: S,
-    answers: Arc<impl Answers<S>>,
+    answers: Arc<A>,
     (transport, identity, options): (Arc<dyn Transport>, Identity, AgentOptions),
     cancel: CancellationToken,
 ) -> AgentHandle<Asking<S>> {
@@ -109,8 +112,9 @@ pub fn spawn<S: Asks>(
         }
     };
     let take = |asking: &mut Asking<S>, now, (question, answer): (S::Question, S::Answer)| {
-        asking.strategy.take_answer(now, &question, answer)
+        let actions = asking.strategy.take_answer(now, &question, answer);
+        asking.pass(now, actions)
     };
-    tokio::spawn(handle.commander().answer_all(questions, answer, take));
+    tokio::spawn(handle.commander().answer_all(questions, A::AT_ONCE, answer, take));
     handle
 }

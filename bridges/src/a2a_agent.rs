@@ -42,6 +42,7 @@ const NEGOTIATIONS_MAX: usize = 4096;
 const CONTEXT_CHARS: usize = 40;
 
 /// A question to an A2A agent.
+#[derive(Debug, Clone)]
 pub struct A2aQuestion {
     /// What was told.
     pub delivery: Delivery,
@@ -49,6 +50,8 @@ pub struct A2aQuestion {
     pub step: A2aStep,
     /// In which task.
     pub task: Option<OpenTask>,
+    /// What it offered in the negotiation.
+    pub offered: Option<Terms>,
     /// How long an answer is of use.
     pub within: Duration,
 }
@@ -127,19 +130,25 @@ impl A2aContractor {
         let within = Duration::from_micros(by.since_us(now)).saturating_sub(MARGIN);
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
         part.asked = Some((step, delivery.envelope.msg_id));
-        self.questions.push_back(A2aQuestion { delivery: delivery.clone(), step, task: part.task.clone(), within });
+        let (task, offered) = (part.task.clone(), part.offered.clone());
+        self.questions.push_back(A2aQuestion { delivery: delivery.clone(), step, task, offered, within });
         vec![Action::Defer]
     }
 
-    /// Forgets a negotiation. A task of it that is not over is cancelled, whatever comes of that.
+    /// Forgets a negotiation. A task of it that is not over is cancelled.
     fn release(&mut self, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         let task = self.open.remove(negotiation).and_then(|part| part.task);
+        self.stop(delivery, task);
+        vec![Action::Release(negotiation.clone())]
+    }
+
+    /// Cancels a task that is of no use any more, whatever comes of that.
+    fn stop(&mut self, delivery: &Delivery, task: Option<OpenTask>) {
         if task.is_some() {
             let (delivery, step, within) = (delivery.clone(), A2aStep::Stop, Duration::from_millis(STOP_MS));
-            self.questions.push_back(A2aQuestion { delivery, step, task, within });
+            self.questions.push_back(A2aQuestion { delivery, step, task, offered: None, within });
         }
-        vec![Action::Release(negotiation.clone())]
     }
 }
 
@@ -153,10 +162,13 @@ impl Asks for A2aContractor {
 
     fn take_answer(&mut self, now: Timestamp, question: &A2aQuestion, answer: Self::Answer) -> Vec<Action> {
         let A2aQuestion { delivery, step, .. } = question;
-        let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
-        if part.asked.take_if(|asked| *asked == (*step, delivery.envelope.msg_id)).is_none() {
+        let asked = Some((*step, delivery.envelope.msg_id));
+        let Some(part) = self.open.part(&delivery.envelope.negotiation).filter(|part| part.asked == asked) else {
+            // It is over, or something else was asked since.
+            self.stop(delivery, answer.ok().and_then(|heard| heard.task).filter(|_| *step != A2aStep::Stop));
             return Vec::new();
-        }
+        };
+        part.asked = None;
         let mut said = match answer {
             Ok(heard) => {
                 part.task.clone_from(&heard.task);
@@ -201,8 +213,11 @@ impl Strategy for A2aContractor {
 }
 
 /// Parameters of SendMessage: what was told, for people and as data.
-fn request(delivery: &Delivery, step: A2aStep, task: Option<&OpenTask>) -> Value {
-    let (envelope, told) = (&delivery.envelope, escaped(json!(delivery.payload)));
+fn request(A2aQuestion { delivery, step, task, offered, .. }: &A2aQuestion) -> Value {
+    let (envelope, mut told) = (&delivery.envelope, escaped(json!(delivery.payload)));
+    if *step == A2aStep::Perform {
+        told["terms"] = json!(offered);
+    }
     let form = match step {
         A2aStep::Offer => {
             r#"Answer by a data part: {"act":"offer","terms":{"price":MILLIONTHS}}, where 85.00 is 85000000, or {"act":"refuse"}"#

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Calls, Initiator};
-use crate::agent::{Agent, AgentOptions, QUESTIONS_MAX};
+use crate::agent::{ASKED_MAX, Agent, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::strategy::{Action, Outgoing};
 use crate::transport::Transport;
@@ -59,7 +59,7 @@ impl Initiator {
         let take = |calls: &mut Calls, now, (negotiation, decide_by, chosen): (_, _, Option<OfferId>)| {
             chosen.map_or_else(Vec::new, |offer_id| accept(calls, now, negotiation, (offer_id, decide_by)))
         };
-        tokio::spawn(handle.commander().answer_all(decisions, choose, take));
+        tokio::spawn(handle.commander().answer_all(decisions, ASKED_MAX, choose, take));
         Self { handle, counters }
     }
 }

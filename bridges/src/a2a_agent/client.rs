@@ -11,9 +11,10 @@ use http_body_util::{BodyExt as _, Collected, Limited};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::answer::{A2aFault, A2aReply, A2aStep, ANSWER_BYTES_MAX};
-use super::{A2aContractor, A2aQuestion};
+use super::{A2aContractor, A2aQuestion, NEGOTIATIONS_MAX};
 use crate::a2a::request::is_json;
 
 /// How long the card may take, and one look at a task.
@@ -24,7 +25,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 const LOOK_FAULTS_MAX: u32 = 4;
 
 /// An A2A agent. The header that its owner gives goes to the origin of its card and nowhere else; no redirect is followed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct A2aClient {
     client: Client,
     url: Url,
@@ -35,18 +36,20 @@ impl A2aClient {
     /// The agent whose card is at this address, to be asked with this header.
     ///
     /// # Errors
-    /// [`A2aFault`] where no card can be read, or it names no interface for JSON-RPC of this version.
-    pub async fn open(card: &str, header: Option<(HeaderName, HeaderValue)>) -> Result<Self, A2aFault> {
-        let client = client(LOOK_TIMEOUT, [card]).map_err(|_| A2aFault::Unavailable)?;
-        let at = Url::parse(card).map_err(|_| A2aFault::Unavailable)?;
+    /// What is wrong with the card, or why there is none.
+    pub async fn open(card: &str, header: Option<(HeaderName, HeaderValue)>) -> Result<Self, String> {
+        let client = client(LOOK_TIMEOUT, [card]).map_err(|error| error.to_string())?;
+        let at = Url::parse(card).map_err(|error| error.to_string())?;
         let mut headers: HeaderMap = header.into_iter().collect();
         let card = read(client.get(at.clone()).headers(headers.clone())).await?;
-        let card: AgentCard = serde_json::from_slice(&card).map_err(|_| A2aFault::Unavailable)?;
+        let card: AgentCard = serde_json::from_slice(&card).map_err(|error| format!("no agent card: {error}"))?;
         let ours = (TRANSPORT_PROTOCOL_JSONRPC, VERSION);
         let mut interfaces = card.supported_interfaces.iter();
         let interface = interfaces.find(|one| (one.protocol_binding.as_str(), one.protocol_version.as_str()) == ours);
         let url = interface.and_then(|one| Url::parse(&one.url).ok());
-        let url = url.filter(|url| matches!(url.scheme(), "http" | "https")).ok_or(A2aFault::Unavailable)?;
+        let url = url
+            .filter(|url| matches!(url.scheme(), "http" | "https"))
+            .ok_or("its card names no JSON-RPC interface of A2A 1.0")?;
         if url.origin() != at.origin() {
             headers.clear();
         }
@@ -58,20 +61,26 @@ impl A2aClient {
     async fn call(&self, method: &str, params: Value, known: usize, within: Duration) -> Result<A2aReply, A2aFault> {
         let request = JsonRpcRequest::new(1.into(), method, Some(params));
         let post = self.client.post(self.url.clone()).headers(self.headers.clone()).json(&request);
-        A2aReply::read(&read(post.timeout(within + LOOK_TIMEOUT)).await?, known)
+        let body = read(post.timeout(within + LOOK_TIMEOUT)).await.map_err(|why| {
+            tracing::debug!(method, why, "the A2A agent gives no answer");
+            A2aFault::Unavailable
+        })?;
+        A2aReply::read(&body, known)
     }
 
-    /// Asks, and looks at a task that is worked on until it comes to something.
-    async fn ask(&self, A2aQuestion { delivery, step, task, within }: &A2aQuestion) -> Result<A2aReply, A2aFault> {
+    /// Asks, and looks at a task that is worked on until it comes to something. A task that has not in time is cancelled.
+    async fn ask(self, question: A2aQuestion) -> Result<A2aReply, A2aFault> {
+        let A2aQuestion { step, task, within, .. } = &question;
+        let by = Instant::now() + *within;
         let known = task.as_ref().map_or(0, |task| task.artifacts);
         let (method, params) = match task {
             Some(task) if *step == A2aStep::Stop => (CANCEL_TASK, json!({"id": task.id})),
-            _ => (SEND_MESSAGE, super::request(delivery, *step, task.as_ref())),
+            _ => (SEND_MESSAGE, super::request(&question)),
         };
         let mut heard = self.call(method, params, known, *within).await?;
         let mut faults = 0;
-        while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step)) {
-            tokio::time::sleep(LOOK_PAUSE).await;
+        while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step) && Instant::now() < by) {
+            tokio::time::sleep_until(by.min(Instant::now() + LOOK_PAUSE)).await;
             let params = json!({"id": task.id, "historyLength": 0});
             match self.call(GET_TASK, params, known, Duration::ZERO).await {
                 Ok(found) => (heard, faults) = (found, 0),
@@ -79,13 +88,26 @@ impl A2aClient {
                 Err(_) => faults += 1,
             }
         }
-        Ok(heard)
+        if Instant::now() < by {
+            return Ok(heard);
+        }
+        if let Some(task) = &heard.task {
+            // Whatever comes of it: its work is of no use any more.
+            let _ = self.call(CANCEL_TASK, json!({"id": task.id}), known, Duration::ZERO).await;
+        }
+        Err(A2aFault::Timeout)
     }
 }
 
 impl Answers<A2aContractor> for A2aClient {
+    // Work takes as long as it takes, and must not keep offers, confirmations and cancellations waiting.
+    const AT_ONCE: usize = NEGOTIATIONS_MAX;
+
     async fn answer(&self, question: &A2aQuestion) -> Result<A2aReply, A2aFault> {
-        tokio::time::timeout(question.within, self.ask(question)).await.unwrap_or(Err(A2aFault::Timeout))
+        // It goes on when its time is over: what it has begun at the agent is to be ended there.
+        let asked = tokio::spawn(self.clone().ask(question.clone()));
+        let answer = tokio::time::timeout(question.within, asked).await.map_err(|_| A2aFault::Timeout)?;
+        answer.unwrap_or(Err(A2aFault::Unavailable))
     }
 
     fn turn_away(&self, _question: &A2aQuestion) -> Result<A2aReply, A2aFault> {
@@ -94,12 +116,21 @@ impl Answers<A2aContractor> for A2aClient {
 }
 
 /// The body of an answer. Whoever waits limits the time.
-async fn read(request: RequestBuilder) -> Result<Bytes, A2aFault> {
-    let response = request.send().await.map_err(|_| A2aFault::Unavailable)?;
+///
+/// # Errors
+/// What came instead, for a log.
+async fn read(request: RequestBuilder) -> Result<Bytes, String> {
+    let response = request.send().await.map_err(|error| cause(&error))?;
     let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if response.status() != StatusCode::OK || !is_json(media_type) {
-        return Err(A2aFault::Unavailable);
+        return Err(format!("status {}, content type `{}`", response.status(), media_type.escape_default()));
     }
     let body = Limited::new(Body::from(response), ANSWER_BYTES_MAX).collect().await;
-    body.map(Collected::to_bytes).map_err(|_| A2aFault::Unavailable)
+    body.map(Collected::to_bytes).map_err(|error| error.to_string())
+}
+
+/// The last error in a chain: `Connection refused`, where the first says only that a request failed.
+fn cause(error: &reqwest::Error) -> String {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    chain.last().unwrap_or(error).to_string()
 }

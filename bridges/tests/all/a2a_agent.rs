@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agents::asking::{Answers as _, Asks as _, spawn};
+use agents::agent::AgentHandle;
+use agents::asking::{Answers as _, Asking, Asks as _, spawn};
 use agents::initiator::{CallReport, CallRequest, Initiator};
 use agents::transport::http::HttpTransport;
 use agents::transport::websocket::WebSocketTransport;
@@ -348,12 +349,18 @@ async fn the_owners_header_goes_to_the_origin_of_the_card_and_nowhere_else() {
 #[tokio::test]
 async fn a_card_that_cannot_be_read_or_asked_is_an_error() {
     let stranger = Stranger::start(|_, _| answered(&card("/relative").to_string())).await;
-    for (path, fault) in [("/other", "unavailable")] {
-        let opened = A2aClient::open(&format!("{}{path}", stranger.url), None).await;
-        assert_eq!(opened.unwrap_err().to_string(), fault, "{path}");
-    }
-    for url in ["http://127.0.0.1:9/card", "nonsense"] {
-        assert!(A2aClient::open(url, None).await.is_err(), "{url}");
+    let page = Stranger::start(|_, _| offer_as(404, "text/html")).await;
+    let empty = Stranger::start(|_, _| answered("{}")).await;
+    let [other, page, empty] = [&stranger, &page, &empty].map(|stranger| format!("{}/other", stranger.url));
+    for (url, fault) in [
+        (other.as_str(), "its card names no JSON-RPC interface of A2A 1.0"),
+        (&empty, "no agent card: missing field"),
+        (&page, "status 404 Not Found, content type `text/html`"),
+        ("http://127.0.0.1:9/card", "Connection refused"),
+        ("nonsense", "relative URL without a base"),
+    ] {
+        let opened = A2aClient::open(url, None).await.unwrap_err();
+        assert!(opened.contains(fault), "{url}: {opened}");
     }
 }
 
@@ -394,6 +401,8 @@ async fn an_agent_is_asked_under_the_delivery_s_id_in_one_context_and_its_own_ta
         assert_eq!(message["taskId"], if n == 0 { Value::Null } else { json!("t-1") });
         assert_eq!(message["role"], "ROLE_USER");
     }
+    let terms = &heard[2].1["params"]["message"]["parts"][1]["data"]["payload"]["terms"];
+    assert_eq!(terms, &json!({"price": 85_000_000, "delivery_ms": 2000}), "work is for the terms that were offered");
     let parts = &heard[0].1["params"]["message"]["parts"];
     assert_eq!(parts[1]["data"]["payload"]["task"], "carry\\u{202e}", "what hides is written out");
     assert!(parts[0]["text"].as_str().unwrap().contains("carry\\\\u{202e}"), "{parts}");
@@ -576,6 +585,118 @@ async fn an_offer_that_lost_and_a_call_s_next_round_cancel_the_task_and_other_pr
     assert_eq!(methods()[8..], ["CancelTask"], "the agent is asked nothing more");
 }
 
+fn couriers() -> Vec<Address> {
+    vec![Address::Topic(TopicName::try_new("courier").unwrap())]
+}
+
+type Market = (LocalServer, Exchange, AgentHandle<Asking<A2aContractor>>, Initiator);
+
+/// An exchange in which bob asks this agent, and alice calls.
+async fn market(stranger: &Stranger) -> Market {
+    market_of(stranger, false).await
+}
+
+async fn market_of(stranger: &Stranger, confirms: bool) -> Market {
+    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
+    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
+    let exchange = Exchange::start(bus, ExchangeOptions::default()).await.unwrap();
+    let identity = |name: &str| exchange.identity(&AgentId::try_new(name).unwrap()).unwrap();
+    let registration =
+        Registration { topics: vec![TopicName::try_new("courier").unwrap()], ..Registration::open_to_all() };
+    HttpTransport::try_new(exchange.url()).unwrap().register(&identity("bob"), &registration).await.unwrap();
+    let way = (Arc::new(WebSocketTransport::new(exchange.url())) as _, identity("bob"), AgentOptions::default());
+    let asked = Arc::new(stranger.client().await);
+    let bob = spawn(A2aContractor::new(confirms), asked, way, CancellationToken::new());
+    bob.connected().await.unwrap();
+    let transport = WebSocketTransport::new(exchange.url());
+    let alice = Initiator::spawn(transport, identity("alice"), AgentOptions::default());
+    (server, exchange, bob, alice)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_with_long_work_in_hand_still_offers_confirms_and_stops() {
+    const AT_WORK: usize = agents::agent::ASKED_MAX + 1;
+    let stranger = Stranger::start(|method, params| {
+        let payload = &params["message"]["parts"][1]["data"]["payload"];
+        match (method, payload["act"].as_str()) {
+            (_, Some("cfp")) => told("INPUT_REQUIRED", offer(), &[]),
+            ("CancelTask", _) => result(&task("CANCELED", json!([]), &[])),
+            ("GetTask", _) => result(&task("WORKING", json!([]), &[])),
+            _ => told("WORKING", json!([]), &[]),
+        }
+    })
+    .await;
+    let (_server, exchange, bob, alice) = market_of(&stranger, true).await;
+    let (events, mut heard) = tokio::sync::mpsc::channel(4096);
+    for number in 0..=AT_WORK {
+        let cfp = Cfp { task: Some("carry".to_owned()), policy: Some("high".to_owned()), ..Cfp::default() };
+        alice.call(CallRequest::new(format!("parcel-{number}"), couriers(), cfp), events.clone()).await.unwrap();
+    }
+    let mut committed = 0;
+    let mut stopped = None;
+    while stopped.is_none() {
+        let event = heard.recv().await.unwrap();
+        match event.report {
+            CallReport::Committed(_) => {
+                committed += 1;
+                if committed == AT_WORK + 1 {
+                    alice.cancel(event.negotiation, None).await.unwrap();
+                }
+            }
+            CallReport::Stopped(report) => stopped = Some(report),
+            CallReport::Closed(closing) => panic!("{closing:?} of {}, {committed} committed", event.negotiation),
+            _ => {}
+        }
+    }
+    alice.shutdown().await.unwrap();
+    bob.shutdown().await.unwrap();
+    exchange.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_heard_of_after_the_negotiation_is_over_is_cancelled() {
+    let stranger = Stranger::start(|method, _| match method {
+        "CancelTask" => result(&task("CANCELED", json!([]), &[])),
+        _ => told("INPUT_REQUIRED", offer(), &[]),
+    })
+    .await;
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false));
+    let called = call("carry", 20_000);
+    contractor.handle(NOW, &called);
+    let question = contractor.poll_question().unwrap();
+    let answer = client.answer(&question).await;
+    let closed = json!({"act": "closed", "outcome": "cancelled", "digest": "0".repeat(64)});
+    assert!(said(&mut contractor, &client, &delivery(5, closed)).await.is_empty());
+    assert_eq!(contractor.take_answer(NOW, &question, answer), [], "nobody wants the offer");
+    client.answer(&contractor.poll_question().unwrap()).await.ok();
+    assert_eq!(stranger.heard().last().unwrap().1["method"], "CancelTask");
+    assert!(contractor.poll_question().is_none());
+}
+
+#[tokio::test]
+async fn a_task_that_comes_to_nothing_in_time_is_cancelled_even_if_it_is_heard_of_late() {
+    for (name, pause_ms) in [("works for ever", 0), ("answers late", 900)] {
+        let stranger = Stranger::start(move |method, _| {
+            // The answer to a message comes after the 700 ms for which it is of use.
+            std::thread::sleep(Duration::from_millis(if method == "SendMessage" { pause_ms } else { 0 }));
+            match method {
+                "CancelTask" => result(&task("CANCELED", json!([]), &[])),
+                "GetTask" => result(&task("WORKING", json!([]), &[])),
+                _ => told("WORKING", json!([]), &[]),
+            }
+        })
+        .await;
+        assert_eq!(said_to_call(&stranger, &call("carry", 1200)).await, refused("timeout"), "{name}");
+        let is_cancelled = || stranger.heard().iter().any(|(_, asked)| asked["method"] == "CancelTask");
+        let waited = tokio::time::timeout(Duration::from_secs(10), async {
+            while !is_cancelled() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(waited.await.is_ok(), "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_a2a_agent_wins_an_award_confirms_it_and_its_text_is_the_result() {
     let stranger = Stranger::start(|_, params| {
@@ -589,21 +710,9 @@ async fn an_a2a_agent_wins_an_award_confirms_it_and_its_text_is_the_result() {
         }
     })
     .await;
-    let server = LocalServer::start(LocalServerOptions::default()).await.unwrap();
-    let bus = nats::open(NatsOptions::new(server.url())).await.unwrap();
-    let exchange = Exchange::start(bus, ExchangeOptions::default()).await.unwrap();
-    let identity = |name: &str| exchange.identity(&AgentId::try_new(name).unwrap()).unwrap();
-    let topic = TopicName::try_new("courier").unwrap();
-    let registration = Registration { topics: vec![topic.clone()], ..Registration::open_to_all() };
-    HttpTransport::try_new(exchange.url()).unwrap().register(&identity("bob"), &registration).await.unwrap();
-    let way = (Arc::new(WebSocketTransport::new(exchange.url())) as _, identity("bob"), AgentOptions::default());
-    let asked = Arc::new(stranger.client().await);
-    let bob = spawn(A2aContractor::new(false), asked, way, CancellationToken::new());
-    bob.connected().await.unwrap();
-    let transport = WebSocketTransport::new(exchange.url());
-    let alice = Initiator::spawn(transport, identity("alice"), AgentOptions::default());
+    let (_server, exchange, bob, alice) = market(&stranger).await;
     let cfp = Cfp { task: Some("carry a parcel".to_owned()), policy: Some("high".to_owned()), ..Cfp::default() };
-    let events = alice.call_to_end(CallRequest::new("parcel", vec![Address::Topic(topic)], cfp)).await.unwrap();
+    let events = alice.call_to_end(CallRequest::new("parcel", couriers(), cfp)).await.unwrap();
     let done =
         events.iter().find_map(|event| if let CallReport::Done(done) = &event.report { Some(done) } else { None });
     assert_eq!(done.and_then(|done| done.result.as_deref()), Some("left with the neighbour"), "{events:?}");

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::TeamAgent;
-use crate::agent::{Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
+use crate::agent::{ASKED_MAX, Agent, AgentHandle, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
 use crate::routine::RoutineFault;
 use crate::team::TeamPlanner;
@@ -169,7 +169,7 @@ impl TeamAgent {
         let handle = Agent::new(transport, identity, agent).with_options(options).spawn(cancel);
         let perform = move |job: TeamJob| hands.clone().perform(job);
         let take = |agent: &mut Self, now, done: JobDone| agent.handle_done(now, done);
-        tokio::spawn(handle.commander().answer_all(jobs, perform, take));
+        tokio::spawn(handle.commander().answer_all(jobs, ASKED_MAX, perform, take));
         handle
     }
 }
