@@ -14,8 +14,8 @@ use crate::listen::{cut, terms, units};
 /// Offers shown; the document holds them all.
 const OFFERS_SHOWN_MAX: usize = 20;
 
-/// Behind an end without offers: the initiator is not told of those that the policy refused, as they stay sealed.
-const NOT_COUNTED: &str = "; offers outside the limits of the policy or of the call are refused, and not counted";
+/// Behind an end without offers: the initiator is not told of those that do not count, as they stay sealed.
+const NOT_COUNTED: &str = ": everybody refused or was silent, or sent an offer that could not be read, or one outside the limits";
 
 /// The course of a call. Serialises to what `llmx call --json` prints.
 #[serde_with_macros::skip_serializing_none]
