@@ -3,6 +3,7 @@
 //! size → token → rate → parse and schema → `from` = `sub` → scope → recipients and consent → duplicates → log.
 //! A message is accepted when, and only when, the record that carries it is stored.
 
+mod bargain_pin;
 mod duplicates;
 mod invite;
 mod lane_answers;

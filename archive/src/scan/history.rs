@@ -205,14 +205,9 @@ impl Default for NegotiationRecord {
 impl NegotiationRecord {
     fn finish(self, negotiation: NegotiationId, seq: u64, at: Timestamp, outcome: Outcome, policy: &str) -> Ending {
         let Self { inputs, chain: recomputed, is_conflict, decisions, register, course } = self;
-        let registered = register.iter().find_map(|entry| match entry.value {
-            RegisterValue::Closed { chain, .. } => Some(chain),
-            RegisterValue::Award { .. }
-            | RegisterValue::AwardEnd { .. }
-            | RegisterValue::Agreement { .. }
-            | RegisterValue::Formed { .. }
-            | RegisterValue::Finding { .. } => None,
-        });
+        let registered = register
+            .iter()
+            .find_map(|entry| if let RegisterValue::Closed { chain, .. } = entry.value { Some(chain) } else { None });
         let chain = registered.unwrap_or(recomputed);
         let expected = Expected { entries: register.clone(), is_conflict };
         let course = NegotiationCourse { policy: policy.to_owned(), is_conflict, ..course };

@@ -65,18 +65,11 @@ fn item(item: &Item) -> Value {
 }
 
 fn result(item: &Item) -> Option<Value> {
-    let Notification::Inform(report) = &item.delivery.payload else { return None };
-    match report {
-        ProgressReport::Done(done) | ProgressReport::Result(done) => {
-            let text = done.result.as_deref().map(visible);
-            Some(json!({"award_no": done.award_no, "contractor": done.contractor, "text": text}))
-        }
-        ProgressReport::Awarded(_)
-        | ProgressReport::Offers(_)
-        | ProgressReport::Committed(_)
-        | ProgressReport::Cancelled(_)
-        | ProgressReport::Finding(_) => None,
-    }
+    let Notification::Inform(ProgressReport::Done(done) | ProgressReport::Result(done)) = &item.delivery.payload else {
+        return None;
+    };
+    let text = done.result.as_deref().map(visible);
+    Some(json!({"award_no": done.award_no, "contractor": done.contractor, "text": text}))
 }
 
 fn may_do(todo: &Todo, is_on: impl Fn(&str) -> bool) -> Option<Value> {

@@ -636,16 +636,15 @@ async fn an_agent_with_long_work_in_hand_still_offers_confirms_and_stops() {
     let mut stopped = None;
     while stopped.is_none() {
         let event = heard.recv().await.unwrap();
-        match event.report {
-            CallReport::Committed(_) => {
-                committed += 1;
-                if committed == AT_WORK + 1 {
-                    alice.cancel(event.negotiation, None).await.unwrap();
-                }
+        if let CallReport::Closed(closing) = &event.report {
+            panic!("{closing:?} of {}, {committed} committed", event.negotiation);
+        } else if let CallReport::Stopped(report) = &event.report {
+            stopped = Some(report.clone());
+        } else if let CallReport::Committed(_) = &event.report {
+            committed += 1;
+            if committed == AT_WORK + 1 {
+                alice.cancel(event.negotiation, None).await.unwrap();
             }
-            CallReport::Stopped(report) => stopped = Some(report),
-            CallReport::Closed(closing) => panic!("{closing:?} of {}, {committed} committed", event.negotiation),
-            _ => {}
         }
     }
     alice.shutdown().await.unwrap();

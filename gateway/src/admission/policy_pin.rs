@@ -4,9 +4,6 @@
 use std::sync::Arc;
 
 use policy_core::panel::reputation::{REPUTATION_AVERAGE_PPM, ReputationBasis};
-use schemas::bargain::mandate;
-use schemas::bargain::space::{SpaceFault, check_rules};
-use schemas::bargain::{Mandate, PARTIES_MAX};
 use schemas::envelope::RECIPIENTS_MAX;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
@@ -16,6 +13,7 @@ use schemas::record::{Invitation, Pinned};
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, NegotiationId, Payload, Policy, Refusal};
 
+use super::bargain_pin;
 use super::invite::{self, Resolved};
 use super::panel_pin;
 use super::team_pin;
@@ -24,9 +22,6 @@ use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, Tables}
 
 /// Agents invited to one call: what a record of the log holds beside the message.
 const INVITED_MAX: usize = RECIPIENTS_MAX;
-/// Agents invited to one bargain: the initiator takes part as well.
-const INVITED_TO_BARGAIN_MAX: usize = PARTIES_MAX - 1;
-
 /// What a message is pinned to; most acts to nothing.
 pub(super) fn pin(
     registry: &Registry,
@@ -50,7 +45,7 @@ pub(super) fn pin(
         };
         Ok(Some(Arc::new(Pinned { policy, policy_digest: digest, invited, left_out, task_policy, panel })))
     } else if let Payload::Join(join) = &checked.message.payload {
-        pin_mandate(registry, join.mandate.as_deref())
+        bargain_pin::pin_mandate(&registry.read().policies, join.mandate.as_deref())
     } else if let Payload::Answer(answer) = &checked.message.payload {
         panel_pin::check_answer(answer).map(|()| None)
     } else if let Payload::Assign(assign) = &checked.message.payload {
@@ -67,14 +62,14 @@ fn resolve(
     envelope: &Envelope,
     cfp: &Cfp,
 ) -> Result<(PinnedPolicy, Resolved), Refusal> {
-    check_bargain(cfp)?;
+    bargain_pin::check(cfp)?;
     cfp.panel.as_deref().map_or(Ok(()), panel_pin::check)?;
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
     let protocol = Protocol::of_call(cfp);
     let invited_max = match protocol {
         Protocol::ContractNet => INVITED_MAX,
-        Protocol::AlternatingOffers => INVITED_TO_BARGAIN_MAX,
+        Protocol::AlternatingOffers => bargain_pin::INVITED_MAX,
         Protocol::Panel => cfp.panel.as_deref().map_or(0, panel_pin::invited_max),
         Protocol::Team => schemas::team::INVITED_MAX,
     };
@@ -83,26 +78,11 @@ fn resolve(
     Ok((policy, reached))
 }
 
-/// Rules that contradict themselves, or a mandate that does not fit them, would open nothing: the fold says so as well, but
-/// only after the message is logged.
-fn check_bargain(cfp: &Cfp) -> Result<(), Refusal> {
-    let Some(rules) = &cfp.bargain else { return Ok(()) };
-    let refuse = |detail, fault: SpaceFault, member: &str| {
-        Refusal::new(Code::NotAllowed, detail).expecting(fault.reason).at(fault.under(member).pointer)
-    };
-    let space = check_rules(rules)
-        .map_err(|fault| refuse("the rules of the bargain contradict themselves", fault, "/payload/bargain"))?;
-    cfp.mandate.as_deref().map_or(Ok(()), |mandate| {
-        mandate::check(mandate, space)
-            .map_err(|fault| refuse("the mandate does not fit the bargain", fault, "/payload/mandate"))
-    })
-}
-
 /// The policy a call runs under; of a bargain, the one that accepts for the initiator, and otherwise the default, which
 /// gives it the time to join.
 fn policy_of_call<'t>(policies: &'t PolicyTable, cfp: &Cfp) -> Result<&'t PinnedPolicy, Refusal> {
     if let Some(name) = cfp.mandate.as_deref().and_then(|mandate| mandate.policy.as_deref()) {
-        return policy_of_mandate(policies, name);
+        return bargain_pin::policy_of_mandate(policies, name);
     }
     let name = cfp.policy.as_deref().unwrap_or(policies.default_policy());
     let named = if cfp.bargain.is_some() { policies.known(name) } else { policies.for_offers(name) };
@@ -140,13 +120,6 @@ fn with_gates(named: &PinnedPolicy, gates: &[Gate]) -> Result<PinnedPolicy, Refu
     Ok(PinnedPolicy { policy: Arc::new(policy), digest })
 }
 
-/// The policy that accepts for a party that joins, where its mandate names one.
-fn pin_mandate(registry: &Registry, mandate: Option<&Mandate>) -> Result<Option<Arc<Pinned>>, Refusal> {
-    let Some(name) = mandate.and_then(|mandate| mandate.policy.as_deref()) else { return Ok(None) };
-    let tables = registry.read();
-    policy_of_mandate(&tables.policies, name).map(|policy| Some(Arc::new(policy.into())))
-}
-
 /// What the fold is to know of the sender of a call to a team or of a JOIN: its capabilities, as it has registered them.
 pub(super) fn capabilities_of(registry: &Registry, agent: &AgentId, checked: &Checked) -> Vec<Capability> {
     let payload = &checked.message.payload;
@@ -155,16 +128,4 @@ pub(super) fn capabilities_of(registry: &Registry, agent: &AgentId, checked: &Ch
     let tables = registry.read();
     let registration = is_told.then(|| tables.agents.registration(agent)).flatten();
     registration.map(|registration| registration.capabilities.clone()).unwrap_or_default()
-}
-
-fn policy_of_mandate<'t>(policies: &'t PolicyTable, name: &str) -> Result<&'t PinnedPolicy, Refusal> {
-    let expected = "a policy of GET /v1/policies with a `bargain` section, for example bargain-medium";
-    let refuse = |code, detail| Refusal::new(code, detail).at("/payload/mandate/policy").expecting(expected);
-    let named = policies
-        .policy(Some(name))
-        .ok_or_else(|| refuse(Code::UnknownPolicy, "the exchange has no policy of this name"))?;
-    if named.policy.bargain.is_none() {
-        return Err(refuse(Code::NotAllowed, "the policy has no `bargain` section: it accepts for nobody"));
-    }
-    Ok(named)
 }

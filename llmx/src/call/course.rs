@@ -15,7 +15,8 @@ use crate::listen::{cut, terms, units};
 const OFFERS_SHOWN_MAX: usize = 20;
 
 /// Behind an end without offers: the initiator is not told of those that do not count, as they stay sealed.
-const NOT_COUNTED: &str = ": everybody refused or was silent, or sent an offer that could not be read, or one outside the limits";
+const NOT_COUNTED: &str =
+    ": everybody refused or was silent, or sent an offer that could not be read, or one outside the limits";
 
 /// The course of a call. Serialises to what `llmx call --json` prints.
 #[serde_with_macros::skip_serializing_none]

@@ -5,6 +5,7 @@
 
 mod awards;
 mod lane;
+mod protocols;
 mod rounds;
 mod teams;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use telemetry::metrics::LATENCY_S;
 use awards::AwardMetrics;
 pub use awards::Jain;
 pub(crate) use lane::LaneGauges;
+use protocols::{DEADLINES, Deadline, ROLES, Role};
 use rounds::{OTHER_POLICY, RoundMetrics};
 use teams::TeamMetrics;
 
@@ -235,58 +237,6 @@ enum CheckpointResult {
     Outdated,
     Failed,
 }
-
-/// Who takes a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-enum Role {
-    Initiator,
-    Contractor,
-    /// Of a bargain, but for its initiator.
-    Party,
-    Panelist,
-    Ranker,
-    Reviewer,
-    /// Of a team, its lead among them.
-    Member,
-}
-
-/// Whose turns are measured.
-const ROLES: [(Protocol, Role); 8] = [
-    (Protocol::ContractNet, Role::Initiator),
-    (Protocol::ContractNet, Role::Contractor),
-    (Protocol::AlternatingOffers, Role::Initiator),
-    (Protocol::AlternatingOffers, Role::Party),
-    (Protocol::Panel, Role::Panelist),
-    (Protocol::Panel, Role::Ranker),
-    (Protocol::Panel, Role::Reviewer),
-    (Protocol::Team, Role::Member),
-];
-
-/// What was waited for when a deadline passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-enum Deadline {
-    Collecting,
-    Deciding,
-    Awarding,
-    Performing,
-    /// The negotiation as a whole.
-    Hard,
-    Joining,
-    Confirming,
-}
-
-/// The deadlines that can be missed. In a bargain the last round ends like a deadline, so its turns are not among them.
-const DEADLINES: [(Protocol, Deadline); 7] = [
-    (Protocol::ContractNet, Deadline::Collecting),
-    (Protocol::ContractNet, Deadline::Deciding),
-    (Protocol::ContractNet, Deadline::Awarding),
-    (Protocol::ContractNet, Deadline::Performing),
-    (Protocol::ContractNet, Deadline::Hard),
-    (Protocol::AlternatingOffers, Deadline::Joining),
-    (Protocol::AlternatingOffers, Deadline::Confirming),
-];
 
 /// Something to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

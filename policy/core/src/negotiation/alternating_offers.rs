@@ -45,6 +45,7 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase}
 use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
 use crate::negotiation::{DIGEST_KEPT, Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use schemas::protocols::{Phase, Protocol};
 
@@ -52,7 +53,6 @@ use concession::relative_time_ppm;
 use rules::BargainAction;
 use sealed_mandate::{PartyMandate, Sealed};
 pub use view::BargainView;
-pub(crate) use view::view_of;
 
 /// `join_by`.
 const JOIN: TimerKind = TimerKind::of(Protocol::AlternatingOffers, 8);
@@ -176,6 +176,24 @@ impl ProtocolRules for Bargain {
     const STRIKE: BargainAction = BargainAction::Strike;
 
     header_and_phase!();
+
+    fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
+        view::view_of(self, viewer, now)
+    }
+
+    fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.end(Outcome::Aborted, Some(code), context);
+    }
+
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Joining {
+            self.handle_join_timeout(context);
+        } else if self.phase == Phase::Confirming {
+            self.handle_confirm_timeout(context);
+        } else {
+            self.handle_deadline(context);
+        }
+    }
 
     fn next_timer(&self) -> Option<Timer> {
         let hard = Some((self.header.ends_by, TimerKind::HARD));
@@ -372,22 +390,6 @@ impl Bargain {
 
     fn agreement_key(&self) -> RegisterKey {
         RegisterKey::Award(self.header.id.clone(), Lot(0), AWARD)
-    }
-
-    /// `T_hard`: whatever the bargain waits for has not come in time.
-    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
-        if self.phase == Phase::Joining {
-            self.handle_join_timeout(context);
-        } else if self.phase == Phase::Confirming {
-            self.handle_confirm_timeout(context);
-        } else {
-            self.handle_deadline(context);
-        }
-    }
-
-    /// An engine met a register conflict, or a panic: nothing more may be agreed on.
-    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.end(Outcome::Aborted, Some(code), context);
     }
 
     /// END of a party, and everything that counts as it (docs/spec/alternating-offers.md#ao-33).

@@ -23,7 +23,7 @@ use schemas::delivery::{
 };
 use schemas::document::CallDocuments;
 use schemas::policy::{Decider, OnIncomplete, STEPS_MAX};
-use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Policy, RegisterKey, WireTime};
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Policy, RegisterKey, Timestamp, WireTime};
 use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::AwardLoss;
@@ -38,6 +38,7 @@ use crate::negotiation::lazy_box::LazyBox;
 use crate::negotiation::misunderstanding::{ActSet, is_numbered};
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use schemas::protocols::{Phase, Protocol};
@@ -50,7 +51,6 @@ use rules::{ContractNetAction, Rules, Speaker, legal_acts};
 use session::ContractorSession;
 pub use session::SessionState;
 use task::TaskRole;
-pub(crate) use view::view_of;
 
 /// `T_collect`.
 const COLLECT: TimerKind = TimerKind::of(Protocol::ContractNet, 1);
@@ -102,6 +102,23 @@ impl ProtocolRules for ContractNet {
     const STRIKE: ContractNetAction = ContractNetAction::Strike;
 
     header_and_phase!();
+
+    fn view(&self, viewer: &AgentId, _: Timestamp) -> Option<NegotiationView> {
+        view::view_of(self, viewer)
+    }
+
+    fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.take_all_back(AwardLoss::Aborted, context);
+        self.end(Outcome::Aborted, Some(code), context);
+    }
+
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Cancelling {
+            return self.handle_cancel_timeout(context);
+        }
+        self.take_all_back(AwardLoss::Timeout, context);
+        self.end(Outcome::Timeout, None, context);
+    }
 
     fn next_timer(&self) -> Option<Timer> {
         let hard = (self.header.ends_by, TimerKind::HARD);
@@ -461,21 +478,6 @@ impl ContractNet {
         self.deciding.note_decision(digest);
         context.event(Event::Decided(Arc::new(record)));
         digest
-    }
-
-    /// The hard deadline (docs/spec/contract-net.md#cn-58).
-    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
-        if self.phase == Phase::Cancelling {
-            return self.handle_cancel_timeout(context);
-        }
-        self.take_all_back(AwardLoss::Timeout, context);
-        self.end(Outcome::Timeout, None, context);
-    }
-
-    /// An engine met a register conflict, or a panic: nothing more may be awarded.
-    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.take_all_back(AwardLoss::Aborted, context);
-        self.end(Outcome::Aborted, Some(code), context);
     }
 
     /// Enters the terminal state: REJECT to every offerer without a final notice, the outcome registered, then CLOSED. A

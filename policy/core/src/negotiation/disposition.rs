@@ -21,6 +21,7 @@ use crate::negotiation::Header;
 use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
 use crate::negotiation::{BesideReceipt, FollowUp, Party, Repeat, SeenMessage};
 use crate::negotiation::{InputContext, Opening, Refusal, Ruling};
 use crate::policy::PinnedPolicy;
@@ -89,10 +90,16 @@ pub(crate) trait ProtocolRules {
     fn header_mut(&mut self) -> &mut Header;
     fn phase(&self) -> Phase;
     fn phase_mut(&mut self) -> &mut Phase;
+    /// What a participant may see at an instant of log time; absent for whoever takes no part.
+    fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView>;
     /// The timer that is due first.
     fn next_timer(&self) -> Option<Timer>;
     /// What a timer of its own does.
     fn fire(&mut self, timer: TimerKind, context: &mut InputContext<'_>);
+    /// `T_hard`: whatever it waits for has not come in time.
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>);
+    /// An engine met a register conflict, or a panic: nothing more may be awarded, agreed on or found.
+    fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>);
     /// What is left of it, once it has ended.
     fn tombstone(&self, limits: &Limits) -> Tombstone;
     fn header_and_parties(&mut self) -> (&mut Header, Vec<&mut Party>);

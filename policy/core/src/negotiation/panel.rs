@@ -41,12 +41,12 @@ use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase}
 use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
 use crate::negotiation::{Header, InputContext, NegotiationEnd, Party, Refusal, Ruling, place_of};
 use crate::panel::decision::{ChoiceRecord, SelectedBy};
 use schemas::protocols::{Phase, Protocol};
 
 pub use asks::PanelView;
-pub(crate) use asks::view_of;
 use finding::Ending;
 use review::PanelReview;
 use round::{AskedSeat, MemberIndex, PanelRound};
@@ -173,6 +173,21 @@ impl ProtocolRules for Panel {
     const STRIKE: PanelAction = PanelAction::Strike;
 
     header_and_phase!();
+
+    fn view(&self, viewer: &AgentId, _: Timestamp) -> Option<NegotiationView> {
+        asks::view_of(self, viewer)
+    }
+
+    fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.end(Outcome::Aborted, Some(code), None, context);
+    }
+
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        let is_asking = self.phase == Phase::Asking;
+        if !(is_asking && self.ends_by_consensus(context)) {
+            self.end_by_plurality(Stopped::Timeout, context);
+        }
+    }
 
     fn next_timer(&self) -> Option<Timer> {
         let hard = (self.phase != Phase::Ended).then_some((self.header.ends_by, TimerKind::HARD));
@@ -370,11 +385,6 @@ impl Panel {
     /// Whether a selection has dropped a seat.
     fn is_dropped(&self, place: MemberIndex) -> bool {
         self.selection.as_ref().is_some_and(|selection| !selection.kept().contains(&place))
-    }
-
-    /// An engine met a register conflict, or a panic: nothing more may be found.
-    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.end(Outcome::Aborted, Some(code), None, context);
     }
 
     /// Enters the terminal state with a result, which is registered before anybody is told.

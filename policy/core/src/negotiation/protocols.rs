@@ -7,13 +7,13 @@ use schemas::{AgentId, AwardNo, DeliveryId, Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
-use crate::negotiation::alternating_offers::{self, Bargain, BargainEnd};
-use crate::negotiation::contract_net::{self, ContractNet, task};
+use crate::negotiation::alternating_offers::{Bargain, BargainEnd};
+use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyOrder, SubTeamGrant, TaskOpening};
 use crate::negotiation::panel::{self, Panel, PanelEnd};
 use crate::negotiation::team::opening::open_team;
-use crate::negotiation::team::{self, Team, TeamEnd};
+use crate::negotiation::team::{Team, TeamEnd};
 use crate::negotiation::tombstone::{PastAward, PastParty, Tombstone};
 use crate::negotiation::view::{NegotiationView, Role};
 use crate::negotiation::{Header, InputContext, Opening, Refusal};
@@ -350,12 +350,7 @@ impl Negotiation {
     }
 
     pub(crate) fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
-        match self {
-            Self::ContractNet(net) => contract_net::view_of(net, viewer),
-            Self::Bargain(bargain) => alternating_offers::view_of(bargain, viewer, now),
-            Self::Panel(panel) => panel::view_of(panel, viewer),
-            Self::Team(team) => team::view_of(team, viewer),
-        }
+        each!(self, open => open.view(viewer, now))
     }
 
     /// After a restart: shares the names of its parties with other negotiations, and the id of its call, which stands in it

@@ -39,6 +39,7 @@ use crate::negotiation::family::{FamilyAction, FamilyOrder};
 use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
+use crate::negotiation::view::NegotiationView;
 use crate::negotiation::{CALL_ORDINAL, Header, InputContext, Party, Refusal, Ruling, delivery_id};
 use crate::policy::PinnedPolicy;
 use schemas::protocols::{Phase, Protocol};
@@ -46,7 +47,6 @@ use schemas::protocols::{Phase, Protocol};
 use ballot::{Ballot, ConclusionText};
 use notices::SaidBefore;
 pub use notices::TeamView;
-pub(crate) use notices::view_of;
 use repetition::DistinctSays;
 use roster::{MemberStanding, Roster};
 use rules::{Judge, TeamAction};
@@ -145,6 +145,22 @@ impl ProtocolRules for Team {
     const STRIKE: TeamAction = TeamAction::Strike;
 
     header_and_phase!();
+
+    fn view(&self, viewer: &AgentId, _: Timestamp) -> Option<NegotiationView> {
+        notices::view_of(self, viewer)
+    }
+
+    fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
+        self.end(Outcome::Aborted, Some(code), None, context);
+    }
+
+    fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
+        if self.phase == Phase::Forming {
+            self.end(Outcome::NotFormed, None, None, context);
+        } else {
+            self.end(Outcome::Unconcluded, Some(DEADLINE), None, context);
+        }
+    }
 
     fn next_timer(&self) -> Option<Timer> {
         let hard = (self.header.ends_by, TimerKind::HARD);

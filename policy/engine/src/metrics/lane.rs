@@ -8,11 +8,12 @@ use ahash::HashMap;
 use policy_core::{AskKind, AwardLoss, Cause, Event, Phase, Protocol};
 use prometheus::{Gauge, IntGauge};
 use schemas::admission::LaneAdmission;
-use schemas::delivery::{CloseReason, Disposition, Outcome};
+use schemas::delivery::{CloseReason, Disposition};
 use schemas::{Act, AgentId, Lane, NegotiationId, Timestamp};
 
+use super::protocols::{Deadline, missed_at_end, passes_turn, role_of};
 use super::rounds::{OTHER_POLICY, policy_index};
-use super::{Deadline, EngineMetrics, Noticed, Role, open_phases, seconds};
+use super::{EngineMetrics, Noticed, open_phases, seconds};
 
 /// Gap between two looks for negotiations that stand still, in microseconds: each looks at every open one.
 const LOOK_GAP_US: u64 = 1_000_000;
@@ -258,7 +259,7 @@ impl Turns {
             }
             Event::Ended { negotiation, outcome, .. } => {
                 let turn = self.0.remove(negotiation)?;
-                missed_at_end(turn, *outcome).or_else(|| turn.round.map(|round| round.ended(at)))
+                missed_at_end(*outcome, turn.phase).or_else(|| turn.round.map(|round| round.ended(at)))
             }
             Event::Committed { negotiation, .. } => {
                 self.0.get_mut(negotiation)?.moved_at = at;
@@ -337,38 +338,12 @@ impl Turn {
         }
         self.moved_at = at;
         let is_initiator = negotiation.initiator() == from.as_str();
-        let role =
-            match (self.protocol, self.phase, act) {
-                (Protocol::ContractNet, Phase::Collecting, Act::Offer | Act::Refuse) => Role::Contractor,
-                (Protocol::ContractNet, Phase::Deciding, Act::Accept) => Role::Initiator,
-                (Protocol::ContractNet, Phase::Awarding, Act::Confirm) => Role::Contractor,
-                (Protocol::AlternatingOffers, _, Act::Join | Act::Offer | Act::Accept | Act::Confirm) => {
-                    if is_initiator { Role::Initiator } else { Role::Party }
-                }
-                (Protocol::Panel, Phase::Asking, Act::Answer) => Role::Panelist,
-                (Protocol::Panel, Phase::Ranking, Act::Answer) => Role::Ranker,
-                (Protocol::Panel, Phase::Reviewing, Act::Answer) => Role::Reviewer,
-                (Protocol::Team, _, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) => Role::Member,
-                _ => return None,
-            };
+        let role = role_of(self.protocol, self.phase, act, is_initiator)?;
         let took_us = at.since_us(self.asked_at);
-        // An offer, or an acceptance, makes it the next party's turn.
-        if self.protocol == Protocol::AlternatingOffers && matches!(act, Act::Offer | Act::Accept) {
+        if passes_turn(self.protocol, act) {
             self.asked_at = at;
         }
         Some(Noticed::Turn(self.protocol, role, took_us))
-    }
-}
-
-/// Which deadline a negotiation ended by, if by one; `turn` is how it stood before.
-fn missed_at_end(turn: Turn, outcome: Outcome) -> Option<Noticed> {
-    match (outcome, turn.phase) {
-        (Outcome::Timeout, _) => Some(Noticed::Miss(Protocol::ContractNet, Deadline::Hard)),
-        (Outcome::NoAgreement, Phase::Joining) => Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Joining)),
-        (Outcome::NoAgreement, Phase::Confirming) => {
-            Some(Noticed::Miss(Protocol::AlternatingOffers, Deadline::Confirming))
-        }
-        _ => None,
     }
 }
 

@@ -32,7 +32,7 @@ pub struct BargainView {
 }
 
 /// What a party may see of an open bargain at an instant of log time; absent when the viewer takes no part.
-pub(crate) fn view_of(open: &Bargain, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
+pub(super) fn view_of(open: &Bargain, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
     let index = open.speaker(viewer)?;
     let named = |is_shown: fn(&BargainParty) -> bool| {
         open.parties.iter().filter(|one| is_shown(one)).map(|one| one.party.agent.clone()).collect()

@@ -59,25 +59,18 @@ impl SessionState {
     /// Whether strikes may still exclude a session in this state.
     #[must_use]
     pub(super) const fn is_excludable(self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Invited
-            | Self::Offered
-            | Self::PolicyRejected
-            | Self::Refused
-            | Self::NotUnderstood
-            | Self::Withdrawn
-            | Self::Undelivered
-            | Self::Standby
-            | Self::Rejected => true,
-            Self::Excluded
-            | Self::Awarded
-            | Self::Committed
-            | Self::Done
-            | Self::Failed
-            | Self::Lapsed
-            | Self::CancelPending
-            | Self::Cancelled => false,
-        }
+                | Self::Offered
+                | Self::PolicyRejected
+                | Self::Refused
+                | Self::NotUnderstood
+                | Self::Withdrawn
+                | Self::Undelivered
+                | Self::Standby
+                | Self::Rejected
+        )
     }
 
     /// Whether a session in this state counts as having responded to the call (docs/spec/contract-net.md).

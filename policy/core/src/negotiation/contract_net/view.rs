@@ -12,7 +12,7 @@ use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, mess
 use schemas::protocols::Phase;
 
 /// What a participant may see of an open contract net; absent when the viewer takes no part.
-pub(crate) fn view_of(net: &ContractNet, viewer: &AgentId) -> Option<NegotiationView> {
+pub(super) fn view_of(net: &ContractNet, viewer: &AgentId) -> Option<NegotiationView> {
     if *viewer == net.initiator.agent {
         let has_closed = net.phase != Phase::Collecting || !net.policy().sealed;
         let shown: &[ContractorSession] = if has_closed { &net.sessions } else { &[] };

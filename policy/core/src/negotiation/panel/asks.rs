@@ -210,7 +210,7 @@ const fn is_zero(count: &u32) -> bool {
 
 /// What a member may see of its panel (docs/spec/panel.md#pn-33): the initiator counts only, a seat its own messages; absent when the
 /// viewer takes no part.
-pub(crate) fn view_of(panel: &Panel, viewer: &AgentId) -> Option<NegotiationView> {
+pub(super) fn view_of(panel: &Panel, viewer: &AgentId) -> Option<NegotiationView> {
     let member = panel.member(panel.speaker(viewer)?);
     let is_initiator = member.role == MemberRole::Initiator;
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

@@ -84,7 +84,7 @@ impl Panel {
     }
 
     /// Ends the panel if more than two thirds of the round's members have given one answer.
-    fn ends_by_consensus(&mut self, context: &mut InputContext<'_>) -> bool {
+    pub(super) fn ends_by_consensus(&mut self, context: &mut InputContext<'_>) -> bool {
         if !self.may_agree() || !self.round().has_consensus() {
             return false;
         }
@@ -345,13 +345,5 @@ impl Panel {
             asked.reply = None;
         }
         self.leave(place, context);
-    }
-
-    /// `ends_by`: the running wave is complete, and nobody is asked any more.
-    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
-        let is_asking = self.phase == Phase::Asking;
-        if !(is_asking && self.ends_by_consensus(context)) {
-            self.end_by_plurality(Stopped::Timeout, context);
-        }
     }
 }

@@ -132,7 +132,7 @@ pub struct SaidView {
 }
 
 /// The view of an open team; absent when the viewer was not invited. Only members see how it stands.
-pub(crate) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> {
+pub(super) fn view_of(team: &Team, viewer: &AgentId) -> Option<NegotiationView> {
     let index = team.roster.index_of(viewer)?;
     let is_member = team.roster.member(index).is_seated();
     let is_forming = team.phase == Phase::Forming;

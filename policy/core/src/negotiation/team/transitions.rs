@@ -14,7 +14,7 @@ use super::notices::TeamChange;
 use super::roster::{JoinOffer, MemberStanding};
 use super::rules::WellSaid;
 use super::tasks::TasksAwaited;
-use super::{DEADLINE, LEFT, ORPHANED, REJECTED, SILENCE, Team};
+use super::{LEFT, ORPHANED, REJECTED, SILENCE, Team};
 use crate::acceptance::decision::{Cause, Decision, RankedOffer};
 use crate::acceptance::tie_break::{self, OfferCandidate};
 use crate::effect::{Deliver, Event, TurnKind};
@@ -346,23 +346,9 @@ impl Team {
         }
     }
 
-    /// `T_hard`.
-    pub(crate) fn handle_hard_deadline(&mut self, context: &mut InputContext<'_>) {
-        if self.phase == Phase::Forming {
-            self.end(Outcome::NotFormed, None, None, context);
-        } else {
-            self.end(Outcome::Unconcluded, Some(DEADLINE), None, context);
-        }
-    }
-
     /// The award that it works for is committed no longer (docs/spec/team.md#tm-66).
     pub(crate) fn handle_parent_ended(&mut self, context: &mut InputContext<'_>) {
         self.end(Outcome::Cancelled, Some(ORPHANED), None, context);
-    }
-
-    /// An engine met a register conflict, or a panic: nothing more may be concluded.
-    pub(crate) fn handle_abort(&mut self, code: &str, context: &mut InputContext<'_>) {
-        self.end(Outcome::Aborted, Some(code), None, context);
     }
 
     /// ASSIGN (docs/spec/team.md#tm-26): opens the tasks, and waits for them or goes on.

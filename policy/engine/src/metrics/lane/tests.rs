@@ -1,5 +1,8 @@
 use policy_core::TurnKind;
 
+use schemas::delivery::Outcome;
+
+use super::super::protocols::Role;
 use super::*;
 
 #[test]
