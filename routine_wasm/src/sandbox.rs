@@ -206,6 +206,7 @@ impl<G: Fn() -> bool> Running<G> {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other trap is told by its message")]
 fn fault(error: Error) -> RoutineFault {
     if let ErrorKind::Memory(MemoryError::OutOfBoundsGrowth | MemoryError::ResourceLimiterDeniedAllocation) =
         error.kind()
@@ -216,15 +217,7 @@ fn fault(error: Error) -> RoutineFault {
         return match code {
             TrapCode::OutOfFuel => RoutineFault::Exhausted("computing steps"),
             TrapCode::GrowthOperationLimited => RoutineFault::Exhausted("memory"),
-            TrapCode::UnreachableCodeReached
-            | TrapCode::MemoryOutOfBounds
-            | TrapCode::TableOutOfBounds
-            | TrapCode::IndirectCallToNull
-            | TrapCode::IntegerDivisionByZero
-            | TrapCode::IntegerOverflow
-            | TrapCode::BadConversionToInteger
-            | TrapCode::StackOverflow
-            | TrapCode::BadSignature => RoutineFault::Failed(code.trap_message().to_owned()),
+            _ => RoutineFault::Failed(code.trap_message().to_owned()),
         };
     }
     RoutineFault::Failed(error.to_string())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::ids::FamilyPlace;
-use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId, Timestamp};
+use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
 
 use super::{Invariant, Verdict};
 
@@ -20,7 +20,7 @@ pub use bargain::{IsInside, judge_mandates_by};
 
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
-use panel::{PanelSeen, WatchedAgents};
+use panel::PanelSeen;
 use task::TaskSeen;
 use team::{SubTeamFound, TaskFound, TeamSeen};
 
@@ -76,6 +76,28 @@ enum When {
     AtRest,
 }
 
+/// Watches what only negotiations of one protocol have.
+trait ProtocolWatch {
+    /// Whether the negotiation is of this protocol.
+    fn is_one(&self) -> bool;
+    /// A message was sent, for the first time or again.
+    fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]);
+    /// A delivery was received for the first time.
+    fn told(&mut self, agent: &AgentId, delivery: &Delivery);
+    /// Judges what must hold at any time, and what must at rest.
+    fn judge(&self, id: &NegotiationId, when: When, agents: WatchedAgents<'_>, verdict: &mut Verdict);
+}
+
+/// What is known of agents beside what they saw.
+struct WatchedAgents<'a> {
+    /// To whom a delivery was given up.
+    unreached: &'a BTreeSet<AgentId>,
+    /// Whether every delivery that was given up is among these.
+    are_failures_told: bool,
+    /// Whether an agent's messages are seen.
+    is_watched: &'a dyn Fn(&AgentId) -> bool,
+}
+
 /// Collects what agents saw and judges it at the end.
 #[derive(Debug, Clone, Default)]
 pub struct Witness {
@@ -129,23 +151,15 @@ impl Witness {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
-            if act == Act::Cfp {
-                seen.panel.sent_call(document);
-                seen.team.called(agent, &msg_id, document);
-            }
-            seen.team.sent(agent, &msg_id, act, document);
+            seen.watches_mut().into_iter().for_each(|watch| watch.sent(agent, &msg_id, act, document));
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
         if act == Act::Failure {
             seen.failed.insert(agent.clone());
-        } else if act == Act::Answer {
-            seen.panel.sent_answer(agent, document);
         } else if act == Act::Offer {
             seen.documents.sent_offer(agent, document);
         } else if act == Act::Inform {
             seen.task.sent(agent, document);
-        } else if matches!(act, Act::Cfp | Act::Join) {
-            seen.bargain.sent(agent, document);
         }
     }
 
@@ -212,14 +226,23 @@ impl Witness {
 }
 
 impl NegotiationSeen {
+    /// Who watches what only negotiations of one protocol have.
+    fn watches(&self) -> [&dyn ProtocolWatch; 3] {
+        [&self.bargain, &self.team, &self.panel]
+    }
+
+    fn watches_mut(&mut self) -> [&mut dyn ProtocolWatch; 3] {
+        [&mut self.bargain, &mut self.team, &mut self.panel]
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is watched by protocol")]
     fn told(&mut self, agent: &AgentId, delivery: &Delivery, verdict: &mut Verdict) {
         let negotiation = &delivery.envelope.negotiation;
-        let at = delivery.envelope.ts.0;
-        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt, at));
+        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt));
         self.task.told(agent, delivery);
+        self.watches_mut().into_iter().for_each(|watch| watch.told(agent, delivery));
         match &delivery.payload {
-            Notification::Accept(award) if self.bargain.is_one() => self.bargain.told_accept(award, at),
-            Notification::Accept(award) => {
+            Notification::Accept(award) if !self.bargain.is_one() => {
                 let known = self.awards.get(&award.award_no);
                 verdict.check(Invariant::OneAward, known.is_none_or(|known| known.contractor == *agent), || {
                     format!("award {} of {negotiation} was given to two contractors", award.award_no)
@@ -246,9 +269,6 @@ impl NegotiationSeen {
                 if delivery.envelope.in_reply_to.is_none() || is_initiator {
                     self.informed.insert(agent.clone());
                 }
-                self.bargain.told_closed(&delivery.envelope, agent, closing);
-                self.team.told_closed(&delivery.envelope, agent, closing);
-                self.panel.told_closed(agent, closing);
                 self.told_closed.insert(agent.clone(), closing.outcome);
                 self.outcomes.insert(closing.outcome);
             }
@@ -273,24 +293,14 @@ impl NegotiationSeen {
                 ProgressReport::Done(report) | ProgressReport::Result(report) | ProgressReport::Cancelled(report),
             ) => self.documents.told_report(report),
             Notification::Cfp(call) => {
-                self.bargain.told_call(call);
-                self.team.told_call(at);
                 self.documents.told_call(call.documents.as_ref().map_or(&[], |documents| &documents.hashes));
             }
-            Notification::Turn(turn) => self.bargain.told_turn(turn, at),
-            Notification::Floor(floor) => self.team.told_floor(agent, floor, at),
-            Notification::Inform(ProgressReport::Finding(finding)) => self.panel.told_finding(agent, finding),
-            Notification::Ask(ask) => self.panel.told_ask(agent, ask),
-            Notification::Ack(receipt) => self.panel.told_at_once(agent, receipt, at),
-            Notification::Failure(_) | Notification::NotUnderstood(_) => {}
+            _ => {}
         }
     }
 
-    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
-        self.bargain.told_receipt(agent, receipt);
-        self.team.told_receipt(agent, receipt, at);
+    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
         self.task.told_receipt(agent, receipt);
-        self.panel.told_receipt(agent, receipt);
         // It may well arrive before the gateway's 202.
         self.disposed.insert((agent.clone(), receipt.ack_of.clone()));
         if receipt.invited.is_some() {
@@ -332,15 +342,9 @@ impl NegotiationSeen {
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }
         verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));
-        if self.bargain.is_one() {
-            return self.bargain.judge(id, when, &self.unreached, verdict);
-        }
-        if self.team.is_one() {
-            return self.team.judge(id, when, &self.unreached, verdict);
-        }
-        if self.panel.is_one() {
+        if let Some(watch) = self.watches().into_iter().find(|watch| watch.is_one()) {
             let unreached = &self.unreached;
-            return self.panel.judge(id, when, WatchedAgents { unreached, are_failures_told, is_watched }, verdict);
+            return watch.judge(id, when, WatchedAgents { unreached, are_failures_told, is_watched }, verdict);
         }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);

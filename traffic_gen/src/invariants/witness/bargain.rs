@@ -7,13 +7,13 @@ use std::sync::OnceLock;
 use schemas::bargain::space::OutcomeSpace;
 use schemas::bargain::{BargainSpec, Mandate, mandate};
 use schemas::delivery::{
-    Agreement, Award, Call, Closing, DeliveryEnvelope, Disposition, Outcome, Receipt, Standing, Turn,
+    Agreement, Award, Call, Closing, Delivery, Disposition, Notification, Outcome, Standing, Turn,
 };
 use schemas::payload::Terms;
-use schemas::{AgentId, Digest, MsgId, NegotiationId, OfferId, Timestamp};
+use schemas::{Act, AgentId, Digest, MsgId, NegotiationId, OfferId, Timestamp};
 use serde::Deserialize;
 
-use super::When;
+use super::{ProtocolWatch, WatchedAgents, When};
 use crate::invariants::{Invariant, Verdict};
 
 /// A call or a JOIN, as far as it declares something.
@@ -61,13 +61,15 @@ struct ObservedEnd {
     in_reply_to: Option<MsgId>,
 }
 
-impl BargainSeen {
-    pub(super) fn is_one(&self) -> bool {
+impl ProtocolWatch for BargainSeen {
+    fn is_one(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// A call or a JOIN was sent.
-    pub(super) fn sent(&mut self, agent: &AgentId, document: &[u8]) {
+    fn sent(&mut self, agent: &AgentId, _: &MsgId, act: Act, document: &[u8]) {
+        if !matches!(act, Act::Cfp | Act::Join) {
+            return;
+        }
         let Ok(DeclaringMessage { envelope, payload }) = serde_json::from_slice(document) else { return };
         self.rules = payload.bargain.or_else(|| self.rules.take());
         let declared = self.declared.entry((agent.clone(), envelope.msg_id)).or_insert_with(|| payload.mandate.clone());
@@ -76,37 +78,38 @@ impl BargainSeen {
         }
     }
 
-    pub(super) fn told_call(&mut self, call: &Call) {
-        if let Some(bargain) = &call.bargain {
-            self.parties.clone_from(&bargain.parties);
-        }
-    }
-
-    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
-        if receipt.disposition == Disposition::Ok {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is not told of bargains")]
+    fn told(&mut self, agent: &AgentId, delivery: &Delivery) {
+        for receipt in delivery.receipts_told().filter(|receipt| receipt.disposition == Disposition::Ok) {
             self.applied.insert((agent.clone(), receipt.ack_of.clone()));
             self.offered.extend(receipt.offer_id.map(|offer| (offer, agent.clone())));
         }
-    }
-
-    pub(super) fn told_turn(&mut self, turn: &Turn, at: Timestamp) {
-        let told = self.turns.entry(turn.step).or_default();
-        if told.iter().all(|(known, known_at)| (known, *known_at) != (turn, at)) {
-            told.push((turn.clone(), at));
+        let at = delivery.envelope.ts.0;
+        match &delivery.payload {
+            Notification::Cfp(Call { bargain: Some(bargain), .. }) => self.parties.clone_from(&bargain.parties),
+            Notification::Turn(turn) => {
+                let told = self.turns.entry(turn.step).or_default();
+                if told.iter().all(|(known, known_at)| (known, *known_at) != (turn, at)) {
+                    told.push((turn.clone(), at));
+                }
+            }
+            Notification::Accept(award) if self.is_one() => self.accepts.push((award.clone(), at)),
+            Notification::Closed(closing) => {
+                let in_reply_to = delivery.envelope.in_reply_to.clone();
+                self.ends.push(ObservedEnd { agent: agent.clone(), closing: closing.clone(), at, in_reply_to });
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn told_accept(&mut self, award: &Award, at: Timestamp) {
-        self.accepts.push((award.clone(), at));
-    }
-
-    pub(super) fn told_closed(&mut self, envelope: &DeliveryEnvelope, agent: &AgentId, closing: &Closing) {
-        let (at, in_reply_to) = (envelope.ts.0, envelope.in_reply_to.clone());
-        self.ends.push(ObservedEnd { agent: agent.clone(), closing: closing.clone(), at, in_reply_to });
-    }
-
     /// Judges what must hold at any time, and at rest that the agreement's offer was applied.
-    pub(super) fn judge(&self, id: &NegotiationId, when: When, unreached: &BTreeSet<AgentId>, verdict: &mut Verdict) {
+    fn judge(
+        &self,
+        id: &NegotiationId,
+        when: When,
+        WatchedAgents { unreached, .. }: WatchedAgents<'_>,
+        verdict: &mut Verdict,
+    ) {
         for (turn, at) in self.turns.values().flatten() {
             let fault = self.turn_fault(turn);
             verdict.check(Invariant::TurnOrder, fault.is_none(), || {
@@ -134,7 +137,9 @@ impl BargainSeen {
         }
         self.judge_mandates(id, agreement, verdict);
     }
+}
 
+impl BargainSeen {
     fn standings(&self) -> impl Iterator<Item = &Standing> {
         self.turns.values().flatten().filter_map(|(turn, _)| turn.standing.as_ref())
     }

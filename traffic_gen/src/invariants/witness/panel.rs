@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use policy_core::panel::key::{agrees, key};
-use schemas::delivery::{Ask, Closing, Disposition, Finding, Outcome, PanelistReport, Receipt, ShownAnswer, Stopped};
+use schemas::delivery::{
+    Ask, Closing, Delivery, Disposition, Finding, Notification, Outcome, PanelistReport, ProgressReport, ShownAnswer,
+    Stopped,
+};
 use schemas::panel::{AnswerKind, PanelAnswer, PanelSelection, PanelSpec, Ranker};
-use schemas::{AgentId, MsgId, NegotiationId, Timestamp};
+use schemas::{Act, AgentId, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
-use super::When;
+use super::{ProtocolWatch, WatchedAgents, When};
 use crate::invariants::{Invariant, Verdict};
 
 /// A call or an ANSWER, as far as it is read here.
@@ -46,16 +49,6 @@ pub(super) struct PanelSeen {
     ends: Vec<(AgentId, Closing)>,
 }
 
-/// What is known of agents beside what they saw.
-pub(super) struct WatchedAgents<'a> {
-    /// To whom a delivery was given up.
-    pub(super) unreached: &'a BTreeSet<AgentId>,
-    /// Whether every delivery that was given up is among these.
-    pub(super) are_failures_told: bool,
-    /// Whether an agent's messages are seen.
-    pub(super) is_watched: &'a dyn Fn(&AgentId) -> bool,
-}
-
 /// The importance of a whole layer, in 10^-12.
 const WHOLE_E12: u64 = 1_000_000_000_000;
 
@@ -65,52 +58,50 @@ struct RoundAnswer<'a> {
     answer: &'a PanelAnswer,
 }
 
-impl PanelSeen {
-    pub(super) fn is_one(&self) -> bool {
+impl ProtocolWatch for PanelSeen {
+    fn is_one(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// A call was sent.
-    pub(super) fn sent_call(&mut self, document: &[u8]) {
-        let Ok(SpokenMessage::<SpokenCall> { payload, .. }) = serde_json::from_slice(document) else { return };
-        self.rules = payload.panel.or_else(|| self.rules.take());
-    }
-
-    /// An ANSWER was sent.
-    pub(super) fn sent_answer(&mut self, agent: &AgentId, document: &[u8]) {
-        let Ok(SpokenMessage::<PanelAnswer> { envelope, payload }) = serde_json::from_slice(document) else { return };
-        let bodies = self.answers.entry((agent.clone(), envelope.msg_id)).or_default();
-        if !bodies.contains(&payload) {
-            bodies.push(payload);
+    fn sent(&mut self, agent: &AgentId, _: &MsgId, act: Act, document: &[u8]) {
+        if act == Act::Cfp
+            && let Ok(SpokenMessage::<SpokenCall> { payload, .. }) = serde_json::from_slice(document)
+        {
+            self.rules = payload.panel.or_else(|| self.rules.take());
+        }
+        if act == Act::Answer
+            && let Ok(SpokenMessage::<PanelAnswer> { envelope, payload }) = serde_json::from_slice(document)
+        {
+            let bodies = self.answers.entry((agent.clone(), envelope.msg_id)).or_default();
+            if !bodies.contains(&payload) {
+                bodies.push(payload);
+            }
         }
     }
 
-    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt) {
-        self.seats = receipt.invited.or(self.seats);
-        let disposition = receipt.first.unwrap_or(receipt.disposition);
-        self.dispositions.entry((agent.clone(), receipt.ack_of.clone())).or_insert(disposition);
-    }
-
-    /// A receipt that does not come along with something else says when the message was judged.
-    pub(super) fn told_at_once(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
-        if receipt.first.is_none() {
-            self.judged_at.entry((agent.clone(), receipt.ack_of.clone())).or_insert(at);
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is not told of panels")]
+    fn told(&mut self, agent: &AgentId, delivery: &Delivery) {
+        for receipt in delivery.receipts_told() {
+            self.seats = receipt.invited.or(self.seats);
+            let disposition = receipt.first.unwrap_or(receipt.disposition);
+            self.dispositions.entry((agent.clone(), receipt.ack_of.clone())).or_insert(disposition);
+        }
+        match &delivery.payload {
+            Notification::Ask(ask) => self.asks.push((agent.clone(), Ask::clone(ask))),
+            Notification::Inform(ProgressReport::Finding(finding)) => {
+                self.findings.push((agent.clone(), Finding::clone(finding)));
+            }
+            Notification::Closed(closing) => self.ends.push((agent.clone(), closing.clone())),
+            // A receipt that does not come along with something else says when the message was judged.
+            Notification::Ack(receipt) if receipt.first.is_none() => {
+                let said = (agent.clone(), receipt.ack_of.clone());
+                self.judged_at.entry(said).or_insert(delivery.envelope.ts.0);
+            }
+            _ => {}
         }
     }
 
-    pub(super) fn told_ask(&mut self, agent: &AgentId, ask: &Ask) {
-        self.asks.push((agent.clone(), ask.clone()));
-    }
-
-    pub(super) fn told_finding(&mut self, agent: &AgentId, finding: &Finding) {
-        self.findings.push((agent.clone(), finding.clone()));
-    }
-
-    pub(super) fn told_closed(&mut self, agent: &AgentId, closing: &Closing) {
-        self.ends.push((agent.clone(), closing.clone()));
-    }
-
-    pub(super) fn judge(
+    fn judge(
         &self,
         id: &NegotiationId,
         when: When,
@@ -138,7 +129,9 @@ impl PanelSeen {
             }
         }
     }
+}
 
+impl PanelSeen {
     /// One finding at most, told to the initiator alone, and the one that the end says there is.
     fn judge_finding(&self, id: &NegotiationId, is_complete: bool, verdict: &mut Verdict) {
         let is_one = self.findings.windows(2).all(|pair| matches!(pair, [(_, one), (_, other)] if one == other));

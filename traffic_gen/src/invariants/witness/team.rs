@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::delivery::{Closing, DeliveryEnvelope, Disposition, Receipt};
+use schemas::delivery::{Closing, Delivery, DeliveryEnvelope, Disposition, Notification, Receipt};
 use schemas::team::{Floor, TaskStatus, TeamRules, TeamSpec, TeamState, TeamTask};
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
-use super::When;
 use super::task::TaskSeen;
+use super::{ProtocolWatch, WatchedAgents, When};
 use crate::invariants::{Invariant, Verdict};
 
 mod sub_team;
@@ -116,45 +116,19 @@ pub(super) struct SubTeamFound<'a> {
 /// What is known of a task by its number.
 type FindTask<'a> = dyn Fn(u32) -> Option<TaskFound<'a>> + 'a;
 
-impl TeamSeen {
-    pub(super) fn is_one(&self) -> bool {
+impl ProtocolWatch for TeamSeen {
+    fn is_one(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// A call was sent.
-    pub(super) fn called(&mut self, agent: &AgentId, msg_id: &MsgId, document: &[u8]) {
-        if let Ok(TeamCallMessage { payload: TeamCallPayload { team: Some(team) } }) = serde_json::from_slice(document)
+    /// A message was sent. Only those of a team are of interest, where the call comes first.
+    fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
+        if act == Act::Cfp
+            && let Ok(TeamCallMessage { payload: TeamCallPayload { team: Some(team) } }) =
+                serde_json::from_slice(document)
         {
             self.calls.insert((agent.clone(), msg_id.clone()), team.rules);
         }
-    }
-
-    /// Who called it.
-    pub(super) fn lead(&self) -> Option<&AgentId> {
-        self.call().map(|(lead, _)| lead)
-    }
-
-    /// The call that opened it, as far as that is known: where its sender was not told, it is known of an only call.
-    fn call(&self) -> Option<(&AgentId, &TeamRules)> {
-        let mut calls = self.calls.iter();
-        let found = match &self.opened {
-            Some(opened) => calls.find(|(call, _)| *call == opened),
-            None => calls.next().filter(|_| self.calls.len() == 1),
-        };
-        found.map(|((lead, _), rules)| (lead, rules))
-    }
-
-    /// Whether an agent has said that it leaves.
-    pub(super) fn has_left(&self, agent: &str) -> bool {
-        self.is_one() && self.has_said(agent, Act::End)
-    }
-
-    fn has_said(&self, agent: &str, said: Act) -> bool {
-        self.acts.iter().any(|((by, _), act)| by.as_str() == agent && *act == said)
-    }
-
-    /// A message was sent. Only those of a team are of interest, where the call comes first.
-    pub(super) fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
         if act == Act::Pause
             && let Ok(PauseMessage { payload }) = serde_json::from_slice(document)
         {
@@ -172,59 +146,31 @@ impl TeamSeen {
         }
     }
 
-    pub(super) fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
-        if receipt.disposition != Disposition::Ok {
-            return;
-        }
-        let said = (agent.clone(), receipt.ack_of.clone());
-        if receipt.invited.is_some() && self.calls.contains_key(&said) {
-            self.opened = Some(said);
-            return;
-        }
-        let Some(act) = self.acts.get(&said).copied() else { return };
-        if act == Act::End {
-            self.left.insert(agent.clone(), at);
-        }
-        if act == Act::Join {
-            self.joined.insert(agent.clone());
-        }
-        if let Some(step) = receipt.step {
-            let triggers = self.triggers.get(&said).into_iter().flatten();
-            let tasks = receipt.tasks.iter().chain(triggers).copied().collect();
-            self.applied.insert(step, AppliedAct { by: agent.clone(), act, turn: receipt.turn, tasks });
-        }
-    }
-
-    /// Somebody was called.
-    pub(super) fn told_call(&mut self, at: Timestamp) {
-        self.called_at = Some(self.called_at.map_or(at, |known| known.min(at)));
-    }
-
-    pub(super) fn told_floor(&mut self, agent: &AgentId, floor: &Floor, at: Timestamp) {
-        self.stepped_at.insert(floor.step, at);
-        let told = self.told.entry(agent.clone()).or_insert(("a notice", at));
-        told.1 = told.1.max(at);
-        self.floors.entry(floor.step).or_default().insert(agent.clone(), floor.clone());
-    }
-
-    pub(super) fn told_closed(&mut self, envelope: &DeliveryEnvelope, agent: &AgentId, closing: &Closing) {
-        let at = envelope.ts.0;
-        if let Some(conclusion) = &closing.conclusion {
-            self.concluded.insert(conclusion.text.clone());
-        }
-        if !self.is_one() {
-            return;
-        }
-        let asked = envelope.in_reply_to.clone().map(|msg_id| (agent.clone(), msg_id));
-        self.ends.entry(asked).and_modify(|known| *known = at.min(*known)).or_insert(at);
-        self.closed.entry(agent.clone()).or_insert_with(|| closing.clone());
-        if closing.conclusion.is_some() {
-            self.told.insert(agent.clone(), ("the conclusion", at));
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is not told of teams")]
+    fn told(&mut self, agent: &AgentId, delivery: &Delivery) {
+        let at = delivery.envelope.ts.0;
+        delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt, at));
+        match &delivery.payload {
+            Notification::Cfp(_) => self.called_at = Some(self.called_at.map_or(at, |known| known.min(at))),
+            Notification::Floor(floor) => {
+                self.stepped_at.insert(floor.step, at);
+                let told = self.told.entry(agent.clone()).or_insert(("a notice", at));
+                told.1 = told.1.max(at);
+                self.floors.entry(floor.step).or_default().insert(agent.clone(), Floor::clone(floor));
+            }
+            Notification::Closed(closing) => self.told_closed(&delivery.envelope, agent, closing),
+            _ => {}
         }
     }
 
     /// Judges what must hold at any time, and at rest that every member was told every step.
-    pub(super) fn judge(&self, id: &NegotiationId, when: When, unreached: &BTreeSet<AgentId>, verdict: &mut Verdict) {
+    fn judge(
+        &self,
+        id: &NegotiationId,
+        when: When,
+        WatchedAgents { unreached, .. }: WatchedAgents<'_>,
+        verdict: &mut Verdict,
+    ) {
         let Some((lead, rules)) = self.call() else { return };
         for (step, told) in &self.floors {
             let mut alike = told.values();
@@ -251,6 +197,71 @@ impl TeamSeen {
         if when == When::AtRest {
             self.judge_steps(id, &members, unreached, verdict);
         }
+    }
+}
+
+impl TeamSeen {
+    fn told_receipt(&mut self, agent: &AgentId, receipt: &Receipt, at: Timestamp) {
+        if receipt.disposition != Disposition::Ok {
+            return;
+        }
+        let said = (agent.clone(), receipt.ack_of.clone());
+        if receipt.invited.is_some() && self.calls.contains_key(&said) {
+            self.opened = Some(said);
+            return;
+        }
+        let Some(act) = self.acts.get(&said).copied() else { return };
+        if act == Act::End {
+            self.left.insert(agent.clone(), at);
+        }
+        if act == Act::Join {
+            self.joined.insert(agent.clone());
+        }
+        if let Some(step) = receipt.step {
+            let triggers = self.triggers.get(&said).into_iter().flatten();
+            let tasks = receipt.tasks.iter().chain(triggers).copied().collect();
+            self.applied.insert(step, AppliedAct { by: agent.clone(), act, turn: receipt.turn, tasks });
+        }
+    }
+
+    fn told_closed(&mut self, envelope: &DeliveryEnvelope, agent: &AgentId, closing: &Closing) {
+        let at = envelope.ts.0;
+        if let Some(conclusion) = &closing.conclusion {
+            self.concluded.insert(conclusion.text.clone());
+        }
+        if !self.is_one() {
+            return;
+        }
+        let asked = envelope.in_reply_to.clone().map(|msg_id| (agent.clone(), msg_id));
+        self.ends.entry(asked).and_modify(|known| *known = at.min(*known)).or_insert(at);
+        self.closed.entry(agent.clone()).or_insert_with(|| closing.clone());
+        if closing.conclusion.is_some() {
+            self.told.insert(agent.clone(), ("the conclusion", at));
+        }
+    }
+
+    /// Who called it.
+    pub(super) fn lead(&self) -> Option<&AgentId> {
+        self.call().map(|(lead, _)| lead)
+    }
+
+    /// The call that opened it, as far as that is known: where its sender was not told, it is known of an only call.
+    fn call(&self) -> Option<(&AgentId, &TeamRules)> {
+        let mut calls = self.calls.iter();
+        let found = match &self.opened {
+            Some(opened) => calls.find(|(call, _)| *call == opened),
+            None => calls.next().filter(|_| self.calls.len() == 1),
+        };
+        found.map(|((lead, _), rules)| (lead, rules))
+    }
+
+    /// Whether an agent has said that it leaves.
+    pub(super) fn has_left(&self, agent: &str) -> bool {
+        self.is_one() && self.has_said(agent, Act::End)
+    }
+
+    fn has_said(&self, agent: &str, said: Act) -> bool {
+        self.acts.iter().any(|((by, _), act)| by.as_str() == agent && *act == said)
     }
 
     /// Nobody but members is told what only members may know, and no member once it has left.

@@ -51,6 +51,7 @@ impl LaneDriver {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else is finished")]
     async fn finish_next(&mut self) {
         match self.inputs.wait(None, false).await {
             LaneWake::Write(done) => {
@@ -60,14 +61,7 @@ impl LaneDriver {
             LaneWake::Signal(signal) => {
                 let _ = self.handle_signal(signal);
             }
-            LaneWake::Append(_)
-            | LaneWake::Maintenance(_)
-            | LaneWake::Request(_)
-            | LaneWake::End(_)
-            | LaneWake::Record(_)
-            | LaneWake::Peers
-            | LaneWake::Time
-            | LaneWake::Shutdown => {}
+            _ => {}
         }
         self.observe_deliveries();
     }
