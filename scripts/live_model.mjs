@@ -22,7 +22,7 @@ const NUMBERS = {
   seed: [0, Number.MAX_SAFE_INTEGER, 1],
   threads: [1, 256, 1],
   context: [256, 32768, 8192],
-  temperature: [0, 2, 0.5],
+  temperature: [0, 2, 0.3],
 };
 
 /** An error as OpenAI says it. */

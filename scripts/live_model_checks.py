@@ -17,6 +17,7 @@ from testbed import LLMX, ROOT, Failed, Service, within
 
 LIMIT_S = 20 * 60  # for all of it
 READY_S = 60  # for a process to be ready
+DEMO_S = 120  # of calls: enough for some rounds at the rate of a model
 DEMO_END_S = 30  # that a demo takes to end once it is told to
 POLICY = "patient"
 SHARED_CALLS, CONTRACTORS = 20, 3
@@ -101,7 +102,7 @@ class Live:
 
     def demo(self):
         """The demo as its defaults are with a model."""
-        command = [LLMX, "demo", "--json", "--contractor-model", str(self.model_file)]
+        command = [LLMX, "demo", "--json", "--duration", str(DEMO_S), "--contractor-model", str(self.model_file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True) as process:
             try:
                 text, _ = process.communicate(timeout=max(1, self.left() - DEMO_END_S))
@@ -114,7 +115,7 @@ class Live:
             return
         completed, violations = summary["outcomes"].get("completed", 0), summary["invariant_violations"]["total"]
         share = completed / summary["rounds"]
-        model = {name: summary["model"][name] for name in ("questions", "calls", "repairs", "fallbacks")}
+        model = {name: summary.get("model", {}).get(name) for name in ("questions", "calls", "repairs", "fallbacks")}
         print(f"demo ({summary['policy']}): {completed} of {summary['rounds']} rounds completed, {violations} violations; {model}",
               flush=True)
         if summary["model_source"] != "live":
