@@ -45,12 +45,12 @@ pub mod shape;
 pub mod stub;
 pub mod teammate;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use strum::VariantArray;
 
 pub use accounts::{ModelAccounts, ModelTotals, TokenUsage};
 pub use config::{ModelAgentConfig, ModelConfig, ModelConfigError};
@@ -80,8 +80,8 @@ pub struct CompletionRequest {
     pub messages: Vec<ChatMessage>,
     /// How the answer's form is asked for.
     pub form: AnswerForm,
-    /// JSON Schema of the answer.
-    pub schema: Arc<Value>,
+    /// JSON Schema of the answer, as it is written: a model says members in the order of their schema.
+    pub schema: String,
     /// Most tokens of the answer.
     pub answer_tokens: u32,
     /// Calls of the same consultation before this one.
@@ -96,17 +96,17 @@ const SCHEMA_NAME: &str = "answer";
 impl CompletionRequest {
     /// As the body of a request to an endpoint, for the model of this name.
     #[must_use]
-    pub fn to_body(&self, name: &str) -> Value {
-        let mut body = json!({ "model": name, "messages": self.messages, "max_tokens": self.answer_tokens });
-        match self.form {
-            AnswerForm::JsonSchema => {
-                let schema = json!({ "name": SCHEMA_NAME, "strict": true, "schema": &*self.schema });
-                body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+    pub fn to_body(&self, name: &str) -> String {
+        let format = match self.form {
+            AnswerForm::Alternatives | AnswerForm::JsonSchema => {
+                let named = format!(r#"{{"name":"{SCHEMA_NAME}","strict":true,"schema":{}}}"#, self.schema);
+                format!(r#","response_format":{{"type":"json_schema","json_schema":{named}}}"#)
             }
-            AnswerForm::JsonObject => body["response_format"] = json!({ "type": "json_object" }),
-            AnswerForm::Plain => {}
-        }
-        body
+            AnswerForm::JsonObject => r#","response_format":{"type":"json_object"}"#.to_owned(),
+            AnswerForm::Plain => String::new(),
+        };
+        let (name, messages, most) = (json!(name), json!(self.messages), self.answer_tokens);
+        format!(r#"{{"model":{name},"messages":{messages},"max_tokens":{most}{format}}}"#)
     }
 }
 
@@ -132,9 +132,12 @@ pub enum ChatRole {
 }
 
 /// How an endpoint is asked for structured output, from the strongest form down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum AnswerForm {
-    /// `response_format` of type `json_schema`.
+    /// `response_format` of type `json_schema`: one alternative for each act that is legal now.
+    Alternatives,
+    /// The same type: one object for all acts, without bounds.
     JsonSchema,
     /// `response_format` of type `json_object`; the schema stands in the prompt.
     JsonObject,
@@ -145,12 +148,8 @@ pub enum AnswerForm {
 impl AnswerForm {
     /// The next weaker form.
     #[must_use]
-    pub const fn weaker(self) -> Option<Self> {
-        match self {
-            Self::JsonSchema => Some(Self::JsonObject),
-            Self::JsonObject => Some(Self::Plain),
-            Self::Plain => None,
-        }
+    pub fn weaker(self) -> Option<Self> {
+        Self::VARIANTS.get(self as usize + 1).copied()
     }
 }
 
@@ -170,7 +169,8 @@ pub struct Completion {
 }
 
 /// Why there is no answer. No variant repeats what the endpoint wrote.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CompletionError {
     /// Too many requests: ask again later.
     #[error("the endpoint takes no more requests for now (429)")]
@@ -188,6 +188,7 @@ pub enum CompletionError {
     },
     /// No connection was made, so that nothing was sent: ask again.
     #[error("cannot connect: {0}")]
+    #[strum(serialize = "unreachable")]
     NotConnected(String),
     /// The connection was lost, and with it perhaps an answer: ask again.
     #[error("no answer from the endpoint: {0}")]

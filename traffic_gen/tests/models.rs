@@ -13,6 +13,7 @@ use agents::control::ControlClient;
 use agents::metrics::{AgentMetrics, AgentRole};
 use agents::model::metrics::ModelMetrics;
 use agents::model::party::{PartyTable, spawn};
+use agents::model::shape::decimal;
 use agents::model::stub::{StubScript, StubValue};
 use agents::model::{Consultant, KeptPrompts, ModelAgentConfig, ModelDecider, StubModel};
 use agents::observer::{Observed, Observer};
@@ -330,11 +331,13 @@ impl Surfaces {
     }
 }
 
-/// Whether a number stands in a text as a number of its own.
+/// Whether a number stands in a text as a number of its own, in micro-units or as models read it.
 fn stands_in(text: &str, number: &str) -> bool {
-    text.match_indices(number).any(|(at, _)| {
-        let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
-        !is_digit(text[..at].chars().next_back()) && !is_digit(text[at + number.len()..].chars().next())
+    let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
+    [number.to_owned(), decimal(number.parse().unwrap(), 6)].iter().any(|number| {
+        text.match_indices(number).any(|(at, _)| {
+            !is_digit(text[..at].chars().next_back()) && !is_digit(text[at + number.len()..].chars().next())
+        })
     })
 }
 

@@ -28,18 +28,22 @@ pub fn read_response(
     match status {
         200..=299 => read_completion(&body?),
         429 => Err(CompletionError::RateLimited { retry_after_ms }),
-        500.. => Err(CompletionError::Failed { status, retry_after_ms }),
-        400 | 422 if form != AnswerForm::Plain && body.as_ref().is_ok_and(|body| names_form(body)) => {
+        400 | 422 | 500 if form != AnswerForm::Plain && body.as_ref().is_ok_and(|body| names_form(body)) => {
             Err(CompletionError::FormUnknown)
         }
+        500.. => Err(CompletionError::Failed { status, retry_after_ms }),
         status => Err(CompletionError::Refused { status }),
     }
 }
 
+/// Words by which endpoints say that they do not know a form, or cannot keep an answer to its schema.
+const FORM_WORDS: [&str; 6] =
+    ["response_format", "json_schema", "json_object", "json schema", "invalid schema", "grammar"];
+
 /// Whether an error is about the form that was asked for.
 fn names_form(body: &[u8]) -> bool {
-    let body = String::from_utf8_lossy(body);
-    ["response_format", "json_schema", "json_object"].iter().any(|name| body.contains(name))
+    let body = String::from_utf8_lossy(body).to_lowercase();
+    FORM_WORDS.iter().any(|word| body.contains(word))
 }
 
 /// Reads a chat completion. Only `choices[0].message` is needed; all else may be missing, null or of another kind.
@@ -75,19 +79,20 @@ fn read_usage(usage: &Value) -> Option<TokenUsage> {
     Some(TokenUsage { input: count("prompt_tokens")?, output: count("completion_tokens")? })
 }
 
-/// The JSON in a completion: behind thinking, alone or in the only code fence (docs/spec/panel-answers.md#pa-20).
+/// The JSON in a completion, and its text: behind thinking, alone or in the only code fence
+/// (docs/spec/panel-answers.md#pa-20).
 ///
 /// # Errors
 /// Why there is none. The pointer is empty: it concerns the whole answer.
-pub fn extract(completion: &Completion) -> Result<Value, Misfit> {
+pub fn extract(completion: &Completion) -> Result<(Value, &str), Misfit> {
     let fault = |reason, expected: &str| Misfit::new(reason, "", expected);
     if completion.is_refusal {
         return Err(fault(InvalidReason::Refusal, "an answer; `refuse` is one of its acts"));
     }
     let text = said(completion);
-    let parsed = parse(completion.content.trim()).or_else(|| parse(text)).or_else(|| parse(in_only_fence(text)?));
-    match parsed {
-        Some(value) => Ok(value),
+    let places = [Some(completion.content.trim()), Some(text), in_only_fence(text)];
+    match places.into_iter().flatten().find_map(|text| Some((parse(text)?, text))) {
+        Some(found) => Ok(found),
         None if completion.is_truncated => Err(fault(InvalidReason::Truncated, "a shorter answer")),
         None if text.is_empty() => Err(fault(InvalidReason::Empty, "one JSON object")),
         None => Err(fault(InvalidReason::NotJson, "one JSON object, every member once, and nothing around it")),
@@ -147,7 +152,7 @@ mod tests {
             "Here it is:\n```json\n{\"act\":\"offer\"}\n```\nIs that right?",
             "hm</think>Here: ```{\"act\":\"offer\"}```",
         ] {
-            assert_eq!(extract(&said(content)), Ok(json!({"act": "offer"})), "{content}");
+            assert_eq!(extract(&said(content)).unwrap().0, json!({"act": "offer"}), "{content}");
         }
         for (content, reason) in [
             ("", InvalidReason::Empty),
@@ -165,7 +170,7 @@ mod tests {
             assert_eq!(extract(&said(content)).unwrap_err().reason, reason, "{content}");
         }
         let quoting = r#"{"text":"</think> and ```x```"}"#;
-        assert_eq!(extract(&said(quoting)), Ok(json!({"text": "</think> and ```x```"})));
+        assert_eq!(extract(&said(quoting)).unwrap().0, json!({"text": "</think> and ```x```"}));
         let deep = "[".repeat(200_000);
         assert_eq!(extract(&said(&deep)).unwrap_err().reason, InvalidReason::NotJson);
         let cut = Completion { is_truncated: true, ..said("{\"act\":\"of") };
@@ -174,9 +179,49 @@ mod tests {
         assert_eq!(extract(&refused).unwrap_err().reason, InvalidReason::Refusal);
     }
 
+    /// What endpoints say of a schema that they do not take, as the named threads quote it.
+    #[test]
+    fn a_schema_is_refused_in_many_words_and_none_of_another_fault() {
+        let of = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
+        let refusals = [
+            // OpenAI, strict mode: github.com/dottxt-ai/outlines/issues/1254, github.com/openai/openai-python/issues/2193.
+            (400, of("Invalid schema for response_format 'answer': In context=('properties', 'reason'), 'maxLength' is not permitted.")),
+            (400, of("Invalid schema: Objects provided via 'anyOf' must not share identical first keys.")),
+            // Azure: github.com/Azure/azure-sdk-for-net/issues/46579.
+            (400, of("response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later")),
+            // vLLM: github.com/vllm-project/vllm/issues/16321, and `_validate_structured_output` of its xgrammar backend.
+            (400, r#"{"object":"error","message":"The provided JSON schema contains features not supported by xgrammar.","type":"BadRequestError","code":400}"#.to_owned()),
+            (400, of("Failed to transform json schema into a grammar: unsupported keyword")),
+            // llama.cpp: github.com/ggml-org/llama.cpp/issues/19716, github.com/lidge-jun/opencodex/issues/2135.
+            (400, of("JSON schema conversion failed:\nUnrecognized schema: {}")),
+            (400, r#"{"error":{"code":400,"message":"Failed to initialize samplers: failed to parse grammar"}}"#.to_owned()),
+            (500, r#"{"error":{"code":500,"message":"JSON schema conversion failed:\nUnrecognized schema: {}"}}"#.to_owned()),
+            // Ollama: github.com/ollama/ollama/issues/8185, github.com/datalab-to/marker/issues/984.
+            (500, r#"{"error":"invalid JSON schema in format"}"#.to_owned()),
+            (422, r#"{"detail":[{"loc":["body","response_format","type"],"msg":"unexpected value"}]}"#.to_owned()),
+        ];
+        for (status, body) in refusals {
+            let read = |form| read_response(status, None, form, Ok(body.clone().into_bytes())).unwrap_err();
+            for form in [AnswerForm::Alternatives, AnswerForm::JsonSchema, AnswerForm::JsonObject] {
+                assert_eq!(read(form), CompletionError::FormUnknown, "{body}");
+            }
+            assert_ne!(read(AnswerForm::Plain), CompletionError::FormUnknown, "nothing is weaker");
+        }
+        for (status, body) in [
+            (400, of("This model's maximum context length is 8192 tokens.")),
+            (400, of("Unsupported parameter: 'max_tokens' is not supported with this model.")),
+            (404, of("The model `m` does not exist: see response_format")),
+            (500, of("The server had an error while processing your request.")),
+            (503, of("json_schema is overloaded")),
+        ] {
+            let read = read_response(status, None, AnswerForm::Alternatives, Ok(body.clone().into_bytes()));
+            assert!(matches!(read, Err(CompletionError::Refused { .. } | CompletionError::Failed { .. })), "{body}");
+        }
+    }
+
     #[test]
     fn an_integer_of_an_answer_is_one_by_its_digits() {
-        let price = |text: &str| extract(&said(&format!("{{\"price\":{text}}}"))).unwrap()["price"].clone();
+        let price = |text: &str| extract(&said(&format!("{{\"price\":{text}}}"))).unwrap().0["price"].clone();
         for (text, expected) in [("999999", Some(999_999)), ("8.5e3", Some(8500)), ("5.0", Some(5))] {
             assert_eq!(integer(&price(text)), expected, "{text}");
         }

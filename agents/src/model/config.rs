@@ -7,10 +7,15 @@ use schemas::payload::{ATTR_TEXT_LEN_MAX, AttrValue, INTEGER_MAX, TERMS_MAX, Ter
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::shape::{AnswerShape, DECIMALS_MAX, decimal};
 use crate::contractor::ContractorConfig;
 
 /// Longest instructions of an owner, in bytes: two pages.
 const INSTRUCTIONS_BYTES_MAX: usize = 8192;
+/// The attribute that is money, and its digits after the point: an offer's price is in micro-units.
+const PRICE: &str = "price";
+/// Digits after the point of a price, unless the owner says otherwise.
+pub const PRICE_DECIMALS: u32 = 6;
 /// Most attempts and repairs: more would be a storm of requests, not patience.
 const TRIES_MAX: u32 = 10;
 
@@ -159,8 +164,11 @@ pub struct TermConfig {
     pub min: Option<i64>,
     /// The owner's limit: never more. No prompt contains it.
     pub max: Option<i64>,
-    /// Texts to choose from; empty: an integer.
+    /// Texts to choose from; empty: a number.
     pub values: Vec<String>,
+    /// Digits after the point in which a model reads and says it; limits and offers are whole units of the last of them.
+    /// Absent: [`PRICE_DECIMALS`] of a price, none of anything else.
+    pub decimals: Option<u32>,
 }
 
 impl TermConfig {
@@ -173,6 +181,21 @@ impl TermConfig {
         }
     }
 
+    /// Digits after the point, for a term of this name.
+    fn decimals(&self, name: &AttrName) -> u32 {
+        self.decimals.unwrap_or(if name.as_str() == PRICE { PRICE_DECIMALS } else { 0 })
+    }
+
+    /// What an answer may say of it.
+    #[must_use]
+    pub fn shape(&self, name: &AttrName) -> AnswerShape {
+        match self.decimals(name) {
+            _ if !self.values.is_empty() => AnswerShape::OneOf(self.values.clone()),
+            0 => AnswerShape::Integer { min: 0, max: INTEGER_MAX },
+            decimals => AnswerShape::Decimal { decimals },
+        }
+    }
+
     /// Whether the owner has limits.
     #[must_use]
     pub fn is_limited(&self) -> bool {
@@ -180,14 +203,19 @@ impl TermConfig {
     }
 }
 
-/// Of what others say, the terms that the owner has named and that are no words of theirs.
+/// Of what others say, the terms that the owner has named and that are no words of theirs: a JSON object, whose numbers a model
+/// reads in the units in which it answers.
 #[must_use]
-pub fn typed_terms(known: &BTreeMap<AttrName, TermConfig>, said: &Terms) -> Terms {
-    let is_typed = |name: &AttrName, value: &AttrValue| known.get(name).is_some_and(|term| term.is_typed(value));
-    said.iter()
-        .filter(|(name, value)| is_typed(name, value))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+pub fn shown_terms(known: &BTreeMap<AttrName, TermConfig>, said: &Terms) -> String {
+    let shown = said.iter().filter_map(|(name, value)| {
+        let term = known.get(name).filter(|term| term.is_typed(value))?;
+        let value = match value {
+            AttrValue::Int(units) => decimal(*units, term.decimals(name)),
+            AttrValue::Text(text) => Value::from(text.as_str()).to_string(),
+        };
+        Some(format!("\"{name}\":{value}"))
+    });
+    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
 /// What terms are, in the owner's words.
@@ -360,6 +388,9 @@ fn check_section(
         let limits = [term.min, term.max].into_iter().flatten();
         if limits.clone().any(|limit| limit.abs() > INTEGER_MAX) || term.min > term.max.or(term.min) {
             return Err(fault(&name, "min and max lie within ± (2^53 - 1), min first"));
+        }
+        if term.decimals.is_some_and(|decimals| decimals > DECIMALS_MAX || !term.values.is_empty()) {
+            return Err(fault(&name, format!("decimals are 0 to {DECIMALS_MAX}, and of numbers")));
         }
         if !term.values.is_empty() && limits.count() > 0 {
             return Err(fault(&name, "either values, or min and max"));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
+use strum::VariantArray;
 use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
 use tokio::time::Instant;
 
@@ -71,7 +72,7 @@ pub struct Consultant {
     config: ModelConfig,
     accounts: Mutex<ModelAccounts>,
     standing: Mutex<EndpointStanding>,
-    /// The strongest form the endpoint has not refused, as an index of [`FORMS`].
+    /// The strongest form the endpoint has not refused, as its place among them.
     form: AtomicU8,
     tracer: Tracer,
     kept: Option<Arc<KeptPrompts>>,
@@ -113,8 +114,6 @@ impl EndpointStanding {
         self.told.insert(reason)
     }
 }
-
-const FORMS: [AnswerForm; 3] = [AnswerForm::JsonSchema, AnswerForm::JsonObject, AnswerForm::Plain];
 
 impl Consultant {
     /// A consultant that asks this model.
@@ -224,7 +223,8 @@ impl Consultant {
         let elapsed_us = || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let now = || Timestamp(subject.asked_at.0.saturating_add(elapsed_us()));
         let seed = retry::hash(subject.negotiation.as_str(), retry::hash(subject.agent.as_str(), 0));
-        let first_form = FORMS[usize::from(self.form.load(Ordering::Relaxed)).min(FORMS.len() - 1)];
+        let first_form = usize::from(self.form.load(Ordering::Relaxed));
+        let first_form = AnswerForm::VARIANTS.get(first_form).copied().unwrap_or(AnswerForm::Plain);
         let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
         let mut repairs = 0;
         let mut cost = ConsultationCost::default();
@@ -299,8 +299,7 @@ impl Consultant {
 
     /// Later questions begin with the form that works.
     fn note_form(&self, form: AnswerForm) {
-        let index = FORMS.iter().position(|known| *known == form).unwrap_or_default();
-        self.form.fetch_max(u8::try_from(index).unwrap_or_default(), Ordering::Relaxed);
+        self.form.fetch_max(form as u8, Ordering::Relaxed);
     }
 
     /// The span of a call: `chat <model>`, in the conversation that is the negotiation. Prompts are in it by digest.
@@ -328,11 +327,11 @@ impl Consultant {
                 .with("gen_ai.usage.output_tokens", count(call.usage.output))
                 .with("llmx.agent", agent.to_string())
                 .with("llmx.model.retry", retry)
-                .with("llmx.model.form", form_name(form))
+                .with("llmx.model.form", <&str>::from(form))
                 .with("llmx.model.cost_micro_units", count(call.cost))
                 .with("llmx.model.estimated", i64::from(call.is_estimated))
                 .with_some("llmx.model.prompt", digest.map(|digest| digest.to_string()))
-                .failed(error.map(error_type))
+                .failed(error.map(<&str>::from))
                 .lasting(took)
         };
         self.tracer.record(context.trace, error.is_some(), make);
@@ -403,27 +402,6 @@ fn tokens(answer: &Result<Completion, CompletionError>, sent: TokenUsage) -> (Op
             | CompletionError::FormUnknown
             | CompletionError::Refused { .. },
         ) => (Some(TokenUsage::default()), sent),
-    }
-}
-
-const fn form_name(form: AnswerForm) -> &'static str {
-    match form {
-        AnswerForm::JsonSchema => "json_schema",
-        AnswerForm::JsonObject => "json_object",
-        AnswerForm::Plain => "plain",
-    }
-}
-
-const fn error_type(error: &CompletionError) -> &'static str {
-    match error {
-        CompletionError::RateLimited { .. } => "rate_limited",
-        CompletionError::Failed { .. } => "failed",
-        CompletionError::NotConnected(_) | CompletionError::Unreachable(_) => "unreachable",
-        CompletionError::TimedOut => "timed_out",
-        CompletionError::FormUnknown => "form_unknown",
-        CompletionError::TooLarge => "too_large",
-        CompletionError::Unreadable => "unreadable",
-        CompletionError::Refused { .. } => "refused",
     }
 }
 

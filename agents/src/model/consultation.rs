@@ -13,7 +13,6 @@
 //!
 //! Nothing is asked at or past the deadline, and no wait reaches beyond it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use retry::{Backoff, draw};
@@ -30,6 +29,10 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Durati
 /// Of an answer that does not fit, a repair repeats so many characters.
 const REPEATED_CHARS_MAX: usize = 4096;
 
+const IN_ENVELOPE: &str =
+    r#"Answer with one JSON object {"answer": {…}}: inside of it these members, in the order in which they are named."#;
+const BY_SCHEMA: &str = "Answer with one JSON object that fits this JSON Schema, and with nothing else:";
+
 /// What is asked, and which answers are legal now.
 pub trait Question: Send + 'static {
     /// What an answer comes to.
@@ -41,7 +44,7 @@ pub trait Question: Send + 'static {
     /// The form of an answer.
     fn shape(&self) -> AnswerShape;
 
-    /// What an answer that has the form comes to.
+    /// What an answer that has the form comes to: of an act its object, numbers as integers.
     ///
     /// # Errors
     /// Where it is not legal now, or beyond the owner's limits. `expected` goes to the model: it names no limit.
@@ -101,7 +104,6 @@ pub enum ConsultationStep {
 pub struct Consultation<Q: Question> {
     question: Q,
     shape: AnswerShape,
-    schema: Arc<Value>,
     first: Vec<ChatMessage>,
     repair: Vec<ChatMessage>,
     form: AnswerForm,
@@ -125,7 +127,6 @@ impl<Q: Question> Consultation<Q> {
     pub fn new(question: Q, config: &ModelConfig, form: AnswerForm, deadline: Timestamp, seed: u64) -> Self {
         let shape = question.shape();
         Self {
-            schema: Arc::new(shape.to_schema()),
             shape,
             first: question.messages(),
             question,
@@ -160,7 +161,7 @@ impl<Q: Question> Consultation<Q> {
         let request = CompletionRequest {
             messages: self.messages(),
             form: self.form,
-            schema: Arc::clone(&self.schema),
+            schema: self.shape.to_schema(self.form),
             answer_tokens: self.answer_tokens,
             retry: self.calls,
             timeout: self.timeout.min(Duration::from_micros(self.deadline.since_us(now))),
@@ -267,9 +268,9 @@ impl<Q: Question> Consultation<Q> {
     }
 
     fn handle_answer(&mut self, completion: &Completion) -> Option<InvalidReason> {
-        let judged = extract(completion).and_then(|answer| {
-            self.shape.check(&answer)?;
-            self.question.judge(&answer)
+        let judged = extract(completion).and_then(|(said, text)| {
+            let judged = self.shape.read(&said, text).and_then(|answer| self.question.judge(&answer));
+            judged.map_err(|misfit| self.shape.placed(self.form, misfit))
         });
         match judged {
             Ok(choice) => {
@@ -295,7 +296,7 @@ impl<Q: Question> Consultation<Q> {
     /// What an answer that does not fit comes to all the same.
     fn made_out(&self, completion: &Completion, reason: InvalidReason, is_last: bool) -> Option<Q::Choice> {
         match extract(completion) {
-            Ok(answer) if is_last => self.question.salvage(&answer),
+            Ok((said, _)) if is_last => self.question.salvage(self.shape.inside(&said).unwrap_or(&said)),
             Err(_) if reason == InvalidReason::NotJson => self.question.read(said(completion), is_last),
             Ok(_) | Err(_) => None,
         }
@@ -317,13 +318,16 @@ impl<Q: Question> Consultation<Q> {
     /// The first question, and behind it the last answer that did not fit with what is wrong with it.
     fn messages(&self) -> Vec<ChatMessage> {
         let mut messages = self.first.clone();
-        // Endpoints that are given the schema need not read it twice.
-        if self.form != AnswerForm::JsonSchema
-            && let Some(first) = messages.first_mut()
-        {
-            let schema = &self.schema;
-            let rule = "Answer with one JSON object that fits this JSON Schema, and with nothing else:";
-            first.content = format!("{}\n\n{rule}\n{schema}", first.content);
+        let rule = match (self.form, &self.shape) {
+            (AnswerForm::Alternatives, AnswerShape::Acts(_)) => IN_ENVELOPE.to_owned(),
+            // Endpoints that are given the schema need not read it twice.
+            (AnswerForm::Alternatives | AnswerForm::JsonSchema, _) => String::new(),
+            (AnswerForm::JsonObject | AnswerForm::Plain, shape) => {
+                format!("{BY_SCHEMA}\n{}", shape.to_schema(self.form))
+            }
+        };
+        if let Some(first) = messages.first_mut().filter(|_| !rule.is_empty()) {
+            first.content = format!("{}\n\n{rule}", first.content);
         }
         messages.extend(self.repair.iter().cloned());
         messages

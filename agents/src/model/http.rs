@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 
@@ -75,13 +75,13 @@ impl fmt::Debug for HttpModel {
 
 impl Model for HttpModel {
     fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>> {
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         headers.insert(RETRY_HEADER, request.retry.into());
         let post =
-            self.client.post(&*self.url).headers(headers).json(&request.to_body(&self.name)).timeout(request.timeout);
+            self.client.post(&*self.url).headers(headers).body(request.to_body(&self.name)).timeout(request.timeout);
         async move { read(post.send().await.map_err(lost)?, request.form).await }.boxed()
     }
 }

@@ -100,7 +100,7 @@ impl Question for RequestQuestion {
     }
 
     fn shape(&self) -> AnswerShape {
-        AnswerShape::Object(vec![("result".to_owned(), AnswerShape::Text { len_max: RESULT_CHARS_MAX })])
+        AnswerShape::Object(vec![("result".to_owned(), AnswerShape::Text { len_min: 1, len_max: RESULT_CHARS_MAX })])
     }
 
     fn judge(&self, answer: &Value) -> Result<String, Misfit> {

@@ -1,15 +1,32 @@
-//! What an answer must look like. One description is written as JSON Schema for the endpoint and checked here, so that the
+//! What an answer must look like. One description is written as JSON Schema for the endpoint and read here, so that the
 //! two cannot differ; a property test holds it against a JSON Schema validator.
 
+use std::collections::BTreeMap;
+
 use schemas::payload::INTEGER_MAX;
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::AnswerForm;
+
+/// Most digits after the point of a [`AnswerShape::Decimal`].
+pub const DECIMALS_MAX: u32 = 6;
+/// Longest reason that a model is asked for, in characters: one sentence. It goes nowhere.
+const REASON_CHARS_MAX: usize = 120;
+/// The member that an act stands in.
+const ENVELOPE: &str = "answer";
+
+/// Members of an object, in the order in which a model says them.
+pub type ShapeMembers = Vec<(String, AnswerShape)>;
 
 /// The form of a value. It covers what endpoints accept in strict structured output: members are all required, and none
 /// besides them is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnswerShape {
+    /// One of these objects, one for each act that is legal now; their first member tells them apart.
+    Acts(Vec<ShapeMembers>),
     /// An object with exactly these members.
-    Object(Vec<(String, Self)>),
+    Object(ShapeMembers),
     /// A list.
     List {
         /// Form of its items.
@@ -24,8 +41,15 @@ pub enum AnswerShape {
         /// Largest.
         max: i64,
     },
+    /// A number of at least 0. It is read as the integer of its smallest units: `1.5` with two decimals is 150.
+    Decimal {
+        /// Digits after the point, at most.
+        decimals: u32,
+    },
     /// A text.
     Text {
+        /// Least characters.
+        len_min: usize,
         /// Most characters.
         len_max: usize,
     },
@@ -86,42 +110,93 @@ impl Misfit {
 }
 
 impl AnswerShape {
-    /// As JSON Schema.
+    /// An act: its name in the first member, then what it has.
     #[must_use]
-    pub fn to_schema(&self) -> Value {
+    pub fn act(member: &'static str, name: &str, more: impl IntoIterator<Item = (&'static str, Self)>) -> ShapeMembers {
+        Self::members(std::iter::once((member, Self::OneOf(vec![name.to_owned()]))).chain(more))
+    }
+
+    /// Members in their order.
+    pub fn members<'n>(members: impl IntoIterator<Item = (&'n str, Self)>) -> ShapeMembers {
+        members.into_iter().map(|(name, shape)| (name.to_owned(), shape)).collect()
+    }
+
+    /// The last member of most answers.
+    #[must_use]
+    pub const fn reason() -> (&'static str, Self) {
+        ("reason", Self::Remark { len_max: REASON_CHARS_MAX })
+    }
+
+    /// As JSON Schema, its members in their order. `json_schema` is for endpoints that refuse more: without alternatives of
+    /// acts and without bounds of numbers and lengths, which are checked here in any case.
+    #[must_use]
+    pub fn to_schema(&self, form: AnswerForm) -> String {
+        let bounds = |bounds: String| if form == AnswerForm::JsonSchema { String::new() } else { bounds };
         match self {
-            Self::Object(members) => {
-                let properties: Map<String, Value> =
-                    members.iter().map(|(name, shape)| (name.clone(), shape.to_schema())).collect();
-                let required: Vec<&String> = members.iter().map(|(name, _)| name).collect();
-                json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+            Self::Acts(acts) if form == AnswerForm::Alternatives => {
+                let acts: Vec<String> = acts.iter().map(|act| closed(act, form)).collect();
+                let answer = if let [sole] = &*acts { sole.clone() } else { any_of(&acts) };
+                closed_with(&[(ENVELOPE, answer)])
             }
+            Self::Acts(acts) => closed(&flat(acts), form),
+            Self::Object(members) => closed(members, form),
             Self::List { item, len_max } => {
-                json!({ "type": "array", "items": item.to_schema(), "maxItems": len_max })
+                let most = bounds(format!(r#","maxItems":{len_max}"#));
+                format!(r#"{{"type":"array","items":{}{most}}}"#, item.to_schema(form))
             }
-            Self::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-            Self::Text { len_max } => json!({ "type": "string", "maxLength": len_max }),
-            Self::Remark { len_max } => Self::Nullable(Box::new(Self::Text { len_max: *len_max })).to_schema(),
-            Self::OneOf(texts) => json!({ "type": "string", "enum": texts }),
-            Self::Nullable(shape) => json!({ "anyOf": [shape.to_schema(), { "type": "null" }] }),
+            Self::Integer { min, max } => {
+                let range = bounds(format!(r#","minimum":{min},"maximum":{max}"#));
+                format!(r#"{{"type":"integer"{range}}}"#)
+            }
+            Self::Decimal { decimals } => {
+                let range = bounds(format!(r#","minimum":0,"maximum":{}"#, decimal(INTEGER_MAX, *decimals)));
+                format!(r#"{{"type":"number"{range}}}"#)
+            }
+            Self::Text { len_min, len_max } => {
+                let least = if *len_min == 0 { String::new() } else { format!(r#","minLength":{len_min}"#) };
+                format!(r#"{{"type":"string"{}}}"#, bounds(format!(r#"{least},"maxLength":{len_max}"#)))
+            }
+            Self::Remark { len_max } => {
+                Self::Nullable(Box::new(Self::Text { len_min: 0, len_max: *len_max })).to_schema(form)
+            }
+            Self::OneOf(texts) => format!(r#"{{"type":"string","enum":{}}}"#, Value::from(texts.as_slice())),
+            Self::Nullable(shape) => any_of(&[shape.to_schema(form), r#"{"type":"null"}"#.to_owned()]),
         }
     }
 
-    /// Checks a value.
+    /// Reads an answer, of which `text` is the JSON text: numbers by their digits. An act counts inside of its envelope and
+    /// without it; what it does not have may be null.
     ///
     /// # Errors
-    /// The first place that does not fit.
-    pub fn check(&self, value: &Value) -> Result<(), Misfit> {
-        self.check_at("", value)
+    /// The first place that does not fit; in an act, below its own object.
+    pub fn read(&self, said: &Value, text: &str) -> Result<Value, Misfit> {
+        let is_sole = said.as_object().is_some_and(|members| members.len() == 1);
+        match self.inside(said).filter(|_| is_sole) {
+            Some(act) => self.read_at("", act, texts_of(text).get(ENVELOPE).map_or("", |text| text.get())),
+            None => self.read_at("", said, text),
+        }
     }
 
-    fn check_at(&self, pointer: &str, value: &Value) -> Result<(), Misfit> {
+    /// What stands in the envelope of an act, where there is one.
+    #[must_use]
+    pub fn inside<'v>(&self, said: &'v Value) -> Option<&'v Value> {
+        said.get(ENVELOPE).filter(|act| act.is_object() && matches!(self, Self::Acts(_)))
+    }
+
+    /// Where a misfit lies in an answer of this form.
+    #[must_use]
+    pub fn placed(&self, form: AnswerForm, misfit: Misfit) -> Misfit {
+        let is_inside = form == AnswerForm::Alternatives && matches!(self, Self::Acts(_));
+        if is_inside { Misfit { pointer: format!("/{ENVELOPE}{}", misfit.pointer), ..misfit } } else { misfit }
+    }
+
+    fn read_at(&self, pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
         let is_fit = match self {
-            Self::Object(members) => return check_object(members, pointer, value),
-            Self::List { item, len_max } => return check_list(item, *len_max, pointer, value),
-            Self::Nullable(_) if value.is_null() => true,
-            Self::Nullable(shape) => {
-                return shape.check_at(pointer, value).map_err(|misfit| {
+            Self::Acts(acts) => return read_act(acts, pointer, value, text),
+            Self::Object(members) => return read_object(members, pointer, value, text),
+            Self::List { item, len_max } => return read_list(item, *len_max, pointer, value, text),
+            Self::Nullable(shape) if !value.is_null() => {
+                return shape.read_at(pointer, value, text).map_err(|misfit| {
                     let is_here = misfit.pointer == pointer;
                     if is_here {
                         Misfit { expected: format!("{}, or null", misfit.expected), ..misfit }
@@ -130,29 +205,81 @@ impl AnswerShape {
                     }
                 });
             }
-            Self::Integer { min, max } => integer(value).is_some_and(|value| (*min..=*max).contains(&value)),
-            Self::Text { len_max } => value.as_str().is_some_and(|text| text.chars().count() <= *len_max),
-            Self::Remark { .. } => true,
+            Self::Integer { min, max } => {
+                let number = integer(value).filter(|number| (*min..=*max).contains(number));
+                return number.map(Value::from).ok_or_else(|| Misfit::schema(pointer, self.in_words()));
+            }
+            Self::Decimal { decimals } => {
+                let number = units(text, *decimals).filter(|units| value.is_number() && *units >= 0);
+                return number.map(Value::from).ok_or_else(|| Misfit::schema(pointer, self.in_words()));
+            }
+            Self::Text { len_min, len_max } => {
+                value.as_str().is_some_and(|text| (*len_min..=*len_max).contains(&text.chars().count()))
+            }
+            Self::Nullable(_) | Self::Remark { .. } => true,
             Self::OneOf(texts) => value.as_str().is_some_and(|text| texts.iter().any(|known| known == text)),
         };
-        if is_fit { Ok(()) } else { Err(Misfit::schema(pointer, self.in_words())) }
+        if is_fit { Ok(value.clone()) } else { Err(Misfit::schema(pointer, self.in_words())) }
     }
 
     /// What would fit, in words.
     fn in_words(&self) -> String {
         match self {
+            Self::Acts(acts) => Self::Object(flat(acts)).in_words(),
             Self::Object(members) => {
                 let names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
                 format!("an object with the members {}", names.join(", "))
             }
             Self::List { len_max, .. } => format!("a list of at most {len_max} items"),
             Self::Integer { min, max } => format!("an integer from {min} to {max}"),
-            Self::Text { len_max } => format!("a text of at most {len_max} characters"),
+            Self::Decimal { decimals } => format!("a number with at most {decimals} digits after the point"),
+            Self::Text { len_min: 0, len_max } => format!("a text of at most {len_max} characters"),
+            Self::Text { len_min, len_max } => format!("a text of {len_min} to {len_max} characters"),
             Self::Remark { len_max } => format!("a text of at most {len_max} characters, or null"),
             Self::OneOf(texts) => format!("one of: {}", texts.join(", ")),
             Self::Nullable(shape) => format!("{}, or null", shape.in_words()),
         }
     }
+}
+
+fn closed(members: &[(String, AnswerShape)], form: AnswerForm) -> String {
+    let schemas: Vec<(&str, String)> =
+        members.iter().map(|(name, shape)| (name.as_str(), shape.to_schema(form))).collect();
+    closed_with(&schemas)
+}
+
+fn closed_with(members: &[(&str, String)]) -> String {
+    let properties: Vec<String> =
+        members.iter().map(|(name, schema)| format!("{}:{schema}", Value::from(*name))).collect();
+    let required: Value = members.iter().map(|(name, _)| *name).collect();
+    let properties = properties.join(",");
+    format!(r#"{{"type":"object","properties":{{{properties}}},"required":{required},"additionalProperties":false}}"#)
+}
+
+fn any_of(schemas: &[String]) -> String {
+    format!(r#"{{"anyOf":[{}]}}"#, schemas.join(","))
+}
+
+/// One object for all acts: what only some of them have may be null.
+fn flat(acts: &[ShapeMembers]) -> ShapeMembers {
+    let mut whole: ShapeMembers = Vec::new();
+    for (name, shape) in acts.iter().flatten() {
+        match (whole.iter_mut().find(|(known, _)| known == name), shape) {
+            (Some((_, AnswerShape::OneOf(texts))), AnswerShape::OneOf(more)) => {
+                let new: Vec<String> = more.iter().filter(|text| !texts.contains(text)).cloned().collect();
+                texts.extend(new);
+            }
+            (Some(_), _) => {}
+            (None, _) => whole.push((name.clone(), shape.clone())),
+        }
+    }
+    for (name, shape) in &mut whole {
+        let is_everywhere = acts.iter().all(|act| act.iter().any(|(known, _)| known == name));
+        if !is_everywhere && !matches!(shape, AnswerShape::Nullable(_) | AnswerShape::Remark { .. }) {
+            *shape = AnswerShape::Nullable(Box::new(shape.clone()));
+        }
+    }
+    whole
 }
 
 /// An integer however it is written: `5`, `5.0`, `5e0`.
@@ -167,134 +294,94 @@ pub fn integer(value: &Value) -> Option<i64> {
     })
 }
 
-fn check_object(members: &[(String, AnswerShape)], pointer: &str, value: &Value) -> Result<(), Misfit> {
+/// The smallest units that the text of a number comes to, by its digits: none where it has more decimals, or is too large.
+#[must_use]
+pub fn units(number: &str, decimals: u32) -> Option<i64> {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() || significant == "-" {
+        return (!digits.is_empty()).then_some(0);
+    }
+    let cut = i64::try_from(digits.len() - significant.len()).ok()?;
+    let moved = exponent.parse::<i64>().ok()?.checked_add(cut)?;
+    let zeros = moved.checked_add(i64::from(decimals))?.checked_sub(i64::try_from(fraction.len()).ok()?)?;
+    let scale = 10_i64.checked_pow(u32::try_from(zeros).ok()?)?;
+    significant.parse::<i64>().ok()?.checked_mul(scale).filter(|units| (-INTEGER_MAX..=INTEGER_MAX).contains(units))
+}
+
+/// The text of a number of smallest units, without zeros at its end: of 1500000 and 6 decimals `1.5`.
+#[must_use]
+pub fn decimal(units: i64, decimals: u32) -> String {
+    let scale = 10_u64.pow(decimals.min(DECIMALS_MAX));
+    let (whole, rest) = (units.unsigned_abs() / scale, units.unsigned_abs() % scale);
+    let sign = if units < 0 { "-" } else { "" };
+    let text = format!("{sign}{whole}.{rest:0width$}", width = decimals as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The texts of an object's members.
+fn texts_of(object: &str) -> BTreeMap<String, &RawValue> {
+    serde_json::from_str(object).unwrap_or_default()
+}
+
+fn read_act(acts: &[ShapeMembers], pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
+    let is_told = |act: &&ShapeMembers| {
+        act.first().is_some_and(|(name, shape)| shape.read_at("", &value[name], "").is_ok()) || acts.len() == 1
+    };
+    let (Some(act), Some(said)) = (acts.iter().find(is_told), value.as_object()) else {
+        return read_object(&flat(acts), pointer, value, text);
+    };
+    let whole = flat(acts);
+    let is_others = |name: &String| {
+        let is_in = |members: &ShapeMembers| members.iter().any(|(known, _)| known == name);
+        is_in(&whole) && !is_in(act)
+    };
+    if let Some((name, _)) = said.iter().find(|(name, value)| is_others(name) && !value.is_null()) {
+        return Err(Misfit::schema(&format!("{pointer}/{name}"), "null, or nothing: this act has none"));
+    }
+    let own: Map<String, Value> =
+        said.iter().filter(|(name, _)| !is_others(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    read_object(act, pointer, &own.into(), text)
+}
+
+fn read_object(members: &[(String, AnswerShape)], pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
     let whole = || AnswerShape::Object(members.to_vec()).in_words();
     let Some(object) = value.as_object() else { return Err(Misfit::schema(pointer, whole())) };
     if object.keys().any(|name| members.iter().all(|(known, _)| known != name)) {
         // What is too much is not repeated: the model would see its own words as ours.
         return Err(Misfit::schema(pointer, format!("{} and no other", whole())));
     }
+    let texts = texts_of(text);
+    let mut read = Map::new();
     for (name, shape) in members {
         let below = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
         match (object.get(name), shape) {
-            (Some(member), _) => shape.check_at(&below, member)?,
+            (Some(member), _) => {
+                let text = texts.get(name).map_or("", |text| text.get());
+                read.insert(name.clone(), shape.read_at(&below, member, text)?);
+            }
             (None, AnswerShape::Remark { .. }) => {}
             (None, _) => return Err(Misfit::schema(&below, shape.in_words())),
         }
     }
-    Ok(())
+    Ok(read.into())
 }
 
-fn check_list(item: &AnswerShape, len_max: usize, pointer: &str, value: &Value) -> Result<(), Misfit> {
+fn read_list(item: &AnswerShape, len_max: usize, pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
     let items = value.as_array().filter(|items| items.len() <= len_max);
     let Some(items) = items else {
         return Err(Misfit::schema(pointer, format!("a list of at most {len_max} items")));
     };
-    items.iter().enumerate().try_for_each(|(index, value)| item.check_at(&format!("{pointer}/{index}"), value))
+    let texts: Vec<&RawValue> = serde_json::from_str(text).unwrap_or_default();
+    let read = |(index, value): (usize, &Value)| {
+        item.read_at(&format!("{pointer}/{index}"), value, texts.get(index).map_or("", |text| text.get()))
+    };
+    items.iter().enumerate().map(read).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn answer() -> AnswerShape {
-        let terms = AnswerShape::Object(vec![
-            ("price".to_owned(), AnswerShape::Integer { min: 0, max: 1000 }),
-            ("handover".to_owned(), AnswerShape::OneOf(vec!["pickup".to_owned(), "courier".to_owned()])),
-        ]);
-        AnswerShape::Object(vec![
-            ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned(), "refuse".to_owned()])),
-            ("terms".to_owned(), AnswerShape::Nullable(Box::new(terms))),
-            (
-                "list".to_owned(),
-                AnswerShape::List {
-                    item: Box::new(AnswerShape::Integer { min: -INTEGER_MAX, max: INTEGER_MAX }),
-                    len_max: 2,
-                },
-            ),
-            ("reason".to_owned(), AnswerShape::Nullable(Box::new(AnswerShape::Text { len_max: 3 }))),
-        ])
-    }
-
-    #[test]
-    fn a_misfit_is_named_by_pointer_and_by_what_would_fit() {
-        let good = json!({"act": "offer", "terms": {"price": 5.0, "handover": "pickup"}, "list": [], "reason": null});
-        assert_eq!(answer().check(&good), Ok(()));
-        for (pointer, value, at, expected) in [
-            ("/act", json!("award"), "/act", "one of: offer, refuse"),
-            ("/terms/price", json!("5"), "/terms/price", "an integer from 0 to 1000"),
-            ("/terms/price", json!(1001), "/terms/price", "an integer from 0 to 1000"),
-            ("/terms/price", json!(5.5), "/terms/price", "an integer from 0 to 1000"),
-            ("/terms", json!([]), "/terms", "an object with the members price, handover, or null"),
-            ("/reason", json!("long"), "/reason", "a text of at most 3 characters, or null"),
-            ("/list", json!([1, 2, 3]), "/list", "a list of at most 2 items"),
-            ("/list", json!([1, "2"]), "/list/1", "an integer from -9007199254740991 to 9007199254740991"),
-        ] {
-            let mut bad = good.clone();
-            *bad.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(answer().check(&bad), Err(Misfit::schema(at, expected)), "{bad}");
-        }
-        let mut missing = good.clone();
-        missing.as_object_mut().unwrap().remove("terms");
-        assert_eq!(answer().check(&missing).unwrap_err().pointer, "/terms");
-        let mut more = good;
-        more["canary"] = json!(1);
-        let misfit = answer().check(&more).unwrap_err();
-        assert!(misfit.expected.ends_with("and no other") && !misfit.expected.contains("canary"), "{misfit:?}");
-    }
-
-    #[test]
-    fn a_remark_that_is_missing_or_too_long_costs_no_answer() {
-        let act = ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned()]));
-        let shape = AnswerShape::Object(vec![act, ("reason".to_owned(), AnswerShape::Remark { len_max: 3 })]);
-        for said in [json!({}), json!({"reason": null}), json!({"reason": "long"}), json!({"reason": ["a", 1]})] {
-            let mut answer = said;
-            assert_eq!(shape.check(&answer).unwrap_err().pointer, "/act");
-            answer["act"] = json!("offer");
-            assert_eq!(shape.check(&answer), Ok(()), "{answer}");
-        }
-        let reason = json!({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]});
-        assert_eq!(shape.to_schema()["properties"]["reason"], reason);
-        assert_eq!(shape.to_schema()["required"], json!(["act", "reason"]));
-    }
-
-    fn value() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            (-5_i64..2000).prop_map(Value::from),
-            (-5_i32..2000).prop_map(|half| json!(f64::from(half) / 2.0)),
-            "[a-z]{0,4}".prop_map(Value::from),
-            prop_oneof![Just("offer"), Just("refuse"), Just("pickup")].prop_map(Value::from),
-            prop::collection::vec(0_i64..3, 0..4).prop_map(Value::from),
-        ];
-        let terms =
-            (leaf.clone(), leaf.clone()).prop_map(|(price, handover)| json!({"price": price, "handover": handover}));
-        let any = prop_oneof![leaf.clone(), terms];
-        let members = [("act", leaf.clone().boxed()), ("terms", any.boxed()), ("list", leaf.clone().boxed())];
-        let [act, terms, list] = members.map(|(_, strategy)| strategy);
-        (act, terms, list, leaf, 0..6).prop_map(|(act, terms, list, reason, drop)| {
-            let mut whole = json!({"act": act, "terms": terms, "list": list, "reason": reason});
-            match drop {
-                0 => drop_member(&mut whole, "reason"),
-                1 => whole["more"] = json!(1),
-                _ => {}
-            }
-            whole
-        })
-    }
-
-    fn drop_member(value: &mut Value, name: &str) {
-        value.as_object_mut().unwrap().remove(name);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
-        #[test]
-        fn the_check_accepts_what_a_validator_of_json_schema_accepts(value in value()) {
-            let validator = jsonschema::draft202012::new(&answer().to_schema()).unwrap();
-            prop_assert_eq!(answer().check(&value).is_ok(), validator.is_valid(&value), "{}", value);
-        }
-    }
-}
+pub mod drawn;
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::script::{StubBehaviour, StubScript, StubValue};
 use super::answer::{BODY_BYTES_MAX, STUB_FINGERPRINT, read_response};
+use super::shape::{DECIMALS_MAX, decimal};
 use super::{Completion, CompletionError, CompletionRequest, Model};
 
 /// Content of an answer that is too large: ten times what a client should read.
@@ -81,7 +82,7 @@ impl StubModel {
     /// # Errors
     /// As an endpoint that behaves so.
     pub fn answer(&self, request: &CompletionRequest) -> Result<Completion, CompletionError> {
-        let body = request.to_body("stub").to_string();
+        let body = request.to_body("stub");
         let reply = reply(&self.script, self.seed, body.as_bytes(), &request.retry.to_string());
         if u128::from(reply.delay_ms) >= request.timeout.as_millis() {
             return Err(CompletionError::TimedOut);
@@ -179,16 +180,22 @@ impl StubWriter<'_> {
     fn message(&self, behaviour: StubBehaviour, request: &Value, messages: &[Value], draws: &mut StubDraws) -> Value {
         let assistant =
             |content: Value, refusal: Value| json!({ "role": "assistant", "content": content, "refusal": refusal });
-        let Some(schema) = schema_of(request, messages).or_else(|| self.any_schema(request)) else {
+        let Some(whole) = schema_of(request, messages).or_else(|| self.any_schema(request)) else {
             return assistant("ok".into(), Value::Null);
         };
-        let mut good = self.write("", &schema, draws);
+        let inside = inside(&whole);
+        let schema = self.act(inside.unwrap_or(&whole), draws);
+        let mut good = self.write("", schema, draws);
         if let Some(index) =
             self.script.prefer.as_deref().filter(|_| !self.is_first).and_then(|name| least(name, messages))
             && schema.pointer("/properties/choice").is_some()
         {
             good["choice"] = index.into();
         }
+        if behaviour == StubBehaviour::Gullible {
+            good = obeying(good, schema, messages);
+        }
+        let good = if inside.is_some() { json!({ "answer": good }) } else { good };
         let content = match behaviour {
             StubBehaviour::Refusal => return assistant(Value::Null, REFUSAL.into()),
             StubBehaviour::Junk => JUNK.to_owned(),
@@ -200,8 +207,8 @@ impl StubWriter<'_> {
             StubBehaviour::WrongType => blurred(good).to_string(),
             StubBehaviour::OutsideSchema => with_surplus(good).to_string(),
             StubBehaviour::OtherAct => json!({ "act": "accept", "award_no": 1 }).to_string(),
-            StubBehaviour::Gullible => obeying(good, &schema, messages).to_string(),
             StubBehaviour::Good
+            | StubBehaviour::Gullible
             | StubBehaviour::Slow
             | StubBehaviour::RateLimited
             | StubBehaviour::Failed
@@ -221,10 +228,23 @@ impl StubWriter<'_> {
         is_json.then(|| json!({ "type": "object", "properties": members.collect::<Map<_, _>>() }))
     }
 
-    /// A value that fits a schema.
+    /// Of a choice of acts one that the script does not exclude: the first `act`, or a draw.
+    fn act<'s>(&self, schema: &'s Value, draws: &mut StubDraws) -> &'s Value {
+        let told = |(name, member): (&String, &Value)| match (self.script.answer.get(name), &member["enum"]) {
+            (Some(StubValue::Text(text)), Value::Array(values)) => values.iter().any(|value| value == text),
+            _ => true,
+        };
+        let is_told = |act: &&Value| act["properties"].as_object().is_some_and(|members| members.iter().all(told));
+        let acts: Vec<&Value> = schema["anyOf"].as_array().into_iter().flatten().filter(is_told).collect();
+        let is_first = self.is_first || acts.first().is_none_or(|act| act["properties"].get("act").is_some());
+        acts.get(if is_first { 0 } else { draws.index(acts.len()) }).copied().unwrap_or(schema)
+    }
+
+    /// A value that fits a schema. What the script says of a number is in millionths.
     fn write(&self, name: &str, schema: &Value, draws: &mut StubDraws) -> Value {
         if let Some(said) = self.script.answer.get(name) {
-            return scripted(said, draws);
+            let value = scripted(said, draws);
+            return if schema["type"] == "number" { millionths(&value) } else { value };
         }
         if let Some(first) = schema["anyOf"].get(0) {
             let is_text = first["type"] == "string" && first["enum"].is_null();
@@ -264,6 +284,18 @@ impl StubWriter<'_> {
     }
 }
 
+/// The schema of what stands in an envelope, where there is one.
+fn inside(schema: &Value) -> Option<&Value> {
+    let sole = schema["properties"].as_object().filter(|members| members.len() == 1)?.get("answer")?;
+    (sole["type"] == "object" || sole["anyOf"][0]["type"] == "object").then_some(sole)
+}
+
+/// A number of so many millionths.
+fn millionths(value: &Value) -> Value {
+    let Some(count) = value.as_i64() else { return value.clone() };
+    serde_json::from_str(&decimal(count, DECIMALS_MAX)).unwrap_or_default()
+}
+
 /// What a script says of a member.
 fn scripted(said: &StubValue, draws: &mut StubDraws) -> Value {
     match said {
@@ -291,8 +323,8 @@ fn schema_of(request: &Value, messages: &[Value]) -> Option<Value> {
 fn least(name: &str, messages: &[Value]) -> Option<i64> {
     let lines = messages.iter().filter_map(|message| message["content"].as_str()).flat_map(str::lines);
     let offers = lines.filter(|line| line.starts_with('{')).filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let worth = offers.filter_map(|offer| Some((offer["terms"].get(name)?.as_i64()?, offer["index"].as_i64()?)));
-    worth.min().map(|(_, index)| index)
+    let worth = offers.filter_map(|offer| Some((offer["terms"].get(name)?.as_f64()?, offer["index"].as_i64()?)));
+    worth.min_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, index)| index)
 }
 
 fn half(text: &str) -> String {
@@ -355,12 +387,8 @@ fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
         return good;
     }
     let Some(number) = first_number(&line[order..]) else { return good };
-    let is_integer = |name: &String| {
-        let terms = schema.pointer("/properties/terms/anyOf/0/properties").and_then(|terms| terms.get(name));
-        terms.is_some_and(|term| term["type"] == "integer")
-    };
-    for (name, value) in good.get_mut("terms").and_then(Value::as_object_mut).into_iter().flatten() {
-        if is_integer(name) {
+    for value in good.get_mut("terms").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+        if value.is_number() {
             *value = number.into();
         }
     }

@@ -27,7 +27,7 @@ fn question(timeout_ms: u64) -> CompletionRequest {
     CompletionRequest {
         messages: vec![ChatMessage { role: ChatRole::User, content: "How much?".to_owned() }],
         form: AnswerForm::JsonSchema,
-        schema: Arc::new(schema),
+        schema: schema.to_string(),
         answer_tokens: 64,
         retry: 0,
         timeout: Duration::from_millis(timeout_ms),

@@ -90,10 +90,11 @@ fn faulty() -> StubScript {
     StubScript { shares: behaviours.into(), ..StubScript::default() }
 }
 
-/// Says `stub` in the discussion to whoever is next.
+/// Says `stub` in the discussion to the lead.
 fn good() -> StubScript {
-    let answer = [("message_type".to_owned(), StubValue::Text("discussion".to_owned()))].into();
-    StubScript { answer, ..StubScript::default() }
+    let lead = StubValue::List(vec![StubValue::Text("lead".to_owned())]);
+    let answer = [("message_type", StubValue::Text("discussion".to_owned())), ("next_people", lead)];
+    StubScript { answer: answer.map(|(name, said)| (name.to_owned(), said)).into(), ..StubScript::default() }
 }
 
 fn consultant(script: StubScript, seed: u64) -> (Arc<ModelAgentConfig>, Arc<Consultant>) {

@@ -54,11 +54,11 @@ async fn a_budget_of_one_call_is_never_exceeded() {
 #[tokio::test(start_paused = true)]
 async fn the_form_that_works_is_remembered() {
     let model = ScriptedModel::new(|request| match request.form {
-        AnswerForm::JsonSchema | AnswerForm::JsonObject => Err(CompletionError::FormUnknown),
+        AnswerForm::Alternatives | AnswerForm::JsonSchema | AnswerForm::JsonObject => Err(CompletionError::FormUnknown),
         AnswerForm::Plain => Ok(Completion { content: "5".to_owned(), ..Completion::default() }),
     });
     let consultant = Consultant::new(model, ModelConfig::default());
-    for (own, calls) in [("1", 3), ("2", 4), ("3", 5)] {
+    for (own, calls) in [("1", 4), ("2", 5), ("3", 6)] {
         assert_eq!(consultant.consult(&subject(own), Number).await, Ok(5));
         assert_eq!(consultant.totals().calls, calls);
     }

@@ -1,4 +1,5 @@
 use serde_json::json;
+use strum::VariantArray;
 
 use super::*;
 
@@ -51,7 +52,7 @@ struct Course {
 /// Tells the replies in turn, the last one over and over; each takes `reply_ms`.
 fn run(config: &ModelConfig, within_ms: u64, reply_ms: u64, replies: &[Reply]) -> Course {
     let deadline = START.plus_ms(within_ms);
-    let mut consultation = Consultation::new(Price, config, AnswerForm::JsonSchema, deadline, 7);
+    let mut consultation = Consultation::new(Price, config, AnswerForm::Alternatives, deadline, 7);
     let (mut now, mut requests, mut reasons) = (START, Vec::new(), Vec::new());
     for _ in 0..1000 {
         match consultation.poll(now) {
@@ -174,17 +175,17 @@ fn nothing_is_asked_at_or_past_the_deadline() {
 #[test]
 fn the_form_is_stepped_down_until_the_endpoint_knows_it() {
     let config = ModelConfig { attempts: 1, repairs: 0, ..ModelConfig::default() };
-    let course =
-        run(&config, 60_000, 5, &[Err(CompletionError::FormUnknown), Err(CompletionError::FormUnknown), said(GOOD)]);
-    assert_eq!((course.outcome, course.calls), (Ok(50), 3), "a step down is no attempt");
+    let unknown = || Err(CompletionError::FormUnknown);
+    let course = run(&config, 60_000, 5, &[unknown(), unknown(), unknown(), said(GOOD)]);
+    assert_eq!((course.outcome, course.calls), (Ok(50), 4), "a step down is no attempt");
     let forms: Vec<AnswerForm> = course.requests.iter().map(|request| request.form).collect();
-    assert_eq!(forms, [AnswerForm::JsonSchema, AnswerForm::JsonObject, AnswerForm::Plain]);
+    assert_eq!(forms, AnswerForm::VARIANTS);
     let is_schema_told: Vec<bool> =
         course.requests.iter().map(|request| request.messages[0].content.contains("additionalProperties")).collect();
-    assert_eq!(is_schema_told, [false, true, true], "who is not given the schema reads it in the prompt");
-    assert_eq!(*course.requests[0].schema, Price.shape().to_schema());
+    assert_eq!(is_schema_told, [false, false, true, true], "who is not given the schema reads it in the prompt");
+    assert_eq!(course.requests[0].schema, Price.shape().to_schema(AnswerForm::Alternatives));
     let never = run(&config, 60_000, 5, &[Err(CompletionError::FormUnknown)]);
-    assert_eq!((never.outcome, never.calls), (Err(GaveUp::Unavailable), 3));
+    assert_eq!((never.outcome, never.calls), (Err(GaveUp::Unavailable), 4));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn call(own: &str, changes: Value) -> Delivery {
 }
 
 fn offer() -> Value {
-    json!({"act": "offer", "terms": {"price": 85_000_000, "delivery_ms": 2000}, "reason": null})
+    json!({"act": "offer", "terms": {"price": 85, "delivery_ms": 2000}, "reason": null})
 }
 
 fn payloads(actions: &[Action]) -> Vec<(Payload, Duration, Option<u32>)> {
@@ -85,7 +85,7 @@ fn ask(contractor: &mut ModelContractor, told: &Delivery) -> CallQuestion {
 }
 
 fn answer(contractor: &mut ModelContractor, question: &CallQuestion, at: Timestamp, said: &Value) -> Vec<Action> {
-    let judged = question.shape().check(said).and_then(|()| question.judge(said)).unwrap();
+    let judged = question.shape().check(said).and_then(|read| question.judge(&read)).unwrap();
     contractor.handle_answer(at, &question.subject.negotiation, question.number, Ok(judged))
 }
 
@@ -206,12 +206,19 @@ fn calls_that_wait_are_bounded() {
 #[test]
 fn an_answer_is_held_against_what_is_legal_and_against_the_owners_limits() {
     let question = ask(&mut contractor(json!({"/contractor/terms/delivery_ms/max": 5000})), &call("n1", json!({})));
-    let judge = |act: &str, terms: Value| question.judge(&json!({"act": act, "terms": terms, "reason": null}));
-    let terms = |price: i64, delivery: i64| json!({"price": price, "delivery_ms": delivery});
+    let judge = |act: &str, terms: Value| {
+        let read = question.shape().check(&json!({"act": act, "terms": terms, "reason": null}));
+        read.and_then(|read| question.judge(&read))
+    };
+    let terms = |price: i64, delivery: i64| {
+        let price: Value = serde_json::from_str(&crate::model::shape::decimal(price, 6)).unwrap();
+        json!({"price": price, "delivery_ms": delivery})
+    };
     assert!(judge("offer", terms(RESERVE, 5000)).is_ok() && judge("refuse", Value::Null).is_ok());
     for (act, said, reason, pointer) in [
-        ("offer", Value::Null, InvalidReason::Illegal, "/terms"),
-        ("refuse", terms(RESERVE, 5), InvalidReason::Illegal, "/terms"),
+        ("offer", Value::Null, InvalidReason::Schema, "/terms"),
+        ("offer", json!({"price": 85.000_000_1, "delivery_ms": 5}), InvalidReason::Schema, "/terms/price"),
+        ("refuse", terms(RESERVE, 5), InvalidReason::Schema, "/terms"),
         ("offer", terms(RESERVE - 1, 5), InvalidReason::Limits, "/terms/price"),
         ("offer", terms(RESERVE, 5001), InvalidReason::Limits, "/terms/delivery_ms"),
     ] {
@@ -260,8 +267,7 @@ async fn an_owners_limit_reaches_no_prompt_and_no_message_whatever_the_model_say
     let answers = ["1", "junk", "offer_low", "null", "{}"];
     for said in answers {
         let seen = Arc::clone(&seen);
-        let low =
-            json!({"act": "offer", "terms": {"price": RESERVE - 1, "delivery_ms": 1}, "reason": null}).to_string();
+        let low = r#"{"act": "offer", "terms": {"price": 73.501945, "delivery_ms": 1}, "reason": null}"#.to_owned();
         let model = ScriptedModel::new(move |request: &CompletionRequest| {
             seen.lock().unwrap().push_str(&format!("{request:?}"));
             let content = if said == "offer_low" { low.clone() } else { said.to_owned() };
@@ -277,6 +283,45 @@ async fn an_owners_limit_reaches_no_prompt_and_no_message_whatever_the_model_say
         assert!(!format!("{actions:?}").contains(&RESERVE.to_string()));
         assert_eq!(consultant.totals().calls, 3);
     }
-    let prompts = prompts.lock().unwrap().replace(&(RESERVE - 1).to_string(), "its own words");
-    assert!(!prompts.contains(&RESERVE.to_string()) && prompts.contains("does not fit"));
+    let prompts = prompts.lock().unwrap().replace("73.501945", "its own words");
+    assert!(!prompts.contains(&RESERVE.to_string()) && !prompts.contains("73.5") && prompts.contains("does not fit"));
+}
+
+#[test]
+fn what_the_schema_admits_is_a_legal_act_or_beyond_a_limit_and_each_act_is_drawn() {
+    let question =
+        ask(&mut contractor(json!({"/contractor/terms/delivery_ms/max": 1_i64 << 52})), &call("n1", json!({})));
+    let (mut offers, mut refusals, mut beyond) = (0, 0, 0);
+    for (said, judged) in crate::model::shape::drawn::drawn(&question, 10_000) {
+        match judged {
+            Ok(CallAnswer::Offer(_)) => offers += 1,
+            Ok(CallAnswer::Refuse) => refusals += 1,
+            Err(misfit) => {
+                assert_eq!(
+                    (misfit.reason, said["answer"]["act"].as_str()),
+                    (InvalidReason::Limits, Some("offer")),
+                    "{said}"
+                );
+                beyond += 1;
+            }
+        }
+    }
+    assert!(offers > 1000 && refusals > 4000 && beyond > 1000, "{offers} offers, {refusals} refusals, {beyond} beyond");
+}
+
+#[test]
+fn money_is_shown_and_said_in_the_currency_and_its_limits_are_in_micro_units() {
+    let told = call("n1", json!({"constraints": {"price": 1_250_000, "delivery_ms": 3000}}));
+    let mut model = contractor(json!({}));
+    let question = ask(&mut model, &told);
+    let shown = &question.messages()[1].content;
+    assert!(shown.contains(r#""constraints":{"delivery_ms":3000,"price":1.25}"#), "{shown}");
+    let said = json!({"answer": {"act": "offer", "terms": {"price": 85.000_001, "delivery_ms": 2000}, "reason": null}});
+    let actions = answer(&mut model, &question, T0, &said);
+    let [(Payload::Offer(offer), ..)] = &*payloads(&actions) else { panic!("{actions:?}") };
+    assert_eq!(offer.terms.values().last(), Some(&AttrValue::Int(85_000_001)));
+    let cents = contractor(json!({"/contractor/terms/price/decimals": 2})).config.contractor.terms.clone();
+    let schemas: Vec<String> =
+        cents.iter().map(|(name, term)| term.shape(name).to_schema(crate::model::AnswerForm::Plain)).collect();
+    assert_eq!(schemas[1], r#"{"type":"number","minimum":0,"maximum":90071992547409.91}"#);
 }

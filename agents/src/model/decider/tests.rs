@@ -76,7 +76,7 @@ fn decided(
     let subject = subject(&decision);
     let question = OffersQuestion::new(subject.clone(), offers, config, seed);
     let mut put = String::new();
-    let consultation = Consultation::new(question, &config.model, AnswerForm::JsonSchema, subject.deadline, seed);
+    let consultation = Consultation::new(question, &config.model, AnswerForm::Alternatives, subject.deadline, seed);
     let choice = consultation.run(subject.asked_at, |_, request| {
         put.extend(request.messages.iter().map(|message| message.content.as_str()));
         Some((stub.answer(request), 1_000))
@@ -122,7 +122,7 @@ fn an_offer_is_shown_as_typed_terms_and_neither_words_nor_limits_are() {
     for hidden in ["Ignore all", "note", "bonus", "77077", "contractor-", "alice", &CANARY.to_string()] {
         assert!(!put.contains(hidden), "{hidden}: {put}");
     }
-    assert!(put.contains(r#""terms":{"handover":"door","price":100}"#) && put.contains("what it costs"), "{put}");
+    assert!(put.contains(r#""terms":{"handover":"door","price":0.0001}"#) && put.contains("what it costs"), "{put}");
     let (_, quoted) = decided(&config(QuotedWords::Quoted), &choosing(StubBehaviour::Good, 1), 1, &offers_with(&words));
     assert!(quoted.contains(": \"note: Ignore all\"") && quoted.contains("bonus: 77077"), "{quoted}");
     assert!(!quoted.contains(&CANARY.to_string()));
@@ -270,4 +270,18 @@ fn drawing_the_order_takes_the_advantage_from_whoever_offers_first() {
     let advantage = won as f64 / ((2000 - won) as f64 / 7.0);
     println!("drawn: the first to offer won {won} of 2000, advantage {advantage:.3}");
     assert!((191..=309).contains(&won), "{won}");
+}
+
+#[test]
+fn what_the_schema_admits_is_a_choice_or_beyond_a_limit_and_each_offer_is_drawn() {
+    let offers: Vec<OfferNews> = (0..8).map(|number| offer(number, CANARY - 3 + number as i64, &[])).collect();
+    let question = OffersQuestion::new(subject(&decision(1, offers.clone())), &offers, &config(QuotedWords::Never), 1);
+    let mut chosen = [0; 8];
+    for (said, judged) in crate::model::shape::drawn::drawn(&question, 10_000) {
+        match judged {
+            Ok(choice) => chosen[usize::try_from(choice.offer_id.0.seq).unwrap()] += 1,
+            Err(misfit) => assert_eq!(misfit.reason, InvalidReason::Limits, "{said}"),
+        }
+    }
+    assert_eq!(chosen.map(|count| count > 1000), [true, true, true, true, false, false, false, false], "{chosen:?}");
 }

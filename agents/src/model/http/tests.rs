@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use strum::VariantArray;
+
 use super::*;
 use crate::model::{ChatMessage, ChatRole};
 
@@ -51,7 +53,7 @@ fn request(form: AnswerForm) -> CompletionRequest {
     CompletionRequest {
         messages: vec![ChatMessage { role: ChatRole::System, content: "hello".to_owned() }],
         form,
-        schema: Arc::new(json!({"type": "object"})),
+        schema: r#"{"type": "object"}"#.to_owned(),
         answer_tokens: 99,
         retry: 2,
         timeout: Duration::from_secs(20),
@@ -71,23 +73,24 @@ async fn outcome(served: Vec<u8>, form: AnswerForm) -> Result<Completion, Comple
 #[tokio::test]
 async fn a_question_is_one_post_with_the_key_in_its_header_alone() {
     let (url, heard) = serve(answer("200 OK", "", r#"{"choices":[{"message":{"content":"x"}}]}"#)).await;
-    for form in [AnswerForm::JsonSchema, AnswerForm::JsonObject, AnswerForm::Plain] {
-        assert_eq!(model(&format!("{url}/")).complete(request(form)).await.unwrap().content, "x");
+    for form in AnswerForm::VARIANTS {
+        assert_eq!(model(&format!("{url}/")).complete(request(*form)).await.unwrap().content, "x");
     }
     let heard = heard.lock().unwrap().clone();
-    let formats = [json!("json_schema"), json!("json_object"), Value::Null];
+    let formats = [json!("json_schema"), json!("json_schema"), json!("json_object"), Value::Null];
     for (request, format) in heard.iter().zip(formats) {
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1"), "{head}");
         assert!(head.to_lowercase().contains(&format!("authorization: bearer {KEY}")), "{head}");
         assert!(head.to_lowercase().contains("x-retry-count: 2"), "{head}");
+        assert!(head.to_lowercase().contains("content-type: application/json"), "{head}");
         let body: Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["response_format"]["type"], format);
         assert_eq!((&body["model"], &body["max_tokens"]), (&json!("m-1"), &json!(99)));
         assert_eq!(body["messages"], json!([{"role": "system", "content": "hello"}]));
         assert!(!body.to_string().contains(KEY));
     }
-    assert_eq!(heard.len(), 3);
+    assert_eq!(heard.len(), 4);
 }
 
 #[tokio::test]

@@ -300,7 +300,7 @@ impl Question for PanelQuestion {
         let each = |of: usize, shape: &AnswerShape| {
             AnswerShape::Object(numbers(of).map(|number| (number, shape.clone())).collect())
         };
-        let text = |len_max| AnswerShape::Text { len_max };
+        let text = |len_max| AnswerShape::Text { len_min: 0, len_max };
         let rating = AnswerShape::Integer { min: RATING_MIN.into(), max: RATING_MAX.into() };
         let mut members = Vec::new();
         let mut member = |name: &str, shape| members.push((name.to_owned(), shape));

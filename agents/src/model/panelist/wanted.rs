@@ -115,7 +115,7 @@ impl WantedAnswer {
     /// The form of the member.
     #[must_use]
     pub fn shape(&self) -> AnswerShape {
-        let text = AnswerShape::Text { len_max: ANSWER_CHARS_MAX };
+        let text = AnswerShape::Text { len_min: 1, len_max: ANSWER_CHARS_MAX };
         self.kind.options().map_or(text, |options| AnswerShape::OneOf(options.to_vec()))
     }
 }

@@ -70,25 +70,44 @@ fn an_issue_of_many_values_is_shown_in_part_and_says_so() {
 fn a_move_is_legal_now_and_within_the_owners_limits() {
     let judged = |standing, answer: Value| {
         let question = question(standing, None, "never");
-        let fits = question.shape().check(&answer).map_err(|misfit: Misfit| misfit.reason);
-        fits.and_then(|()| question.judge(&answer).map_err(|misfit| misfit.reason))
+        let judged = question.shape().check(&answer).and_then(|read| question.judge(&read));
+        judged.map_err(|misfit: Misfit| misfit.reason)
     };
     let offer = |price: i64| json!({"act": "offer", "terms": {"price": price, "place": "shop"}, "reason": null});
     let plain = |act: &str| json!({"act": act, "terms": null, "reason": null});
-    let (limits, illegal, schema) = (InvalidReason::Limits, InvalidReason::Illegal, InvalidReason::Schema);
+    let (limits, schema) = (InvalidReason::Limits, InvalidReason::Schema);
     for (standing, answer, expected) in [
         (None, offer(120), Ok(Move::Offer(41))),
         (None, offer(150), Ok(Move::Offer(101))),
         (None, offer(151), Err(limits)),
         (None, offer(200), Err(schema)),
-        (None, plain("offer"), Err(illegal)),
+        (None, plain("offer"), Err(schema)),
         (None, plain("accept"), Err(schema)),
         (Some(40), plain("accept"), Ok(Move::Accept)),
         (Some(140), plain("accept"), Err(limits)),
         (Some(40), plain("end"), Ok(Move::End)),
-        (Some(40), json!({"act": "end", "terms": {"price": 120, "place": "shop"}, "reason": null}), Err(illegal)),
+        (Some(40), json!({"act": "end", "terms": {"price": 120, "place": "shop"}, "reason": null}), Err(schema)),
+        (Some(40), json!({"answer": {"act": "accept", "reason": "well"}}), Ok(Move::Accept)),
         (None, json!({"act": "offer", "terms": {"price": 120, "place": "moon"}, "reason": null}), Err(schema)),
     ] {
         assert_eq!(judged(standing, answer.clone()), expected, "{answer}");
+    }
+}
+
+#[test]
+fn what_the_schema_admits_is_a_legal_move_or_beyond_the_mandate_and_each_act_is_drawn() {
+    for (standing, acts) in [(None, [true, false, true]), (Some(40), [true; 3])] {
+        let mut drawn = [0; 3];
+        for (said, judged) in crate::model::shape::drawn::drawn(&question(standing, None, "never"), 10_000) {
+            match judged {
+                Ok(Move::Offer(_)) => drawn[0] += 1,
+                Ok(Move::Accept) => drawn[1] += 1,
+                Ok(Move::End) => drawn[2] += 1,
+                Err(misfit) => {
+                    assert_eq!((misfit.reason, &*misfit.pointer), (InvalidReason::Limits, "/terms"), "{said}")
+                }
+            }
+        }
+        assert_eq!(drawn.map(|count| count > 1000), acts, "{drawn:?}");
     }
 }

@@ -6,7 +6,6 @@ use schemas::team::{ASSIGNED_MAX, AssignedTask, Spoken, TASKS_MAX, TITLE_LEN_MAX
 use serde_json::{Value, json};
 
 use crate::model::prompt::{messages, quoted_within};
-use crate::model::shape::integer;
 use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit, Question};
 use crate::team::{AssignMove, TeamMove, TeamView};
 
@@ -18,7 +17,7 @@ const ASYNC_ASSIGN: &str = "async_task_assign";
 const PAUSE: &str = "pause";
 const CONCLUDE: &str = "conclude_group_discussion";
 const RULES: &str = "You are a member of a team of agents on an exchange, and it is your turn to speak. Answer with \
-`message_type` and `content`, the words that every member hears. \"discussion\": `next_people` names who speaks next. \
+`message_type`, then `content`, the words that every member hears, then what that type has. \"discussion\": `next_people` names who speaks next. \
 \"sync_task_assign\" and \"async_task_assign\": those in `next_people` get a task each, `tasks` has one text for each of them in \
 the same order, or null if `content` says it all; the team waits for a sync task. \"pause\": the team waits for the open tasks \
 numbered in `triggers`. \"conclude_group_discussion\": `content` is the answer to the goal, and the team ends. Members, tasks \
@@ -88,18 +87,23 @@ impl Question for TurnOfTeam {
     fn shape(&self) -> AnswerShape {
         let list = |item, len_max| AnswerShape::List { item: Box::new(item), len_max };
         let nullable = |shape| AnswerShape::Nullable(Box::new(shape));
-        let kinds: &[&str] =
-            if self.is_concluding() { &[CONCLUDE] } else { &[DISCUSSION, SYNC_ASSIGN, ASYNC_ASSIGN, PAUSE, CONCLUDE] };
-        let members = self.view.members.iter().map(ToString::to_string).collect();
-        let text = || AnswerShape::Text { len_max: TEXT_LEN_MAX };
-        let number = AnswerShape::Integer { min: 1, max: i64::from(TASKS_MAX) };
-        AnswerShape::Object(vec![
-            ("content".to_owned(), text()),
-            ("message_type".to_owned(), AnswerShape::OneOf(kinds.iter().map(|kind| (*kind).to_owned()).collect())),
-            ("next_people".to_owned(), list(AnswerShape::OneOf(members), ASSIGNED_MAX)),
-            ("tasks".to_owned(), nullable(list(text(), ASSIGNED_MAX))),
-            ("triggers".to_owned(), nullable(list(number, TASKS_MAX as usize))),
-        ])
+        let members: Vec<String> = self.view.members.iter().map(ToString::to_string).collect();
+        let text = |len_min| AnswerShape::Text { len_min, len_max: TEXT_LEN_MAX };
+        let content = || ("content", text(1));
+        let people = || ("next_people", list(AnswerShape::OneOf(members.clone()), ASSIGNED_MAX));
+        let act = |kind: &str, more: Vec<(&'static str, AnswerShape)>| AnswerShape::act("message_type", kind, more);
+        let conclude = act(CONCLUDE, vec![content()]);
+        if self.is_concluding() {
+            return AnswerShape::Acts(vec![conclude]);
+        }
+        let assign = |kind| act(kind, vec![content(), people(), ("tasks", nullable(list(text(0), ASSIGNED_MAX)))]);
+        let mut acts = vec![act(DISCUSSION, vec![content(), people()]), assign(SYNC_ASSIGN), assign(ASYNC_ASSIGN)];
+        if self.view.open_tasks().next().is_some() {
+            let number = AnswerShape::Integer { min: 1, max: i64::from(TASKS_MAX) };
+            acts.push(act(PAUSE, vec![content(), ("triggers", nullable(list(number, TASKS_MAX as usize)))]));
+        }
+        acts.push(conclude);
+        AnswerShape::Acts(acts)
     }
 
     fn judge(&self, answer: &Value) -> Result<TeamMove, Misfit> {
@@ -129,7 +133,7 @@ fn read_move(answer: &Value, view: &TeamView) -> TeamMove {
         CONCLUDE => TeamMove::Conclude { text },
         PAUSE => {
             let open: Vec<u32> = view.open_tasks().collect();
-            let numbers = answer["triggers"].as_array().into_iter().flatten().filter_map(integer);
+            let numbers = answer["triggers"].as_array().into_iter().flatten().filter_map(Value::as_u64);
             let mut triggers: Vec<u32> = numbers
                 .filter_map(|number| u32::try_from(number).ok())
                 .filter(|number| open.contains(number))

@@ -98,6 +98,22 @@ fn every_behaviour_of_the_stub_comes_to_a_move_or_to_none() {
     assert!(usable >= 90, "{usable} of {}", 10 * StubBehaviour::VARIANTS.len());
 }
 
+#[test]
+fn what_the_schema_admits_is_a_move_and_each_act_is_drawn() {
+    let mut idle = view();
+    idle.tasks.clear();
+    let mut last = view();
+    last.state = TeamState::Concluding;
+    for (view, kinds) in [(view(), 5), (idle, 4), (last, 1)] {
+        let mut drawn = std::collections::BTreeMap::new();
+        for (said, judged) in crate::model::shape::drawn::drawn(&TurnOfTeam::new(view.clone(), "", 1), 10_000) {
+            assert!(judged.is_ok(), "{said}: {judged:?}");
+            *drawn.entry(said["answer"]["message_type"].to_string()).or_insert(0) += 1;
+        }
+        assert_eq!(drawn.len(), kinds, "{drawn:?}");
+    }
+}
+
 /// A pause without numbers waits for every open task.
 fn filled(next: TeamMove) -> TeamMove {
     if let TeamMove::Pause { triggers: None, text } = next {
@@ -143,7 +159,7 @@ fn consulted(
     let question = TurnOfTeam::new(view, "", 1);
     let deadline = T0.plus_ms(29_500);
     let consultation =
-        Consultation::new(question, &ModelConfig::default(), crate::model::AnswerForm::JsonSchema, deadline, 1);
+        Consultation::new(question, &ModelConfig::default(), crate::model::AnswerForm::Alternatives, deadline, 1);
     consultation.run(T0, |_, request| Some((answer(request), 100_000)))
 }
 

@@ -54,7 +54,7 @@ impl VirtualStub {
 
     fn consult<Q: Question>(&self, subject: &Subject, question: Q) -> Result<Q::Choice, GaveUp> {
         let seed = retry::hash(subject.negotiation.as_str(), retry::hash(subject.agent.as_str(), 0));
-        let form = AnswerForm::JsonSchema;
+        let form = AnswerForm::Alternatives;
         let consultation = Consultation::new(question, &self.config, form, subject.deadline, seed);
         consultation.run(subject.asked_at, |now, request| {
             let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);

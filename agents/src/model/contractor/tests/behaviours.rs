@@ -39,7 +39,7 @@ fn play(
     };
     let (number, subject) = (question.number, question.subject.clone());
     let config = contractor.config.model.clone();
-    let mut consultation = Consultation::new(question, &config, AnswerForm::JsonSchema, subject.deadline, number);
+    let mut consultation = Consultation::new(question, &config, AnswerForm::Alternatives, subject.deadline, number);
     let mut now = T0;
     loop {
         match consultation.poll(now) {

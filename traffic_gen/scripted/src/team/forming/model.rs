@@ -118,14 +118,13 @@ impl Question for FormingQuestion {
     }
 
     fn shape(&self) -> AnswerShape {
-        let list = |item, len_max| AnswerShape::Nullable(Box::new(AnswerShape::List { item: Box::new(item), len_max }));
-        let steps: &[&str] = if self.is_last { &[LAUNCH] } else { &[SEARCH, LAUNCH] };
+        let list = |item, len_max| AnswerShape::List { item: Box::new(item), len_max };
         let last = i64::try_from(self.shown.len().saturating_sub(1)).unwrap_or_default();
-        AnswerShape::Object(vec![
-            ("do".to_owned(), AnswerShape::OneOf(steps.iter().map(|step| (*step).to_owned()).collect())),
-            ("queries".to_owned(), list(AnswerShape::Text { len_max: QUERY_LEN_MAX }, QUERIES_MAX)),
-            ("members".to_owned(), list(AnswerShape::Integer { min: 0, max: last }, SHOWN_MAX)),
-        ])
+        let members = list(AnswerShape::Integer { min: 0, max: last }, SHOWN_MAX);
+        let queries = list(AnswerShape::Text { len_min: 1, len_max: QUERY_LEN_MAX }, QUERIES_MAX);
+        let launch = AnswerShape::act("do", LAUNCH, [("members", AnswerShape::Nullable(Box::new(members)))]);
+        let search = (!self.is_last).then(|| AnswerShape::act("do", SEARCH, [("queries", queries)]));
+        AnswerShape::Acts(search.into_iter().chain([launch]).collect())
     }
 
     fn judge(&self, answer: &Value) -> Result<FormingStep, Misfit> {
