@@ -6,6 +6,7 @@
 //! | [`shape`] | what must an answer look like? (as JSON Schema, and as the check of it) |
 //! | [`answer`] | what did the model say? (lenient about the envelope, strict about the JSON) |
 //! | [`accounts`] | what was spent, and may more be? |
+//! | [`times`] | how long does the model take, and what came too late? |
 //! | [`asking`] | how do the questions of a strategy reach the model? |
 //! | [`consultation`] | what to ask next: first question, repair, retry, step-down, end (pure) |
 //! | [`http`], [`scripted`], [`stub`] | the forms of a [`Model`] |
@@ -44,6 +45,7 @@ pub mod scripted;
 pub mod shape;
 pub mod stub;
 pub mod teammate;
+pub mod times;
 
 use std::time::Duration;
 
@@ -66,10 +68,11 @@ pub use scripted::ScriptedModel;
 pub use shape::{AnswerShape, InvalidReason, Misfit};
 pub use stub::StubModel;
 pub use teammate::{ModelAdvisor, ModelWorker};
+pub use times::ModelTimes;
 
 /// Something that completes a conversation.
 pub trait Model: Send + Sync {
-    /// Completes a conversation within the request's time.
+    /// Completes a conversation. Whoever asks waits as long as the request says; what comes later only counts as late.
     fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>>;
 }
 

@@ -18,6 +18,7 @@ use archive::audit;
 use bus::memory::MemoryOptions;
 use bus::{Bus, BusError};
 use bytes::Bytes;
+use schemas::policy::Decider;
 use schemas::{AgentId, Policy, subject};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -68,15 +69,17 @@ pub struct DemoArgs {
     #[command(flatten)]
     calls: CallsArgs,
     /// The exchange's default acceptance policy for this run: a preset (`llmx policy list`) or a file. Calls name none, so
-    /// a switch of the default shows at once; with --nats they name it. Default: medium; bargaining agents accept themselves
+    /// a switch of the default shows at once; with --nats they name it. Default: medium, with a model patient; bargaining
+    /// agents accept themselves
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
-    /// Calls, bargains, teams or panels per second: above 0, up to 1000000; one machine does some thousands
-    #[arg(long, default_value_t = 10.0)]
-    rate: f64,
-    /// How long calls arrive, in seconds
-    #[arg(long, default_value_t = 20.0)]
-    duration: f64,
+    /// Calls, bargains, teams or panels per second: above 0, up to 1000000; one machine does some thousands. Default: 10, or
+    /// with a model and no --policy 0.1
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long calls arrive, in seconds. Default: 20, or with a model and no --policy 60
+    #[arg(long)]
+    duration: Option<f64>,
     /// Seed of arrivals and contractors
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -133,6 +136,18 @@ enum Protocol {
 
 /// The exchange's default policy, unless another is asked for.
 const POLICY_DEFAULT: &str = "medium";
+/// The same where a model answers or chooses.
+const PATIENT: &str = "patient";
+/// Calls per second, unless others are asked for.
+const RATE_DEFAULT: f64 = 10.0;
+/// The same where nothing is asked for and a model answers: it takes seconds for one.
+const PATIENT_RATE: f64 = 0.1;
+/// How long calls arrive, unless another time is asked for.
+const DURATION_DEFAULT_S: f64 = 20.0;
+/// The same where nothing is asked for and a model answers.
+const PATIENT_DURATION_S: f64 = 60.0;
+/// How long what goes on after the decision of a last call is waited for.
+const DRAIN: Duration = Duration::from_secs(30);
 /// Most bytes of a contractor's configuration.
 const CONTRACTOR_BYTES_MAX: u64 = 1024 * 1024;
 /// How often the line of progress is shown.
@@ -202,8 +217,8 @@ impl DemoArgs {
         let scenario = CallScenario {
             contractors: self.agents,
             // An exchange that is kept has a default of its own, which is not this run's to change.
-            policy: (is_kept && self.policy.is_some()).then(|| policy.name().to_owned()),
-            rate: self.rate,
+            policy: (is_kept && (self.policy.is_some() || self.is_patient())).then(|| policy.name().to_owned()),
+            rate: self.rate(),
             duration: self.duration()?,
             seed: self.seed,
             run: self.run_name(is_kept),
@@ -213,7 +228,41 @@ impl DemoArgs {
             contractor,
             ..CallScenario::default()
         };
-        Ok(self.calls.of(scenario)?.traced(crate::output::tracer()))
+        let scenario = self.calls.of(scenario)?.traced(crate::output::tracer());
+        if self.models.given().is_none() {
+            return Ok(scenario);
+        }
+        let reply_within_ms = policy.timers_ms.collect;
+        let decide_ms = if policy.decider == Decider::Initiator { policy.decide_ms } else { 0 };
+        let drain = Duration::from_millis(reply_within_ms.saturating_add(decide_ms)) + DRAIN;
+        Ok(CallScenario { reply_within_ms, drain, ..scenario })
+    }
+
+    /// Whether a model answers or chooses, and nobody says under which policy.
+    fn is_patient(&self) -> bool {
+        self.policy.is_none() && self.models.given().is_some()
+    }
+
+    fn rate(&self) -> f64 {
+        self.rate.unwrap_or(if self.is_patient() { PATIENT_RATE } else { RATE_DEFAULT })
+    }
+
+    /// The policy that is asked for, or one under which those who are there can answer.
+    fn policy(&self) -> Result<Policy, Failure> {
+        let usual = if self.is_patient() { PATIENT } else { POLICY_DEFAULT };
+        let policy = crate::policy::preset_or_file(self.policy.as_deref().unwrap_or(usual))?;
+        Ok(if self.is_patient() { self.models.decided(policy) } else { policy })
+    }
+
+    /// Says what a run with a model does otherwise than one without.
+    fn show_patience(&self, policy: &Policy) {
+        if self.is_patient() && !self.json {
+            let (id, rate, seconds) = (&policy.id, self.rate(), policy.timers_ms.collect / 1000);
+            Progress::new().show(format_args!(
+                "a model needs time: policy {id}, {rate} calls per second, {seconds} s for an offer; --policy, --rate and \
+                 --duration ask for others\n"
+            ));
+        }
     }
 
     /// The key of the exchange's tokens: the one `llmx token` uses, where agents of others are let in. Where it cannot be
@@ -234,7 +283,7 @@ impl DemoArgs {
     }
 
     fn duration(&self) -> Result<Duration, Failure> {
-        run_length(self.duration)
+        run_length(self.duration.unwrap_or(if self.is_patient() { PATIENT_DURATION_S } else { DURATION_DEFAULT_S }))
     }
 
     /// How an agent that is none of the run's takes part.
@@ -258,7 +307,7 @@ impl DemoArgs {
         options: ExchangeOptions,
     ) -> Result<Exchange, Failure> {
         let options = ExchangeOptions {
-            limits: limits(self.rate, requests_per_call),
+            limits: limits(self.rate(), requests_per_call),
             listen: self.listen,
             console: self.console.into(),
             key: self.signing_key()?,
@@ -349,8 +398,8 @@ pub async fn run(args: DemoArgs) -> Outcome {
 }
 
 async fn contract_net(args: DemoArgs) -> Outcome {
-    args.calls.load(args.rate, args.duration()?, args.seed)?;
-    let policy = crate::policy::preset_or_file(args.policy.as_deref().unwrap_or(POLICY_DEFAULT))?;
+    args.calls.load(args.rate(), args.duration()?, args.seed)?;
+    let policy = args.policy()?;
     if policy.bargain.is_some() && policy.weights.is_empty() {
         let policy = policy.id;
         return Err(Failure::configuration(format_args!("{policy} is for bargains: add --protocol alternating")));
@@ -362,6 +411,7 @@ async fn contract_net(args: DemoArgs) -> Outcome {
     }
     let is_alone = args.listen.is_none() && !opened.is_kept;
     let models = args.models.open(&policy, is_alone.then_some(args.seed))?;
+    args.show_patience(&policy);
     let scenario = models.join(args.scenario(&policy, opened.is_kept)?);
     let parcels = if args.routines { Some(ParcelRoutines::start().await?) } else { None };
     let scenario = match &parcels {

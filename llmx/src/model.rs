@@ -83,7 +83,7 @@ pub fn keep(folder: Option<&Path>) -> Result<Option<Arc<KeptPrompts>>, Failure> 
 /// What was decided, and what it cost.
 pub fn note_decisions(decider: &ModelDecider) {
     let ModelDeciderCounts { chosen, fallbacks } = decider.counts();
-    let name = &decider.config().model.name;
+    let name = decider.consultant().label();
     if chosen + fallbacks == 0 {
         note(format!("model {name}: not asked; only a policy with `decider: initiator` leaves the choice to it"));
         return;
@@ -95,5 +95,6 @@ pub fn note_decisions(decider: &ModelDecider) {
 /// What a model was asked, and what that cost.
 pub fn spent(consultant: &Consultant) -> String {
     let ModelTotals { calls, usage, cost, .. } = consultant.totals();
-    format!("{calls} calls, {} tokens in, {} out, {cost} micro-units", usage.input, usage.output)
+    let times = consultant.times();
+    format!("{calls} calls, {} tokens in, {} out, {cost} micro-units; {times}", usage.input, usage.output)
 }

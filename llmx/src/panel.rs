@@ -76,7 +76,7 @@ struct PanelAnswerArgs {
 async fn answer(args: &PanelAnswerArgs) -> Outcome {
     let kept = model::keep(args.keep_prompts.as_deref())?;
     let with = ModelUse { metrics: None, kept: kept.clone() };
-    let opened = model::open(&args.model, ModelAgentConfig::check_panel, with)?;
+    let opened = model::open(&args.model, ModelAgentConfig::check_instructed, with)?;
     let remote = args.remote.open("llmx-panel").await?;
     let names: BTreeSet<AgentId> = args.names.iter().cloned().collect();
     let seated = ModelPanelists::start(&remote, &names, args.topic.clone(), opened).await?;
@@ -138,7 +138,7 @@ impl ModelPanelists {
             member.shutdown().await?;
         }
         let ModelCounts { questions, answers, fallbacks, .. } = all;
-        let (name, spent) = (&self.model.config.model.name, model::spent(&self.model.consultant));
+        let (name, spent) = (self.model.consultant.label(), model::spent(&self.model.consultant));
         note(format_args!(
             "model {name}: {questions} questions, {answers} answers, {fallbacks} without the model; {spent}"
         ));

@@ -77,7 +77,8 @@ pub async fn run(args: PartyArgs) -> Outcome {
     let planner = DomainPlanner::try_new(&domain, party, args.strategy, args.seed).map_err(|what| fault(&what))?;
     let kept = model::keep(args.keep_prompts.as_deref())?;
     let with = ModelUse { metrics: None, kept: kept.clone() };
-    let asked = args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_party, with)).transpose()?;
+    let asked =
+        args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_instructed, with)).transpose()?;
     let remote = args.remote.open("llmx-party").await?;
     let agent = args.agent.clone().unwrap_or_else(|| domain.parties[party].name.clone());
     let (sender, events) = mpsc::channel(EVENTS_MAX);
@@ -90,7 +91,7 @@ pub async fn run(args: PartyArgs) -> Outcome {
     let outcome = args.bargain((&domain, planner), (&remote, &mut registered), &running, events).await;
     registered.remove().await;
     running.shutdown().await?;
-    let told = |model: &OpenedModel| format!("model {}: {}", model.config.model.name, model::spent(&model.consultant));
+    let told = |model: &OpenedModel| format!("model {}: {}", model.consultant.label(), model::spent(&model.consultant));
     asked.iter().for_each(|model| note(told(model)));
     kept.iter().for_each(note);
     outcome

@@ -73,6 +73,34 @@ fn options_of_a_demo_that_do_not_fit_its_protocol_exit_2_and_say_which() {
     }
 }
 
+#[test]
+fn a_demo_with_a_model_gives_it_time_unless_told_otherwise_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.toml");
+    let terms = "[contractor.terms.price]\nabout = \"units\"\n[initiator.terms.price]\nabout = \"units\"\n";
+    std::fs::write(&file, format!("[model]\nurl = \"http://127.0.0.1:1/v1\"\nname = \"gemma\"\n{terms}")).unwrap();
+    let contractors = ["--contractor-model", text(&file)];
+    let both = [&contractors[..], &["--initiator-model", text(&file)]].concat();
+    let needs_time = "a model needs time: policy patient";
+    for (args, policy, is_told) in [
+        (&contractors[..], "policy patient@1 on memory, 2 contractors, 0.1 calls/s", true),
+        (&both, "policy patient-chosen@1 on memory, 2 contractors, 0.1 calls/s", true),
+        (&[&contractors[..], &["--rate", "5"]].concat(), "policy patient@1 on memory, 2 contractors, 5 calls/s", true),
+        (
+            &[&contractors[..], &["--policy", "high"]].concat(),
+            "policy high@1 on memory, 2 contractors, 10 calls/s",
+            false,
+        ),
+        (&[], "policy medium@1 on memory, 2 contractors, 10 calls/s", false),
+    ] {
+        let output = llmx(&[&["demo", "--agents", "2", "--duration", "0.5"], args].concat());
+        let summary = String::from_utf8_lossy(&output.stdout);
+        assert!(summary.contains(policy), "{args:?}: {summary}{}", stderr(&output));
+        assert_eq!(stderr(&output).contains(needs_time), is_told, "{args:?}: {}", stderr(&output));
+        assert!(args.is_empty() || summary.contains("model gemma (no answer), 2 agents"), "{summary}");
+    }
+}
+
 fn document(args: &[&str]) -> Value {
     let output = llmx(args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

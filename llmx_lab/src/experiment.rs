@@ -369,7 +369,7 @@ async fn model(args: ModelRunArgs) -> Outcome {
         Some(path) => {
             let with = crate::model::ModelUse { metrics: None, kept: kept.clone() };
             let decider = crate::model::open_decider(path, Some(args.seed), with)?;
-            decider.config().check_party().map_err(Failure::configuration)?;
+            decider.config().check_instructed().map_err(Failure::configuration)?;
             let (config, consultant) = (decider.config().clone(), decider.consultant().clone());
             Deciding::Live(config, consultant, tokio::runtime::Handle::current())
         }

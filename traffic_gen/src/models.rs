@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use agents::model::{Consultant, ModelDecider, decider::ModelDeciderCounts};
+use agents::model::{Consultant, ModelDecider, ModelTimes, decider::ModelDeciderCounts};
 use serde::{Deserialize, Serialize};
 
 /// What decides for the agents of a run: its label. The greatest of several is that of the run.
@@ -45,15 +45,18 @@ pub struct ModelSummary {
     pub output_tokens: u64,
     /// What they cost, in micro-units.
     pub cost_micro_units: u64,
+    /// How long it took, and what came too late.
+    #[serde(default)]
+    pub times: ModelTimes,
 }
 
 impl ModelSummary {
     /// What so many agents asked it.
-    pub(crate) fn of(consultant: &Consultant, (name, agents): (&str, u32), (questions, fallbacks): (u64, u64)) -> Self {
+    pub(crate) fn of(consultant: &Consultant, agents: u32, (questions, fallbacks): (u64, u64)) -> Self {
         let totals = consultant.totals();
         let is_stub = totals.stub_answers == totals.answers;
         Self {
-            name: name.to_owned(),
+            name: consultant.label().to_owned(),
             source: match totals.answers {
                 0 => ModelSource::Scripted,
                 _ if is_stub => ModelSource::Stub,
@@ -68,6 +71,7 @@ impl ModelSummary {
             input_tokens: totals.usage.input,
             output_tokens: totals.usage.output,
             cost_micro_units: totals.cost,
+            times: consultant.times(),
         }
     }
 
@@ -75,7 +79,7 @@ impl ModelSummary {
     #[must_use]
     pub fn of_decider(decider: &ModelDecider) -> Self {
         let ModelDeciderCounts { chosen, fallbacks } = decider.counts();
-        Self::of(decider.consultant(), (&decider.config().model.name, 1), (chosen + fallbacks, fallbacks))
+        Self::of(decider.consultant(), 1, (chosen + fallbacks, fallbacks))
     }
 }
 
@@ -93,6 +97,7 @@ impl fmt::Display for ModelSummary {
             write!(f, ", {} of them estimated", self.estimated_calls)?;
         }
         write!(f, ", {input_tokens} tokens in, {output_tokens} out, {cost_micro_units} micro-units; ")?;
-        write!(f, "{} questions, {} repairs, {} fallbacks", self.questions, self.repairs, self.fallbacks)
+        write!(f, "{} questions, {} repairs, {} fallbacks; ", self.questions, self.repairs, self.fallbacks)?;
+        self.times.fmt(f)
     }
 }

@@ -190,7 +190,7 @@ impl TermConfig {
     #[must_use]
     pub fn shape(&self, name: &AttrName) -> AnswerShape {
         match self.decimals(name) {
-            _ if !self.values.is_empty() => AnswerShape::OneOf(self.values.clone()),
+            _ if !self.values.is_empty() => AnswerShape::one_of(&self.values),
             0 => AnswerShape::Integer { min: 0, max: INTEGER_MAX },
             decimals => AnswerShape::Decimal { decimals },
         }
@@ -278,40 +278,16 @@ impl ModelAgentConfig {
         self.contractor.check()
     }
 
-    /// Whether the parameters of a party make sense.
+    /// Whether the parameters of an agent that is told instructions alone make sense: a party, a routine, a member of teams
+    /// or panels.
     ///
     /// # Errors
     /// [`ModelConfigError`] names the first that does not.
-    pub fn check_party(&self) -> Result<(), ModelConfigError> {
+    pub fn check_instructed(&self) -> Result<(), ModelConfigError> {
         self.model.check()?;
-        check_instructions("party", &self.party.instructions)
-    }
-
-    /// Whether the parameters of a model that carries awards out make sense.
-    ///
-    /// # Errors
-    /// [`ModelConfigError`] names the first that does not.
-    pub fn check_routine(&self) -> Result<(), ModelConfigError> {
-        self.model.check()?;
-        check_instructions("routine", &self.routine.instructions)
-    }
-
-    /// Whether the parameters of a member of teams make sense.
-    ///
-    /// # Errors
-    /// [`ModelConfigError`] names the first that does not.
-    pub fn check_team(&self) -> Result<(), ModelConfigError> {
-        self.model.check()?;
-        check_instructions("team", &self.team.instructions)
-    }
-
-    /// Whether the parameters of a panelist, ranker or reviewer make sense.
-    ///
-    /// # Errors
-    /// [`ModelConfigError`] names the first that does not.
-    pub fn check_panel(&self) -> Result<(), ModelConfigError> {
-        self.model.check()?;
-        check_instructions("panel", &self.panel.instructions)
+        let Self { party, routine, team, panel, .. } = self;
+        let mut sections = [("party", party), ("routine", routine), ("team", team), ("panel", panel)].into_iter();
+        sections.try_for_each(|(section, told)| check_instructions(section, &told.instructions))
     }
 
     /// Whether the parameters of a deciding initiator make sense.

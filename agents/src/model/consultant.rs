@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
@@ -18,6 +18,7 @@ use super::kept::KeptPrompts;
 #[cfg(feature = "metrics")]
 use super::metrics::ModelMetrics;
 use super::shape::{InvalidReason, Misfit};
+use super::times::{AnswerTimes, ModelTimes, PendingAnswer, locked, milliseconds, watch};
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
 
 /// Who asks, about what, and until when an answer is of use.
@@ -72,6 +73,7 @@ pub struct Consultant {
     config: ModelConfig,
     accounts: Mutex<ModelAccounts>,
     standing: Mutex<EndpointStanding>,
+    times: Arc<Mutex<AnswerTimes>>,
     /// The strongest form the endpoint has not refused, as its place among them.
     form: AtomicU8,
     tracer: Tracer,
@@ -123,6 +125,7 @@ impl Consultant {
             model: Box::new(model),
             accounts: Mutex::new(ModelAccounts::new(&config)),
             standing: Mutex::default(),
+            times: Arc::default(),
             config,
             form: AtomicU8::new(0),
             tracer: Tracer::off(),
@@ -160,14 +163,28 @@ impl Consultant {
         self.with_accounts(|accounts| accounts.totals())
     }
 
+    /// What the model is called: its name, or its address where that is left to be the stub's, and it is none.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        let (ModelTotals { answers, stub_answers, .. }, usual) = (self.totals(), ModelConfig::default());
+        let is_stub = if answers == 0 { self.config.url == usual.url } else { stub_answers == answers };
+        if self.config.name == usual.name && !is_stub { &self.config.url } else { &self.config.name }
+    }
+
+    /// How long the model takes.
+    #[must_use]
+    pub fn times(&self) -> ModelTimes {
+        locked(&self.times).told()
+    }
+
     /// Why there is no choice, in words for the agent's owner: the code, and what is at fault.
     #[must_use]
     pub fn explain(&self, reason: GaveUp) -> String {
-        let fault = self.standing.lock().unwrap_or_else(PoisonError::into_inner).fault.clone();
+        let fault = locked(&self.standing).fault.clone();
         let why = match (reason, fault) {
             (GaveUp::Unavailable | GaveUp::Deadline, Some(fault)) => fault,
             (GaveUp::Unavailable, None) => format!("{} does not answer", self.config.url),
-            (GaveUp::Deadline, None) => "no answer before the deadline".to_owned(),
+            (GaveUp::Deadline, None) => format!("no answer before the deadline; {}", self.times()),
             (GaveUp::Budget, _) => "a limit is reached; raise `calls_per_negotiation`, `tokens_per_negotiation` or \
                                     `budget` in the model's file"
                 .to_owned(),
@@ -178,10 +195,7 @@ impl Consultant {
 
     /// Notes how a call ended. What is wrong with an endpoint for longer is a warning, once until it answers again.
     fn note_standing(&self, error: Option<&CompletionError>) {
-        let warning = {
-            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-            standing.handle_call(&self.config.url, error)
-        };
+        let warning = locked(&self.standing).handle_call(&self.config.url, error);
         if let Some(fault) = warning {
             tracing::warn!(
                 "the model gives no answer: {fault}. Its agents do without it until it answers; \
@@ -192,7 +206,7 @@ impl Consultant {
 
     /// Notes why an answer cannot be used: a warning, once for each reason.
     fn note_misfit(&self, subject: &Subject, reason: InvalidReason, misfit: Option<&Misfit>) {
-        let is_new = self.standing.lock().unwrap_or_else(PoisonError::into_inner).handle_misfit(reason);
+        let is_new = locked(&self.standing).handle_misfit(reason);
         let (agent, negotiation, reason) = (&subject.agent, &subject.negotiation, <&str>::from(reason));
         let (pointer, expected) = misfit.map(|misfit| (misfit.pointer.as_str(), misfit.expected.as_str())).unzip();
         if is_new {
@@ -228,6 +242,9 @@ impl Consultant {
         let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
         let mut repairs = 0;
         let mut cost = ConsultationCost::default();
+        if !locked(&self.times).may_ask(Duration::from_micros(subject.deadline.since_us(subject.asked_at))) {
+            consultation.give_up(GaveUp::Deadline);
+        }
         loop {
             match consultation.poll(now()) {
                 ConsultationStep::End => break,
@@ -279,8 +296,21 @@ impl Consultant {
         let timeout = request.timeout;
         let messages = self.kept.is_some().then(|| request.messages.clone());
         let retry = request.retry;
-        let answering = tokio::time::timeout(timeout, self.model.complete(request)).await;
-        let answer = answering.unwrap_or(Err(CompletionError::TimedOut));
+        let mut answering = self.model.complete(request);
+        let answer = match tokio::time::timeout(timeout, &mut answering).await {
+            Ok(answer) => {
+                match answer {
+                    Ok(_) => locked(&self.times).note(began.elapsed()),
+                    Err(CompletionError::TimedOut) => locked(&self.times).note_none(timeout),
+                    Err(_) => {}
+                }
+                answer
+            }
+            Err(_) => {
+                self.watch(subject, answering, timeout);
+                Err(CompletionError::TimedOut)
+            }
+        };
         if let (Some(kept), Some(messages)) = (&self.kept, &messages) {
             kept.keep(subject, (retry, messages), &answer);
         }
@@ -293,8 +323,29 @@ impl Consultant {
         Some((answer, call))
     }
 
+    /// Tells of an answer that nobody waits for any more by how much it is too late.
+    fn watch(&self, subject: &Subject, answering: PendingAnswer, waited: Duration) {
+        let Subject { agent, negotiation, .. } = subject.clone();
+        #[cfg(feature = "metrics")]
+        let metrics = self.metrics.clone();
+        let tell = move |by: Duration, is_first: bool| {
+            #[cfg(feature = "metrics")]
+            metrics.iter().for_each(|metrics| metrics.late(by));
+            let late_ms = milliseconds(by);
+            if is_first {
+                tracing::warn!(
+                    %agent, %negotiation, late_ms,
+                    "the model's answer came too late; give it more time (policy `patient`), or fewer questions at once"
+                );
+            } else {
+                tracing::debug!(%agent, %negotiation, late_ms, "the model's answer came too late");
+            }
+        };
+        watch(&self.times, answering, (waited, Duration::from_millis(self.config.timeout_ms)), tell);
+    }
+
     fn with_accounts<T>(&self, does: impl FnOnce(&mut ModelAccounts) -> T) -> T {
-        does(&mut self.accounts.lock().unwrap_or_else(PoisonError::into_inner))
+        does(&mut locked(&self.accounts))
     }
 
     /// Later questions begin with the form that works.

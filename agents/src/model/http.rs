@@ -26,6 +26,7 @@ pub struct HttpModel {
     client: Client,
     url: Arc<str>,
     name: Arc<str>,
+    timeout: Duration,
     authorization: Option<HeaderValue>,
 }
 
@@ -58,7 +59,8 @@ impl HttpModel {
         };
         let authorization = key.filter(|key| !key.trim().is_empty()).map(header).transpose()?;
         let url = format!("{}/chat/completions", config.url.trim_end_matches('/')).into();
-        Ok(Self { client, url, name: config.name.as_str().into(), authorization })
+        let timeout = Duration::from_millis(config.timeout_ms);
+        Ok(Self { client, url, name: config.name.as_str().into(), timeout, authorization })
     }
 }
 
@@ -81,7 +83,7 @@ impl Model for HttpModel {
         }
         headers.insert(RETRY_HEADER, request.retry.into());
         let post =
-            self.client.post(&*self.url).headers(headers).body(request.to_body(&self.name)).timeout(request.timeout);
+            self.client.post(&*self.url).headers(headers).body(request.to_body(&self.name)).timeout(self.timeout);
         async move { read(post.send().await.map_err(lost)?, request.form).await }.boxed()
     }
 }

@@ -75,6 +75,8 @@ telemetry::metrics! {
         invalid: Counter[reason: InvalidReason] = "agent_invalid_outputs_total";
         /// Calls of a model whose tokens were estimated, because the endpoint did not count them.
         estimated: Counter = "agent_model_estimated_calls_total";
+        /// How late answers of a model came that nobody waited for any more.
+        late: Histogram(&DURATION_BUCKETS) = "agent_model_late_seconds";
         /// Cost of calls of a model, in micro-units of whatever its prices are in.
         cost: Counter = "agent_model_cost_micro_units_total";
     }
@@ -90,6 +92,11 @@ impl ModelMetrics {
         }
         self.estimated.inc_by(u64::from(call.is_estimated));
         self.cost.inc_by(call.cost);
+    }
+
+    /// Counts an answer that came too late.
+    pub fn late(&self, by: Duration) {
+        self.late.observe(by.as_secs_f64());
     }
 
     /// Counts an answer that did not fit.

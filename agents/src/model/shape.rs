@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use schemas::payload::INTEGER_MAX;
+use schemas::payload::{AttrValue, INTEGER_MAX};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::AnswerForm;
 
@@ -58,8 +58,8 @@ pub enum AnswerShape {
         /// Most characters it is asked for.
         len_max: usize,
     },
-    /// One of these texts.
-    OneOf(Vec<String>),
+    /// One of these, integers or texts.
+    OneOf(Vec<AttrValue>),
     /// The same, or null.
     Nullable(Box<Self>),
 }
@@ -113,7 +113,13 @@ impl AnswerShape {
     /// An act: its name in the first member, then what it has.
     #[must_use]
     pub fn act(member: &'static str, name: &str, more: impl IntoIterator<Item = (&'static str, Self)>) -> ShapeMembers {
-        Self::members(std::iter::once((member, Self::OneOf(vec![name.to_owned()]))).chain(more))
+        Self::members(std::iter::once((member, Self::one_of(&[name.to_owned()]))).chain(more))
+    }
+
+    /// One of these texts.
+    #[must_use]
+    pub fn one_of(texts: &[String]) -> Self {
+        Self::OneOf(texts.iter().cloned().map(AttrValue::Text).collect())
     }
 
     /// Members in their order.
@@ -136,7 +142,7 @@ impl AnswerShape {
             Self::Acts(acts) if form == AnswerForm::Alternatives => {
                 let acts: Vec<String> = acts.iter().map(|act| closed(act, form)).collect();
                 let answer = if let [sole] = &*acts { sole.clone() } else { any_of(&acts) };
-                closed_with(&[(ENVELOPE, answer)])
+                closed_with([(ENVELOPE, answer)])
             }
             Self::Acts(acts) => closed(&flat(acts), form),
             Self::Object(members) => closed(members, form),
@@ -159,7 +165,10 @@ impl AnswerShape {
             Self::Remark { len_max } => {
                 Self::Nullable(Box::new(Self::Text { len_min: 0, len_max: *len_max })).to_schema(form)
             }
-            Self::OneOf(texts) => format!(r#"{{"type":"string","enum":{}}}"#, Value::from(texts.as_slice())),
+            Self::OneOf(values) => {
+                let kind = if let Some(AttrValue::Int(_)) = values.first() { "integer" } else { "string" };
+                format!(r#"{{"type":"{kind}","enum":{}}}"#, json!(values))
+            }
             Self::Nullable(shape) => any_of(&[shape.to_schema(form), r#"{"type":"null"}"#.to_owned()]),
         }
     }
@@ -191,35 +200,32 @@ impl AnswerShape {
     }
 
     fn read_at(&self, pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
-        let is_fit = match self {
+        let read = match self {
             Self::Acts(acts) => return read_act(acts, pointer, value, text),
             Self::Object(members) => return read_object(members, pointer, value, text),
             Self::List { item, len_max } => return read_list(item, *len_max, pointer, value, text),
             Self::Nullable(shape) if !value.is_null() => {
                 return shape.read_at(pointer, value, text).map_err(|misfit| {
                     let is_here = misfit.pointer == pointer;
-                    if is_here {
-                        Misfit { expected: format!("{}, or null", misfit.expected), ..misfit }
-                    } else {
-                        misfit
-                    }
+                    if is_here { Misfit::schema(pointer, format!("{}, or null", misfit.expected)) } else { misfit }
                 });
             }
-            Self::Integer { min, max } => {
-                let number = integer(value).filter(|number| (*min..=*max).contains(number));
-                return number.map(Value::from).ok_or_else(|| Misfit::schema(pointer, self.in_words()));
-            }
+            Self::Nullable(_) | Self::Remark { .. } => Some(value.clone()),
+            Self::Integer { min, max } => integer(value).filter(|said| (*min..=*max).contains(said)).map(Value::from),
             Self::Decimal { decimals } => {
-                let number = units(text, *decimals).filter(|units| value.is_number() && *units >= 0);
-                return number.map(Value::from).ok_or_else(|| Misfit::schema(pointer, self.in_words()));
+                units(text, *decimals).filter(|units| value.is_number() && *units >= 0).map(Value::from)
             }
             Self::Text { len_min, len_max } => {
-                value.as_str().is_some_and(|text| (*len_min..=*len_max).contains(&text.chars().count()))
+                let is_fit = |text: &&str| (*len_min..=*len_max).contains(&text.chars().count());
+                value.as_str().filter(is_fit).map(Value::from)
             }
-            Self::Nullable(_) | Self::Remark { .. } => true,
-            Self::OneOf(texts) => value.as_str().is_some_and(|text| texts.iter().any(|known| known == text)),
+            Self::OneOf(values) => {
+                let text = || value.as_str().map(|text| AttrValue::Text(text.to_owned()));
+                let said = integer(value).map(AttrValue::Int).or_else(text);
+                said.filter(|said| values.contains(said)).map(|said| json!(said))
+            }
         };
-        if is_fit { Ok(value.clone()) } else { Err(Misfit::schema(pointer, self.in_words())) }
+        read.ok_or_else(|| Misfit::schema(pointer, self.in_words()))
     }
 
     /// What would fit, in words.
@@ -236,23 +242,20 @@ impl AnswerShape {
             Self::Text { len_min: 0, len_max } => format!("a text of at most {len_max} characters"),
             Self::Text { len_min, len_max } => format!("a text of {len_min} to {len_max} characters"),
             Self::Remark { len_max } => format!("a text of at most {len_max} characters, or null"),
-            Self::OneOf(texts) => format!("one of: {}", texts.join(", ")),
+            Self::OneOf(values) => format!("one of: {}", values.iter().map(text).collect::<Vec<_>>().join(", ")),
             Self::Nullable(shape) => format!("{}, or null", shape.in_words()),
         }
     }
 }
 
 fn closed(members: &[(String, AnswerShape)], form: AnswerForm) -> String {
-    let schemas: Vec<(&str, String)> =
-        members.iter().map(|(name, shape)| (name.as_str(), shape.to_schema(form))).collect();
-    closed_with(&schemas)
+    closed_with(members.iter().map(|(name, shape)| (name.as_str(), shape.to_schema(form))))
 }
 
-fn closed_with(members: &[(&str, String)]) -> String {
-    let properties: Vec<String> =
-        members.iter().map(|(name, schema)| format!("{}:{schema}", Value::from(*name))).collect();
-    let required: Value = members.iter().map(|(name, _)| *name).collect();
-    let properties = properties.join(",");
+fn closed_with<'n>(members: impl IntoIterator<Item = (&'n str, String)>) -> String {
+    let named = |(name, schema)| (Value::from(name), format!("{}:{schema}", Value::from(name)));
+    let (required, properties): (Vec<Value>, Vec<String>) = members.into_iter().map(named).unzip();
+    let (properties, required) = (properties.join(","), Value::from(required));
     format!(r#"{{"type":"object","properties":{{{properties}}},"required":{required},"additionalProperties":false}}"#)
 }
 
@@ -265,9 +268,9 @@ fn flat(acts: &[ShapeMembers]) -> ShapeMembers {
     let mut whole: ShapeMembers = Vec::new();
     for (name, shape) in acts.iter().flatten() {
         match (whole.iter_mut().find(|(known, _)| known == name), shape) {
-            (Some((_, AnswerShape::OneOf(texts))), AnswerShape::OneOf(more)) => {
-                let new: Vec<String> = more.iter().filter(|text| !texts.contains(text)).cloned().collect();
-                texts.extend(new);
+            (Some((_, AnswerShape::OneOf(values))), AnswerShape::OneOf(more)) => {
+                let new: Vec<AttrValue> = more.iter().filter(|value| !values.contains(value)).cloned().collect();
+                values.extend(new);
             }
             (Some(_), _) => {}
             (None, _) => whole.push((name.clone(), shape.clone())),
@@ -321,6 +324,15 @@ pub fn decimal(units: i64, decimals: u32) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// A value in words.
+#[must_use]
+pub fn text(value: &AttrValue) -> String {
+    match value {
+        AttrValue::Int(number) => number.to_string(),
+        AttrValue::Text(text) => text.clone(),
+    }
+}
+
 /// The texts of an object's members.
 fn texts_of(object: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(object).unwrap_or_default()
@@ -334,15 +346,12 @@ fn read_act(acts: &[ShapeMembers], pointer: &str, value: &Value, text: &str) -> 
         return read_object(&flat(acts), pointer, value, text);
     };
     let whole = flat(acts);
-    let is_others = |name: &String| {
-        let is_in = |members: &ShapeMembers| members.iter().any(|(known, _)| known == name);
-        is_in(&whole) && !is_in(act)
-    };
-    if let Some((name, _)) = said.iter().find(|(name, value)| is_others(name) && !value.is_null()) {
+    let is_in = |members: &ShapeMembers, name: &str| members.iter().any(|(known, _)| known == name);
+    let mut own = said.clone();
+    own.retain(|name, value| !value.is_null() || is_in(act, name) || !is_in(&whole, name));
+    if let Some(name) = own.keys().find(|name| is_in(&whole, name) && !is_in(act, name)) {
         return Err(Misfit::schema(&format!("{pointer}/{name}"), "null, or nothing: this act has none"));
     }
-    let own: Map<String, Value> =
-        said.iter().filter(|(name, _)| !is_others(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
     read_object(act, pointer, &own.into(), text)
 }
 

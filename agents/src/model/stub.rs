@@ -359,8 +359,8 @@ fn blur(value: &mut Value) -> bool {
     }
 }
 
-/// As an instruction in the data wants it: of listed offers, or candidates, the one whose words hold it; integers among the terms become
-/// the first number behind it.
+/// As an instruction in the data wants it: of listed offers, or candidates, the one whose words hold it; numbers among the terms that
+/// are no list of values become the first number behind it.
 fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
     let lines: Vec<String> = messages
         .iter()
@@ -387,8 +387,10 @@ fn obeying(mut good: Value, schema: &Value, messages: &[Value]) -> Value {
         return good;
     }
     let Some(number) = first_number(&line[order..]) else { return good };
-    for value in good.get_mut("terms").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
-        if value.is_number() {
+    let terms = &schema["properties"]["terms"];
+    let terms = terms["anyOf"].get(0).unwrap_or(terms)["properties"].clone();
+    for (name, value) in good.get_mut("terms").and_then(Value::as_object_mut).into_iter().flatten() {
+        if value.is_number() && terms[name]["enum"].is_null() {
             *value = number.into();
         }
     }

@@ -243,7 +243,7 @@ fn open_model(path: Option<&Path>, documents: &[RoutineDocument]) -> Result<Opti
     use crate::model::{ModelUse, OpenedModel, open, unknown_seed};
 
     let Some(path) = path else { return Ok(None) };
-    let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_routine, ModelUse::default())?;
+    let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_instructed, ModelUse::default())?;
     let mut routine = ModelRoutine::new(consultant, &config.routine.instructions, unknown_seed());
     for document in documents {
         if let Some(text) = &document.text {

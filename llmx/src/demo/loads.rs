@@ -95,7 +95,7 @@ pub async fn run<S: ProtocolSummary<Load: DemoLoad>>(args: DemoArgs) -> Outcome 
     let scenario = LoadScenario {
         protocol,
         agents: args.agents,
-        rate: args.rate,
+        rate: args.rate(),
         duration: args.duration()?,
         seed: args.seed,
         run: args.run_name(opened.is_kept),
@@ -126,8 +126,8 @@ pub async fn run<S: ProtocolSummary<Load: DemoLoad>>(args: DemoArgs) -> Outcome 
 
 /// Whether the arguments make sense for the protocol.
 fn check<W: DemoLoad>(args: &DemoArgs) -> Outcome {
-    PoissonArrivals::try_new(args.rate, args.seed).map_err(Failure::configuration)?;
-    let load = args.calls.load(args.rate, args.duration()?, args.seed)?;
+    PoissonArrivals::try_new(args.rate(), args.seed).map_err(Failure::configuration)?;
+    let load = args.calls.load(args.rate(), args.duration()?, args.seed)?;
     let given = [
         ("--load", *load != Load::Poisson),
         ("--contractor", args.contractor.is_some()),

@@ -23,8 +23,8 @@ pub struct DemoModelArgs {
     /// With --contractor-model: which share of the contractors asks it, from 0 to 1; the others are scripted
     #[arg(long, hide_short_help = true, default_value_t = 1.0, value_parser = share, value_name = "SHARE")]
     model_share: f64,
-    /// Let a language model choose among the offers, as this TOML file says; its limits are gates of every call. Needs a
-    /// policy with `decider: initiator`
+    /// Let a language model choose among the offers, as this TOML file says; its limits are gates of every call. A --policy
+    /// beside it has `decider: initiator`
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     initiator_model: Option<PathBuf>,
     /// Keep what models are asked and answer in this folder, which only its owner may read (docs/models.md)
@@ -55,6 +55,14 @@ impl DemoModelArgs {
         [("--contractor-model", &self.contractor_model), ("--initiator-model", &self.initiator_model)]
             .into_iter()
             .find_map(|(option, file)| file.is_some().then_some(option))
+    }
+
+    /// The policy, under which the initiator decides where a model chooses for it.
+    pub fn decided(&self, policy: Policy) -> Policy {
+        if self.initiator_model.is_none() {
+            return policy;
+        }
+        Policy { id: format!("{}-chosen@1", policy.name()), decider: Decider::Initiator, ..policy }
     }
 
     /// Reads the files; nothing is asked yet. Where no agents of others take part, `seed` draws orders and the markers around

@@ -126,7 +126,8 @@ pub async fn run(args: &PanelAskArgs) -> Outcome {
     let rules = args.panel_rules()?;
     let kept = model::keep(args.keep_prompts.as_deref())?;
     let with = ModelUse { metrics: None, kept: kept.clone() };
-    let opened = args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_panel, with)).transpose()?;
+    let opened =
+        args.model.as_ref().map(|path| model::open(path, ModelAgentConfig::check_instructed, with)).transpose()?;
     let mut to = args.to.clone();
     to.extend(args.topic.iter().cloned().map(Address::Topic));
     let own_id = new_id("panel");

@@ -101,7 +101,7 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
     let text = crate::arguments::read_text(questions, QUESTIONS_BYTES_MAX).map_err(|error| fault(&error))?;
     let questions =
         LiveQuestion::read_all(&text).map_err(|(line, error)| fault(&format_args!("line {line}: {error}")))?;
-    let opened = crate::model::open(model, ModelAgentConfig::check_panel, crate::model::ModelUse::default())?;
+    let opened = crate::model::open(model, ModelAgentConfig::check_instructed, crate::model::ModelUse::default())?;
     let plan = LivePlan {
         panelists: args.panelists as usize,
         questions,

@@ -80,7 +80,7 @@ pub async fn run(args: TeamGoalArgs) -> Outcome {
     let kept = model::keep(args.keep_prompts.as_deref())?;
     let opened = {
         let with = ModelUse { metrics: None, kept: kept.clone() };
-        let open = |path: &PathBuf| model::open(path, ModelAgentConfig::check_team, with);
+        let open = |path: &PathBuf| model::open(path, ModelAgentConfig::check_instructed, with);
         args.model.as_ref().map(open).transpose()?
     };
     let remote = args.remote.open("llmx-team").await?;

@@ -56,8 +56,7 @@ impl SharedModel {
                 agents += 1;
             }
         }
-        let name = self.config.model.name.as_str();
-        ModelSummary::of(&self.consultant, (name, agents), (counts.questions, counts.fallbacks))
+        ModelSummary::of(&self.consultant, agents, (counts.questions, counts.fallbacks))
     }
 }
 

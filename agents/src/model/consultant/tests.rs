@@ -224,3 +224,77 @@ async fn metrics_spans_and_totals_add_up_and_estimates_are_marked() {
     assert!(spans.iter().all(|span| !format!("{span:?}").contains("secret words")), "answers are in no span");
     assert!(spans.iter().all(|span| !format!("{span:?}").contains("Say a number")), "prompts are in no span");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_model_is_called_by_its_name_or_by_its_address_and_never_the_stub_where_it_is_none() {
+    let other = "http://127.0.0.1:8081/v1";
+    for (name, url, is_stub, expected) in [
+        ("stub", "http://127.0.0.1:9090/v1", None, "stub"),
+        ("stub", other, None, other),
+        ("stub", other, Some(true), "stub"),
+        ("stub", other, Some(false), other),
+        ("gemma", other, Some(false), "gemma"),
+        ("gemma", other, None, "gemma"),
+    ] {
+        let model = ScriptedModel::new(move |_| {
+            let answer = |is_stub| Completion { content: "5".to_owned(), is_stub, ..Completion::default() };
+            is_stub.map(answer).ok_or(CompletionError::Refused { status: 401 })
+        });
+        let config = ModelConfig { name: name.to_owned(), url: url.to_owned(), ..ModelConfig::default() };
+        let consultant = Consultant::new(model, config);
+        let _ = consultant.consult(&subject("1"), Number).await;
+        assert_eq!(consultant.label(), expected, "{name} {url} {is_stub:?}");
+    }
+}
+
+/// Answers after so long.
+struct Slow(Duration);
+
+impl Model for Slow {
+    fn complete(&self, _: CompletionRequest) -> PendingAnswer {
+        let took = self.0;
+        Box::pin(async move {
+            tokio::time::sleep(took).await;
+            Ok(Completion { content: "5".to_owned(), ..Completion::default() })
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_too_late_is_counted_with_how_late_and_not_used() {
+    let consultant = Consultant::new(Slow(Duration::from_millis(12_500)), ModelConfig::default());
+    assert_eq!(consultant.consult(&subject("1"), Number).await, Err(GaveUp::Deadline));
+    assert_eq!(consultant.times().late, 0, "it may still come");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let times = consultant.times();
+    assert_eq!((times.late, times.late_p50_ms, times.late_max_ms, times.p50_ms), (1, 2500, 2500, 12_500));
+    assert!(times.to_string().ends_with(", 1 came 2500 ms too late (at most 2500 ms)"), "{times}");
+    let never = Consultant::new(Silent, ModelConfig::default());
+    assert_eq!(never.consult(&subject("1"), Number).await, Err(GaveUp::Deadline));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((never.times().late, never.times().p50_ms), (0, 20_001), "longer than it was waited for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_model_cannot_answer_in_time_is_refused_at_once() {
+    let consultant = Consultant::new(Slow(Duration::from_secs(4)), ModelConfig::default());
+    for own in 0..8 {
+        assert_eq!(consultant.consult(&subject(&own.to_string()), Number).await, Ok(5));
+    }
+    let hurried = |own: usize| {
+        let subject = subject(&format!("hurried-{own}"));
+        Subject { deadline: subject.asked_at.plus_ms(3999), ..subject }
+    };
+    let (began, calls) = (Instant::now(), consultant.totals().calls);
+    for own in 0..7 {
+        assert_eq!(consultant.consult(&hurried(own), Number).await, Err(GaveUp::Deadline));
+    }
+    assert_eq!((began.elapsed(), consultant.totals().calls - calls), (Duration::ZERO, 0));
+    assert_eq!(consultant.consult(&hurried(7), Number).await, Err(GaveUp::Deadline));
+    assert_eq!((began.elapsed(), consultant.totals().calls - calls), (Duration::from_millis(3999), 1), "asked anyway");
+    assert_eq!(consultant.times().unasked, 7);
+    let unasked = Consultant::new(Silent, ModelConfig::default());
+    unasked.times.lock().unwrap().note(Duration::from_millis(70));
+    let why = "model_deadline: no answer before the deadline; answers took 70 ms (p95 70 ms)";
+    assert_eq!(unasked.explain(GaveUp::Deadline), why);
+}

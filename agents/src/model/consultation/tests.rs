@@ -16,7 +16,7 @@ impl Question for Price {
 
     fn shape(&self) -> AnswerShape {
         let price = AnswerShape::Nullable(Box::new(AnswerShape::Integer { min: 0, max: 1000 }));
-        let act = AnswerShape::OneOf(vec!["offer".to_owned(), "refuse".to_owned()]);
+        let act = AnswerShape::one_of(&["offer".to_owned(), "refuse".to_owned()]);
         AnswerShape::Object(vec![("act".to_owned(), act), ("price".to_owned(), price)])
     }
 

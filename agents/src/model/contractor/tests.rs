@@ -285,6 +285,7 @@ async fn an_owners_limit_reaches_no_prompt_and_no_message_whatever_the_model_say
     }
     let prompts = prompts.lock().unwrap().replace("73.501945", "its own words");
     assert!(!prompts.contains(&RESERVE.to_string()) && !prompts.contains("73.5") && prompts.contains("does not fit"));
+    assert!(prompts.contains("At: /answer/terms/price"), "a misfit lies where it was asked for");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, Quo
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
 use crate::model::prompt::{messages, quoted};
+use crate::model::shape::text;
 use crate::model::{AnswerShape, ChatMessage, InvalidReason, Misfit};
 
 /// Most offers in a prompt; of more, those with the best scores.
@@ -87,13 +88,6 @@ fn describe(subject: &Subject, shown: &[OfferNews], config: &ModelAgentConfig, s
         lines.push(quoted(marker_seed, &words));
     }
     lines.join("\n")
-}
-
-fn text(value: &AttrValue) -> String {
-    match value {
-        AttrValue::Int(number) => number.to_string(),
-        AttrValue::Text(text) => text.clone(),
-    }
 }
 
 impl Question for OffersQuestion {

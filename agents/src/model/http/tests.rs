@@ -148,8 +148,9 @@ async fn every_way_an_endpoint_fails_is_told_apart() {
 async fn an_answer_that_takes_too_long_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let short = CompletionRequest { timeout: Duration::from_millis(30), ..request(AnswerForm::Plain) };
-    assert_eq!(model(&url).complete(short).await, Err(CompletionError::TimedOut));
+    let config = ModelConfig { url, timeout_ms: 30, ..ModelConfig::default() };
+    let short = HttpModel::try_new(&config, None).unwrap().complete(request(AnswerForm::Plain));
+    assert_eq!(short.await, Err(CompletionError::TimedOut));
 }
 
 #[tokio::test]

@@ -116,7 +116,7 @@ impl WantedAnswer {
     #[must_use]
     pub fn shape(&self) -> AnswerShape {
         let text = AnswerShape::Text { len_min: 1, len_max: ANSWER_CHARS_MAX };
-        self.kind.options().map_or(text, |options| AnswerShape::OneOf(options.to_vec()))
+        self.kind.options().map_or(text, AnswerShape::one_of)
     }
 }
 

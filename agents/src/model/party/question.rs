@@ -2,7 +2,6 @@
 
 use schemas::NegotiationId;
 use schemas::bargain::{Issue, IssueValues};
-use schemas::payload::{AttrValue, INTEGER_MAX};
 use serde_json::{Value, json};
 
 use super::PartyTable;
@@ -141,23 +140,6 @@ impl Question for TurnQuestion {
 fn issue_shape(values: &IssueValues) -> AnswerShape {
     match values {
         IssueValues::Range { min, max } => AnswerShape::Integer { min: *min, max: *max },
-        IssueValues::Discrete { values } => {
-            let texts: Option<Vec<String>> = values
-                .iter()
-                .map(|value| match value {
-                    AttrValue::Text(text) => Some(text.clone()),
-                    AttrValue::Int(_) => None,
-                })
-                .collect();
-            let numbers = values.iter().filter_map(|value| match value {
-                AttrValue::Int(number) => Some(*number),
-                AttrValue::Text(_) => None,
-            });
-            let (min, max) = (numbers.clone().min(), numbers.max());
-            texts.map_or_else(
-                || AnswerShape::Integer { min: min.unwrap_or(-INTEGER_MAX), max: max.unwrap_or(INTEGER_MAX) },
-                AnswerShape::OneOf,
-            )
-        }
+        IssueValues::Discrete { values } => AnswerShape::OneOf(values.clone()),
     }
 }

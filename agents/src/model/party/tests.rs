@@ -24,7 +24,7 @@ fn table(model: Value) -> PartyTable {
     let preferences = Preferences::try_new(utilities, 0.487_654_3, |outcome| outcome / 2 <= 50).unwrap();
     let config = json!({"model": model, "party": {"instructions": "Pay little."}});
     let config: ModelAgentConfig = serde_json::from_value(config).unwrap();
-    config.check_party().unwrap();
+    config.check_instructed().unwrap();
     PartyTable { space, preferences: Arc::new(preferences), config: Arc::new(config), marker_seed: 5 }
 }
 
@@ -92,6 +92,24 @@ fn a_move_is_legal_now_and_within_the_owners_limits() {
     ] {
         assert_eq!(judged(standing, answer.clone()), expected, "{answer}");
     }
+}
+
+#[test]
+fn an_issue_of_single_numbers_admits_those_and_no_other() {
+    let values = IssueValues::Discrete { values: [0, 14, 30].map(AttrValue::Int).to_vec() };
+    let space = Space::try_new(vec![Issue { name: AttrName::try_new("days").unwrap(), values }]).unwrap();
+    let preferences = Preferences::try_new(vec![0.5; space.len()], 0.1, |_| true).unwrap();
+    let table = PartyTable { space, preferences: Arc::new(preferences), ..table(json!({})) };
+    let turn = OpenTurn { party: 1, round: 1, rounds: Some(10), standing: None, offers: Vec::new() };
+    let question = TurnQuestion::new(turn, &table, None, &negotiation());
+    let mut offered = std::collections::BTreeSet::new();
+    for (said, judged) in crate::model::shape::drawn::drawn(&question, 1000) {
+        let judged = judged.unwrap_or_else(|misfit| panic!("{said}: {misfit:?}"));
+        offered.extend(if let Move::Offer(outcome) = judged { Some(outcome) } else { None });
+    }
+    assert_eq!(offered.len(), 3);
+    let misfit = question.shape().check(&json!({"act": "offer", "terms": {"days": 15}})).unwrap_err();
+    assert_eq!((&*misfit.pointer, &*misfit.expected), ("/terms/days", "one of: 0, 14, 30"));
 }
 
 #[test]

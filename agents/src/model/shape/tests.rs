@@ -17,10 +17,10 @@ fn schema(shape: &AnswerShape, form: AnswerForm) -> Value {
 fn answer() -> AnswerShape {
     let terms = AnswerShape::Object(vec![
         ("price".to_owned(), AnswerShape::Integer { min: 0, max: 1000 }),
-        ("handover".to_owned(), AnswerShape::OneOf(vec!["pickup".to_owned(), "courier".to_owned()])),
+        ("handover".to_owned(), AnswerShape::one_of(&["pickup".to_owned(), "courier".to_owned()])),
     ]);
     AnswerShape::Object(vec![
-        ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned(), "refuse".to_owned()])),
+        ("act".to_owned(), AnswerShape::one_of(&["offer".to_owned(), "refuse".to_owned()])),
         ("terms".to_owned(), AnswerShape::Nullable(Box::new(terms))),
         (
             "list".to_owned(),
@@ -62,7 +62,7 @@ fn a_misfit_is_named_by_pointer_and_by_what_would_fit() {
 
 #[test]
 fn a_remark_that_is_missing_or_too_long_costs_no_answer() {
-    let act = ("act".to_owned(), AnswerShape::OneOf(vec!["offer".to_owned()]));
+    let act = ("act".to_owned(), AnswerShape::one_of(&["offer".to_owned()]));
     let shape = AnswerShape::Object(vec![act, ("reason".to_owned(), AnswerShape::Remark { len_max: 3 })]);
     for said in [json!({}), json!({"reason": null}), json!({"reason": "long"}), json!({"reason": ["a", 1]})] {
         let mut answer = said;

@@ -90,7 +90,7 @@ impl Question for TurnOfTeam {
         let members: Vec<String> = self.view.members.iter().map(ToString::to_string).collect();
         let text = |len_min| AnswerShape::Text { len_min, len_max: TEXT_LEN_MAX };
         let content = || ("content", text(1));
-        let people = || ("next_people", list(AnswerShape::OneOf(members.clone()), ASSIGNED_MAX));
+        let people = || ("next_people", list(AnswerShape::one_of(&members), ASSIGNED_MAX));
         let act = |kind: &str, more: Vec<(&'static str, AnswerShape)>| AnswerShape::act("message_type", kind, more);
         let conclude = act(CONCLUDE, vec![content()]);
         if self.is_concluding() {

@@ -25,7 +25,7 @@ fn table(model: Value) -> PartyTable {
     let preferences = Preferences::try_new(utilities, 0.487_654_3, |outcome| outcome / 2 <= 50).unwrap();
     let config = json!({"model": model, "party": {"instructions": "Pay little."}});
     let config: ModelAgentConfig = serde_json::from_value(config).unwrap();
-    config.check_party().unwrap();
+    config.check_instructed().unwrap();
     PartyTable { space, preferences: Arc::new(preferences), config: Arc::new(config), marker_seed: 5 }
 }
 
