@@ -24,6 +24,8 @@ MODELS = Row("Language models", (
            "ops", Query(rate(f"{CALLS}_count", "error_type"), "{{error_type}}"), stack=True),
     series("Model call time", "Of calls that brought an answer. The deadline of a call for proposals ends calls as well.",
            "s", *quantiles(CALLS, 'error_type="none"', shares=(0.5, 0.95))),
+    series("Answers that came too late", "Answers per second that nobody waited for any more: they are not used. A policy that waits longer, or fewer questions at once, makes them fewer; "
+           "`agent_model_late_seconds` says how late they are.", "ops", Query(rate("agent_model_late_seconds_count"), "late")),
     series("Questions by result", "How questions ended, with all their repairs and repeats. `model_output`: no answer fits; `model_deadline`: none in time; `model_budget`: a limit of calls, tokens or "
            "cost; `model_unavailable`: the endpoint does not answer.", "ops", Query(rate(QUESTIONS, "result"), "{{result}}"), stack=True),
     series("Unusable answers by reason", "Answers that did not fit, by why; each is sent back to be repaired while repairs are left.",

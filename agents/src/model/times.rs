@@ -107,7 +107,7 @@ impl fmt::Display for ModelTimes {
 }
 
 /// Waits on behalf of nobody for an answer that was waited for already, as long as one may take, and tells by how much it came
-/// too late, and whether it is the first that does. Of more than [`WATCHED_MAX`] at once the others count as not answered.
+/// too late, and whether it is the first that does. Of more than 64 at once the others count as not answered.
 pub fn watch(
     times: &Arc<Mutex<AnswerTimes>>,
     answering: PendingAnswer,
