@@ -179,25 +179,29 @@ mod tests {
         assert_eq!(extract(&refused).unwrap_err().reason, InvalidReason::Refusal);
     }
 
-    /// What endpoints say of a schema that they do not take, as the named threads quote it.
+    /// What endpoints say of a schema that they do not take, as the named threads quote it, names of schema and member aside.
     #[test]
     fn a_schema_is_refused_in_many_words_and_none_of_another_fault() {
         let of = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
         let refusals = [
-            // OpenAI, strict mode: github.com/dottxt-ai/outlines/issues/1254, github.com/openai/openai-python/issues/2193.
+            // OpenAI, strict mode: github.com/dottxt-ai/outlines/issues/1254, github.com/prism-php/prism/issues/858.
             (400, of("Invalid schema for response_format 'answer': In context=('properties', 'reason'), 'maxLength' is not permitted.")),
+            (400, of("Invalid schema for response_format 'answer': schema must be a JSON Schema of 'type: \"object\"', got 'type: \"None\"'.")),
+            // The same: zenn.dev/nicopin/scraps/a8d8f53f5faebb, on the rule of github.com/openai/openai-python/issues/2193.
             (400, of("Invalid schema: Objects provided via 'anyOf' must not share identical first keys.")),
             // Azure: github.com/Azure/azure-sdk-for-net/issues/46579.
             (400, of("response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later")),
-            // vLLM: github.com/vllm-project/vllm/issues/16321, and `_validate_structured_output` of its xgrammar backend.
+            // vLLM: github.com/vllm-project/vllm/issues/16321, and `validate_xgrammar_grammar` in its source.
             (400, r#"{"object":"error","message":"The provided JSON schema contains features not supported by xgrammar.","type":"BadRequestError","code":400}"#.to_owned()),
             (400, of("Failed to transform json schema into a grammar: unsupported keyword")),
-            // llama.cpp: github.com/ggml-org/llama.cpp/issues/19716, github.com/lidge-jun/opencodex/issues/2135.
+            // llama.cpp: github.com/browseros-ai/BrowserOS/issues/255, github.com/lidge-jun/opencodex/issues/2135, and an older
+            // build in github.com/ggml-org/llama.cpp/issues/9522.
             (400, of("JSON schema conversion failed:\nUnrecognized schema: {}")),
             (400, r#"{"error":{"code":400,"message":"Failed to initialize samplers: failed to parse grammar"}}"#.to_owned()),
-            (500, r#"{"error":{"code":500,"message":"JSON schema conversion failed:\nUnrecognized schema: {}"}}"#.to_owned()),
+            (500, of("response_format type must be one of \"text\" or \"json_object\", but got: json_schema")),
             // Ollama: github.com/ollama/ollama/issues/8185, github.com/datalab-to/marker/issues/984.
             (500, r#"{"error":"invalid JSON schema in format"}"#.to_owned()),
+            // Of no endpoint that is known: a validator that names the place.
             (422, r#"{"detail":[{"loc":["body","response_format","type"],"msg":"unexpected value"}]}"#.to_owned()),
         ];
         for (status, body) in refusals {
