@@ -63,9 +63,9 @@ pub struct DemoArgs {
     /// teams work, or panels answer questions
     #[arg(long, value_enum, default_value_t = Protocol::ContractNet)]
     protocol: Protocol,
-    /// Contractors; agents that bargain, work in teams, or sit on panels
-    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    agents: u32,
+    /// Contractors; agents that bargain, work in teams, or sit on panels. Default: 12, or with a model and no --policy 3
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    agents: Option<u32>,
     #[command(flatten)]
     calls: CallsArgs,
     /// The exchange's default acceptance policy for this run: a preset (`llmx policy list`) or a file. Calls name none, so
@@ -138,6 +138,10 @@ enum Protocol {
 const POLICY_DEFAULT: &str = "medium";
 /// The same where a model answers or chooses.
 const PATIENT: &str = "patient";
+/// Agents, unless others are asked for.
+const AGENTS_DEFAULT: u32 = 12;
+/// The same where nothing is asked for and a model answers: each call asks it once for each.
+const PATIENT_AGENTS: u32 = 3;
 /// Calls per second, unless others are asked for.
 const RATE_DEFAULT: f64 = 10.0;
 /// The same where nothing is asked for and a model answers: it takes seconds for one.
@@ -215,7 +219,7 @@ impl DemoArgs {
             }
         };
         let scenario = CallScenario {
-            contractors: self.agents,
+            contractors: self.agents(),
             // An exchange that is kept has a default of its own, which is not this run's to change.
             policy: (is_kept && (self.policy.is_some() || self.is_patient())).then(|| policy.name().to_owned()),
             rate: self.rate(),
@@ -243,6 +247,10 @@ impl DemoArgs {
         self.policy.is_none() && self.models.given().is_some()
     }
 
+    fn agents(&self) -> u32 {
+        self.agents.unwrap_or(if self.is_patient() { PATIENT_AGENTS } else { AGENTS_DEFAULT })
+    }
+
     fn rate(&self) -> f64 {
         self.rate.unwrap_or(if self.is_patient() { PATIENT_RATE } else { RATE_DEFAULT })
     }
@@ -257,10 +265,10 @@ impl DemoArgs {
     /// Says what a run with a model does otherwise than one without.
     fn show_patience(&self, policy: &Policy) {
         if self.is_patient() && !self.json {
-            let (id, rate, seconds) = (&policy.id, self.rate(), policy.timers_ms.collect / 1000);
+            let (id, rate, agents, seconds) = (&policy.id, self.rate(), self.agents(), policy.timers_ms.collect / 1000);
             Progress::new().show(format_args!(
-                "a model needs time: policy {id}, {rate} calls per second, {seconds} s for an offer; --policy, --rate and \
-                 --duration ask for others\n"
+                "a model needs time: policy {id}, {agents} agents, {rate} calls per second, {seconds} s for an offer; --policy, \
+                 --agents, --rate and --duration ask for others\n"
             ));
         }
     }

@@ -169,6 +169,8 @@ pub struct TermConfig {
     /// Digits after the point in which a model reads and says it; limits and offers are whole units of the last of them.
     /// Absent: [`PRICE_DECIMALS`] of a price, none of anything else.
     pub decimals: Option<u32>,
+    /// What an example of an offer says of it, as limits are written. With one of every term a prompt shows the example.
+    pub example: Option<AttrValue>,
 }
 
 impl TermConfig {
@@ -193,6 +195,18 @@ impl TermConfig {
             _ if !self.values.is_empty() => AnswerShape::one_of(&self.values),
             0 => AnswerShape::Integer { min: 0, max: INTEGER_MAX },
             decimals => AnswerShape::Decimal { decimals },
+        }
+    }
+
+    /// Whether the owner's limits allow a value.
+    #[must_use]
+    pub fn allows(&self, value: &AttrValue) -> bool {
+        match value {
+            AttrValue::Int(number) => {
+                let is_within = self.min.is_none_or(|min| *number >= min) && self.max.is_none_or(|max| *number <= max);
+                is_within && self.values.is_empty()
+            }
+            AttrValue::Text(text) => self.values.contains(text) || !self.is_limited(),
         }
     }
 
@@ -333,6 +347,19 @@ impl ModelConfig {
 }
 
 impl ModelContractorConfig {
+    /// The owner's words, and an example of an offer where every term has one: small models follow what they see.
+    #[must_use]
+    pub fn shown_instructions(&self) -> String {
+        let example = |(name, term): (&AttrName, &TermConfig)| Some((name.clone(), term.example.clone()?));
+        let Some(example) = self.terms.iter().map(example).collect::<Option<Terms>>() else {
+            return self.instructions.clone();
+        };
+        let (terms, words) = (shown_terms(&self.terms, &example), &self.instructions);
+        format!(
+            "{words}\nAn example of an offer:\n{{\"answer\":{{\"act\":\"offer\",\"terms\":{terms},\"reason\":\"It covers the costs.\"}}}}"
+        )
+    }
+
     fn check(&self) -> Result<(), ModelConfigError> {
         check_section("contractor", &self.instructions, &self.terms)?;
         self.script.check().map_err(|error| fault(&format!("contractor.script.{}", error.parameter), error.fault))
@@ -370,6 +397,9 @@ fn check_section(
         }
         if !term.values.is_empty() && limits.count() > 0 {
             return Err(fault(&name, "either values, or min and max"));
+        }
+        if term.example.as_ref().is_some_and(|example| !term.allows(example) || !term.is_typed(example)) {
+            return Err(fault(&name, "the example lies within the limits, or is one of values"));
         }
         if term.values.iter().any(|value| value.chars().count() > ATTR_TEXT_LEN_MAX) {
             return Err(fault(&name, format!("a value has at most {ATTR_TEXT_LEN_MAX} characters")));
@@ -414,6 +444,9 @@ mod tests {
             (json!({}), "contractor.terms"),
             (json!({"terms": {"price": {"min": 5, "max": 4}}}), "contractor.terms.price"),
             (json!({"terms": {"price": {"min": 5, "values": ["a"]}}}), "contractor.terms.price"),
+            (json!({"terms": {"price": {"min": 5, "example": 4}}}), "contractor.terms.price"),
+            (json!({"terms": {"price": {"values": ["a"], "example": "b"}}}), "contractor.terms.price"),
+            (json!({"terms": {"price": {"example": "b"}}}), "contractor.terms.price"),
             (json!({"terms": {"price": {}}, "instructions": "x".repeat(9000)}), "contractor.instructions"),
             (json!({"terms": {"price": {}}, "script": {"refuse": 2.0}}), "contractor.script.refuse"),
         ] {
@@ -423,5 +456,20 @@ mod tests {
             read(json!({"key": "sk-1"}), terms).unwrap_err().contains("unknown field `key`"),
             "keys are in no file"
         );
+    }
+
+    #[test]
+    fn an_example_of_an_offer_is_shown_where_every_term_has_one_in_the_units_of_the_model() {
+        let shown = |terms: Value| {
+            let config = json!({"instructions": "Carry.", "terms": terms});
+            serde_json::from_value::<ModelContractorConfig>(config).unwrap().shown_instructions()
+        };
+        let handover = json!({"values": ["door"], "example": "door"});
+        assert_eq!(
+            shown(json!({"price": {"example": 60_500_000}, "handover": handover})),
+            "Carry.\nAn example of an offer:\n\
+             {\"answer\":{\"act\":\"offer\",\"terms\":{\"handover\":\"door\",\"price\":60.5},\"reason\":\"It covers the costs.\"}}"
+        );
+        assert_eq!(shown(json!({"price": {}, "handover": handover})), "Carry.");
     }
 }

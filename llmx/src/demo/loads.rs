@@ -94,7 +94,7 @@ pub async fn run<S: ProtocolSummary<Load: DemoLoad>>(args: DemoArgs) -> Outcome 
     let opened = args.open().await?;
     let scenario = LoadScenario {
         protocol,
-        agents: args.agents,
+        agents: args.agents(),
         rate: args.rate(),
         duration: args.duration()?,
         seed: args.seed,
@@ -141,9 +141,9 @@ fn check<W: DemoLoad>(args: &DemoArgs) -> Outcome {
             return Err(Failure::configuration(format_args!("{option} {why}")));
         }
     }
-    if args.agents < W::AGENTS_MIN {
+    if args.agents() < W::AGENTS_MIN {
         let ([have, members], least) = (W::LARGEST, W::AGENTS_MIN);
-        return Err(Failure::configuration(format_args!("--agents {}: {have} {least} {members}", args.agents)));
+        return Err(Failure::configuration(format_args!("--agents {}: {have} {least} {members}", args.agents())));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ impl Question for CallQuestion {
     type Choice = CallAnswer;
 
     fn messages(&self) -> Vec<ChatMessage> {
-        messages(RULES, &self.config.contractor.instructions, &self.data)
+        messages(RULES, &self.config.contractor.shown_instructions(), &self.data)
     }
 
     fn shape(&self) -> AnswerShape {

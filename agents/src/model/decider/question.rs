@@ -8,7 +8,9 @@ use schemas::payload::{AttrValue, Terms};
 use schemas::{Digest, OfferId};
 use serde_json::Value;
 
-use crate::model::config::{ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords, meanings, shown_terms};
+use crate::model::config::{
+    ModelAgentConfig, ModelDeciderConfig, OfferOrder, QuotedWords, TermConfig, meanings, shown_terms,
+};
 use crate::model::consultant::Subject;
 use crate::model::consultation::Question;
 use crate::model::prompt::{messages, quoted};
@@ -121,14 +123,10 @@ impl ModelDeciderConfig {
     /// Whether the owner's limits allow an offer of these terms.
     #[must_use]
     pub fn allows(&self, terms: &Terms) -> bool {
-        self.terms.iter().all(|(name, limits)| match terms.get(name) {
-            Some(AttrValue::Int(number)) => {
-                let is_within =
-                    limits.min.is_none_or(|min| *number >= min) && limits.max.is_none_or(|max| *number <= max);
-                is_within && limits.values.is_empty()
-            }
-            Some(AttrValue::Text(text)) => limits.values.contains(text) || !limits.is_limited(),
+        let is_allowed = |(name, limits): (&AttrName, &TermConfig)| match terms.get(name) {
+            Some(value) => limits.allows(value),
             None => !limits.is_limited(),
-        })
+        };
+        self.terms.iter().all(is_allowed)
     }
 }
