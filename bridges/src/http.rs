@@ -18,6 +18,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::future::BoxFuture;
 use http_body_util::LengthLimitError;
+use reqwest::Url;
 use rmcp::model::Extensions;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -99,6 +100,7 @@ pub fn router(
         .with_json_response(true)
         .with_max_request_body_bytes(BODY_BYTES_MAX)
         .with_allowed_hosts(hosts)
+        .with_allowed_origins(origins(&address))
         .enforce_origin_validation()
         .with_cancellation_token(stop);
     let (metrics, served) = (participants.metrics().clone(), Arc::clone(&participants));
@@ -250,6 +252,15 @@ fn refused(refusal: &Refusal, mut headers: HeaderMap) -> Response {
         headers.extend(HeaderValue::from_str(&format!("{seconds}")).ok().map(|value| (RETRY_AFTER, value)));
     }
     (status, headers, document.to_string()).into_response()
+}
+
+/// The origins of pages of the bridge itself: its public address, and the names it is asked under.
+fn origins(address: &PublicAddress) -> Vec<String> {
+    let with_port = |url: Url| Some(format!("{}://{}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?));
+    let own = Url::parse(&address.url).ok().and_then(with_port);
+    let of_host =
+        |host: &String| if host.contains(':') { format!("http://{host}") } else { format!("http://{host}:*") };
+    address.hosts.iter().map(of_host).chain(own).collect()
 }
 
 /// Host and port of an address of the web.

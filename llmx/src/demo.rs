@@ -265,10 +265,11 @@ impl DemoArgs {
     /// Says what a run with a model does otherwise than one without.
     fn show_patience(&self, policy: &Policy) {
         if self.is_patient() && !self.json {
-            let (id, rate, agents, seconds) = (&policy.id, self.rate(), self.agents(), policy.timers_ms.collect / 1000);
+            let (rate, agents, seconds) = (self.rate(), self.agents(), policy.timers_ms.collect / 1000);
             Progress::new().show(format_args!(
-                "a model needs time: policy {id}, {agents} agents, {rate} calls per second, {seconds} s for an offer; --policy, \
-                 --agents, --rate and --duration ask for others\n"
+                "a model needs time: policy {}, {agents} agents, {rate} calls per second, {seconds} s for an offer; --policy, \
+                 --agents, --rate and --duration ask for others\n",
+                policy.id
             ));
         }
     }

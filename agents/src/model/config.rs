@@ -202,9 +202,9 @@ impl TermConfig {
     #[must_use]
     pub fn allows(&self, value: &AttrValue) -> bool {
         match value {
+            AttrValue::Int(_) if !self.values.is_empty() => false,
             AttrValue::Int(number) => {
-                let is_within = self.min.is_none_or(|min| *number >= min) && self.max.is_none_or(|max| *number <= max);
-                is_within && self.values.is_empty()
+                self.min.is_none_or(|min| *number >= min) && self.max.is_none_or(|max| *number <= max)
             }
             AttrValue::Text(text) => self.values.contains(text) || !self.is_limited(),
         }

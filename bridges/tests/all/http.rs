@@ -103,6 +103,11 @@ async fn what_is_no_good_request_is_refused_and_makes_no_participant() {
         (request(Some(&alice), &[], r#"{"jsonrpc":"2.0","id":1,"id":2}"#), 400),
         (request(Some(&alice), &[], vec![b' '; 70_000]), 413),
         (request(Some(&alice), &[("origin", "https://evil.example")], list.clone()), 403),
+        (request(Some(&alice), &[("origin", "https://exchange.example:444")], list.clone()), 403),
+        (request(Some(&alice), &[("origin", "http://exchange.example")], list.clone()), 403),
+        (request(Some(&alice), &[("origin", "null")], list.clone()), 403),
+        (request(Some(&alice), &[("origin", "https://exchange.example")], list.clone()), 200),
+        (request(Some(&alice), &[("origin", "http://127.0.0.1:8090")], list.clone()), 200),
         (request(Some(&alice), &[("mcp-protocol-version", "1999-01-01")], list.clone()), 400),
         (request(Some(&alice), &[], list.clone()), 200),
     ];
