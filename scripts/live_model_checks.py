@@ -109,6 +109,8 @@ class Live:
             except subprocess.TimeoutExpired:
                 process.terminate()
                 text, _ = process.communicate(timeout=2 * DEMO_END_S)
+        if process.returncode != 0:
+            yield f"the demo ended with {process.returncode}"
         summary = json.loads(text or "{}")
         if not summary.get("rounds"):
             yield f"the demo has no rounds: {(self.home / 'live.log').read_text()[-2000:]}"

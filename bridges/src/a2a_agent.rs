@@ -183,12 +183,17 @@ impl Asks for A2aContractor {
             tracing::warn!(%negotiation, ?step, why, "an answer of the A2A agent does not count");
         }
         match (&delivery.payload, &mut said) {
-            (Notification::Cfp(call), _) if now > call.reply_by.0 => return Vec::new(),
+            (Notification::Cfp(call), _) if now > call.reply_by.0 => return self.release(delivery),
             (Notification::Cfp(call), Payload::Offer(offer)) => {
                 (offer.round, part.offered) = (Some(call.round), Some(offer.terms.clone()));
                 offer.currency = offer.currency.take().or_else(|| call.currency.clone());
             }
             (_, Payload::Confirm(confirm)) => part.confirmed = Some(confirm.award_no),
+            // Nothing more may be told that would end its task.
+            (_, Payload::Refuse(_) | Payload::NotUnderstood(_)) => {
+                let task = part.task.take();
+                self.stop(delivery, task);
+            }
             (_, _) => {}
         }
         vec![Action::reply(delivery, said)]

@@ -314,12 +314,22 @@ payload! {
 impl Payload {
     /// The round it refers to, where it names one that counts (docs/spec/messages.md#ms-36).
     #[must_use]
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the rest names no round")]
     pub fn round(&self) -> Option<u32> {
         match self {
             Self::Offer(offer) => offer.round,
             Self::Refuse(said) | Self::NotUnderstood(said) | Self::Withdraw(said) | Self::Cancel(said) => said.round,
-            _ => None,
+            Self::Cfp(_)
+            | Self::Accept(_)
+            | Self::Confirm(_)
+            | Self::Inform(_)
+            | Self::Failure(_)
+            | Self::Join(_)
+            | Self::End(_)
+            | Self::Answer(_)
+            | Self::Say(_)
+            | Self::Assign(_)
+            | Self::Pause(_)
+            | Self::Conclude(_) => None,
         }
     }
 

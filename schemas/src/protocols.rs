@@ -5,6 +5,8 @@ use crate::payload::Cfp;
 
 crate::words! {
     /// What a negotiation is conducted by.
+    ///
+    /// The order is part of the rules: timers that are due together fire in it.
     #[derive(Default)]
     pub enum Protocol {
         /// The contract net (docs/spec/contract-net.md).

@@ -40,10 +40,16 @@ pub fn read_response(
 const FORM_WORDS: [&str; 6] =
     ["response_format", "json_schema", "json_object", "json schema", "invalid schema", "grammar"];
 
-/// Whether an error is about the form that was asked for.
+/// Whether an error is about the form that was asked for: by what the endpoint says, not by what it repeats of the request.
 fn names_form(body: &[u8]) -> bool {
-    let body = String::from_utf8_lossy(body).to_lowercase();
-    FORM_WORDS.iter().any(|word| body.contains(word))
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return false };
+    let error = body.get("error").unwrap_or(&body);
+    let details = body["detail"].as_array().into_iter().flatten().flat_map(|one| [&one["loc"], &one["msg"]]);
+    let said = [&error["message"], &error["param"], &error["code"], error].into_iter().chain(details);
+    said.filter(|part| !part.is_object()).any(|part| {
+        let part = part.to_string().to_lowercase();
+        FORM_WORDS.iter().any(|word| part.contains(word))
+    })
 }
 
 /// Reads a chat completion. Only `choices[0].message` is needed; all else may be missing, null or of another kind.
@@ -217,6 +223,9 @@ mod tests {
             (404, of("The model `m` does not exist: see response_format")),
             (500, of("The server had an error while processing your request.")),
             (503, of("json_schema is overloaded")),
+            (400, json!({"error": {"message": "too long", "input": "the grammar of response_format"}}).to_string()),
+            (422, r#"{"detail":[{"loc":["body","messages"],"msg":"too long","input":"json_schema"}]}"#.to_owned()),
+            (400, "<p>invalid schema</p>".to_owned()),
         ] {
             let read = read_response(status, None, AnswerForm::Alternatives, Ok(body.clone().into_bytes()));
             assert!(matches!(read, Err(CompletionError::Refused { .. } | CompletionError::Failed { .. })), "{body}");

@@ -261,13 +261,16 @@ impl Consultant {
                         repairs = consultation.repairs();
                         self.with_accounts(ModelAccounts::note_repair);
                     }
+                    let is_answer = answer.is_ok();
                     let unusable = consultation.handle_completion(now(), answer);
                     if let Some(reason) = unusable {
                         self.note_misfit(subject, reason, consultation.misfit());
                         #[cfg(feature = "metrics")]
                         self.metrics.iter().for_each(|metrics| metrics.unusable(reason));
                     }
-                    self.note_form(consultation.form());
+                    if is_answer {
+                        self.note_form(consultation.form());
+                    }
                 }
             }
         }
@@ -307,7 +310,10 @@ impl Consultant {
                 answer
             }
             Err(_) => {
-                self.watch(subject, answering, timeout);
+                // What is waited for all the same may come whole, and is to be paid.
+                if self.watch(subject, answering, timeout) {
+                    open.sent = most;
+                }
                 Err(CompletionError::TimedOut)
             }
         };
@@ -323,8 +329,8 @@ impl Consultant {
         Some((answer, call))
     }
 
-    /// Tells of an answer that nobody waits for any more by how much it is too late.
-    fn watch(&self, subject: &Subject, answering: PendingAnswer, waited: Duration) {
+    /// Tells of an answer that nobody waits for any more by how much it is too late. False: it is not waited for.
+    fn watch(&self, subject: &Subject, answering: PendingAnswer, waited: Duration) -> bool {
         let Subject { agent, negotiation, .. } = subject.clone();
         #[cfg(feature = "metrics")]
         let metrics = self.metrics.clone();
@@ -341,7 +347,7 @@ impl Consultant {
                 tracing::debug!(%agent, %negotiation, late_ms, "the model's answer came too late");
             }
         };
-        watch(&self.times, answering, (waited, Duration::from_millis(self.config.timeout_ms)), tell);
+        watch(&self.times, answering, (waited, Duration::from_millis(self.config.timeout_ms)), tell)
     }
 
     fn with_accounts<T>(&self, does: impl FnOnce(&mut ModelAccounts) -> T) -> T {

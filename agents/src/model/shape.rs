@@ -211,7 +211,10 @@ impl AnswerShape {
                 });
             }
             Self::Nullable(_) | Self::Remark { .. } => Some(value.clone()),
-            Self::Integer { min, max } => integer(value).filter(|said| (*min..=*max).contains(said)).map(Value::from),
+            Self::Integer { min, max } => {
+                let said = units(text, 0).filter(|_| value.is_number());
+                said.filter(|said| (*min..=*max).contains(said)).map(Value::from)
+            }
             Self::Decimal { decimals } => {
                 units(text, *decimals).filter(|units| value.is_number() && *units >= 0).map(Value::from)
             }
@@ -348,7 +351,8 @@ fn read_act(acts: &[ShapeMembers], pointer: &str, value: &Value, text: &str) -> 
     let whole = flat(acts);
     let is_in = |members: &ShapeMembers, name: &str| members.iter().any(|(known, _)| known == name);
     let mut own = said.clone();
-    own.retain(|name, value| !value.is_null() || is_in(act, name) || !is_in(&whole, name));
+    let is_none = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    own.retain(|name, value| !is_none(value) || is_in(act, name) || !is_in(&whole, name));
     if let Some(name) = own.keys().find(|name| is_in(&whole, name) && !is_in(act, name)) {
         return Err(Misfit::schema(&format!("{pointer}/{name}"), "null, or nothing: this act has none"));
     }

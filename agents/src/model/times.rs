@@ -18,8 +18,8 @@ const MEASURED_MIN: usize = 8;
 /// Of so many questions that cannot be answered in time one is asked all the same, so that the measure can recover.
 const ASKED_ONE_IN: u64 = 8;
 
-/// Answers that are waited for at most although they are too late.
-const WATCHED_MAX: usize = 64;
+/// Answers that are waited for at most although they are too late: an endpoint works on them in the place of others.
+const WATCHED_MAX: usize = 2;
 
 /// An answer on its way.
 pub type PendingAnswer = BoxFuture<'static, Result<Completion, CompletionError>>;
@@ -107,16 +107,17 @@ impl fmt::Display for ModelTimes {
 }
 
 /// Waits on behalf of nobody for an answer that was waited for already, as long as one may take, and tells by how much it came
-/// too late, and whether it is the first that does. Of more than 64 at once the others count as not answered.
+/// too late, and whether it is the first that does. Of more than [`WATCHED_MAX`] at once the others count as not answered, and the endpoint is
+/// hung up on. Returns whether it is waited for.
 pub fn watch(
     times: &Arc<Mutex<AnswerTimes>>,
     answering: PendingAnswer,
     (waited, longest): (Duration, Duration),
     tell: impl FnOnce(Duration, bool) + Send + 'static,
-) {
+) -> bool {
     if Arc::strong_count(times) > WATCHED_MAX || waited >= longest {
         locked(times).note_none(waited);
-        return;
+        return false;
     }
     let times = Arc::clone(times);
     tokio::spawn(async move {
@@ -131,6 +132,7 @@ pub fn watch(
             locked(&times).note_none(waited + by);
         }
     });
+    true
 }
 
 /// What a mutex holds, whoever has panicked with it.

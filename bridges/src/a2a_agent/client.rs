@@ -1,5 +1,6 @@
 //! Asks an A2A agent by JSON-RPC: bounded answers, from the addresses of its card alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::a2a::methods::{CANCEL_TASK, GET_TASK, SEND_MESSAGE};
@@ -11,9 +12,10 @@ use http_body_util::{BodyExt as _, Collected, Limited};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::answer::{A2aFault, A2aReply, A2aStep, ANSWER_BYTES_MAX};
+use super::answer::{A2aFault, A2aReply, A2aStep, ANSWER_BYTES_MAX, OpenTask};
 use super::{A2aContractor, A2aQuestion, NEGOTIATIONS_MAX};
 use crate::a2a::request::is_json;
 
@@ -30,6 +32,8 @@ pub struct A2aClient {
     client: Client,
     url: Url,
     headers: HeaderMap,
+    /// Places of questions, also of those whose time is over.
+    room: Arc<Semaphore>,
 }
 
 impl A2aClient {
@@ -54,7 +58,7 @@ impl A2aClient {
             headers.clear();
         }
         headers.insert(SVC_PARAM_VERSION, HeaderValue::from_static(VERSION));
-        Ok(Self { client, url, headers })
+        Ok(Self { client, url, headers, room: Arc::new(Semaphore::new(NEGOTIATIONS_MAX)) })
     }
 
     /// The answer to one request. Whoever waits limits the time, but for that of a look at a task.
@@ -84,7 +88,10 @@ impl A2aClient {
             let params = json!({"id": task.id, "historyLength": 0});
             match self.call(GET_TASK, params, known, Duration::ZERO).await {
                 Ok(found) => (heard, faults) = (found, 0),
-                Err(fault) if faults == LOOK_FAULTS_MAX => return Err(fault),
+                Err(fault) if faults == LOOK_FAULTS_MAX => {
+                    self.stop(task).await;
+                    return Err(fault);
+                }
                 Err(_) => faults += 1,
             }
         }
@@ -92,10 +99,14 @@ impl A2aClient {
             return Ok(heard);
         }
         if let Some(task) = &heard.task {
-            // Whatever comes of it: its work is of no use any more.
-            let _ = self.call(CANCEL_TASK, json!({"id": task.id}), known, Duration::ZERO).await;
+            self.stop(task).await;
         }
         Err(A2aFault::Timeout)
+    }
+
+    /// Cancels a task whose work is of no use any more, whatever comes of that.
+    async fn stop(&self, task: &OpenTask) {
+        let _ = self.call(CANCEL_TASK, json!({"id": task.id}), 0, Duration::ZERO).await;
     }
 }
 
@@ -105,7 +116,13 @@ impl Answers<A2aContractor> for A2aClient {
 
     async fn answer(&self, question: &A2aQuestion) -> Result<A2aReply, A2aFault> {
         // It goes on when its time is over: what it has begun at the agent is to be ended there.
-        let asked = tokio::spawn(self.clone().ask(question.clone()));
+        let place = Arc::clone(&self.room).try_acquire_owned().map_err(|_| A2aFault::Unavailable)?;
+        let asking = self.clone().ask(question.clone());
+        let asked = tokio::spawn(async move {
+            let answer = asking.await;
+            drop(place);
+            answer
+        });
         let answer = tokio::time::timeout(question.within, asked).await.map_err(|_| A2aFault::Timeout)?;
         answer.unwrap_or(Err(A2aFault::Unavailable))
     }

@@ -96,9 +96,9 @@ impl Stranger {
         self.heard.lock().unwrap().clone()
     }
 
-    /// How often it was asked, beside for its card.
+    /// How often it was asked, beside for its card and to stop.
     fn asked(&self) -> usize {
-        self.heard().iter().filter(|(_, asked)| asked["method"] != "card").count()
+        self.heard().iter().filter(|(_, asked)| asked["method"] != "card" && asked["method"] != "CancelTask").count()
     }
 }
 
@@ -436,7 +436,8 @@ async fn an_award_is_confirmed_by_the_agent_or_unasked_where_the_terms_are_those
     ];
     for (name, answer, confirms, price, expected, asked) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
-        let stranger = Stranger::start(move |_, _| answers.lock().unwrap().pop().unwrap()).await;
+        let over = || result(&task("CANCELED", json!([]), &[]));
+        let stranger = Stranger::start(move |_, _| answers.lock().unwrap().pop().unwrap_or_else(over)).await;
         let (client, mut contractor) = (stranger.client().await, A2aContractor::new(confirms));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         assert_eq!(said(&mut contractor, &client, &award(2, price)).await, [expected], "{name}");
@@ -650,6 +651,21 @@ async fn an_agent_with_long_work_in_hand_still_offers_confirms_and_stops() {
     alice.shutdown().await.unwrap();
     bob.shutdown().await.unwrap();
     exchange.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_task_left_open_by_a_refusal_or_by_looks_in_vain_is_cancelled() {
+    for (name, answered_by) in [("refuses", "refuse"), ("not to be looked at", "work")] {
+        let stranger = Stranger::start(move |method, _| match (method, answered_by) {
+            ("CancelTask", _) => result(&task("CANCELED", json!([]), &[])),
+            ("GetTask", _) => answered("not now"),
+            (_, "refuse") => told("INPUT_REQUIRED", json!([{"data": {"act": "refuse"}}]), &[]),
+            _ => told("WORKING", json!([]), &[]),
+        })
+        .await;
+        assert_eq!(said_to_call(&stranger, &call("carry", 20_000)).await["act"], "refuse", "{name}");
+        assert_eq!(stranger.heard().last().unwrap().1["method"], "CancelTask", "{name}");
+    }
 }
 
 #[tokio::test]

@@ -237,6 +237,9 @@ fn a_protocol_has_its_page_its_folders_its_ends_and_its_golden_logs() {
             }
         }
     }
+    let names: Vec<&str> = Protocol::VARIANTS.iter().map(|protocol| protocol.as_str()).collect();
+    let first = ["contract_net", "alternating_offers", "panel", "team"];
+    assert_eq!(names[..4], first, "timers that are due together fire in this order");
     for protocol in Protocol::VARIANTS {
         let name = protocol.as_str();
         for path in [

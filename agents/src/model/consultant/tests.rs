@@ -65,6 +65,19 @@ async fn the_form_that_works_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_form_is_left_for_good_only_once_a_weaker_one_is_answered() {
+    let model = ScriptedModel::new(|request| {
+        let is_strongest = request.form == AnswerForm::Alternatives;
+        Err(if is_strongest { CompletionError::FormUnknown } else { CompletionError::Refused { status: 400 } })
+    });
+    let consultant = Consultant::new(model, ModelConfig::default());
+    for (own, calls) in [("1", 2), ("2", 4)] {
+        assert_eq!(consultant.consult(&subject(own), Number).await, Err(GaveUp::Unavailable));
+        assert_eq!(consultant.totals().calls, calls, "the strongest form is tried again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_that_no_endpoint_took_cost_nothing_and_their_reason_is_told() {
     let price = crate::model::config::TokenPrice { input: 1_000_000, output: 1_000_000 };
     for (error, expected) in [

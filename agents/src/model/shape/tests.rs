@@ -128,7 +128,10 @@ fn an_act_counts_in_its_envelope_and_without_it_and_a_misfit_lies_where_it_was_a
             (!said.to_string().contains("\"1.5\"")).then_some(Some(1_500_000))
         );
     }
-    for refusal in [json!({"act": "refuse", "terms": null, "reason": null}), json!({"answer": {"act": "refuse"}})] {
+    let empty = json!({"act": "refuse", "terms": []});
+    for refusal in
+        [json!({"act": "refuse", "terms": null, "reason": null}), json!({"answer": {"act": "refuse"}}), empty]
+    {
         assert_eq!(acts().check(&refusal).unwrap()["act"], "refuse", "{refusal}");
     }
     for (said, pointer, expected) in [
@@ -234,5 +237,25 @@ proptest! {
         prop_assert_eq!(units(&long, decimals), Some(number), "{}", long);
         let beyond = if long.contains('.') { format!("{long}{}1", "0".repeat(6)) } else { format!("{long}.0000001") };
         prop_assert_eq!(units(&beyond, decimals), None, "{}", beyond);
+    }
+}
+
+#[test]
+fn an_integer_of_an_answer_is_read_by_its_digits() {
+    let shape = AnswerShape::Object(AnswerShape::members([("n", AnswerShape::Integer { min: 0, max: INTEGER_MAX })]));
+    for (text, expected) in [
+        ("85", Some(85)),
+        ("85.0", Some(85)),
+        ("8.5e1", Some(85)),
+        ("85.00000000000000001", None),
+        ("9007199254740991", Some(INTEGER_MAX)),
+        ("9007199254740991.5", None),
+        ("9007199254740993", None),
+        ("-1", None),
+        ("\"85\"", None),
+    ] {
+        let text = format!("{{\"n\":{text}}}");
+        let said = serde_json::from_str(&text).unwrap();
+        assert_eq!(shape.read(&said, &text).ok().and_then(|read| read["n"].as_i64()), expected, "{text}");
     }
 }

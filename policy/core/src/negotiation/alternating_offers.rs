@@ -217,7 +217,8 @@ impl ProtocolRules for Bargain {
             TURN => self.handle_turn_timeout(context),
             STANDING => self.handle_standing_expired(context),
             CONFIRM => self.handle_confirm_timeout(context),
-            _ => debug_assert!(false, "a timer is its own negotiation's"),
+            // No timer of it: left alone it would be due for ever.
+            _ => self.handle_abort("unknown_timer", context),
         }
     }
 

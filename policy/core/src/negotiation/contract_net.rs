@@ -141,7 +141,8 @@ impl ProtocolRules for ContractNet {
                 self.lose_award(lot, AwardLoss::PerformTimeout, said("perform_timeout"), context);
             }
             CANCEL => self.handle_cancel_timeout(context),
-            _ => debug_assert!(false, "a timer is its own negotiation's"),
+            // No timer of it: left alone it would be due for ever.
+            _ => self.handle_abort("unknown_timer", context),
         }
     }
 

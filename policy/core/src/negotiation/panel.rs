@@ -204,7 +204,8 @@ impl ProtocolRules for Panel {
             ANSWER => self.round_mut().stop_waiting(),
             RANK => self.select(SelectedBy::Fallback, &[], context),
             REVIEW => self.review_mut().into_iter().for_each(PanelReview::stop_waiting),
-            _ => debug_assert!(false, "a timer is its own negotiation's"),
+            // No timer of it: left alone it would be due for ever.
+            _ => return self.handle_abort("unknown_timer", context),
         }
         self.advance(context);
     }

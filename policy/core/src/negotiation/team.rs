@@ -181,7 +181,8 @@ impl ProtocolRules for Team {
             SPEAK => self.handle_silence(context),
             VOTE => self.handle_vote_timeout(context),
             WRAP => self.handle_wrap(context),
-            _ => debug_assert!(false, "a timer is its own negotiation's"),
+            // No timer of it: left alone it would be due for ever.
+            _ => self.handle_abort("unknown_timer", context),
         }
     }
 
