@@ -107,7 +107,7 @@ impl fmt::Display for ModelTimes {
 }
 
 /// Waits on behalf of nobody for an answer that was waited for already, as long as one may take, and tells by how much it came
-/// too late, and whether it is the first that does. Of more than [`WATCHED_MAX`] at once the others count as not answered, and the endpoint is
+/// too late, and whether it is the first that does. Of more than two at once the others count as not answered, and the endpoint is
 /// hung up on. Returns whether it is waited for.
 pub fn watch(
     times: &Arc<Mutex<AnswerTimes>>,
