@@ -4,7 +4,7 @@ mod answer;
 
 use std::time::Duration;
 
-pub use answer::{client, proxy_variable};
+pub use answer::{cause, client, proxy_variable};
 
 use schemas::control::{Group, Registration, Tag};
 use schemas::ids::Capability;

@@ -303,20 +303,8 @@ fn delivery(own: &str, payload: Notification) -> Delivery {
 
 fn call(own: &str, round: u32) -> Delivery {
     let call = Call {
-        task: None,
         round,
-        reply_by: WireTime(T0.plus_ms(500)),
-        ends_by: WireTime(T0.plus_ms(120_000)),
-        policy: "high".to_owned(),
-        policy_digest: Digest([0; 32]),
-        lots: 1,
-        requires: Vec::new(),
-        constraints: Terms::new(),
-        currency: None,
-        documents: None,
-        bargain: None,
-        team: None,
-        brief: None,
+        ..Call::new(WireTime(T0.plus_ms(500)), WireTime(T0.plus_ms(120_000)), "high".to_owned(), Digest([0; 32]))
     };
     delivery(own, Notification::Cfp(call))
 }

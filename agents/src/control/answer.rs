@@ -105,6 +105,13 @@ fn shortened(text: &str) -> String {
     text.chars().take(BODY_CHARS_MAX).collect()
 }
 
+/// The last error in a chain: `Connection refused`, where the first says only that a request failed.
+#[must_use]
+pub fn cause(error: &reqwest::Error) -> String {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    chain.last().unwrap_or(error).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,5 @@
 //! A model behind an OpenAI-compatible endpoint: one POST.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use reqwest::{Client, Response};
 use super::answer::{BODY_BYTES_MAX, read_response};
 use super::config::ModelConfig;
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
+use crate::control::cause;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Says to the endpoint the how manieth call of a question this is, 0 first.
@@ -122,11 +122,7 @@ async fn body(mut response: Response) -> Result<Vec<u8>, CompletionError> {
 fn lost(error: reqwest::Error) -> CompletionError {
     // A connection that takes too long is none either.
     if error.is_connect() {
-        let mut cause: &dyn Error = &error;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        return CompletionError::NotConnected(cause.to_string());
+        return CompletionError::NotConnected(cause(&error));
     }
     if error.is_timeout() {
         return CompletionError::TimedOut;

@@ -166,8 +166,14 @@ impl AnswerShape {
                 Self::Nullable(Box::new(Self::Text { len_min: 0, len_max: *len_max })).to_schema(form)
             }
             Self::OneOf(values) => {
-                let kind = if let Some(AttrValue::Int(_)) = values.first() { "integer" } else { "string" };
-                format!(r#"{{"type":"{kind}","enum":{}}}"#, json!(values))
+                let texts = values.iter().filter(|value| matches!(value, AttrValue::Text(_))).count();
+                let kinds = json!(["integer", "string"]);
+                let kind = match texts {
+                    0 => &kinds[0],
+                    _ if texts == values.len() => &kinds[1],
+                    _ => &kinds,
+                };
+                format!(r#"{{"type":{kind},"enum":{}}}"#, json!(values))
             }
             Self::Nullable(shape) => any_of(&[shape.to_schema(form), r#"{"type":"null"}"#.to_owned()]),
         }
@@ -200,6 +206,8 @@ impl AnswerShape {
     }
 
     fn read_at(&self, pointer: &str, value: &Value, text: &str) -> Result<Value, Misfit> {
+        // However it is written: `5`, `5.0`, `5e0`.
+        let integer = || units(text, 0).filter(|_| value.is_number());
         let read = match self {
             Self::Acts(acts) => return read_act(acts, pointer, value, text),
             Self::Object(members) => return read_object(members, pointer, value, text),
@@ -211,10 +219,7 @@ impl AnswerShape {
                 });
             }
             Self::Nullable(_) | Self::Remark { .. } => Some(value.clone()),
-            Self::Integer { min, max } => {
-                let said = units(text, 0).filter(|_| value.is_number());
-                said.filter(|said| (*min..=*max).contains(said)).map(Value::from)
-            }
+            Self::Integer { min, max } => integer().filter(|said| (*min..=*max).contains(said)).map(Value::from),
             Self::Decimal { decimals } => {
                 units(text, *decimals).filter(|units| value.is_number() && *units >= 0).map(Value::from)
             }
@@ -224,7 +229,7 @@ impl AnswerShape {
             }
             Self::OneOf(values) => {
                 let text = || value.as_str().map(|text| AttrValue::Text(text.to_owned()));
-                let said = integer(value).map(AttrValue::Int).or_else(text);
+                let said = integer().map(AttrValue::Int).or_else(text);
                 said.filter(|said| values.contains(said)).map(|said| json!(said))
             }
         };
@@ -286,18 +291,6 @@ fn flat(acts: &[ShapeMembers]) -> ShapeMembers {
         }
     }
     whole
-}
-
-/// An integer however it is written: `5`, `5.0`, `5e0`.
-#[must_use]
-pub fn integer(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| {
-        let double = value.as_f64()?;
-        #[allow(clippy::cast_precision_loss, reason = "the bound is exact in a double")]
-        let is_exact = double.fract() == 0.0 && double.abs() <= INTEGER_MAX as f64;
-        #[allow(clippy::cast_possible_truncation, reason = "a whole number within ± 2^53")]
-        is_exact.then_some(double as i64)
-    })
 }
 
 /// The smallest units that the text of a number comes to, by its digits: none where it has more decimals, or is too large.

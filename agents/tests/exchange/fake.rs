@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use schemas::delivery::{Call, Delivery, DeliveryEnvelope, Disposition, EXCHANGE, Notification, Receipt};
-use schemas::payload::Terms;
 use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, Timestamp, WireTime, subject};
 use serde_json::{Value, json};
 
@@ -121,22 +120,8 @@ pub(crate) fn delivery(n: u8, own: &str, payload: Notification) -> Delivery {
 }
 
 pub(crate) fn call(n: u8, own: &str) -> Delivery {
-    let call = Call {
-        task: None,
-        round: 1,
-        reply_by: WireTime(Timestamp::from_ms(1_000_500)),
-        ends_by: WireTime(Timestamp::from_ms(1_120_000)),
-        policy: "high".to_owned(),
-        policy_digest: Digest([0; 32]),
-        lots: 1,
-        requires: Vec::new(),
-        constraints: Terms::new(),
-        currency: None,
-        documents: None,
-        bargain: None,
-        team: None,
-        brief: None,
-    };
+    let (reply_by, ends_by) = (WireTime(Timestamp::from_ms(1_000_500)), WireTime(Timestamp::from_ms(1_120_000)));
+    let call = Call::new(reply_by, ends_by, "high".to_owned(), Digest([0; 32]));
     delivery(n, own, Notification::Cfp(call))
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::a2a::methods::{CANCEL_TASK, GET_TASK, SEND_MESSAGE};
 use ::a2a::{AgentCard, JsonRpcRequest, SVC_PARAM_VERSION, TRANSPORT_PROTOCOL_JSONRPC, VERSION};
 use agents::asking::Answers;
-use agents::control::client;
+use agents::control::{cause, client};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Collected, Limited};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -144,10 +144,4 @@ async fn read(request: RequestBuilder) -> Result<Bytes, String> {
     }
     let body = Limited::new(Body::from(response), ANSWER_BYTES_MAX).collect().await;
     body.map(Collected::to_bytes).map_err(|error| error.to_string())
-}
-
-/// The last error in a chain: `Connection refused`, where the first says only that a request failed.
-fn cause(error: &reqwest::Error) -> String {
-    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    chain.last().unwrap_or(error).to_string()
 }

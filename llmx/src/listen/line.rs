@@ -1,5 +1,7 @@
 //! A delivery in one line, for people.
 
+use agents::model::config::PRICE_DECIMALS;
+use agents::model::shape::decimal;
 use schemas::WireTime;
 use schemas::delivery::{
     Ask, Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
@@ -40,12 +42,7 @@ pub fn line(delivery: &Delivery) -> String {
 
 /// An amount in micro-units as units: `85`, `0.5`.
 pub fn units(micros: i64) -> String {
-    let (sign, micros) = (if micros < 0 { "-" } else { "" }, micros.unsigned_abs());
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
-    if rest == 0 {
-        return format!("{sign}{whole}");
-    }
-    format!("{sign}{whole}.{}", format!("{rest:06}").trim_end_matches('0'))
+    decimal(micros, PRICE_DECIMALS)
 }
 
 /// Terms as `price 85, delivery_ms 2000`, the price first and in units.

@@ -14,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use policy_core::view::Role;
 use policy_core::{AskKind, Event, Phase, Protocol};
 use prometheus::{Error, IntCounter, Registry};
 use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, Stopped};
@@ -24,7 +25,7 @@ use telemetry::metrics::LATENCY_S;
 use awards::AwardMetrics;
 pub use awards::Jain;
 pub(crate) use lane::LaneGauges;
-use protocols::{DEADLINES, Deadline, ROLES, Role};
+use protocols::{DEADLINES, Deadline, ROLES};
 use rounds::{OTHER_POLICY, RoundMetrics};
 use teams::TeamMetrics;
 

@@ -259,3 +259,14 @@ fn an_integer_of_an_answer_is_read_by_its_digits() {
         assert_eq!(shape.read(&said, &text).ok().and_then(|read| read["n"].as_i64()), expected, "{text}");
     }
 }
+
+#[test]
+fn integers_and_texts_may_be_chosen_from_together() {
+    let mixed = AnswerShape::OneOf(vec![AttrValue::Int(5), AttrValue::Text("door".to_owned())]);
+    let schema: Value = serde_json::from_str(&mixed.to_schema(AnswerForm::Alternatives)).unwrap();
+    assert_eq!(schema["type"], json!(["integer", "string"]));
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    for (said, is_fit) in [(json!(5), true), (json!("door"), true), (json!(6), false), (json!("5"), false)] {
+        assert_eq!((validator.is_valid(&said), mixed.check(&said).is_ok()), (is_fit, is_fit), "{said}");
+    }
+}

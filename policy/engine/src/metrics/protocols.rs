@@ -1,25 +1,11 @@
 //! What is measured of each protocol: whose turns, and which deadlines.
 
+use policy_core::view::Role;
 use policy_core::{Phase, Protocol};
 use schemas::Act;
 use schemas::delivery::Outcome;
 
 use super::Noticed;
-
-/// Who takes a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-pub(super) enum Role {
-    Initiator,
-    Contractor,
-    /// Of a bargain, but for its initiator.
-    Party,
-    Panelist,
-    Ranker,
-    Reviewer,
-    /// Of a team, its lead among them.
-    Member,
-}
 
 /// Whose turns are measured.
 pub(super) const ROLES: [(Protocol, Role); 8] = [

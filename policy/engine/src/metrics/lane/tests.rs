@@ -2,8 +2,8 @@ use policy_core::TurnKind;
 
 use schemas::delivery::Outcome;
 
-use super::super::protocols::Role;
 use super::*;
+use policy_core::view::Role;
 
 #[test]
 fn turns_of_a_contract_net_count_from_when_their_state_began() {

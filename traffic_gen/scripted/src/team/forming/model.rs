@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use agents::model::config::QuotedWords;
 use agents::model::prompt::{messages, quoted};
-use agents::model::shape::integer;
 use agents::model::{
     AnswerShape, ChatMessage, Consultant, GaveUp, InvalidReason, Misfit, ModelAgentConfig, Question, Subject,
 };
@@ -95,7 +94,7 @@ impl FormingQuestion {
         }
         let mut called: Vec<AgentId> = Vec::new();
         for (place, member) in members.as_array().into_iter().flatten().enumerate() {
-            let index = integer(member).and_then(|index| usize::try_from(index).ok());
+            let index = member.as_u64().and_then(|index| usize::try_from(index).ok());
             let Some(agent) = index.and_then(|index| self.shown.get(index)) else {
                 let expected = "the index of a candidate";
                 return Err(Misfit::new(InvalidReason::Illegal, format!("/members/{place}"), expected));
