@@ -86,12 +86,6 @@ impl Protocol {
             Self::ContractNet
         }
     }
-
-    /// The protocol that knows a state of open negotiations.
-    #[must_use]
-    pub fn of_phase(phase: Phase) -> Option<Self> {
-        Self::ALL.iter().copied().find(|protocol| protocol.phases().contains(&phase))
-    }
 }
 
 crate::words! {

@@ -180,6 +180,8 @@ pub enum Event {
     Transition {
         /// The negotiation.
         negotiation: NegotiationId,
+        /// Its protocol.
+        protocol: Protocol,
         /// From.
         from: Phase,
         /// To.
@@ -189,6 +191,8 @@ pub enum Event {
     Closed {
         /// The negotiation.
         negotiation: NegotiationId,
+        /// Its protocol.
+        protocol: Protocol,
         /// The round.
         round: u32,
         /// Why.

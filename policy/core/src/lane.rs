@@ -193,8 +193,8 @@ impl LaneState {
         matches!(self.table.entry(Key::of(negotiation)), Some(TableEntry::Open(..)))
     }
 
-    /// The phase of each negotiation that has not ended, in no particular order.
-    pub fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
+    /// Protocol and phase of each negotiation that has not ended, in no particular order.
+    pub fn open_phases(&self) -> impl Iterator<Item = (Protocol, Phase)> + '_ {
         self.table.open_phases()
     }
 
@@ -316,6 +316,7 @@ impl LaneContext {
             limits: &self.limits,
             rules: self.rules,
             position,
+            protocol: Protocol::default(),
             input: self.inputs,
             now,
             clock: self.now,

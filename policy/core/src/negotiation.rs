@@ -24,6 +24,7 @@ use schemas::delivery::{Agreement, Call, Closing, Disposition, Misunderstanding,
 use schemas::envelope::{Envelope, Scope};
 use schemas::ids::{Capability, Position};
 use schemas::payload::Cfp;
+use schemas::protocols::Protocol;
 use schemas::record::{AdmittedMessage, Invitation, Pinned, Qos};
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, RegisterValue,
@@ -557,6 +558,8 @@ pub(crate) struct InputContext<'a> {
     pub(crate) rules: u32,
     /// Where the input stands.
     pub(crate) position: Position,
+    /// Protocol of the negotiation that handles it.
+    pub(crate) protocol: Protocol,
     /// Number of the input in the lane's count.
     pub(crate) input: u64,
     /// The instant the input is evaluated at: a record's time, or a timer's deadline.

@@ -448,12 +448,8 @@ impl NegotiationMetrics {
         match event {
             Event::Started { protocol, .. } => self.started.of(*protocol).inc(),
             Event::Disposed { act, disposition, .. } => self.dispositions.of(*act, *disposition).inc(),
-            Event::Transition { from, to, .. } => {
-                if let Some(protocol) = Protocol::of_phase(*from) {
-                    self.transitions.of(protocol, *from, *to).inc();
-                }
-            }
-            Event::Closed { reason, .. } => self.collections_closed.of(Protocol::ContractNet, *reason).inc(),
+            Event::Transition { protocol, from, to, .. } => self.transitions.of(*protocol, *from, *to).inc(),
+            Event::Closed { protocol, reason, .. } => self.collections_closed.of(*protocol, *reason).inc(),
             Event::Ended { protocol, outcome, rounds, elapsed_us, .. } => {
                 self.ended.of(*protocol, *outcome).inc();
                 self.ended_duration.of(*protocol, *outcome).observe(seconds(*elapsed_us));

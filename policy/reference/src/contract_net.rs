@@ -482,20 +482,20 @@ impl ContractNet {
         }
     }
 
-    pub(super) fn tell_heir(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
+    fn tell_heir(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo) {
         if let Some(heir) = self.task.as_ref().and_then(|task| task.heir.clone()) {
             self.facts.push(fact::inform(&self.id, &heir, what, contractor, award_no));
         }
     }
 
-    pub(super) fn note_loss_code(&mut self, code: Option<String>) {
+    fn note_loss_code(&mut self, code: Option<String>) {
         if let Some(task) = &mut self.task {
             task.lost = code;
         }
     }
 
     /// Why an award is lost, where its contractor has not said.
-    pub(super) fn note_loss(&mut self, loss: AwardLoss) {
+    fn note_loss(&mut self, loss: AwardLoss) {
         if !matches!(loss, AwardLoss::Failed | AwardLoss::PerformFailed) {
             let is_late = matches!(loss, AwardLoss::ConfirmTimeout | AwardLoss::PerformTimeout);
             self.note_loss_code(is_late.then(|| "timeout".to_owned()));
@@ -507,7 +507,7 @@ impl ContractNet {
         self.task.iter().fold(told, |told, task| fact::with_brief(&told, &task.brief))
     }
 
-    pub(super) fn note_result(&mut self, result: Option<String>) {
+    fn note_result(&mut self, result: Option<String>) {
         if let Some(task) = &mut self.task {
             task.result = result;
         }

@@ -218,7 +218,7 @@ impl Team {
     }
 
     /// Everybody who was to answer has, or need not.
-    pub(super) fn form_if_answered(&mut self, moment: Moment) {
+    fn form_if_answered(&mut self, moment: Moment) {
         let has_all = self.people[1..].iter().all(|person| person.answer != JoinAnswer::None);
         let joined = count(self.joined().len());
         let is_full = self.policy.is_none() && joined + 1 >= self.rules.members.max;

@@ -46,7 +46,7 @@ const PACED_US: [u64; 2] = [1_000, 500_000];
 
 /// A part of the exchange that does one thing after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PacedPart {
+enum PacedPart {
     /// The engine reads a record.
     Records,
     /// The register stores an entry.

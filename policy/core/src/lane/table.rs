@@ -11,7 +11,7 @@ use schemas::{Digest, NegotiationId, Timestamp};
 use super::shared::Policies;
 use crate::limits::Limits;
 use crate::negotiation::protocols::{Negotiation, TableEntry, Timer, TimerKind};
-use schemas::protocols::Phase;
+use schemas::protocols::{Phase, Protocol};
 
 /// Key of a negotiation: the first 128 bits of the SHA-256 of its id. Initiators choose ids, so the key must not be one
 /// they can make collide.
@@ -106,9 +106,9 @@ impl NegotiationTable {
         self.entries_by_key.len() - self.expiries.len()
     }
 
-    pub(super) fn open_phases(&self) -> impl Iterator<Item = Phase> + '_ {
+    pub(super) fn open_phases(&self) -> impl Iterator<Item = (Protocol, Phase)> + '_ {
         self.entries_by_key.values().filter_map(|entry| match entry {
-            TableEntry::Open(open) => Some(open.phase()),
+            TableEntry::Open(open) => Some((open.protocol(), open.phase())),
             TableEntry::Ended(_) => None,
         })
     }

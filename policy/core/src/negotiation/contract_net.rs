@@ -19,7 +19,7 @@ mod view;
 use std::sync::Arc;
 
 use schemas::delivery::{
-    Call, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
+    Call, CloseReason, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
 };
 use schemas::document::CallDocuments;
 use schemas::policy::{Decider, OnIncomplete, STEPS_MAX};
@@ -48,8 +48,8 @@ use awards::{Awards, end_key};
 use collection::Collection;
 use decision::{CloseFacts, Deciding};
 use rules::{ContractNetAction, Rules, Speaker, legal_acts};
-use session::ContractorSession;
 pub use session::SessionState;
+use session::{CollectedOffer, ContractorSession};
 use task::TaskRole;
 
 /// `T_collect`.
@@ -383,6 +383,52 @@ impl ContractNet {
         let told = Notification::Reject(Rejection { offer_id: Some(offer.id), reason, code: None });
         let delivery = self.header.delivery(context, &session.party.agent, told);
         context.deliver(Deliver { in_reply_to: session.message_of(&offer), ..delivery });
+    }
+
+    /// Puts an offer into the running, in place of the contractor's earlier one.
+    fn replace_offer(&mut self, index: usize, offer: Box<CollectedOffer>, context: &mut InputContext<'_>) {
+        self.reject_offer(index, RejectReason::Replaced, context);
+        self.offers += 1;
+        self.sessions[index].offer = Some(offer);
+        self.set_state(index, SessionState::Offered);
+    }
+
+    /// Counts a strike; whether it is one too many.
+    fn count_strike(&mut self, index: usize) -> bool {
+        let session = &mut self.sessions[index];
+        session.strikes = session.strikes.saturating_add(1);
+        u32::from(session.strikes) >= self.pinned.policy.max_strikes
+    }
+
+    /// As [`Self::exclude`], but whether collection closes is not asked. False for who stays.
+    fn drop_session(&mut self, index: usize, context: &mut InputContext<'_>) -> bool {
+        if !self.sessions[index].state.is_excludable() {
+            return false;
+        }
+        self.deciding.drop_runner_up(index);
+        self.reject(index, RejectReason::Withdrawn, SessionState::Excluded, context);
+        let contractor = self.sessions[index].party.agent.clone();
+        context.event(Event::Excluded { negotiation: self.header.id.clone(), contractor });
+        true
+    }
+
+    /// Ends the collection; what follows is not decided.
+    fn end_collection(&mut self, reason: CloseReason, context: &mut InputContext<'_>) -> CloseFacts {
+        let facts = self.collection.close(reason, &self.sessions, (context.position, context.now));
+        self.deciding.note_close(facts);
+        context.event(Event::Closed {
+            negotiation: self.header.id.clone(),
+            protocol: context.protocol,
+            round: self.round,
+            reason,
+            complete: facts.complete,
+            offers: facts.offers,
+            responded: facts.responded,
+            expected: facts.expected,
+            at: context.now,
+            elapsed_us: context.now.since_us(self.header.started_at),
+        });
+        facts
     }
 
     /// Decides on an award after the close, or concludes the round.

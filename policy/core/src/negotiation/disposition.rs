@@ -175,7 +175,8 @@ pub(crate) trait ProtocolRules {
         let from = self.phase();
         debug_assert!(from != Phase::Ended, "a negotiation that has ended never changes");
         if from != phase {
-            context.event(Event::Transition { negotiation: self.header().id.clone(), from, to: phase });
+            let (negotiation, protocol) = (self.header().id.clone(), context.protocol);
+            context.event(Event::Transition { negotiation, protocol, from, to: phase });
             *self.phase_mut() = phase;
         }
     }
@@ -186,7 +187,7 @@ pub(crate) trait ProtocolRules {
         header.announce(invited, reply_by, context);
         context.event(Event::Started {
             negotiation: header.id.clone(),
-            protocol: Self::PROTOCOL,
+            protocol: context.protocol,
             phase: self.phase(),
             policy: Arc::clone(policy),
             invited,
@@ -206,7 +207,7 @@ pub(crate) trait ProtocolRules {
         self.enter(Phase::Ended, context);
         context.event(Event::Ended {
             negotiation: self.header().id.clone(),
-            protocol: Self::PROTOCOL,
+            protocol: context.protocol,
             policy,
             invited: u32::try_from(self.invited()).unwrap_or(u32::MAX),
             outcome,

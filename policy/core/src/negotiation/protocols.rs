@@ -230,6 +230,7 @@ impl Negotiation {
         share: impl FnMut(&AgentId) -> AgentId,
     ) -> Result<Self, Refusal> {
         let cfp = opening.cfp;
+        context.protocol = Protocol::of_call(cfp);
         Ok(match (&cfp.panel, &cfp.bargain, &cfp.team) {
             (Some(rules), ..) => Self::Panel(Box::new(panel::opening::open(&opening, rules, context, share)?)),
             (None, Some(rules), _) => Self::Bargain(Box::new(opening.open_bargain(rules, context, share)?)),
@@ -240,6 +241,7 @@ impl Negotiation {
 
     /// Opens a task of a team. `input` begins its hash chain.
     pub(crate) fn open_task(opening: TaskOpening, input: &[u8], context: &mut InputContext<'_>) -> Self {
+        context.protocol = Protocol::ContractNet;
         Self::ContractNet(Box::new(task::open_task(opening, input, context)))
     }
 
@@ -337,6 +339,7 @@ impl Negotiation {
         input: impl FnOnce(&mut Self, &mut InputContext<'_>) -> R,
     ) -> R {
         let first_effect = context.out.len();
+        context.protocol = self.protocol();
         let result = input(self, context);
         each!(self, open => open.attach_receipts(first_effect, context));
         if let Self::ContractNet(net) = self {

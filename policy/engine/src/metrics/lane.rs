@@ -31,7 +31,7 @@ pub(crate) struct LaneGauges {
     admission_rate: IntGauge,
     admission_wait: Gauge,
     /// Open negotiations by state, in the order of [`open_phases`].
-    open: Vec<(Phase, i64)>,
+    open: Vec<((Protocol, Phase), i64)>,
     is_owned: bool,
     turns: Turns,
     stalled: i64,
@@ -69,12 +69,12 @@ impl LaneGauges {
         if counts {
             self.metrics.awards.handle(event, at);
         }
-        if let Event::Started { phase, .. } = event {
-            self.add(*phase, 1);
+        if let Event::Started { protocol, phase, .. } = event {
+            self.add((*protocol, *phase), 1);
         }
-        if let Event::Transition { from, to, .. } = event {
-            self.add(*from, -1);
-            self.add(*to, 1);
+        if let Event::Transition { protocol, from, to, .. } = event {
+            self.add((*protocol, *from), -1);
+            self.add((*protocol, *to), 1);
         }
         if let Event::Closed { negotiation, expected, offers, elapsed_us, .. } = event
             && counts
@@ -116,8 +116,8 @@ impl LaneGauges {
         self.checkpoint.set(i64::try_from(position).unwrap_or(i64::MAX));
     }
 
-    /// Starts over from a state: the phase of each negotiation it holds open.
-    pub(crate) fn restart(&mut self, phases: impl Iterator<Item = Phase>) {
+    /// Starts over from a state: protocol and phase of each negotiation it holds open.
+    pub(crate) fn restart(&mut self, phases: impl Iterator<Item = (Protocol, Phase)>) {
         self.set_owned(false);
         self.open = none_open();
         self.turns.clear();
@@ -154,20 +154,18 @@ impl LaneGauges {
         self.stalled = stalled;
     }
 
-    fn add(&mut self, phase: Phase, by: i64) {
-        let Some(protocol) = Protocol::of_phase(phase) else { return };
-        for (_, open) in self.open.iter_mut().filter(|(of, _)| *of == phase) {
-            *open += by;
-            debug_assert!(*open >= 0, "a negotiation leaves the state it is in");
-        }
+    fn add(&mut self, state: (Protocol, Phase), by: i64) {
+        let Some((_, open)) = self.open.iter_mut().find(|(of, _)| *of == state) else { return };
+        *open += by;
+        debug_assert!(*open >= 0, "a negotiation leaves the state it is in");
         if self.is_owned {
-            self.metrics.negotiations.open.of(protocol, phase).add(by);
+            self.metrics.negotiations.open.of(state.0, state.1).add(by);
         }
     }
 }
 
-fn none_open() -> Vec<(Phase, i64)> {
-    open_phases().into_iter().map(|(_, phase)| (phase, 0)).collect()
+fn none_open() -> Vec<((Protocol, Phase), i64)> {
+    open_phases().into_iter().map(|state| (state, 0)).collect()
 }
 
 impl Drop for LaneGauges {
@@ -225,18 +223,17 @@ impl Turns {
                 self.0.get_mut(negotiation)?.moved_at = at;
                 None
             }
-            Event::Transition { negotiation, to, .. } => {
-                let protocol = Protocol::of_phase(*to)?;
-                self.begin(negotiation, protocol, *to, at);
+            Event::Transition { negotiation, protocol, to, .. } => {
+                self.begin(negotiation, *protocol, *to, at);
                 None
             }
             Event::Disposed { negotiation, from, act, disposition, .. } => {
                 self.0.get_mut(negotiation)?.handle(negotiation, from, *act, *disposition, at)
             }
-            Event::Closed { negotiation, reason, complete, .. } => {
+            Event::Closed { negotiation, protocol, reason, complete, .. } => {
                 self.ask_again(negotiation, at);
-                (*reason == CloseReason::Deadline && !complete)
-                    .then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Collecting))
+                let is_missed = *reason == CloseReason::Deadline && !complete && *protocol == Protocol::ContractNet;
+                is_missed.then_some(Noticed::Miss(Protocol::ContractNet, Deadline::Collecting))
             }
             Event::Decided(decision) => {
                 self.ask_again(&decision.negotiation, at);

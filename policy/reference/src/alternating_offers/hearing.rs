@@ -81,7 +81,7 @@ impl Bargain {
 }
 
 impl Bargain {
-    pub(super) fn follow(&mut self, seat: usize, then: BargainAction, moment: Moment) {
+    fn follow(&mut self, seat: usize, then: BargainAction, moment: Moment) {
         match then {
             BargainAction::Nothing => {}
             BargainAction::Strike => {

@@ -106,7 +106,7 @@ fn utility(mandate: &Mandate, rules: &Rules, terms: &Terms) -> Option<u32> {
 }
 
 /// What the best outcome is worth.
-pub(crate) fn best(mandate: &Mandate, rules: &Rules) -> Option<u32> {
+fn best(mandate: &Mandate, rules: &Rules) -> Option<u32> {
     match mandate.utility.as_ref()? {
         Utility::Table(table) => table.iter().max().copied(),
         Utility::Linear(worths) => Some(sum(worths, |one| {

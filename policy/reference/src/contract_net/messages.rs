@@ -13,7 +13,7 @@ use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, Verdict};
 
 use crate::{Moment, Wins, fact, scoring};
 
-pub(crate) type NetVerdict = Verdict<NetAction>;
+type NetVerdict = Verdict<NetAction>;
 
 #[derive(Default)]
 pub(crate) enum NetAction {

@@ -23,7 +23,7 @@ pub(super) struct AlteredLog<'a> {
 /// A record of it, and what it leads to.
 pub(super) struct AlteredRecord<'a> {
     pub(super) seq: u64,
-    pub(super) record: &'a Record,
+    record: &'a Record,
     pub(super) effects: &'a [Effect],
 }
 

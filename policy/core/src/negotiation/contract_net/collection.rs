@@ -13,7 +13,7 @@ use super::SessionState;
 use super::{COLLECT, CROSSING, WINDOW};
 use crate::acceptance::threshold::{self, Period};
 use crate::acceptance::{CollectionStatus, close_reason};
-use crate::effect::{Deliver, Event};
+use crate::effect::Deliver;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::decision::CloseFacts;
 use crate::negotiation::contract_net::session::{CollectedOffer, ContractorSession};
@@ -158,8 +158,14 @@ impl Collection {
         reason
     }
 
-    /// Collection is over. The tally is up to date.
-    fn close(&mut self, reason: CloseReason, position: Position) -> CloseFacts {
+    /// Collection is over.
+    pub(super) fn close(
+        &mut self,
+        reason: CloseReason,
+        sessions: &[ContractorSession],
+        (position, now): (Position, Timestamp),
+    ) -> CloseFacts {
+        self.refresh_tally(sessions, now);
         (self.window_at, self.crossing_at) = (None, None);
         CloseFacts {
             reason,
@@ -186,11 +192,8 @@ impl Collection {
 impl ContractNet {
     /// The offer replaces the contractor's earlier one (docs/spec/contract-net.md#cn-9).
     pub(super) fn record_offer(&mut self, index: usize, offer: Box<CollectedOffer>, context: &mut InputContext<'_>) {
-        self.reject_offer(index, RejectReason::Replaced, context);
-        self.offers += 1;
         self.collection.add_offer(&self.pinned.policy, &offer, context.now);
-        self.sessions[index].offer = Some(offer);
-        self.set_state(index, SessionState::Offered);
+        self.replace_offer(index, offer, context);
         self.evaluate(context);
     }
 
@@ -214,9 +217,7 @@ impl ContractNet {
 
     /// Strikes out (docs/spec/contract-net.md#cn-17).
     pub(super) fn strike(&mut self, index: usize, context: &mut InputContext<'_>) {
-        let session = &mut self.sessions[index];
-        session.strikes = session.strikes.saturating_add(1);
-        if u32::from(session.strikes) >= self.pinned.policy.max_strikes {
+        if self.count_strike(index) {
             self.exclude(index, context);
         }
     }
@@ -224,14 +225,7 @@ impl ContractNet {
     /// The session is excluded and its offer leaves the running. Who is bound, or has been, stays: a commitment does not end
     /// by a mistake.
     pub(super) fn exclude(&mut self, index: usize, context: &mut InputContext<'_>) {
-        if !self.sessions[index].state.is_excludable() {
-            return;
-        }
-        self.deciding.drop_runner_up(index);
-        self.reject(index, RejectReason::Withdrawn, SessionState::Excluded, context);
-        let contractor = self.sessions[index].party.agent.clone();
-        context.event(Event::Excluded { negotiation: self.header.id.clone(), contractor });
-        if self.phase == Phase::Collecting {
+        if self.drop_session(index, context) && self.phase == Phase::Collecting {
             self.evaluate(context);
         }
     }
@@ -268,7 +262,6 @@ impl ContractNet {
                 return self.extend(reply_by, context);
             }
         }
-        collection.refresh_tally(&self.sessions, context.now);
         self.close(CloseReason::Deadline, context);
     }
 
@@ -284,21 +277,9 @@ impl ContractNet {
         self.deliver_call(&call, &silent, context);
     }
 
-    /// Collection closes. The tally is up to date.
+    /// Collection closes.
     fn close(&mut self, reason: CloseReason, context: &mut InputContext<'_>) {
-        let facts = self.collection.close(reason, context.position);
-        self.deciding.note_close(facts);
-        context.event(Event::Closed {
-            negotiation: self.header.id.clone(),
-            round: self.round,
-            reason,
-            complete: facts.complete,
-            offers: facts.offers,
-            responded: facts.responded,
-            expected: facts.expected,
-            at: context.now,
-            elapsed_us: context.now.since_us(self.header.started_at),
-        });
+        let facts = self.end_collection(reason, context);
         self.follow_close(facts, context);
     }
 

@@ -36,6 +36,16 @@ impl Opening<'_> {
         context: &mut InputContext<'_>,
         share: impl FnMut(&AgentId) -> AgentId,
     ) -> Result<ContractNet, Refusal> {
+        self.open_as(context, share, |_| Ok(()))
+    }
+
+    /// As [`Self::open`], with what another protocol adds to the call, or why it cannot.
+    pub(super) fn open_as(
+        self,
+        context: &mut InputContext<'_>,
+        share: impl FnMut(&AgentId) -> AgentId,
+        complete: impl FnOnce(&mut Call) -> Result<(), Refusal>,
+    ) -> Result<ContractNet, Refusal> {
         let deadlines = deadlines(&self.policy.policy, self.cfp, self.envelope.scope.as_ref(), context.now)?;
         let sessions = self.sessions(context.limits.invited_max, share);
         if sessions.is_empty() {
@@ -44,7 +54,9 @@ impl Opening<'_> {
         let (policy, document) = (&self.policy.policy, self.cfp.documents.clone());
         let Deadlines { reply_by, ends_by } = deadlines;
         let call = self.call(policy.id.clone(), self.policy.digest, reply_by, ends_by);
-        let call = Arc::new(Call { lots: policy.awards, documents: document, ..call });
+        let mut call = Call { lots: policy.awards, documents: document, ..call };
+        complete(&mut call)?;
+        let call = Arc::new(call);
         let mut negotiation = self.negotiation(deadlines, sessions, &call, context);
         negotiation.header.link(&self.digest.0, context);
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();

@@ -9,7 +9,7 @@ use schemas::{Act, OfferId, Payload};
 
 use super::SessionState;
 use crate::acceptance::decision::AwardLoss;
-use crate::acceptance::gate::CallGates;
+use crate::acceptance::gate::{CallGates, GateFault};
 use crate::acceptance::{gate, score};
 use crate::negotiation::InputContext;
 use crate::negotiation::contract_net::ContractNet;
@@ -112,15 +112,7 @@ impl<'a> Rules<'a> {
             // Predicates are judged in bargains only: what nobody would judge must not look as if it bound anyone.
             return Err(Refusal::malformed(NotUnderstoodReason::Condition, "/payload/conditions"));
         }
-        let valid_until = valid_until(payload, self.context.now);
-        let (currency, documents) = (self.net.currency.as_deref(), self.net.documents.as_deref());
-        let asked = CallGates { currency, documents };
-        let policy = self.net.policy();
-        let weighed = self.net.reputations.weighed(policy, index, &payload.terms);
-        let gates = weighed.and_then(|terms| {
-            gate::check(policy, asked, (payload, &terms), valid_until, self.context.now)?;
-            Ok(score::score(policy, &terms))
-        });
+        let gates = self.score(index, payload);
         if self.net.phase != Phase::Collecting {
             return Ok(Ruling { score: gates.ok(), ..Ruling::refused(Disposition::Late, FollowUp::Late) });
         }
@@ -134,16 +126,32 @@ impl<'a> Rules<'a> {
                 return Ok(Ruling { action: ContractNetAction::GateFailed, ..refused });
             }
         };
-        let offer = CollectedOffer {
+        let offer = self.collected(payload, score);
+        Ok(Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) })
+    }
+
+    /// What an offer scores, or the first gate it fails.
+    pub(super) fn score(&self, index: usize, payload: &OfferPayload) -> Result<u32, GateFault> {
+        let now = self.context.now;
+        let (currency, documents) = (self.net.currency.as_deref(), self.net.documents.as_deref());
+        let policy = self.net.policy();
+        let terms = self.net.reputations.weighed(policy, index, &payload.terms)?;
+        gate::check(policy, CallGates { currency, documents }, (payload, &terms), valid_until(payload, now), now)?;
+        Ok(score::score(policy, &terms))
+    }
+
+    /// The offer as it is kept.
+    pub(super) fn collected(&self, payload: &OfferPayload, score: u32) -> CollectedOffer {
+        let documents = self.net.documents.as_deref();
+        CollectedOffer {
             id: OfferId(self.context.position),
             score,
             price: price_of(payload).map(amount),
             payment: None,
-            valid_until,
+            valid_until: valid_until(payload, self.context.now),
             terms: canonical_terms(payload),
             document: documents.and_then(|documents| documents.pinned(&payload.documents)).map(Box::new),
-        };
-        Ok(Ruling { score: Some(score), ..Ruling::ok(ContractNetAction::Record(Box::new(offer))) })
+        }
     }
 
     /// REFUSE, NOT_UNDERSTOOD and WITHDRAW of a contractor.

@@ -178,7 +178,7 @@ impl Fact {
             Event::Disposed { negotiation, from, act, disposition, score, .. } => {
                 (negotiation, Self::Message { from, act, disposition, score })
             }
-            Event::Transition { negotiation, from, to } => (negotiation, Self::Moved { from, to }),
+            Event::Transition { negotiation, from, to, .. } => (negotiation, Self::Moved { from, to }),
             Event::Closed { negotiation, round, reason, offers, responded, expected, .. } => {
                 (negotiation, Self::Closed { round, reason, offers, responded, expected })
             }

@@ -147,14 +147,16 @@ fn message(from: &str, act: Act, disposition: Disposition) -> Event {
     Event::Disposed { negotiation: id("job"), from, act, disposition, score, at }
 }
 
+/// A transition of the first protocol that knows the state it leaves.
 fn moved(from: Phase, to: Phase) -> Event {
-    Event::Transition { negotiation: id("job"), from, to }
+    let protocol = *Protocol::ALL.iter().find(|protocol| protocol.phases().contains(&from)).expect("a state");
+    Event::Transition { negotiation: id("job"), protocol, from, to }
 }
 
 fn closed(reason: CloseReason, complete: bool) -> Event {
     let (round, offers, responded, expected, at, elapsed_us) = (1, 1, 1, 2, Timestamp(1), 1);
-    let negotiation = id("job");
-    Event::Closed { negotiation, round, reason, complete, offers, responded, expected, at, elapsed_us }
+    let (negotiation, protocol) = (id("job"), Protocol::ContractNet);
+    Event::Closed { negotiation, protocol, round, reason, complete, offers, responded, expected, at, elapsed_us }
 }
 
 fn ended(protocol: Protocol, outcome: Outcome) -> Event {
