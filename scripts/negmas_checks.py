@@ -10,7 +10,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import numpy
@@ -135,22 +134,18 @@ def read_by(lab, file):
 
 
 class Draws:
-    """The random numbers of one negotiator: others do not take from them. One negotiator draws at a time."""
-
-    _alone = threading.Lock()
+    """The random numbers of one negotiator: others do not take from them."""
 
     def __init__(self, seed):
         self.own = (random.Random(seed).getstate(), numpy.random.RandomState(seed).get_state())
 
     def __enter__(self):
-        self._alone.acquire()
         self.others = (random.getstate(), numpy.random.get_state())
         self.set(self.own)
 
     def __exit__(self, *_):
         self.own = (random.getstate(), numpy.random.get_state())
         self.set(self.others)
-        self._alone.release()
 
     def set(self, states):
         random.setstate(states[0])
@@ -177,6 +172,7 @@ class Pair:
         self.number, self.kinds, self.seed = number, kinds, 1000 + 2 * number
         self.scenario = generated(number // 5, SIZES[number // 5], numeric=number % 2 == 1)
         self.names = [kind.__name__ for kind in kinds]
+        self.draws = bool({AspirationNegotiator, MiCRO} & set(kinds))
 
     def negotiators(self):
         return [drawing_alone(kind, self.seed + place) for place, kind in enumerate(self.kinds)]
@@ -196,7 +192,7 @@ class Pair:
         offers, refusals, plans = [], [], []
         for place, negotiator in enumerate(self.negotiators()):
             translation = from_scenario(copy.deepcopy(self.scenario), rounds=ROUNDS)
-            party = NegmasParty(translation, place, negotiator)
+            party = NegmasParty(translation, place, negotiator, in_thread=not self.draws)
 
             async def move(turn, party=party, place=place, translation=translation):
                 made = await party(turn)
@@ -251,10 +247,13 @@ async def check_pairs(home):
 
     async def over(exchange, pair):
         async with at_a_time:
-            return await pair.exchanged(exchange)
+            ends[pair.number] = await pair.exchanged(exchange)
 
+    ends = [None] * len(pairs)
     with Exchange(home) as exchange:
-        ends = await asyncio.gather(*(over(exchange, pair) for pair in pairs))
+        # A thread would take from the numbers of those that draw.
+        for draws in (False, True):
+            await asyncio.gather(*(over(exchange, pair) for pair in pairs if pair.draws == draws))
     alike = inside = agreements = offers = shared = 0
     for pair, expected, (*found, refusals) in zip(pairs, alone, ends, strict=True):
         is_alike, agreement = list(expected) == found, found[1]

@@ -43,15 +43,19 @@ class NegmasParty:
 
     `party` is 0 for the one that calls the other and has the first turn, otherwise 1. The negotiator gets the utility function
     of that number.
+
+    It decides in a thread, so that the agent goes on meanwhile. With `in_thread=False` it holds the agent up, but nothing else
+    draws from Python's random numbers while it does: what it draws from a seed can be repeated.
     """
 
-    def __init__(self, translation: Translation, party: int, negotiator: Any) -> None:
+    def __init__(self, translation: Translation, party: int, negotiator: Any, *, in_thread: bool = True) -> None:
         """Raises `ScenarioError` when there is no such party."""
         if party not in (0, 1):
             raise ScenarioError(f"party {party}: 0, which has the first turn, or 1")
         self._translation = translation
         self._party = party
         self._negotiator = negotiator
+        self._in_thread = in_thread
         self._other = _StandIn(name="other")
         self._mechanism: Any = None
 
@@ -60,10 +64,10 @@ class NegmasParty:
         return Plan(self, mandate=self._translation.mandate(self._party))
 
     async def __call__(self, turn: MyTurn) -> Offer | Accept | End:
-        """One turn. The negotiator runs in a thread of its own."""
+        """One turn."""
         if turn.refusal is not None:
             return turn.end(f"refused: {turn.refusal}")
-        return await asyncio.to_thread(self._move, turn)
+        return await asyncio.to_thread(self._move, turn) if self._in_thread else self._move(turn)
 
     def _move(self, turn: MyTurn) -> Offer | Accept | End:
         if self._mechanism is None:

@@ -1,13 +1,14 @@
 """Scenarios of NegMAS as domain files, and back.
 
-| utility function | is written as | a utility differs by |
+| utility function | is written as | there and back, a utility differs by |
 |---|---|---|
-| linear, weights in thousandths, values in millionths | `linear`, in integers | less than 0.000001, rounded down |
+| linear, weights in thousandths, values in millionths | `linear`, in integers | less than 0.000000001 |
 | linear otherwise | `linear_real` | less than 0.000000001 |
 | any other | `table`, in integers | less than 0.000001, rounded down |
 
-Weights and values of the first come back as they were; so do those of the second that add up to 1 and go from 0 to 1. What is
-worth less than nothing or more than 1 has to be normalised before. A reserved value below 0, or none, is written as 0.
+The exchange itself counts in millionths, rounded down: what it computes is less by at most 0.000002. Weights and values that a
+domain file takes as they are come back as they were. What is worth less than 0 or more than 1 has to be normalised before. A
+reserved value below 0, or none, is written as 0; others are rounded down to millionths where the utilities are integers.
 
 Integers and texts are values as they are; any other value becomes the text that Python prints. Names keep letters, digits, `-`
 and `_`: everything else becomes `_`.
@@ -43,10 +44,14 @@ VALUES_MAX = 256
 """Most values an issue lists."""
 TABLE_MAX = 1024
 """Most outcomes of which a mandate lists the utilities."""
+EXACTLY = 1e-12
+"""How far a number may be from the fraction that is written for it."""
 ROUNDS_MAX = 1000
 NAME_LEN_MAX = 64
 NEARLY = 1e-9
 """How far weights may miss their sum of 1, and utilities leave 0 to 1, by rounding."""
+RANGE_ROUNDING_PPM = 2
+"""How much less a utility over ranges is than its weights and ends say, at most."""
 RESERVED_NAMES = ("round", "elapsed_ms")
 
 
@@ -61,8 +66,8 @@ class Translation:
     scenario: Any
     document: dict[str, Any]
     """The domain file, to be written as JSON."""
-    values: tuple[tuple[Any, ...], ...]
-    """Of each issue, the values in the scenario, in the order of the domain file."""
+    values: tuple[dict[Attribute, Any], ...]
+    """Of each issue, the values in the scenario by what the domain file writes, in its order."""
 
     @property
     def rules(self) -> BargainRules:
@@ -82,10 +87,9 @@ class Translation:
         found = []
         for issue, values in zip(self.document["issues"], self.values, strict=True):
             said = terms.get(issue["name"])
-            value = next((one for one in values if _written(one) == said), None)
-            if value is None:
+            if said not in values:
                 raise ScenarioError(f"issue `{issue['name']}` has no value {said!r}: name one of the domain file")
-            found.append(value)
+            found.append(values[said])
         return tuple(found)
 
     def mandate(self, party: int) -> Mandate | None:
@@ -94,10 +98,15 @@ class Translation:
         said, ufun = self.document["parties"][party], self.scenario.ufuns[party]
         limits, reservation = _limits(said), _ppm(_reserved(ufun))
         if "linear" in said["utility"]:
+            if any("at_min" in one for one in said["utility"]["linear"]):
+                # Between the ends of a range the exchange rounds down: what the party may agree to is not to be refused.
+                reservation = max(reservation - RANGE_ROUNDING_PPM, 0)
             return Mandate(utility=decode(Utility, said["utility"]), reservation=reservation, limits=limits)
         if math.prod(map(len, self.values)) > TABLE_MAX:
             return None
-        table = tuple(_ppm(float(ufun(outcome))) for outcome in itertools.product(*self.values))
+        table = tuple(
+            _ppm(float(ufun(outcome))) for outcome in itertools.product(*(one.values() for one in self.values))
+        )
         return Mandate(utility=Utility(table=table), reservation=reservation, limits=limits)
 
 
@@ -148,7 +157,7 @@ def from_scenario(scenario: Any, *, rounds: int = ROUNDS_UNSAID, name: str | Non
         ],
         "rules": {"rounds": rounds},
     }
-    return Translation(scenario, document, values)
+    return Translation(scenario, document, _by_written(values))
 
 
 def from_domain(document: Mapping[str, Any]) -> Translation:
@@ -171,7 +180,7 @@ def from_domain(document: Mapping[str, Any]) -> Translation:
     ufuns = tuple(_limited(party, _ufun(party, values, names, space), values, names) for party in document["parties"])
     scenario = Scenario(outcome_space=space, ufuns=ufuns, name=document["name"])
     bound = {} if rules.rounds is not None or rules.deadline_ms is not None else {"rounds": ROUNDS_UNSAID}
-    return Translation(scenario, {**document, "rules": {**document.get("rules", {}), **bound}}, tuple(values))
+    return Translation(scenario, {**document, "rules": {**document.get("rules", {}), **bound}}, _by_written(values))
 
 
 # Issues and their values
@@ -187,6 +196,10 @@ def _written(value: Any) -> Attribute:
     if isinstance(value, Integral) and not isinstance(value, bool):
         return int(value)
     return value if isinstance(value, str) else str(value)
+
+
+def _by_written(values: Values) -> tuple[dict[Attribute, Any], ...]:
+    return tuple({_written(value): value for value in one} for one in values)
 
 
 def _is_consecutive(values: Sequence[Any]) -> bool:
@@ -301,7 +314,7 @@ def _party(ufun: Any, values: Values, issues: list[dict[str, Any]], parts: list[
 def _is_whole(part: Mapping[str, Any]) -> bool:
     worths = part["worth"] if "worth" in part else (part["at_min"], part["at_max"])
     scaled = [(part["weight"], WEIGHT_SUM), *((worth, PPM) for worth in worths)]
-    return all(abs(one - round(one * scale) / scale) <= NEARLY for one, scale in scaled)
+    return all(abs(one - round(one * scale) / scale) <= EXACTLY for one, scale in scaled)
 
 
 def _in_integers(part: Mapping[str, Any]) -> dict[str, Any]:
