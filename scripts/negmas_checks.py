@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from negmas.sao.negotiators import (
     MiCRONegotiator,
     NaiveTitForTatNegotiator,
 )
-from tests.exchange import BINARY, Exchange
+from tests.exchange import BINARY, ROOT, Exchange
 
 try:
     from anl.anl2024.negotiators.builtins.micro import MiCRO
@@ -37,7 +38,7 @@ except ImportError:
 DOMAINS, PAIRS_ALIKE_MIN = 20, 16
 ROUNDS = 30
 AT_A_TIME = 4
-BARGAIN_S = 60
+BARGAIN_S, CHECK_S = 60, 300
 # What a utility may differ by: rounded down to parts per million, or as real numbers are computed.
 IN_INTEGERS, IN_REALS = 1e-6, 1e-9
 SIZES = [(5, 4, 3), (3, 3, 3, 3), (10, 6), (2, 4, 8), (7, 7), (4, 4, 4), (12, 5), (3, 2, 4, 3)]
@@ -273,13 +274,60 @@ async def check_pairs(home):
     return alike >= PAIRS_ALIKE_MIN and inside == len(pairs)
 
 
+def check_example(home):
+    """Whether two processes of the example agree."""
+    with Exchange(home) as exchange:
+        started = []
+        for name, *other in (["shop"], ["ann", "shop"]):
+            exchange.token_file(name)
+            program, domain = ROOT / "python/examples/negmas_party.py", ROOT / "domains/ecommerce.json"
+            command = [sys.executable, program, exchange.urls[0], name, home / f"{name}.jwt", domain, *other]
+            started.append(subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True))
+            # The other one is to be there when it is called.
+            started[-1].stdout.readline()
+        said = []
+        for process in started:
+            try:
+                said.append(process.communicate(timeout=BARGAIN_S)[0].strip())
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said.append("does not end")
+    is_agreed = said[0] == said[1] and said[0].startswith("agreement {")
+    print(f"example {'PASS' if is_agreed else 'FAIL'}  {said[0] if is_agreed else said}")
+    return is_agreed
+
+
+def check_tests(home):
+    """The tests of the package that need NegMAS."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_negmas.py"]
+    told = subprocess.run(command, cwd=ROOT / "python", capture_output=True, text=True, env=os.environ | {"TMPDIR": str(home)})
+    print(f"tests   {'PASS' if told.returncode == 0 else 'FAIL'}  {told.stdout.strip().splitlines()[-1]}")
+    if told.returncode != 0:
+        print(told.stdout)
+    return told.returncode == 0
+
+
+PARTS = {
+    "domains": check_domains,
+    "pairs": lambda home: asyncio.run(check_pairs(home)),
+    "example": check_example,
+    "tests": check_tests,
+}
+
+
+def is_late(*_):
+    raise TimeoutError(f"does not end within {CHECK_S} s")
+
+
 def main():
     passed = True
+    # Raised where it waits, so that the exchange is ended too.
+    signal.signal(signal.SIGALRM, is_late)
+    signal.alarm(CHECK_S)
     for part in sys.argv[1:]:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="check-negmas-") as home:
-            folder = pathlib.Path(home)
-            passed &= check_domains(folder) if part == "domains" else asyncio.run(check_pairs(folder))
+            passed &= PARTS[part](pathlib.Path(home))
         print(f"{part:7} took {time.monotonic() - began:.1f} s", flush=True)
     return 0 if passed else 1
 
