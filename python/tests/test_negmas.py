@@ -180,6 +180,10 @@ def refused() -> dict[str, tuple[Any, str]]:
     )
     names = {name: make_issue(["x", "y"], name) for name in ("price", "round")}
     half = {"values": [TableFun({"x": 0.0, "y": 1.0})], "weights": [1.0]}
+
+    def over(issue: Any, ufun: Any = None, kind: Any = AffineUtilityFunction) -> Any:
+        return scenario(*2 * [ufun or {"weights": [0.0]}], issues=[issue], kind=kind)
+
     discounted = whole()
     discounted.ufuns = (ExpDiscountedUFun(discounted.ufuns[0], discount=0.9, name="p"), discounted.ufuns[1])
     alike = scenario(
@@ -190,6 +194,16 @@ def refused() -> dict[str, tuple[Any, str]]:
         "out of range": (wide, r"goes from 0 to 13: .*normalize\(\)"),
         "a price in words": (scenario(half, half, issues=[names["price"]]), "`price`: rename it"),
         "a name of the exchange": (scenario(half, half, issues=[names["round"]]), "`round`: rename it"),
+        "a range with a name of the exchange": (over(make_issue(5, "round")), "`round`: rename it"),
+        "more values than can be listed": (over(make_issue(10**9, "a")), "1000000000 values: at most 1000000"),
+        "uneven worths of more values than a file lists": (
+            over(
+                make_issue(300, "a"),
+                {"values": [lambda x: (x / 299) ** 2], "weights": [1.0]},
+                LinearAdditiveUtilityFunction,
+            ),
+            "lists 300 values: at most 256",
+        ),
         "discounting": (discounted, r"changes with time: `scenario.remove_discounting\(\)`"),
         "values written alike": (alike, "written alike: give each a text"),
         "a reserved value above 1": (scenario(worth(0.5, reserved=1.5), worth(0.5)), "reserved value 1.5: at most 1"),
@@ -280,7 +294,8 @@ class Says(SAONegotiator):  # type: ignore[misc]
 
     def __init__(self, response: Any, outcome: Any = None) -> None:
         super().__init__()
-        self.said, self.asked = SAOResponse(response, outcome), [0.0, None]
+        self.said = SAOResponse(response, outcome)
+        self.asked: list[Any] = []
 
     def __call__(self, state: Any, dest: str | None = None) -> Any:
         self.asked = [state.relative_time, state.current_offer]
@@ -319,6 +334,15 @@ async def test_what_stands_no_longer_is_no_offer_and_a_refused_move_ends_the_bar
     assert negotiator.asked == [0.5, None]
     ended = await party(turn(translation, 3, refusal="mandate_violation"))
     assert ended == End(reason="refused: mandate_violation")
+
+
+async def test_where_time_alone_bounds_a_bargain_the_negotiator_sees_time() -> None:
+    document = {**from_scenario(whole()).document, "rules": {"deadline_ms": 60_000}}
+    translation, negotiator = from_domain(document), Says(ResponseType.REJECT_OFFER, (5, "blue"))
+    asked = turn(translation, 0)
+    assert asked.rules.rounds is None
+    assert isinstance(await NegmasParty(translation, 0, negotiator)(asked), Offer)
+    assert 0 <= negotiator.asked[0] < 0.5
 
 
 async def test_a_party_is_one_of_two_and_a_negotiator_serves_one_bargain() -> None:

@@ -189,6 +189,8 @@ def from_domain(document: Mapping[str, Any]) -> Translation:
 def _values(issue: Any) -> tuple[Any, ...]:
     if not issue.is_discrete() or not math.isfinite(issue.cardinality):
         raise ScenarioError(f"issue `{issue.name}` is real-valued or endless: `scenario.discretize(levels=10)`")
+    if issue.cardinality > OUTCOMES_MAX:
+        raise ScenarioError(f"issue `{issue.name}` has {issue.cardinality} values: at most {OUTCOMES_MAX}")
     return tuple(issue.all)
 
 
@@ -208,19 +210,19 @@ def _is_consecutive(values: Sequence[Any]) -> bool:
 
 
 def _issue(name: str, values: tuple[Any, ...], is_range: bool) -> dict[str, Any]:
-    if is_range:
-        return {"name": name, "min": int(values[0]), "max": int(values[-1])}
     written = [_written(value) for value in values]
-    if len(written) > VALUES_MAX:
-        raise ScenarioError(
-            f"issue `{name}` has {len(written)} values: list at most {VALUES_MAX}, or make their worth linear"
-        )
-    if len(set(written)) < len(written):
-        raise ScenarioError(f"issue `{name}` has values that are written alike: give each a text of its own")
     if name in RESERVED_NAMES or (name == "price" and any(isinstance(value, str) for value in written)):
         raise ScenarioError(
             f"issue `{name}`: rename it; `price` has integers, {' and '.join(RESERVED_NAMES)} are taken"
         )
+    if is_range:
+        return {"name": name, "min": written[0], "max": written[-1]}
+    if len(written) > VALUES_MAX:
+        raise ScenarioError(
+            f"issue `{name}` lists {len(written)} values: at most {VALUES_MAX}, or make their worth linear"
+        )
+    if len(set(written)) < len(written):
+        raise ScenarioError(f"issue `{name}` has values that are written alike: give each a text of its own")
     return {"name": name, "values": written}
 
 
