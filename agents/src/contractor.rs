@@ -8,6 +8,7 @@
 //! | it hears | it does |
 //! |---|---|
 //! | CFP | OFFER, or REFUSE, or nothing; a new round is a new call |
+//! | CFP with an auction, INFORM{bid} | OFFER, until the next price is beyond its limit; REFUSE where the first one is |
 //! | CFP with a bargain, CFP with a team, ASK of a panel | REFUSE: [`crate::bargain::Bargainer`], [`crate::team::TeamAgent`] and [`crate::panel::PanelMember`] take part |
 //! | ACCEPT of terms it offered | CONFIRM (the same one each time), or REFUSE, or nothing |
 //! | ACCEPT of anything else | REFUSE: it commits to nothing it does not know |
@@ -24,11 +25,15 @@
 mod config;
 mod distribution;
 mod engagement;
+mod english_auction;
 pub mod performing;
 
 use std::collections::VecDeque;
 
-use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt, RejectReason};
+use schemas::delivery::{
+    Award, Call, Cancellation, Delivery, Disposition, Notification, ProgressReport, Receipt, RejectReason,
+};
+use schemas::english_auction::StandingBid;
 use schemas::payload::{Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AgentId, AwardNo, NegotiationId, Payload, Timestamp};
 
@@ -42,12 +47,15 @@ use distribution::Script;
 pub use config::{ConfigError, ContractorConfig};
 pub use distribution::Distribution;
 pub use engagement::{Engagement, EngagementStage};
+pub use english_auction::Bidding;
 pub use performing::{PerformingContractor, RoutineRun};
 
 /// `reason` of the CANCEL that an initiator asked for: the only one that awaits an answer.
 const CANCELLED_BY_INITIATOR: &str = "cancelled";
 /// Code of every scripted failure.
 const FAILURE_CODE: &str = "scripted";
+/// Standing bids that wait for their calls, at most.
+const EARLY_BIDS_MAX: usize = 1024;
 /// Reason of a call that is refused for no other.
 pub const NOT_INTERESTED: &str = "not interested";
 
@@ -58,6 +66,9 @@ pub struct Contractor {
     config: ContractorConfig,
     script: Script,
     engagements: OpenNegotiations<Engagement>,
+    auctions: OpenNegotiations<english_auction::Auction>,
+    /// Standing bids that were told before their calls.
+    early_bids: OpenNegotiations<StandingBid>,
     counts: ContractorCounts,
     routines: Option<RoutineTable>,
     runs: VecDeque<RoutineRun>,
@@ -95,8 +106,20 @@ impl Contractor {
         config.check()?;
         let script = Script::new(config.seed, agent);
         let engagements = OpenNegotiations::new(config.engagements_max);
+        let auctions = OpenNegotiations::new(config.engagements_max);
+        let early_bids = OpenNegotiations::new(EARLY_BIDS_MAX);
         let (counts, runs) = (ContractorCounts::default(), VecDeque::new());
-        Ok(Self { agent: agent.clone(), config, script, engagements, counts, routines: None, runs })
+        Ok(Self {
+            agent: agent.clone(),
+            config,
+            script,
+            engagements,
+            auctions,
+            early_bids,
+            counts,
+            routines: None,
+            runs,
+        })
     }
 
     /// The same, whose awards are carried out by routines: its offers name those of a call's documents that have one, and a
@@ -116,7 +139,7 @@ impl Contractor {
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
         self.counts.calls += 1;
-        if let Some(reason) = other_protocol(call) {
+        if let Some(reason) = other_protocol(call).filter(|_| call.auction.is_none()) {
             self.counts.refusals += 1;
             return vec![Action::refuse(delivery, reason)];
         }
@@ -124,6 +147,9 @@ impl Contractor {
         if plan.is_silent {
             self.counts.silences += 1;
             return Vec::new();
+        }
+        if call.auction.is_some() {
+            return self.join_auction(now, delivery, call, plan);
         }
         let until_deadline_ms = call.reply_by.0.since_us(now).div_ceil(1000);
         let delay_ms = plan.late_by_ms.map_or(plan.reply_delay_ms, |late_ms| until_deadline_ms + late_ms.max(1));
@@ -277,6 +303,7 @@ impl Contractor {
 
     fn release(&mut self, negotiation: &NegotiationId) -> Vec<Action> {
         self.engagements.remove(negotiation);
+        self.auctions.remove(negotiation);
         vec![Action::Release(negotiation.clone())]
     }
 }
@@ -305,6 +332,8 @@ impl Strategy for Contractor {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
         self.engagements.expire(now);
+        self.auctions.expire(now);
+        self.early_bids.expire(now);
         match &delivery.payload {
             Notification::Cfp(call) => self.handle_call(now, delivery, call),
             Notification::Accept(award) => self.handle_award(delivery, award),
@@ -315,6 +344,7 @@ impl Strategy for Contractor {
                 if rejection.reason.goes_on() || is_late_revision { Vec::new() } else { self.release(id) }
             }
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
+            Notification::Inform(ProgressReport::Bid(standing)) => self.handle_standing(now, delivery, standing),
             Notification::Cancel(cancellation) => self.handle_cancel(delivery, cancellation),
             Notification::Closed(_) if self.config.offers_after_close => {
                 // What is scheduled still goes out, to be answered `late`: the experiments count such offers.
@@ -331,13 +361,14 @@ impl Strategy for Contractor {
     }
 }
 
-/// Why a contractor refuses a call of another protocol.
+/// Why a contractor that only offers refuses a call of another protocol.
 #[must_use]
 pub fn other_protocol(call: &Call) -> Option<&'static str> {
-    match (&call.bargain, &call.team) {
-        (Some(_), _) => Some("does not bargain"),
-        (None, Some(_)) => Some("joins no team"),
-        (None, None) => None,
+    match (&call.bargain, &call.team, &call.auction) {
+        (Some(_), ..) => Some("does not bargain"),
+        (None, Some(_), _) => Some("joins no team"),
+        (None, None, Some(_)) => Some("bids in no auction"),
+        (None, None, None) => None,
     }
 }
 

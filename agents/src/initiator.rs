@@ -27,6 +27,7 @@ use schemas::delivery::{
     AwardReport, Closing, ContractorFailure, ContractorReport, Delivery, Disposition, Finding, Misunderstanding,
     Notification, OffersReport, ProgressReport, Receipt,
 };
+use schemas::english_auction::StandingBid;
 use schemas::envelope::{ConsentMode, Scope};
 use schemas::ids::{Capability, IdError};
 use schemas::panel::SeatChoice;
@@ -139,6 +140,8 @@ pub enum CallReport {
     Failed(ContractorFailure),
     /// A panel has come to a result, which is registered.
     Found(Box<Finding>),
+    /// An auction has a new standing bid.
+    Bid(Box<StandingBid>),
     /// The negotiation ended. The last event.
     Closed(Closing),
 }
@@ -472,6 +475,7 @@ impl Strategy for Calls {
             Notification::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
             Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
             Notification::Inform(ProgressReport::Finding(finding)) => Some(CallReport::Found(finding.clone())),
+            Notification::Inform(ProgressReport::Bid(standing)) => Some(CallReport::Bid(standing.clone())),
             Notification::Ask(ask) => {
                 return match self.panelist.as_mut() {
                     Some(panelist) => reply(panelist.as_mut(), delivery, ask),

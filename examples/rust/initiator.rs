@@ -67,7 +67,8 @@ fn print(news: &CallReport) -> Option<Outcome> {
         | CallReport::Offers(_)
         | CallReport::Stopped(_)
         | CallReport::Failed(_)
-        | CallReport::Found(_) => {}
+        | CallReport::Found(_)
+        | CallReport::Bid(_) => {}
     }
     None
 }

@@ -5,6 +5,7 @@
 
 mod bargain_pin;
 mod duplicates;
+mod english_auction;
 mod invite;
 mod lane_answers;
 mod log;

@@ -1,5 +1,7 @@
 //! What people give to commands: lengths of time in seconds, amounts of money, addresses, names of files.
 
+use agents::model::config::PRICE_DECIMALS;
+use agents::model::shape::decimal;
 use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::net::{AddrParseError, SocketAddr};
@@ -54,6 +56,11 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
 pub fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "a share from 0 to 1 is expected".to_owned())
+}
+
+/// An amount in micro-units as units: `85`, `0.5`.
+pub fn units(micros: i64) -> String {
+    decimal(micros, PRICE_DECIMALS)
 }
 
 /// An amount in units, such as `90` or `89.50`, in micro-units: exactly, or not at all.

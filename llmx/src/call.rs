@@ -10,6 +10,7 @@ use agents::transport::TransportError;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, Identity, Initiator};
 use futures_util::future::join_all;
 use schemas::document::CallDocuments;
+use schemas::english_auction::AuctionSpec;
 use schemas::ids::{AttrName, Capability};
 use schemas::payload::{Cfp, TEXT_LEN_MAX};
 use schemas::policy::Gate;
@@ -21,11 +22,11 @@ use traffic_gen::live;
 use crate::access::{AccessArgs, refused};
 use crate::arguments::{micros, new_id, seconds};
 use crate::calls::CallDocumentsArgs;
-use crate::healthcheck;
 use crate::model::{self, ModelUse};
 use crate::output::{Failure, Outcome, note, one_line, print, print_json, tracer};
 use crate::remote::{ANSWER_MAX, client};
 use crate::signals::asked_to_end;
+use crate::{english_auction, healthcheck};
 
 use course::Course;
 
@@ -76,6 +77,9 @@ pub struct CallArgs {
     /// Currency of prices, three letters; an offer in another cannot win
     #[arg(long, value_name = "CODE")]
     currency: Option<String>,
+    /// Makes the call an English auction: its rules, as JSON or a file (docs/auctions.md)
+    #[arg(long, value_parser = english_auction::spec, value_name = "JSON|FILE")]
+    auction: Option<AuctionSpec>,
     #[command(flatten)]
     documents: CallDocumentsArgs,
     /// Seconds contractors have to offer (default: the policy's)
@@ -180,6 +184,7 @@ impl CallArgs {
             reply_within_ms: self.reply_within.map(|within| u64::try_from(within.as_millis()).unwrap_or(u64::MAX)),
             currency: self.currency.clone(),
             gates: self.max_price.and_then(|max| price(Some(max)).ok()).into_iter().chain(limits).collect(),
+            auction: self.auction.clone().map(Box::new),
             documents,
             ..Cfp::default()
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemas::document::{CallDocuments, DOCUMENTS_MAX, DocumentHash};
+use schemas::english_auction::AuctionSpec;
 use schemas::ids::Capability;
 use schemas::{Address, Code, Refusal, TopicName};
 use tokio::task::JoinHandle;
@@ -16,9 +17,9 @@ use traffic_gen::arrivals::Load;
 use traffic_gen::live::{self, CallScenario};
 use traffic_gen::recorder::{Counts, Recorder};
 
-use crate::document;
 use crate::output::{Failure, Outcome, Progress};
 use crate::signals::asked_to_end;
+use crate::{document, english_auction};
 
 /// What to do about calls that reach nobody.
 const REMEDY: &str =
@@ -42,6 +43,9 @@ pub struct CallsArgs {
     /// What calls ask for, in words
     #[arg(long, default_value = live::TASK, value_name = "TEXT")]
     task: String,
+    /// Makes calls English auctions: their rules, as JSON or a file (docs/auctions.md)
+    #[arg(long, value_parser = english_auction::spec, value_name = "JSON|FILE", hide_short_help = true)]
+    auction: Option<AuctionSpec>,
     #[command(flatten)]
     documents: CallDocumentsArgs,
     /// How calls are spread over time: poisson, uniform, burst:CALLS, ramp:TO_RATE, diurnal:PERIOD_S or
@@ -75,6 +79,7 @@ impl CallsArgs {
             capabilities: self.capability.clone(),
             task: self.task.clone(),
             load: self.load.clone(),
+            auction: self.auction.clone().or(scenario.auction),
             documents: self.documents.named()?,
             ..scenario
         })

@@ -34,6 +34,7 @@ use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{listen_address, read_text, run_length, since_epoch};
 use crate::calls::{self, CallsArgs};
+use crate::english_auction;
 use crate::gateway::Console;
 use crate::keys::{self, KEY_DEFAULT};
 use crate::nats::{NatsSource, Server, start_server};
@@ -132,6 +133,8 @@ enum Protocol {
     Team,
     /// Panels: several agents answer one question in rounds
     Panel,
+    /// English auctions: contractors bid against each other, and the last bid is awarded
+    Auction,
 }
 
 /// The exchange's default policy, unless another is asked for.
@@ -210,6 +213,7 @@ impl DemoArgs {
 
     fn scenario(&self, policy: &Policy, is_kept: bool) -> Result<CallScenario, Failure> {
         let contractor = match &self.contractor {
+            None if self.protocol == Protocol::Auction => english_auction::demo_bidders(),
             None => agents::ContractorConfig::default(),
             Some(path) => {
                 let text = read_text(path, CONTRACTOR_BYTES_MAX)
@@ -230,6 +234,7 @@ impl DemoArgs {
                 .map_err(Failure::configuration)?,
             prefix: prefix(is_kept),
             contractor,
+            auction: (self.protocol == Protocol::Auction).then(english_auction::demo),
             ..CallScenario::default()
         };
         let scenario = self.calls.of(scenario)?.traced(crate::output::tracer());
@@ -399,7 +404,7 @@ fn limits(rate: f64, requests_per_call: f64) -> LimitConfig {
 /// Runs the demo and prints its summary; any violated invariant is a failure.
 pub async fn run(args: DemoArgs) -> Outcome {
     match args.protocol {
-        Protocol::ContractNet => Box::pin(contract_net(args)).await,
+        Protocol::ContractNet | Protocol::Auction => Box::pin(contract_net(args)).await,
         Protocol::Alternating => Box::pin(loads::run::<BargainSummary>(args)).await,
         Protocol::Team => Box::pin(loads::run::<TeamSummary>(args)).await,
         Protocol::Panel => Box::pin(loads::run::<PanelSummary>(args)).await,

@@ -24,6 +24,7 @@ mod contractors;
 mod demo;
 mod document;
 mod engine;
+mod english_auction;
 mod gateway;
 mod healthcheck;
 mod ioa;

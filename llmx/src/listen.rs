@@ -18,7 +18,7 @@ use crate::arguments::seconds;
 use crate::output::{Failure, Outcome, note, print, print_json_line, printed};
 use crate::signals::asked_to_end;
 
-pub use line::{cut, line, terms, units};
+pub use line::{cut, line, terms};
 
 /// Deliveries remembered, so that a repeat is not shown again: a delivery is repeated eight times within minutes.
 const SEEN_MAX: usize = 65_536;

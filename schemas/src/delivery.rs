@@ -20,6 +20,7 @@ pub use receipt::{Disposition, Receipt};
 
 use crate::digest::Digest;
 use crate::document::{CallDocuments, DocumentHash, RoutineReport};
+use crate::english_auction::{AuctionCall, StandingBid};
 use crate::ids::{AgentId, AwardNo, Capability, DeliveryId, Lot, MsgId, NegotiationId, OfferId};
 use crate::payload::{Act, Currency, Failure, Terms, acts};
 use crate::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
@@ -185,6 +186,8 @@ pub struct Call {
     pub bargain: Option<Box<BargainCall>>,
     /// Of a call to a team: its lead and rules. `reply_by` is then when all must have joined.
     pub team: Option<Box<TeamCall>>,
+    /// Of a call to an English auction: its rules. `reply_by` is then when bidding ends.
+    pub auction: Option<Box<AuctionCall>>,
     /// Of a task of a team: what is to be done.
     pub brief: Option<Box<Brief>>,
 }
@@ -207,6 +210,7 @@ impl Call {
             documents: None,
             bargain: None,
             team: None,
+            auction: None,
             brief: None,
         }
     }
@@ -307,6 +311,8 @@ pub enum ProgressReport {
     Cancelled(ContractorReport),
     /// A panel has come to a result.
     Finding(Box<Finding>),
+    /// An auction has a new standing bid.
+    Bid(Box<StandingBid>),
 }
 
 /// A registered award.
@@ -455,6 +461,8 @@ crate::words! {
         Plurality,
         /// NO_ANSWER{rounds, timeout, silence}: nobody in the panel gave one.
         NoAnswer,
+        /// RESERVE_NOT_MET: no bid of the auction reached the reserve.
+        ReserveNotMet,
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`payload`] | which acts exist and what do they carry (FIPA SC00029 names)? |
 //! | [`terms`] | which values can an offer name, which numbers are integers? |
 //! | [`bargain`] | what bargaining adds: rules, outcome space, sealed mandates |
+//! | [`english_auction`] | what English auctions add: rules, the standing bid |
 //! | [`panel`] | what panels add: rules, how answers are compared, ratings |
 //! | [`evidence`] | what panels have shown about agents, by domain |
 //! | [`team`] | what teams add: rules, the acts of their members, what members are told |
@@ -37,6 +38,7 @@ pub mod control;
 pub mod delivery;
 pub mod digest;
 pub mod document;
+pub mod english_auction;
 pub mod envelope;
 pub mod evidence;
 pub mod ids;

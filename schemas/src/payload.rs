@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::bargain::{BargainSpec, Conditions, Join, Mandate};
 use crate::digest::Digest;
 use crate::document::{CallDocuments, DocumentHash, RoutineReport};
+use crate::english_auction::AuctionSpec;
 use crate::ids::{AwardNo, Capability, OfferId};
 use crate::panel::{PanelAnswer, PanelSpec};
 use crate::policy::Gate;
@@ -134,6 +135,8 @@ pub struct Cfp {
     pub mandate: Option<Box<Mandate>>,
     /// Makes this the call to a panel: its rules.
     pub panel: Option<Box<PanelSpec>>,
+    /// Makes this the call to an English auction: its rules.
+    pub auction: Option<Box<AuctionSpec>>,
 }
 
 /// An offer. Paper, appendix A: value, timestamp, conditions. Members stand in the order of RFC 8785.

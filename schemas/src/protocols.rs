@@ -18,6 +18,8 @@ crate::words! {
         Panel,
         /// Team (docs/spec/team.md).
         Team,
+        /// The English auction (docs/spec/english-auction.md).
+        EnglishAuction,
     }
 }
 
@@ -29,7 +31,7 @@ impl Protocol {
             // Under every version. No lane begins under 0: it stands for the rules before a new version where changes of
             // rules are tested.
             Self::ContractNet => 0,
-            Self::AlternatingOffers | Self::Panel | Self::Team => 1,
+            Self::AlternatingOffers | Self::Panel | Self::Team | Self::EnglishAuction => 1,
         }
     }
 
@@ -45,6 +47,7 @@ impl Protocol {
             Self::Team => {
                 &[Phase::Forming, Phase::Discussing, Phase::Awaiting, Phase::Paused, Phase::Concluding, Phase::Voting]
             }
+            Self::EnglishAuction => &[Phase::Collecting, Phase::Awarding, Phase::Performing, Phase::Cancelling],
         }
     }
 
@@ -70,13 +73,24 @@ impl Protocol {
             Self::Team => {
                 &[Outcome::Concluded, Outcome::Unconcluded, Outcome::NotFormed, Outcome::Cancelled, Outcome::Aborted]
             }
+            Self::EnglishAuction => &[
+                Outcome::Completed,
+                Outcome::NoOffers,
+                Outcome::ReserveNotMet,
+                Outcome::NoCandidate,
+                Outcome::Timeout,
+                Outcome::Cancelled,
+                Outcome::Aborted,
+            ],
         }
     }
 
     /// The protocol that a call opens.
     #[must_use]
     pub const fn of_call(cfp: &Cfp) -> Self {
-        if cfp.panel.is_some() {
+        if cfp.auction.is_some() {
+            Self::EnglishAuction
+        } else if cfp.panel.is_some() {
             Self::Panel
         } else if cfp.bargain.is_some() {
             Self::AlternatingOffers

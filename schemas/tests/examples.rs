@@ -42,7 +42,7 @@ fn every_example_is_a_document_of_the_contract() {
 
 #[test]
 fn every_code_act_disposition_and_outcome_has_its_place_in_the_rules() {
-    let pages = ["messages", "contract-net", "alternating-offers", "panel", "team", "deliveries"];
+    let pages = ["messages", "contract-net", "alternating-offers", "panel", "team", "deliveries", "english-auction"];
     let path = |page: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/spec/{page}.md"));
     let rules: String = pages.iter().map(|page| fs::read_to_string(path(page)).unwrap()).collect();
     let names = Code::ALL.iter().map(|code| code.as_str());

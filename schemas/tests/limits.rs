@@ -87,6 +87,11 @@ fn limits_of_bargains_are_the_constants() {
 }
 
 #[test]
+fn limits_of_auctions_are_the_constants() {
+    check("english_auction", "/properties/step_permille/maximum", schemas::english_auction::STEP_PERMILLE_MAX);
+}
+
+#[test]
 fn limits_of_panels_are_the_constants() {
     check("panel", "/properties/rounds/maximum", PANEL_ROUNDS_MAX);
     check("panel", "/properties/consensus_from/maximum", PANEL_ROUNDS_MAX);

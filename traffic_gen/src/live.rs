@@ -14,6 +14,7 @@ use agents::transport::Transport;
 use agents::{AgentError, AgentOptions, CallEvent, CallReport, CallRequest, ContractorConfig, Identity, Initiator};
 use schemas::control::Registration;
 use schemas::document::CallDocuments;
+use schemas::english_auction::AuctionSpec;
 use schemas::ids::Capability;
 use schemas::payload::Cfp;
 use schemas::policy::Gate;
@@ -70,6 +71,8 @@ pub struct CallScenario {
     pub durable: bool,
     /// What calls ask for, in words.
     pub task: String,
+    /// Makes calls English auctions, by these rules.
+    pub auction: Option<AuctionSpec>,
     /// Protocol documents that calls name.
     pub documents: Option<CallDocuments>,
     /// What carries out the awards of scripted contractors: contractor `n` has the one at `n`, counted round and round.
@@ -122,6 +125,7 @@ impl Default for CallScenario {
             capabilities: Vec::new(),
             durable: false,
             task: TASK.to_owned(),
+            auction: None,
             documents: None,
             routines: Vec::new(),
             policy: None,
@@ -413,6 +417,7 @@ async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>, en
 pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
         task: Some(scenario.task.clone()),
+        auction: scenario.auction.clone().map(Box::new),
         documents: scenario.documents.clone(),
         policy: scenario.policy.clone(),
         reply_within_ms: Some(scenario.reply_within_ms),

@@ -6,6 +6,7 @@ use schemas::ids::AttrName;
 use serde::{Deserialize, Serialize};
 
 use super::distribution::Distribution;
+use super::english_auction::Bidding;
 
 /// How a contractor behaves. Chances are between 0 and 1, one draw per call, award or performance; durations are
 /// milliseconds. The default answers every call at once, honestly and reliably.
@@ -36,6 +37,8 @@ pub struct ContractorConfig {
     pub withdraw: f64,
     /// How long after the offer.
     pub withdraw_after_ms: Distribution,
+    /// How it bids in an English auction, with the price it draws as its limit.
+    pub bidding: Bidding,
     /// From award to confirmation.
     pub confirm_delay_ms: Distribution,
     /// Chance to refuse an award.
@@ -87,6 +90,7 @@ impl Default for ContractorConfig {
             revise_after_ms: Distribution::Constant(20),
             withdraw: 0.0,
             withdraw_after_ms: Distribution::Constant(20),
+            bidding: Bidding::default(),
             confirm_delay_ms: Distribution::Constant(0),
             decline: 0.0,
             ignore_award: 0.0,

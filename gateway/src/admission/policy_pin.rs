@@ -13,10 +13,10 @@ use schemas::record::{Invitation, Pinned};
 use schemas::validate::Checked;
 use schemas::{AgentId, Code, Envelope, NegotiationId, Payload, Policy, Refusal};
 
-use super::bargain_pin;
 use super::invite::{self, Resolved};
 use super::panel_pin;
 use super::team_pin;
+use super::{bargain_pin, english_auction};
 use crate::metrics::GatewayMetrics;
 use crate::registry::{PinnedPolicy, PolicyTable, Registry, RequestNotes, Tables};
 
@@ -66,12 +66,14 @@ fn resolve(
     cfp.panel.as_deref().map_or(Ok(()), panel_pin::check)?;
     let tables = registry.read();
     let policy = with_gates(policy_of_call(&tables.policies, cfp)?, &cfp.gates)?;
+    english_auction::check(cfp, envelope.scope.as_ref(), &policy.policy)?;
     let protocol = Protocol::of_call(cfp);
     let invited_max = match protocol {
         Protocol::ContractNet => INVITED_MAX,
         Protocol::AlternatingOffers => bargain_pin::INVITED_MAX,
         Protocol::Panel => cfp.panel.as_deref().map_or(0, panel_pin::invited_max),
         Protocol::Team => schemas::team::INVITED_MAX,
+        Protocol::EnglishAuction => english_auction::INVITED_MAX,
     };
     let opened = (protocol, invited_max);
     let reached = invite::resolve(&tables, registry.now_ms(), (agent, envelope), &cfp.requires, opened);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod admission;
+mod bad_auctions;
 mod bad_bargains;
 mod bad_inputs;
 mod bad_panels;

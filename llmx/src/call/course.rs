@@ -9,7 +9,9 @@ use schemas::payload::Terms;
 use schemas::{Address, AgentId, AwardNo, Lot, NegotiationId, OfferId, Refusal};
 use serde::{Deserialize, Serialize};
 
-use crate::listen::{cut, terms, units};
+use crate::arguments::units;
+use crate::english_auction;
+use crate::listen::{cut, terms};
 
 /// Offers shown; the document holds them all.
 const OFFERS_SHOWN_MAX: usize = 20;
@@ -236,6 +238,7 @@ impl Course {
                 let (outcome, agreed, of) = (finding.outcome.as_str(), finding.agreed, finding.of);
                 vec![format!("found      {}: {outcome}, {agreed} of {of} agree", cut(&finding.answer))]
             }
+            CallReport::Bid(bid) => vec![format!("bid        {}", english_auction::standing(&bid))],
             CallReport::Closed(closing) => {
                 let detail = closing.detail.as_deref().map(|detail| format!(" ({})", cut(detail))).unwrap_or_default();
                 let hint = if closing.outcome == Outcome::NoOffers { NOT_COUNTED } else { "" };

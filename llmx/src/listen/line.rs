@@ -1,7 +1,5 @@
 //! A delivery in one line, for people.
 
-use agents::model::config::PRICE_DECIMALS;
-use agents::model::shape::decimal;
 use schemas::WireTime;
 use schemas::delivery::{
     Ask, Award, Call, Closing, Delivery, Misunderstanding, Notification, ProgressReport, Receipt, Rejection, Turn,
@@ -9,6 +7,8 @@ use schemas::delivery::{
 use schemas::payload::{AttrValue, Terms};
 use schemas::team::{Floor, Spoken, TeamTask};
 
+use crate::arguments::units;
+use crate::english_auction;
 use crate::output::one_line;
 
 /// Characters of a task or result that are shown.
@@ -38,11 +38,6 @@ pub fn line(delivery: &Delivery) -> String {
     };
     let act = delivery.payload.act();
     one_line(&format!("{}  {:<14} {}  {said}", clock(envelope.ts), act.as_str(), envelope.negotiation))
-}
-
-/// An amount in micro-units as units: `85`, `0.5`.
-pub fn units(micros: i64) -> String {
-    decimal(micros, PRICE_DECIMALS)
 }
 
 /// Terms as `price 85, delivery_ms 2000`, the price first and in units.
@@ -85,6 +80,9 @@ fn called(call: &Call, from: &str) -> String {
         let parties: Vec<&str> = bargain.parties.iter().map(schemas::AgentId::as_str).collect();
         said.push_str(&format!(", a bargain of {}", parties.join(", ")));
     }
+    if let Some(auction) = &call.auction {
+        said.push_str(&format!(", {}", english_auction::called(&auction.rules)));
+    }
     said
 }
 
@@ -120,6 +118,7 @@ fn news_text(news: &ProgressReport) -> String {
             let (agreed, of, round) = (finding.agreed, finding.of, finding.round);
             format!("\"{}\", {} of {agreed} of {of} in round {round}", cut(&finding.answer), finding.outcome.as_str())
         }
+        ProgressReport::Bid(bid) => english_auction::standing(bid),
     }
 }
 

@@ -52,7 +52,7 @@ pub use lane::{LaneState, SnapshotError};
 pub use limits::Limits;
 pub use negotiation::alternating_offers;
 pub use negotiation::contract_net::SessionState;
-pub use negotiation::protocols::{BargainView, PanelView, ProtocolView, TeamView};
+pub use negotiation::protocols::{AuctionView, BargainView, PanelView, ProtocolView, TeamView, check_auction_policy};
 pub use negotiation::view;
 pub use negotiation::view::NegotiationView;
 pub use negotiation::{CHAIN_START, ChainLink, chained};

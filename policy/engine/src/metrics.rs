@@ -54,9 +54,9 @@ telemetry::metrics! {
         ended_duration: Histogram(NEGOTIATION_S)[protocol: Protocol, outcome: Outcome; ends()]
             = "exchange_negotiation_duration_seconds";
         /// Rounds of collection, or of a bargain.
-        rounds: Histogram(ROUNDS)[protocol: Protocol, outcome: Outcome; ends()] = "exchange_negotiation_rounds";
+        rounds: Histogram(ROUNDS)[protocol: Protocol, outcome: Outcome; ends_of_rounds()] = "exchange_negotiation_rounds";
         /// Closes of a collection, by reason.
-        collections_closed: Counter[protocol: Protocol = [Protocol::ContractNet], reason: CloseReason]
+        collections_closed: Counter[protocol: Protocol = COLLECTING, reason: CloseReason]
             = "exchange_collections_closed_total";
         /// Log time agents take for their turns, from when they were asked.
         responses: Histogram(NEGOTIATION_S)[protocol: Protocol, role: Role; ROLES]
@@ -250,6 +250,9 @@ enum Noticed {
     Round(u64),
 }
 
+/// Protocols that collect offers.
+const COLLECTING: [Protocol; 2] = [Protocol::ContractNet, Protocol::EnglishAuction];
+
 /// The states of open negotiations.
 fn open_phases() -> Vec<(Protocol, Phase)> {
     let of = |protocol: &Protocol| protocol.phases().iter().map(|phase| (*protocol, *phase)).collect::<Vec<_>>();
@@ -269,6 +272,11 @@ fn transitions() -> Vec<(Protocol, Phase, Phase)> {
 fn ends() -> Vec<(Protocol, Outcome)> {
     let of = |protocol: &Protocol| protocol.outcomes().iter().map(|outcome| (*protocol, *outcome)).collect::<Vec<_>>();
     Protocol::VARIANTS.iter().flat_map(of).collect()
+}
+
+/// The same, where there may be several rounds: an auction has one.
+fn ends_of_rounds() -> Vec<(Protocol, Outcome)> {
+    ends().into_iter().filter(|(protocol, _)| *protocol != Protocol::EnglishAuction).collect()
 }
 
 /// Something that is only counted.

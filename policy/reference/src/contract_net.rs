@@ -1,5 +1,6 @@
 //! One contract net: what is known of it, its timers, and its end (docs/spec/contract-net.md).
 
+pub(crate) mod english_auction;
 pub(crate) mod messages;
 pub(crate) mod opening;
 mod rounds;
@@ -8,7 +9,7 @@ pub(crate) mod task;
 use std::collections::BTreeMap;
 
 use policy_core::{AwardLoss, Deliver, Phase, SessionState};
-use schemas::delivery::{Disposition, Notification, Outcome, RejectReason, Rejection};
+use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, RejectReason, Rejection};
 use schemas::document::{CallDocuments, RoutineReport};
 use schemas::payload::{Inform, InformKind, Terms};
 use schemas::record::{AdmittedMessage, Message};
@@ -73,6 +74,7 @@ pub(crate) struct ContractNet {
     offers: u32,
     /// Of a task of a team.
     task: Option<task::TaskPart>,
+    auction: Option<english_auction::AuctionPart>,
     pub(crate) facts: Vec<String>,
 }
 
@@ -81,6 +83,8 @@ pub(crate) struct ContractNet {
 pub(crate) struct Party {
     pub(crate) last_seq: Option<u64>,
     pub(crate) said: Vec<Said>,
+    /// How many of them are no offers.
+    others: usize,
 }
 
 impl Party {
@@ -197,7 +201,9 @@ impl ContractNet {
         let mut timers = vec![(self.ends_by, Timer::Hard)];
         if self.phase == Phase::Collecting {
             timers.push((self.reply_by, Timer::Collect));
-            if let Window::EndsAt(at) = self.window {
+            if let Some(auction) = &self.auction {
+                timers.extend(auction.quiet_at.map(|at| (at, Timer::Window)));
+            } else if let Window::EndsAt(at) = self.window {
                 timers.push((at, Timer::Window));
             }
             timers.extend(self.crossing.map(|at| (at, Timer::Threshold)));
@@ -217,6 +223,10 @@ impl ContractNet {
     pub(crate) fn fire(&mut self, timer: Timer, moment: Moment, wins: &mut Wins) {
         match timer {
             Timer::Hard => self.time_out(moment),
+            Timer::Collect if self.auction.is_some() => {
+                english_auction::close(self, CloseReason::Deadline, moment, wins)
+            }
+            Timer::Window if self.auction.is_some() => english_auction::close(self, CloseReason::Window, moment, wins),
             Timer::Collect => self.collection_ends(moment, wins),
             Timer::Window => {
                 self.window = Window::Past;
@@ -395,7 +405,8 @@ impl ContractNet {
             return;
         }
         if let Notification::Cfp(call) = &*deliver.told {
-            let is_current = (call.round, call.reply_by.0) == (self.round, self.reply_by);
+            // A bid moves the end of an auction, and nobody is called again.
+            let is_current = self.auction.is_some() || (call.round, call.reply_by.0) == (self.round, self.reply_by);
             if self.phase == Phase::Collecting && is_current && self.state(contractor) == SessionState::Invited {
                 self.answer_without_offer(
                     contractor,

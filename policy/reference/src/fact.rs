@@ -10,6 +10,7 @@ use schemas::delivery::{
     ProgressReport, Receipt, RejectReason, Rejection, Turn,
 };
 use schemas::document::{CallDocuments, RoutineReport};
+use schemas::english_auction::StandingBid;
 use schemas::register::AwardEnd;
 use schemas::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
 use schemas::{
@@ -109,6 +110,7 @@ fn told(deliver: &Deliver) -> String {
         Notification::Turn(turn) => self::turn(negotiation, to, turn),
         Notification::Ask(ask) => asked(negotiation, to, ask),
         Notification::Inform(ProgressReport::Finding(finding)) => found(negotiation, to, finding),
+        Notification::Inform(ProgressReport::Bid(standing)) => bid(negotiation, to, standing),
         Notification::Floor(told) => floor(negotiation, to, told),
     }
 }
@@ -138,6 +140,11 @@ fn happened(event: &Event) -> Option<String> {
         | Event::Claimed { .. } => None,
         Event::InvariantViolated { invariant, .. } => Some(format!("violated {invariant:?}")),
     }
+}
+
+/// A standing bid.
+pub(crate) fn bid(negotiation: &NegotiationId, to: &AgentId, standing: &StandingBid) -> String {
+    format!("{negotiation} {to} {standing:?}")
 }
 
 /// What is not sent, because its recipient was answered so before.

@@ -6,7 +6,7 @@ use schemas::{AgentId, Payload, Timestamp};
 
 use crate::alternating_offers::{Bargain, BargainTimer};
 use crate::contract_net::opening::NotUnderstood;
-use crate::contract_net::{ContractNet, Timer, opening};
+use crate::contract_net::{ContractNet, Timer, english_auction, opening};
 use crate::panel::{Panel, PanelTimer};
 use crate::team::{self, Team, TeamTimer};
 use crate::{Moment, Wins};
@@ -43,6 +43,8 @@ pub(crate) enum AnyTimer {
     Bargain(BargainTimer),
     Panel(PanelTimer),
     Team(TeamTimer),
+    /// Of a contract net while it is an auction.
+    Bidding(Timer),
 }
 
 impl Negotiation {
@@ -54,14 +56,16 @@ impl Negotiation {
         moment: Moment,
     ) -> Result<Self, Option<NotUnderstood>> {
         let (Payload::Cfp(cfp), Some(pinned)) = (&decoded.payload, &message.pinned) else { return Err(None) };
-        let is_newer = cfp.panel.is_some() || cfp.team.is_some() || cfp.bargain.is_some();
+        let is_newer = cfp.panel.is_some() || cfp.team.is_some() || cfp.bargain.is_some() || cfp.auction.is_some();
         if is_newer && moment.rules < NEWER_RULES {
             return Err(Some("unsupported_rules".into()));
         }
         if cfp.round.is_some_and(|round| round != 1) {
             return Err(Some("bad_round".into()));
         }
-        let opened = if cfp.panel.is_some() {
+        let opened = if let Some(auction) = &cfp.auction {
+            english_auction::open(message, decoded, (cfp, auction), pinned, moment).map(Box::new).map(Self::ContractNet)
+        } else if cfp.panel.is_some() {
             Panel::open(message, decoded, cfp, pinned, moment).map(Box::new).map(Self::Panel)
         } else if cfp.team.is_some() {
             team::opening::open(message, decoded, cfp, pinned, above, moment).map(Box::new).map(Self::Team)
@@ -88,6 +92,9 @@ impl Negotiation {
     pub(crate) fn timers(&self) -> Vec<(Timestamp, AnyTimer)> {
         match self {
             _ if self.has_ended() => Vec::new(),
+            Self::ContractNet(net) if english_auction::takes_bids(net) => {
+                any(net.timers(), Timer::Hard, AnyTimer::Bidding)
+            }
             Self::ContractNet(net) => any(net.timers(), Timer::Hard, AnyTimer::Net),
             Self::Bargain(bargain) => any(bargain.timers(), BargainTimer::Hard, AnyTimer::Bargain),
             Self::Panel(panel) => any(panel.timers(), PanelTimer::Hard, AnyTimer::Panel),
@@ -99,7 +106,7 @@ impl Negotiation {
         match (self, timer) {
             (Self::ContractNet(net), AnyTimer::Hard) => net.fire(Timer::Hard, moment, wins),
             (Self::Bargain(bargain), AnyTimer::Hard) => bargain.fire(BargainTimer::Hard, moment),
-            (Self::ContractNet(net), AnyTimer::Net(timer)) => net.fire(timer, moment, wins),
+            (Self::ContractNet(net), AnyTimer::Net(timer) | AnyTimer::Bidding(timer)) => net.fire(timer, moment, wins),
             (Self::Bargain(bargain), AnyTimer::Bargain(timer)) => bargain.fire(timer, moment),
             (Self::Panel(panel), AnyTimer::Hard) => panel.fire(PanelTimer::Hard, moment),
             (Self::Panel(panel), AnyTimer::Panel(timer)) => panel.fire(timer, moment),

@@ -454,7 +454,7 @@ fn goes_along(fact: &str, receipt: &str, is_called_once: bool) -> bool {
     let is_for_both = (said.next(), said.next()) == (waits.next(), waits.next());
     let is_told = match said.next().unwrap_or_default() {
         "ack" | "accept" | "reject" | "cancel" | "offers" | "inform" | "failure" => true,
-        "not_understood" | "closed" | "Turn" | "Finding" | "Floor" => true,
+        "not_understood" | "closed" | "Turn" | "Finding" | "Floor" | "StandingBid" => true,
         "cfp" | "Ask" => !is_called_once,
         _ => false,
     };

@@ -103,6 +103,8 @@ kinds! {
     Mandate = "mandate",
     /// The rules of a team.
     Team = "team",
+    /// The rules of an English auction.
+    EnglishAuction = "english_auction",
     /// What an agent receives.
     Delivery = "delivery",
     /// An acceptance policy.

@@ -33,11 +33,12 @@ macro_rules! assets {
 }
 
 /// Everything there is; the first is the page.
-static ASSETS: [Asset; 18] = assets![
+static ASSETS: [Asset; 19] = assets![
     "" "index.html" => "text/html; charset=utf-8",
     "" "console.css" => "text/css; charset=utf-8",
     "" "console.js" => "text/javascript; charset=utf-8",
     "" "dom.js" => "text/javascript; charset=utf-8",
+    "" "auction.js" => "text/javascript; charset=utf-8",
     "" "charts.js" => "text/javascript; charset=utf-8",
     "" "overview.js" => "text/javascript; charset=utf-8",
     "" "policies.js" => "text/javascript; charset=utf-8",

@@ -7,7 +7,7 @@ use schemas::payload::{AttrValue, Offer, Terms};
 use schemas::policy::{Gate, Policy};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::REPUTATION;
+use crate::policy::{PRICE, REPUTATION};
 
 /// The first condition an offer fails. Indices point into the policy's gates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,10 +28,25 @@ pub(crate) enum GateFault {
     Documents,
     /// It names a reputation itself, where the exchange does.
     Reserved,
+    /// It is no bid that counts.
+    Bid(BidFault),
+}
+
+/// Why a bid of an auction does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum BidFault {
+    /// It has no price.
+    Required,
+    /// The first bid does not reach the start.
+    Start,
+    /// It does not beat the standing bid by a step.
+    Step,
 }
 
 impl GateFault {
-    /// `code` of the REJECT: `<attribute>.<condition>`, `currency`, `documents`, `validity` or `reputation.reserved`.
+    /// `code` of the REJECT: `<attribute>.<condition>`, `currency`, `documents`, `validity` or `reputation.reserved`; of a bid
+    /// `price.required`, `price.start`, `price.step`.
     pub(crate) fn code(self, policy: &Policy) -> String {
         let (index, condition) = match self {
             Self::Min(index) => (index, "min"),
@@ -42,6 +57,7 @@ impl GateFault {
             Self::Validity => return "validity".to_owned(),
             Self::Documents => return "documents".to_owned(),
             Self::Reserved => return format!("{REPUTATION}.reserved"),
+            Self::Bid(fault) => return format!("{PRICE}.{}", <&str>::from(fault)),
         };
         match policy.gates.get(usize::from(index)) {
             Some(gate) => format!("{}.{condition}", gate.attr),

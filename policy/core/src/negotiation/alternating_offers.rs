@@ -51,7 +51,8 @@ use schemas::protocols::{Phase, Protocol};
 
 use concession::relative_time_ppm;
 use rules::BargainAction;
-use sealed_mandate::{PartyMandate, Sealed};
+use sealed_mandate::PartyMandate;
+pub(crate) use sealed_mandate::Sealed;
 pub use view::BargainView;
 
 /// `join_by`.

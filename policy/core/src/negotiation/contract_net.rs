@@ -8,6 +8,7 @@ mod awarding;
 pub(crate) mod awards;
 mod collection;
 mod decision;
+pub(crate) mod english_auction;
 pub(crate) mod opening;
 pub(crate) mod rules;
 pub(crate) mod session;

@@ -106,6 +106,8 @@ pub(crate) enum NotUnderstoodReason {
     Depth,
     /// A second call to a sub-team for one award.
     Taken,
+    /// The rules of an auction stand beside those of another protocol.
+    InvalidAuction,
 }
 
 impl NotUnderstoodReason {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::negotiation::alternating_offers::{Bargain, BargainEnd};
+use crate::negotiation::contract_net::english_auction::{self, Auction};
 use crate::negotiation::contract_net::{ContractNet, task};
 use crate::negotiation::disposition::{Incoming, ProtocolRules};
 use crate::negotiation::family::{FamilyOrder, SubTeamGrant, TaskOpening};
@@ -21,6 +22,7 @@ use crate::policy::PinnedPolicy;
 use schemas::protocols::{Phase, Protocol};
 
 pub use crate::negotiation::alternating_offers::BargainView;
+pub use crate::negotiation::contract_net::english_auction::{AuctionView, check_policy as check_auction_policy};
 pub use crate::negotiation::panel::PanelView;
 pub use crate::negotiation::team::TeamView;
 
@@ -62,6 +64,7 @@ pub(crate) enum ProtocolEnd {
     Bargain(BargainEnd),
     Panel(PanelEnd),
     Team(TeamEnd),
+    Auction(Box<[PastAward]>),
 }
 
 impl ProtocolEnd {
@@ -71,16 +74,17 @@ impl ProtocolEnd {
             Self::Bargain(_) => Protocol::AlternatingOffers,
             Self::Panel(_) => Protocol::Panel,
             Self::Team(_) => Protocol::Team,
+            Self::Auction(_) => Protocol::EnglishAuction,
         }
     }
 
     pub(crate) fn awards(&self) -> &[PastAward] {
-        if let Self::ContractNet(awards) = self { awards } else { &[] }
+        if let Self::ContractNet(awards) | Self::Auction(awards) = self { awards } else { &[] }
     }
 
     /// Whether offers were collected, so that one that comes now is late. What any other protocol came to binds by itself.
     pub(crate) fn takes_late_offers(&self) -> bool {
-        matches!(self, Self::ContractNet(_))
+        matches!(self, Self::ContractNet(_) | Self::Auction(_))
     }
 
     /// Whether a party may see how it ended.
@@ -96,7 +100,7 @@ impl ProtocolEnd {
     /// What a party was, other than the initiator.
     pub(crate) fn role(&self, party: u16) -> Role {
         match self {
-            Self::ContractNet(_) => Role::Contractor,
+            Self::ContractNet(_) | Self::Auction(_) => Role::Contractor,
             Self::Bargain(_) => Role::Party,
             Self::Panel(end) => end.role(party),
             Self::Team(_) => Role::Member,
@@ -106,7 +110,7 @@ impl ProtocolEnd {
     /// What CLOSED says beside the outcome; nothing where late askers are told no detail.
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
-            Self::ContractNet(_) => None,
+            Self::ContractNet(_) | Self::Auction(_) => None,
             Self::Bargain(end) => end.detail.as_deref(),
             Self::Panel(end) => end.detail.as_deref(),
             Self::Team(end) => end.detail.as_deref(),
@@ -116,7 +120,7 @@ impl ProtocolEnd {
     /// CLOSED as a party was told it before.
     pub(crate) fn complete(&self, party: Option<u16>, closing: Closing) -> Closing {
         match self {
-            Self::ContractNet(_) | Self::Panel(_) => closing,
+            Self::ContractNet(_) | Self::Auction(_) | Self::Panel(_) => closing,
             Self::Bargain(end) => Closing { agreement: end.agreement.clone(), ..closing },
             Self::Team(end) => end.complete(party, closing),
         }
@@ -125,7 +129,7 @@ impl ProtocolEnd {
     /// What a party may see of it.
     pub(crate) fn view(&self, parties: &[PastParty], party: u16) -> Option<ProtocolView> {
         match self {
-            Self::ContractNet(_) => None,
+            Self::ContractNet(_) | Self::Auction(_) => None,
             Self::Bargain(end) => Some(ProtocolView::Bargain(Box::new(end.view(parties)))),
             Self::Panel(end) => Some(ProtocolView::Panel(Box::new(end.view()))),
             Self::Team(end) => end.view(parties, party).map(|view| ProtocolView::Team(Box::new(view))),
@@ -143,22 +147,32 @@ pub enum ProtocolView {
     Panel(Box<PanelView>),
     /// How a team stands; the same for all its members, and nothing for others.
     Team(Box<TeamView>),
+    /// How an auction stands, while it is open.
+    Auction(Box<AuctionView>),
 }
 
 /// What a snapshot stores of a negotiation: by reference while it is written, owned when it was read. Timers follow from it, and
 /// are not stored; policies are named by their digests.
 #[derive(Serialize, Deserialize)]
-pub(crate) enum StoredEntry<N, B, E, P, T> {
+pub(crate) enum StoredEntry<N, B, E, P, T, A> {
     ContractNet(N),
     Bargain(B),
     Ended(E),
     Panel(P),
     Team(T),
+    Auction(A),
 }
 
-pub(crate) type WrittenEntry<'a> = StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone, &'a Panel, &'a Team>;
-pub(crate) type ReadEntry =
-    StoredEntry<Box<ContractNet<Digest>>, Box<Bargain>, Box<Tombstone>, Box<Panel>, Box<Team<Digest>>>;
+pub(crate) type WrittenEntry<'a> =
+    StoredEntry<&'a ContractNet, &'a Bargain, &'a Tombstone, &'a Panel, &'a Team, &'a Auction>;
+pub(crate) type ReadEntry = StoredEntry<
+    Box<ContractNet<Digest>>,
+    Box<Bargain>,
+    Box<Tombstone>,
+    Box<Panel>,
+    Box<Team<Digest>>,
+    Box<Auction<Digest>>,
+>;
 
 impl ReadEntry {
     /// The entry with the policies it names.
@@ -173,6 +187,9 @@ impl ReadEntry {
             Self::Bargain(bargain) => Negotiation::Bargain(bargain),
             Self::Panel(panel) => Negotiation::Panel(panel),
             Self::Team(team) => Negotiation::Team(Box::new(team.under(policy).ok_or("a team has no policy")?)),
+            Self::Auction(auction) => {
+                Negotiation::Auction(Box::new(auction.under(policy).ok_or("an auction has no policy")?))
+            }
             Self::Ended(tombstone) => return Ok(TableEntry::Ended(tombstone)),
         }))
     }
@@ -195,6 +212,7 @@ impl TableEntry {
             Self::Open(Negotiation::Bargain(bargain)) => StoredEntry::Bargain(bargain),
             Self::Open(Negotiation::Panel(panel)) => StoredEntry::Panel(panel),
             Self::Open(Negotiation::Team(team)) => StoredEntry::Team(team),
+            Self::Open(Negotiation::Auction(auction)) => StoredEntry::Auction(auction),
             Self::Ended(tombstone) => StoredEntry::Ended(tombstone),
         }
     }
@@ -208,6 +226,7 @@ macro_rules! each {
             Negotiation::Bargain($negotiation) => $asked,
             Negotiation::Panel($negotiation) => $asked,
             Negotiation::Team($negotiation) => $asked,
+            Negotiation::Auction($negotiation) => $asked,
         }
     };
 }
@@ -219,6 +238,7 @@ pub(crate) enum Negotiation {
     Bargain(Box<Bargain>),
     Panel(Box<Panel>),
     Team(Box<Team>),
+    Auction(Box<Auction>),
 }
 
 impl Negotiation {
@@ -231,6 +251,9 @@ impl Negotiation {
     ) -> Result<Self, Refusal> {
         let cfp = opening.cfp;
         context.protocol = Protocol::of_call(cfp);
+        if let Some(rules) = &cfp.auction {
+            return Ok(Self::Auction(Box::new(english_auction::open(opening, rules, context, share)?)));
+        }
         Ok(match (&cfp.panel, &cfp.bargain, &cfp.team) {
             (Some(rules), ..) => Self::Panel(Box::new(panel::opening::open(&opening, rules, context, share)?)),
             (None, Some(rules), _) => Self::Bargain(Box::new(opening.open_bargain(rules, context, share)?)),
@@ -292,7 +315,9 @@ impl Negotiation {
         self.handle(context, |open, context| match open {
             Self::ContractNet(net) => task::handle_order(net, order.action, context),
             Self::Team(team) => team.handle_order(order.action, context),
-            Self::Bargain(_) | Self::Panel(_) => debug_assert!(false, "an order goes to a team or a task"),
+            Self::Bargain(_) | Self::Panel(_) | Self::Auction(_) => {
+                debug_assert!(false, "an order goes to a team or a task")
+            }
         });
     }
 

@@ -59,6 +59,9 @@ fn told(told: &Notification) -> String {
             ProgressReport::Done(news) => format!("inform:done:{}:{}", news.contractor, news.award_no),
             ProgressReport::Result(news) => format!("inform:result:{}:{}", news.contractor, news.award_no),
             ProgressReport::Cancelled(news) => format!("inform:cancelled:{}:{}", news.contractor, news.award_no),
+            ProgressReport::Bid(bid) => {
+                format!("inform:bid:{}:{}{}", bid.bid_no, bid.price, if bid.leads { ":leads" } else { "" })
+            }
             ProgressReport::Finding(news) => {
                 format!("inform:finding:{}:{}:{}/{}", word(&news.stopped), news.answer, news.agreed, news.of)
             }

@@ -5,7 +5,7 @@ use schemas::{AgentId, AwardNo, Lot, NegotiationId, Timestamp};
 use super::*;
 
 /// Series an engine exposes at most, each bucket of a histogram being one: of four protocols.
-const SERIES_MAX: usize = 3600;
+const SERIES_MAX: usize = 3750;
 
 #[test]
 fn every_series_is_exposed_at_zero_before_anything_happens() {

@@ -9,11 +9,11 @@ use schemas::policy::OfferRevision;
 use schemas::record::Message;
 use schemas::{Act, AgentId, AwardNo, Digest, MsgId, OfferId, Payload, Timestamp};
 
-use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, Verdict};
+use crate::contract_net::{ContractNet, HeldOffer, Said, Stage, Verdict, english_auction};
 
 use crate::{Moment, Wins, fact, scoring};
 
-type NetVerdict = Verdict<NetAction>;
+pub(crate) type NetVerdict = Verdict<NetAction>;
 
 #[derive(Default)]
 pub(crate) enum NetAction {
@@ -49,7 +49,12 @@ impl ContractNet {
         if let Some(earlier) = party.said.iter().find(|said| said.msg_id == msg_id) {
             return self.answer_again(from, &earlier.clone(), digest, &payload);
         }
-        let is_full = party.said.len() >= limits.messages_per_party_max;
+        let is_full = if self.auction.is_some() && self.outcome.is_none() {
+            let is_bid_or_stale = payload.act() == Act::Offer || is_stale(party.last_seq, seq);
+            english_auction::is_full(self, from, is_bid_or_stale, limits)
+        } else {
+            party.said.len() >= limits.messages_per_party_max
+        };
         let mut verdict = if is_full && self.outcome.is_none() {
             NetVerdict::of(Disposition::RateLimited)
         } else if is_stale(party.last_seq, seq) {
@@ -67,7 +72,9 @@ impl ContractNet {
             self.note_loss_code(Some(failure.code.clone()));
         }
         self.answer(from, &msg_id, payload.act(), &verdict, moment);
+        let act = payload.act();
         let party = self.parties.get_mut(from).expect("a party");
+        party.others += usize::from(act != Act::Offer && !is_full);
         party.note(Said { msg_id, digest, disposition: verdict.disposition, reply: verdict.reply }, seq, is_full);
         self.follow(from, verdict.then, moment, wins);
     }
@@ -129,7 +136,7 @@ impl ContractNet {
         NetVerdict { reply: closed, ..NetVerdict::of(Disposition::Closed) }
     }
 
-    fn late(&self, to: &AgentId) -> String {
+    pub(super) fn late(&self, to: &AgentId) -> String {
         fact::reject(&self.id, to, &Rejection { offer_id: None, reason: RejectReason::Late, code: None })
     }
 
@@ -183,7 +190,10 @@ impl ContractNet {
                 NetVerdict { then: NetAction::Nothing, ..self.out_of_turn(from, "bad_round") }
             }
             Some(_) | None if self.is_for_initiator(from, payload) => self.judge_initiator(from, payload, moment),
-            Some(_) | None => self.judge_contractor(from, payload, moment),
+            Some(_) | None => {
+                let judged = english_auction::judge_bidder(self, from, payload, moment);
+                judged.unwrap_or_else(|| self.judge_contractor(from, payload, moment))
+            }
         }
     }
 
@@ -257,7 +267,7 @@ impl ContractNet {
         (pinned != Some(named)).then(|| self.malformed(from, "document", "/payload/routine/hash"))
     }
 
-    fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> NetVerdict {
+    pub(super) fn malformed(&self, from: &AgentId, reason: &str, pointer: &str) -> NetVerdict {
         let reply = Some(fact::not_understood(&self.id, from, reason, Some(pointer)));
         NetVerdict { reply, ..NetVerdict::of(Disposition::Malformed) }
     }
@@ -334,7 +344,7 @@ impl ContractNet {
         }
     }
 
-    fn out_of_turn(&self, to: &AgentId, reason: &str) -> NetVerdict {
+    pub(super) fn out_of_turn(&self, to: &AgentId, reason: &str) -> NetVerdict {
         let reply = Some(fact::not_understood(&self.id, to, reason, None));
         NetVerdict { reply, then: NetAction::Strike, ..NetVerdict::of(Disposition::OutOfTurn) }
     }

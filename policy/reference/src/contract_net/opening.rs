@@ -101,6 +101,7 @@ pub(super) fn opened(opened: Opened, moment: Moment) -> ContractNet {
         past: Vec::new(),
         offers: 0,
         task: None,
+        auction: None,
         facts: Vec::new(),
         policy,
     }

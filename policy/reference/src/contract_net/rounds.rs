@@ -7,7 +7,7 @@ use schemas::policy::{Close, Decider, HoldUntil, OnIncomplete, WindowAnchor};
 use schemas::register::AwardEnd;
 use schemas::{AgentId, AwardNo, RegisterKey, Timestamp, WireTime};
 
-use crate::contract_net::{Award, ContractNet, HeldOffer, Lot, Stage, Window, count, word};
+use crate::contract_net::{Award, ContractNet, HeldOffer, Lot, Stage, Window, count, english_auction, word};
 use crate::{Moment, Wins, fact, scoring};
 
 impl ContractNet {
@@ -35,6 +35,9 @@ impl ContractNet {
         self.offers += 1;
         let session = self.session(contractor);
         (session.offer, session.state) = (Some(offer), SessionState::Offered);
+        if self.auction.is_some() {
+            english_auction::record_bid(self, contractor, moment.now);
+        }
         self.begin_window(WindowAnchor::FirstValid, moment.now);
         self.evaluate(moment, wins);
     }
@@ -58,7 +61,7 @@ impl ContractNet {
         let max = self.policy.max_strikes;
         let session = self.session(contractor);
         session.strikes += 1;
-        if session.strikes >= max {
+        if session.strikes >= max && !english_auction::stays(self, contractor) {
             self.exclude(contractor, moment, wins);
         }
     }
@@ -84,6 +87,9 @@ impl ContractNet {
 
     /// The close rule (docs/spec/contract-net.md#cn-20), after every collecting event and timer.
     pub(crate) fn evaluate(&mut self, moment: Moment, wins: &mut Wins) {
+        if self.auction.is_some() {
+            return english_auction::evaluate(self, moment, wins);
+        }
         match self.reason_to_close(moment.now) {
             Some(reason) => self.close(reason, moment, wins),
             None => self.crossing = self.next_crossing(moment.now),
@@ -148,13 +154,7 @@ impl ContractNet {
 
     /// What follows the close (docs/spec/contract-net.md#cn-27).
     fn close(&mut self, reason: CloseReason, moment: Moment, wins: &mut Wins) {
-        let (called, responded) = self.called_and_responded();
-        let valid = count(self.valid(moment.now).len());
-        let is_complete = called == responded;
-        self.closed_at = Some(moment.position);
-        self.crossing = None;
-        let counts = [valid, responded, called];
-        self.facts.push(fact::close(&self.id, self.round, reason, is_complete, counts, moment.now));
+        let (valid, is_complete) = self.note_close(reason, moment);
         self.reject_expired(moment.now);
         if !self.policy.award {
             self.end(if valid == 0 { Outcome::NoOffers } else { Outcome::Incomplete }, moment);
@@ -167,6 +167,18 @@ impl ContractNet {
         } else {
             self.decide(None, Cause::Score, moment, wins);
         }
+    }
+
+    /// Collection has closed: how many valid offers there are, and whether everybody has answered.
+    pub(super) fn note_close(&mut self, reason: CloseReason, moment: Moment) -> (u32, bool) {
+        let (called, responded) = self.called_and_responded();
+        let valid = count(self.valid(moment.now).len());
+        let is_complete = called == responded;
+        self.closed_at = Some(moment.position);
+        self.crossing = None;
+        let counts = [valid, responded, called];
+        self.facts.push(fact::close(&self.id, self.round, reason, is_complete, counts, moment.now));
+        (valid, is_complete)
     }
 
     pub(crate) fn reject_expired(&mut self, now: Timestamp) {

@@ -43,7 +43,9 @@ impl Footprint {
         let (mut agents, mut policies, mut texts, mut spare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), 0);
         for entry in lane_state.table.entries_in_order() {
             match entry {
-                TableEntry::Open(Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_)) => {}
+                TableEntry::Open(
+                    Negotiation::Bargain(_) | Negotiation::Panel(_) | Negotiation::Team(_) | Negotiation::Auction(_),
+                ) => {}
                 TableEntry::Open(Negotiation::ContractNet(open)) => {
                     policies.extend(open.policies().into_iter().map(std::sync::Arc::as_ptr));
                     agents.extend(open.parties().map(|party| place(party.agent.as_str())));

@@ -84,6 +84,11 @@ impl Collection {
         self.reply_by
     }
 
+    /// Moves the deadline to a later one.
+    pub(super) fn put_off(&mut self, reply_by: Timestamp) {
+        self.reply_by = self.reply_by.max(reply_by);
+    }
+
     pub(super) fn expected(&self) -> u32 {
         self.expected
     }

@@ -294,7 +294,7 @@ pub(super) fn legal_acts(net: &ContractNet, speaker: Speaker) -> ActSet {
     }
 }
 
-fn price_of(offer: &OfferPayload) -> Option<i64> {
+pub(super) fn price_of(offer: &OfferPayload) -> Option<i64> {
     offer.terms.iter().find(|(name, _)| name.as_str() == PRICE).and_then(|(_, value)| match value {
         schemas::payload::AttrValue::Int(price) => Some(*price),
         schemas::payload::AttrValue::Text(_) => None,

@@ -292,6 +292,16 @@ fn best_effort_is_sent_once_and_forgotten() {
 }
 
 #[test]
+fn of_those_who_are_told_of_a_bid_the_journal_learns_it_from_its_bidder() {
+    let told = |leads| {
+        let bid =
+            json!({"bid_no": 1, "price": 5, "leads": leads, "bidders": 2, "reply_by": "2026-11-20T22:10:00.000Z"});
+        Notification::Inform(ProgressReport::Bid(Box::new(serde_json::from_value(bid).unwrap())))
+    };
+    assert_eq!([true, false].map(|leads| is_kept(&told(leads))), [true, false]);
+}
+
+#[test]
 fn one_silent_agent_cannot_fill_the_outbox() {
     let mut bench = Bench::new(OutboxConfig { per_agent_max: 3, in_flight_max: 5, ..OutboxConfig::default() });
     for number in 1..=5 {

@@ -84,7 +84,7 @@ pub(super) fn everything_told() -> Vec<Notification> {
             ..Receipt::new(MsgId::try_new("m-1").unwrap(), Disposition::Duplicate)
         }),
     ];
-    under_documents().into_iter().chain(of_a_panel()).chain(rest).collect()
+    under_documents().into_iter().chain(of_a_panel()).chain(of_an_auction()).chain(rest).collect()
 }
 
 /// What members of a panel are told.
@@ -104,6 +104,16 @@ fn of_a_panel() -> [Notification; 2] {
     });
     let finding = ProgressReport::Finding(serde_json::from_value(finding).unwrap());
     [Notification::Ask(serde_json::from_value(ask).unwrap()), Notification::Inform(finding)]
+}
+
+/// What bidders of an auction are told.
+fn of_an_auction() -> [Notification; 2] {
+    let rules =
+        json!({"direction": "ascending", "start": 5, "step_permille": 20, "extend": {"ms": 1, "latest_within_ms": 9}});
+    let auction = serde_json::from_value(json!({"rules": rules, "latest_by": "2026-11-22T09:05:00.000Z"})).unwrap();
+    let bid = json!({"bid_no": 2, "price": 7, "leads": true, "bidders": 3, "reply_by": "2026-11-22T09:00:20.000Z"});
+    let bid = ProgressReport::Bid(serde_json::from_value(bid).unwrap());
+    [Notification::Cfp(Call { auction: Some(auction), ..call() }), Notification::Inform(bid)]
 }
 
 /// What names protocol documents.
@@ -150,19 +160,11 @@ fn routine() -> RoutineReport {
 fn call() -> Call {
     Call {
         task: Some("move \u{1f4e6}\n".to_owned()),
-        round: 1,
-        reply_by: time(1_700_000_000_000_001),
-        ends_by: time(1_700_000_060_000_000),
-        policy: "medium".to_owned(),
-        policy_digest: Digest([1; 32]),
         lots: 2,
         requires: vec![Capability::try_new("cargo").unwrap()],
         constraints: terms(),
         currency: Some("EUR".to_owned()),
-        documents: None,
-        bargain: None,
-        team: None,
-        brief: None,
+        ..Call::new(time(1_700_000_000_000_001), time(1_700_000_060_000_000), "medium".to_owned(), Digest([1; 32]))
     }
 }
 
