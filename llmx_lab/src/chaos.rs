@@ -87,6 +87,8 @@ enum ChaosProtocol {
     Team,
     /// Panels: several agents answer one question in rounds
     Panel,
+    /// English auctions: contractors bid against each other
+    Auction,
 }
 
 /// What is hit.
@@ -126,7 +128,7 @@ impl ChaosArgs {
                 "--serve has no engines and links: --kill gateways, nats, agents or all",
             ));
         }
-        if self.kill == Kill::Agents && self.protocol == ChaosProtocol::ContractNet {
+        if self.kill == Kill::Agents && matches!(self.protocol, ChaosProtocol::ContractNet | ChaosProtocol::Auction) {
             return Err(Failure::configuration(
                 "--kill agents needs --protocol alternating, team or panel: agents of contract nets are of this process",
             ));
@@ -145,6 +147,7 @@ impl ChaosArgs {
             ChaosProtocol::Alternating => Traffic::Bargain,
             ChaosProtocol::Team => Traffic::Team,
             ChaosProtocol::Panel => Traffic::Panel,
+            ChaosProtocol::Auction => Traffic::Auction,
         };
         Ok(ChaosPlan {
             traffic,

@@ -93,6 +93,9 @@ pub enum Invariant {
     LedgerOnce,
     /// A call pins the reputation of those it invites as evidence is then, and nothing later alters it.
     ReputationPinned,
+    /// In an English auction the standing price moves one way by at least a step, nobody outbids itself, and the lot goes to the last
+    /// bid, at its price and within the reserve.
+    StandingBid,
     /// What is taken in while every part of the exchange keeps its pace ends by its policy, not for lack of time.
     EndsByPolicy,
     /// Overload refuses opening acts alone, those of who calls too much, and never what was taken in before.

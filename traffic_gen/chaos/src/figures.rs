@@ -10,7 +10,7 @@ use super::journal::Notes;
 use super::judge::{Check, Checks};
 use super::report::{ChaosReport, Messages, Target};
 use super::schedule::{FaultAction, FaultKind};
-use super::{ChaosPlan, Traffic, Victims};
+use super::{ChaosPlan, Victims};
 use traffic_gen::latency::Latency;
 use traffic_gen::recorder::Counts;
 
@@ -92,7 +92,7 @@ pub(super) fn messages(notes: &Notes, counts: &Counts, faults: &[InjectedFault])
 /// What the run is to reach; all of it is measured, and nothing of it decides whether the exchange was right.
 pub(super) fn targets(plan: &ChaosPlan, report: &ChaosReport) -> Vec<Target> {
     let mut targets = Vec::new();
-    if plan.traffic == Traffic::ContractNet {
+    if plan.traffic.is_of_nets() {
         targets.push(Target::at_least("completion", report.rounds.completion, COMPLETION));
     }
     if plan.victims == Victims::Engines && !plan.pauses {

@@ -54,7 +54,7 @@ pub async fn host(
     match host.traffic {
         Traffic::Bargain => host.run(Bargains::default(), asked_to_end, ready).await,
         Traffic::Team => host.run(Teams, asked_to_end, ready).await,
-        Traffic::Panel | Traffic::ContractNet => host.run(PANELS, asked_to_end, ready).await,
+        Traffic::Panel | Traffic::ContractNet | Traffic::Auction => host.run(PANELS, asked_to_end, ready).await,
     }
 }
 

@@ -145,7 +145,8 @@ pub async fn run(
     progress: impl Fn(&ChaosProgress),
 ) -> Result<ChaosOutcome, ChaosError> {
     match plan.traffic {
-        Traffic::ContractNet => run_under(plan, binary, progress, ContractNets).await,
+        Traffic::ContractNet => run_under(plan, binary, progress, ContractNets::default()).await,
+        Traffic::Auction => run_under(plan, binary, progress, ContractNets::auctions()).await,
         Traffic::Bargain => run_under(plan, binary, progress, Bargains::default()).await,
         Traffic::Team => run_under(plan, binary, progress, Teams).await,
         Traffic::Panel => run_under(plan, binary, progress, populations::PANELS).await,

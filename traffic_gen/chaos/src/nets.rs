@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use agents::contractor::Distribution;
 use agents::{Agent, CallRequest, Contractor, ContractorConfig, Initiator};
 use schemas::control::Registration;
+use schemas::english_auction::{AuctionRules, AuctionSpec, Extension, PriceDirection, Step};
 use schemas::payload::Cfp;
 use schemas::{Address, NegotiationId, Policy, TopicName};
 use tokio::time::Instant;
@@ -46,9 +47,21 @@ fn behaviour(seed: u64) -> ContractorConfig {
     }
 }
 
-/// Contract nets: some of the agents call, the others offer.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ContractNets;
+/// Contract nets: some of the agents call, the others offer, or bid.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ContractNets {
+    auction: Option<AuctionSpec>,
+}
+
+impl ContractNets {
+    /// English auctions of some seconds: contractors bid half a second after each other.
+    pub(super) fn auctions() -> Self {
+        let extend = Some(Extension { ms: 1_000, latest_within_ms: 15_000 });
+        let (direction, step) = (PriceDirection::Descending, Step::Permille(50));
+        let rules = AuctionRules { direction, start: 150_000_000, step, quiet_ms: Some(3_000), extend };
+        Self { auction: Some(AuctionSpec { rules, reserve: None }) }
+    }
+}
 
 /// Contractors by crew, and who calls them.
 pub(super) struct NetAgents {
@@ -106,7 +119,9 @@ impl ProtocolLoad for ContractNets {
         let NetAgents { crews, callers } = &load.agents;
         let Caller { initiator, called } = &callers[place as usize % callers.len()];
         let number = called.fetch_add(1, Ordering::Relaxed);
-        let call = request(format!("run-{}-{number}", load.scenario.seed), crew(number % crews.len()));
+        let own_id = format!("run-{}-{number}", load.scenario.seed);
+        let mut call = request(own_id, crew(number % crews.len()));
+        call.cfp.auction = load.scenario.protocol.auction.clone().map(Box::new);
         if let Ok(negotiation) = NegotiationId::form(initiator.agent(), &call.own_id) {
             load.ledger.recorder().call_due(negotiation, intended);
         }

@@ -51,6 +51,8 @@ pub enum Traffic {
     Team,
     /// Panels of four to twelve that answer one question in rounds.
     Panel,
+    /// English auctions: as contract nets, but contractors bid against each other.
+    Auction,
 }
 
 impl Traffic {
@@ -58,6 +60,11 @@ impl Traffic {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
+    }
+
+    /// Whether agents call for offers and keep so many calls open.
+    pub(super) fn is_of_nets(self) -> bool {
+        matches!(self, Self::ContractNet | Self::Auction)
     }
 
     /// Whether a run can show an invariant.
@@ -68,6 +75,8 @@ impl Traffic {
         let is_common = is_of_all && !is_of_nets;
         match self {
             Self::ContractNet => is_of_all,
+            // Its calls name no documents.
+            Self::Auction => (is_of_all && invariant != I::Pinned) || invariant == I::StandingBid,
             Self::Bargain => is_common || invariant == I::TurnOrder,
             // Teams of the load assign no tasks.
             Self::Team => {
@@ -120,7 +129,7 @@ pub struct ChaosPlan {
 impl ChaosPlan {
     /// What the schedule draws from.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
-        let agents = (self.traffic != Traffic::ContractNet).then_some(FaultKind::Agents);
+        let agents = (!self.traffic.is_of_nets()).then_some(FaultKind::Agents);
         match self.victims {
             Victims::Nobody => Vec::new(),
             Victims::Engines => vec![FaultKind::Engine],

@@ -25,7 +25,7 @@ use super::host::Host;
 use super::journal::{AgentJournal, RunObserver};
 use super::schedule::FaultKind;
 use super::ways::{Ways, options};
-use super::{ChaosError, ChaosPlan, Traffic, nets};
+use super::{ChaosError, ChaosPlan, nets};
 
 /// In how many seconds as many are called as a run of contract nets keeps open: about as long as one of those lasts.
 const CALLED_WITHIN_S: f64 = 10.0;
@@ -84,7 +84,7 @@ impl<W: ProtocolLoad + Clone + Default> CalledLoad<W> {
         cluster: &mut TestCluster,
         journal: &Arc<AgentJournal>,
     ) -> Result<Self, ChaosError> {
-        let kept_open = (plan.traffic == Traffic::ContractNet).then_some(plan.open);
+        let kept_open = plan.traffic.is_of_nets().then_some(plan.open);
         if kept_open.is_some() {
             let control = ControlClient::try_new(cluster.gateway_urls()[0].as_str())?;
             control.put_policy(&cluster.admin_token()?, &nets::policy()).await?;

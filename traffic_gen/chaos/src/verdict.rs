@@ -95,7 +95,7 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
     let faults: u64 = report.faults.values().sum();
     let expected = [
         (Check::ToldAsRegistered, true),
-        (Check::NoUnheardLapse, plan.traffic == Traffic::ContractNet),
+        (Check::NoUnheardLapse, plan.traffic.is_of_nets()),
         (Check::EndedInTime, matches!(plan.traffic, Traffic::Team | Traffic::Panel)),
         (Check::DecisionsWentOn, hits_decisions && faults >= FAULTS_CONCLUSIVE),
         (Check::NoneEndedByItself, true),

@@ -3,6 +3,7 @@
 
 mod bargainer;
 mod contractor;
+mod english_auction;
 mod initiator;
 mod mandate;
 mod member;
@@ -293,6 +294,7 @@ impl SimulatedAgent {
         let parties = initiator::plan_bargains(&mut context, &plan.bargains);
         let members = initiator::plan_teams(&mut context, &plan.teams);
         initiator::plan_panels(&mut context, &plan.panels);
+        english_auction::plan_auctions(&mut context, &plan.auctions);
         for Absence { from_ms, until_ms } in &plan.absences {
             context.plan(*from_ms, Job::Disconnect);
             context.plan(*until_ms, Job::Connect);
@@ -455,16 +457,17 @@ impl SimulatedAgent {
             context.reached(Point::ReceiptAlong);
         }
         match &delivery.payload {
-            Notification::Cfp(call) => match (&call.bargain, &call.team) {
-                (Some(bargain), _) => {
+            Notification::Cfp(call) => match (&call.bargain, &call.team, &call.auction) {
+                (Some(bargain), ..) => {
                     let party = SimulatedParty::join(context, delivery, call, &bargain.rules);
                     self.parties.insert(negotiation.clone(), party);
                 }
-                (None, Some(_)) => {
+                (None, Some(_), _) => {
                     let member = SimulatedMember::join(context, delivery, call);
                     self.members.insert(negotiation.clone(), member);
                 }
-                (None, None) => contractor::answer_call(context, delivery, call),
+                (None, None, Some(auction)) => english_auction::answer_call(context, delivery, call, auction),
+                (None, None, None) => contractor::answer_call(context, delivery, call),
             },
             Notification::Accept(award) => match party {
                 Some(_) => bargainer::answer_agreed(context, delivery, award),
@@ -534,6 +537,7 @@ impl SimulatedAgent {
         if self.ends.note(context, delivery, closing) {
             contractor::note_closed(context, closing);
             panelist::note_closed(context, closing);
+            english_auction::note_closed(context, closing);
             member::note_closed(self.members.get(negotiation), context, closing);
             if closing.outcome != Outcome::Concluded && closing.detail.as_deref() != Some("orphaned") {
                 work_alone(context, negotiation, &self.members);

@@ -173,6 +173,8 @@ struct NegotiationHistory {
     is_team: bool,
     /// Those members, also when they have left.
     seats: BTreeSet<AgentId>,
+    /// Whether bids are told to everybody.
+    is_auction: bool,
     /// Whether agents answer a question in rounds. They are told of it by what they are asked.
     is_panel: bool,
     round: u32,

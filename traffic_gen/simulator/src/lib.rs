@@ -38,6 +38,7 @@ use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfi
 use schemas::bargain::BargainSpec;
 use schemas::control::{Group, Registration};
 use schemas::document::CallDocuments;
+use schemas::english_auction::AuctionSpec;
 use schemas::panel::PanelSpec;
 use schemas::team::TeamSpec;
 use schemas::{Address, AgentId, NegotiationId, Policy};
@@ -123,6 +124,8 @@ struct AgentPlan {
     teams: Vec<TeamPlan>,
     /// The panels it calls to.
     panels: Vec<PanelPlan>,
+    /// The auctions it calls to.
+    auctions: Vec<AuctionPlan>,
     absences: Vec<Absence>,
     /// Seed of its own decisions.
     seed: u64,
@@ -154,6 +157,18 @@ struct BargainPlan {
     /// How long the others have to join, in milliseconds.
     join_within_ms: u64,
     to: Vec<Address>,
+}
+
+/// An English auction an initiator will call to.
+#[derive(Debug, Clone)]
+struct AuctionPlan {
+    /// When, in milliseconds since the run began.
+    at_ms: u64,
+    negotiation: NegotiationId,
+    policy: String,
+    reply_within_ms: u64,
+    to: Vec<Address>,
+    spec: AuctionSpec,
 }
 
 /// A team an initiator will call.

@@ -165,6 +165,10 @@ pub enum Point {
     SecondRound,
     /// The hard deadline ended a negotiation.
     TimedOut,
+    /// A bid of an auction stood.
+    BidStood,
+    /// No bid of an auction reached its reserve.
+    ReserveNotMet,
     /// The same message id was used for another body.
     Conflicted,
     /// An agent tried to be another and was refused.

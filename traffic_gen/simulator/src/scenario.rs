@@ -2,6 +2,7 @@
 //! when. What goes wrong is in `faults`.
 
 mod bargains;
+mod english_auction;
 mod flooded;
 mod leases;
 mod panels;
@@ -84,7 +85,9 @@ impl Scenario {
         teams::add(&mut scenario, rng.random());
         reputations::add(&mut scenario, rng.random());
         panels::choose_seats(&mut scenario, rng.random());
-        flooded::apply(&mut scenario, rng.random());
+        let flooded = rng.random();
+        english_auction::add(&mut scenario, rng.random());
+        flooded::apply(&mut scenario, flooded);
         scenario
     }
 
@@ -193,8 +196,18 @@ fn plan(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> AgentPlan {
         ..Registration::default()
     };
     let faults = AgentFaults::draw(rng);
-    let (bargains, teams, panels, absences) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    AgentPlan { id: id.clone(), registration, faults, calls, bargains, teams, panels, absences, seed: rng.random() }
+    AgentPlan {
+        id: id.clone(),
+        registration,
+        faults,
+        calls,
+        bargains: Vec::new(),
+        teams: Vec::new(),
+        panels: Vec::new(),
+        auctions: Vec::new(),
+        absences: Vec::new(),
+        seed: rng.random(),
+    }
 }
 
 /// A call early enough in the run for something to go wrong with it.

@@ -10,6 +10,7 @@ use super::{Invariant, Verdict};
 
 mod bargain;
 mod documents;
+mod english_auction;
 mod panel;
 mod task;
 mod team;
@@ -20,6 +21,7 @@ pub use bargain::{IsInside, judge_mandates_by};
 
 use bargain::BargainSeen;
 use documents::DocumentsSeen;
+use english_auction::AuctionSeen;
 use panel::PanelSeen;
 use task::TaskSeen;
 use team::{SubTeamFound, TaskFound, TeamSeen};
@@ -62,6 +64,7 @@ struct NegotiationSeen {
     unreached: BTreeSet<AgentId>,
     bargain: BargainSeen,
     documents: DocumentsSeen,
+    auction: AuctionSeen,
     team: TeamSeen,
     task: TaskSeen,
     panel: PanelSeen,
@@ -154,6 +157,7 @@ impl Witness {
             seen.watches_mut().into_iter().for_each(|watch| watch.sent(agent, &msg_id, act, document));
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
+        seen.auction.sent(act, document);
         if act == Act::Failure {
             seen.failed.insert(agent.clone());
         } else if act == Act::Offer {
@@ -240,6 +244,7 @@ impl NegotiationSeen {
         let negotiation = &delivery.envelope.negotiation;
         delivery.receipts_told().for_each(|receipt| self.told_receipt(agent, receipt));
         self.task.told(agent, delivery);
+        self.auction.told(agent, delivery);
         self.watches_mut().into_iter().for_each(|watch| watch.told(agent, delivery));
         match &delivery.payload {
             Notification::Accept(award) if !self.bargain.is_one() => {
@@ -348,6 +353,10 @@ impl NegotiationSeen {
         }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);
+        self.auction.judge_bids(id, verdict);
+        if when == When::AtRest && self.unreached.is_empty() {
+            self.auction.judge_awards(id, verdict);
+        }
         if when == When::AtRest {
             self.judge_awards(id, verdict);
         }
@@ -366,7 +375,9 @@ impl NegotiationSeen {
     fn judge_admissions(&self, id: &NegotiationId, verdict: &mut Verdict) {
         // Who did not ask may not be told of a bare `ok`, unless it was told later how the negotiation ended. A call is
         // always answered, and so is whatever is said where none was followed. A task that was awarded has none.
-        let is_awarded_task = matches!(id.place(), FamilyPlace::Task(_)) && !self.awards.is_empty();
+        // Its ACCEPT may be given up, and its initiator told of the award all the same.
+        let is_awarded = !self.awards.is_empty() || self.awarded_last.is_some();
+        let is_awarded_task = matches!(id.place(), FamilyPlace::Task(_)) && is_awarded;
         let is_begun = self.called || is_awarded_task;
         let is_call = |sender: &AgentId| !is_begun && sender.as_str() == id.initiator();
         let is_owed = |message: &&(AgentId, MsgId)| {

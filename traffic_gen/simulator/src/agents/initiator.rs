@@ -7,6 +7,7 @@ use schemas::payload::{Accept, Cfp, Reasoned};
 use schemas::{NegotiationId, OfferId, Payload};
 
 use super::bargainer::SimulatedParty;
+use super::english_auction::answer_standing;
 use super::member::SimulatedMember;
 use super::{AgentContext, Draft, panelist};
 use crate::faults::AgentFault;
@@ -101,12 +102,15 @@ pub(super) fn plan_panels(context: &mut AgentContext, plans: &[PanelPlan]) {
 }
 
 /// Plans to call off what is called at a time, so long behind it at most.
-fn cancel(context: &mut AgentContext, negotiation: &NegotiationId, at_ms: u64, within_ms: u64) {
+pub(super) fn cancel(context: &mut AgentContext, negotiation: &NegotiationId, at_ms: u64, within_ms: u64) {
     let after_ms = at_ms + context.draw(0..within_ms);
     context.say(after_ms, Draft::new(negotiation, Payload::Cancel(Reasoned::default())));
 }
 
 pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, report: &ProgressReport) {
+    if let ProgressReport::Bid(standing) = report {
+        return answer_standing(context, delivery, standing);
+    }
     if let ProgressReport::Finding(finding) = report {
         return panelist::note_finding(context, finding);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, NegotiationView};
 use policy_reference::{Reference, fact};
-use schemas::delivery::{Call, Disposition, Notification};
+use schemas::delivery::{Call, Disposition, Notification, ProgressReport};
 use schemas::evidence::LaneEvidence;
 use schemas::ids::FamilyPlace;
 use schemas::record::{AdmittedMessage, Entry, Qos, Record};
@@ -156,6 +156,10 @@ impl InLane {
                     history.note_call(seq, deliver, call, record, of_task);
                     self.open.insert(deliver.negotiation.clone(), history.ends_by);
                 }
+                if let Notification::Inform(ProgressReport::Bid(bid)) = &*deliver.told {
+                    let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
+                    history.reply_by.insert(1, bid.reply_by.0);
+                }
                 if let Notification::Floor(floor) = &*deliver.told {
                     let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
                     history.seats.extend(floor.members.iter().cloned());
@@ -247,6 +251,7 @@ impl NegotiationHistory {
             };
         }
         (self.is_bargain, self.is_team) = (call.bargain.is_some(), call.team.is_some());
+        self.is_auction = call.auction.is_some();
         if call.round > self.round && !self.is_bargain && !self.is_team {
             self.round = call.round;
             self.collections.push(Collection { from_seq: seq, to_seq: u64::MAX });

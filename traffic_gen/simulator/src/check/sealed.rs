@@ -21,6 +21,7 @@ pub(super) fn check(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
             && let Some(Caused { seq, .. }) = folded.deliveries.get(id)
             && let Some(history) = folded.history(&delivery.envelope.negotiation)
             && history.is_collecting(*seq)
+            && !history.is_auction
         {
             check_told(agent, &delivery.envelope.negotiation, &delivery.payload, history, verdict);
         }
@@ -86,7 +87,8 @@ fn check_changed(trace: &Trace, folded: &FoldedLog, verdict: &mut Verdict) {
 /// One applied offer of the log, drawn by the seed, with another price.
 fn changed_offer(trace: &Trace, folded: &FoldedLog) -> Option<(Position, AdmittedMessage)> {
     let is_within = |position: &Position, message: &AdmittedMessage| {
-        folded.history(&message.negotiation).is_some_and(|history| history.is_collecting(position.seq))
+        let history = folded.history(&message.negotiation);
+        history.is_some_and(|history| history.is_collecting(position.seq) && !history.is_auction)
     };
     let offers: Vec<_> = folded
         .messages

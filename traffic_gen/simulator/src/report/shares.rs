@@ -36,6 +36,8 @@ fn shown(delivery: &Delivery) -> Option<Protocol> {
         Some(Protocol::AlternatingOffers)
     } else if matches!(told, Notification::Floor(_)) || matches!(told, Notification::Cfp(call) if call.team.is_some()) {
         Some(Protocol::Team)
+    } else if matches!(told, Notification::Cfp(call) if call.auction.is_some()) {
+        Some(Protocol::EnglishAuction)
     } else {
         let is_of_panel = matches!(told, Notification::Ask(_) | Notification::Inform(ProgressReport::Finding(_)));
         is_of_panel.then_some(Protocol::Panel)
