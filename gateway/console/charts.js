@@ -172,6 +172,21 @@ export function overTurns(container, unit) {
   }));
 }
 
+/** Microseconds that lie between two labels of an axis: durations that are told in a round number. */
+const RUN_STEPS = [...EDGES.filter((us) => us < 1e7 && !/[37]/.test(us)), 1e7, ...[1, 2, 5, 10, 30, 60, 120, 360, 720, 1440].map((minutes) => minutes * 6e7)];
+
+/** A value that stands until the next, over microseconds since the beginning; of every further series the points. `marks()` as over time. */
+export function overRun(container, unit, marks) {
+  const stands = (name) => line(name, 0, { paths: window.uPlot.paths.stepped({ align: 1 }) });
+  const points = (name, index) => line(name, index, { paths: () => null, points: { show: true, size: 7, stroke: stroke(index), fill: index === 1 ? stroke(1) : () => color("panel") } });
+  return new Chart(container, (names) => ({
+    scales: { x: { time: false } },
+    axes: [axis(briefDuration, { space: 80, incrs: RUN_STEPS }), axis(unit, { size: 74 })],
+    series: [{}, ...names.map((name, index) => (index === 0 ? stands(name) : points(name, index)))],
+    hooks: { draw: [(chart) => drawMarks(chart, marks())] },
+  }));
+}
+
 /** Names the series of a chart in its colours. */
 export function legend(container, names) {
   const key = names.join("\n");

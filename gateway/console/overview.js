@@ -204,12 +204,15 @@ export function needToken(note, text) {
 const rowOf = (item, ...content) => el("li", {}, el("a", { class: "row", href: route("negotiations", item.negotiation) },
   el("span", { class: "id" }, item.negotiation), el("span", { class: "chip" }), ...content));
 
+/** How much was offered, in the word of the protocol. */
+const offered = ({ protocol, offers }) => plural(offers, { alternating_offers: "proposal", english_auction: "bid" }[protocol] ?? "offer");
+
 const openRow = {
   create: (item) => rowOf(item, el("span", { class: "aside" }), el("span", { class: "aside end" })),
   update: (node, item) => {
     const [, chip, offers, time] = node.firstElementChild.children;
     say(chip, words(item.phase));
-    say(offers, `${plural(item.offers, "offer")} of ${count(item.invited)}`);
+    say(offers, `${offered(item)} of ${count(item.invited)}`);
     say(time, `${words(item.policy)}, ${duration(item.age_us)}`);
   },
 };
@@ -221,7 +224,7 @@ export const endedRow = {
     say(chip, words(item.outcome));
     chip.dataset.tone = tone(item.outcome);
     const won = item.awards ? `, ${plural(item.awards, "award")}` : "";
-    say(offers, item.protocol === "alternating_offers" ? plural(item.offers, "proposal") : `${plural(item.offers, "offer")}${won}`);
+    say(offers, item.protocol === "alternating_offers" ? offered(item) : `${offered(item)}${won}`);
     say(time, `${duration(item.elapsed_us)}, ${ago(at - item.at)}`);
   },
 };

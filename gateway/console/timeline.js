@@ -1,5 +1,6 @@
 // The page of one negotiation, step by step, from its journal (`GET /v1/console/negotiations/{id}`).
 
+import { AuctionPanel, asBidding, bidders, bidsOf, drawBid, drawBiddingEnd, isAuction } from "/console/auction.js";
 import { legend, overTurns } from "/console/charts.js";
 import { amount, bar, byId, count, duration, el, facts, fill, link, plural, problem, say, termsText, tone, words } from "/console/dom.js";
 import { FamilyTree, parentOf } from "/console/family.js";
@@ -40,6 +41,7 @@ export class Timeline {
   #plane = new Plane();
   #team = new TeamPanel();
   #rounds = new PanelRounds();
+  #auction = new AuctionPanel();
   #family = new FamilyTree();
 
   /** `request(path)` fetches with the token, `viewer()` says whose it is. */
@@ -74,6 +76,7 @@ export class Timeline {
     this.#plane.close();
     this.#team.close();
     this.#rounds.close();
+    this.#auction.close();
     this.#family.close();
     byId("ranking-panel").hidden = true;
   }
@@ -150,6 +153,7 @@ export class Timeline {
       this.#plane.draw(journal);
       this.#team.draw(journal);
       this.#rounds.draw(journal);
+      this.#auction.draw(journal);
       this.#family.draw(journal);
     }
     facts(byId("timeline-facts"), factsOf(journal, about));
@@ -173,6 +177,9 @@ export class Timeline {
     const decided = decisionOf(entries);
     byId("ranking-panel").hidden = !decided;
     if (!decided) return;
+    const isBidding = isAuction(entries);
+    say(byId("ranking-title"), isBidding ? "Bidders, the last to bid first" : "Offers by score");
+    if (isBidding) return byId("timeline-ranking").replaceChildren(bidders(decided, bidsOf(entries), this.#terms));
     const called = entries.find((entry) => entry.what === "called");
     const sealed = called?.protocol === "contract_net" && this.#terms.size === 0 ? " Until the end the initiator is told all terms, a contractor its own." : "";
     const why = el("p", { class: "quiet" }, `${this.#scoring.get(called?.policy) ?? ""}${sealed}`);
@@ -247,7 +254,7 @@ function factsOf(journal, about) {
   const pinned = entries.findLast((entry) => entry.what === "decided" && entry.documents?.length)?.documents.join(", ");
   const reported = entries.findLast((entry) => entry.what === "reported");
   const valid = entries.filter((entry) => entry.what === "message" && entry.act === "offer" && entry.disposition === "ok").length;
-  const hasOffers = !["team", "panel"].includes(called?.protocol);
+  const hasOffers = !["team", "panel", "english_auction"].includes(called?.protocol);
   const initiator = initiatorOf(journal.negotiation);
   const parent = parentOf(journal.negotiation);
   return [
@@ -297,6 +304,7 @@ function steps({ entries, gap, left_out: missing }) {
   // Of a bargain's offer the entry with its terms says all.
   const isBargain = entries.some((entry) => entry.what === "proposed");
   const isTeam = entries.some((entry) => entry.what === "floor");
+  const bids = isAuction(entries) ? bidsOf(entries) : null;
   for (const [index, entry] of entries.entries()) {
     if (gap?.from === index) found.push({ after: entry.at - began, entry: { what: "left_out", missing, between: gap.to - gap.from } });
     const isAnswer = entry.what === "acknowledged" || entry.what === "given_up";
@@ -304,8 +312,9 @@ function steps({ entries, gap, left_out: missing }) {
     if (isBargain && entry.what === "message" && entry.act === "offer" && entry.disposition === "ok") continue;
     if (isTeam && isToldByStep(entry)) continue;
     if (entry.what !== "sent") {
-      const what = isTeam && entry.what === "decided" ? "seated" : entry.what;
-      found.push({ after: entry.at - began, entry: { ...entry, what } });
+      const told = bids ? asBidding(entry, bids) : entry;
+      const what = isTeam && entry.what === "decided" ? "seated" : told?.what;
+      if (told) found.push({ after: entry.at - began, entry: { ...told, what } });
       continue;
     }
     let group = latest.get(entry.act);
@@ -391,6 +400,10 @@ function drawEntry(entry) {
     }
     case "seated":
       return ["decided", "good", strong("Seats"), ` ${CAUSES[entry.cause] ?? words(entry.cause)}`, quiet(` among ${count(entry.ranked.length)} that joined`)];
+    case "bid":
+      return drawBid(entry);
+    case "bidding_ended":
+      return drawBiddingEnd(entry);
     case "floor":
       return drawFloor(entry);
     case "concluded":

@@ -102,7 +102,7 @@ pub struct JournalEntry {
 pub enum Happened {
     /// The call was logged.
     Called {
-        /// `contract_net`, `alternating_offers`, `team` or `panel`.
+        /// `contract_net`, `alternating_offers`, `team`, `panel` or `english_auction`.
         protocol: String,
         /// Its policy.
         policy: String,
@@ -141,6 +141,15 @@ pub enum Happened {
         step: u32,
         /// Its terms, at most [`ISSUES_SHOWN_MAX`] of them.
         terms: Terms,
+    },
+    /// A bid leads in an auction, as every bidder is told, and whose it is, which none of the others is told.
+    Bid {
+        /// Who bid.
+        by: AgentId,
+        /// The bid, counted from 1; the score of the message that it came in.
+        bid_no: u32,
+        /// The standing price, in micro-units.
+        price: i64,
     },
     /// What a bargain agreed on, as every party is told.
     Agreed {
@@ -308,6 +317,7 @@ impl Happened {
             | Self::Message { .. }
             | Self::Rules { .. }
             | Self::Proposed { .. }
+            | Self::Bid { .. }
             | Self::Agreed { .. }
             | Self::Asked { .. }
             | Self::Moved { .. }

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from auction import auctions_are_drawn
 from checks import PATIENCE_S, Check, Failed
 from demo import Demo, free_port
 from plane import planes, points_are_offers
@@ -527,6 +528,8 @@ def run(check, llmx):
     routines_are_told(check, llmx)
     print("a bargain", flush=True)
     bargains_are_drawn(check, llmx)
+    print("an auction", flush=True)
+    auctions_are_drawn(check, llmx, opened_ended, looks_right)
     print("a panel", flush=True)
     panels_are_told(check, llmx)
     print("a team", flush=True)

@@ -479,13 +479,15 @@ impl DeliveryEvent {
 }
 
 /// Whether a journal keeps of it more than its act: of a bargain its rules, the offer that stands and the agreement; of a team
-/// its steps and the conclusion; of a panel what is asked for and the finding; of an award the report.
+/// its steps and the conclusion; of a panel what is asked for and the finding; of an award the report; of an auction each bid,
+/// once: as its bidder is told.
 #[expect(clippy::wildcard_enum_match_arm, reason = "of the rest the act is enough")]
 fn is_kept(told: &Notification) -> bool {
     match told {
         Notification::Cfp(call) => call.bargain.is_some(),
         Notification::Turn(turn) => turn.standing.is_some(),
         Notification::Closed(closing) => closing.agreement.is_some() || closing.conclusion.is_some(),
+        Notification::Inform(ProgressReport::Bid(bid)) => bid.leads,
         Notification::Inform(news) => {
             matches!(news, ProgressReport::Result(_) | ProgressReport::Done(_) | ProgressReport::Finding(_))
         }

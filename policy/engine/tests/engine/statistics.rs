@@ -246,6 +246,7 @@ fn line(what: &Happened) -> String {
         Happened::Called { protocol, policy, invited, .. } => format!("called {protocol} {policy} {invited}"),
         Happened::Message { from, act, disposition, .. } => format!("{from} {act} {disposition}"),
         Happened::Proposed { by, step, .. } => format!("proposed {by} {step}"),
+        Happened::Bid { by, bid_no, price } => format!("bid {by} {bid_no} {price}"),
         Happened::Rules { parties, issues } => format!("rules {} {}", parties.len(), issues.len()),
         Happened::Agreed { by, step, .. } => format!("agreed {by} {step}"),
         Happened::Floor(floor) => format!("floor {} {}", floor.step, <&str>::from(floor.state)),

@@ -48,6 +48,12 @@ enum Fact {
         what: Box<Happened>,
         weight: usize,
     },
+    /// It leads, at this price.
+    Bid {
+        by: AgentId,
+        bid_no: u32,
+        price: i64,
+    },
     Floor(Box<Floor>),
     Concluded(Box<Conclusion>),
     Asked {
@@ -219,6 +225,11 @@ impl Fact {
             || matches!(self, Self::Moved { .. } | Self::Closed { .. } | Self::Decided(_) | Self::AwardLost { .. })
     }
 
+    /// The number of the bid that it is.
+    const fn bid_no(&self) -> Option<u32> {
+        if let Self::Bid { bid_no, .. } = self { Some(*bid_no) } else { None }
+    }
+
     /// Whether it is an offer that counts.
     const fn is_valid_offer(&self) -> bool {
         matches!(self, Self::Message { act: Act::Offer, disposition: Disposition::Ok, .. })
@@ -253,6 +264,7 @@ impl Fact {
             Self::Found(finding) => finding_weight(finding),
             Self::Called { .. }
             | Self::Message { .. }
+            | Self::Bid { .. }
             | Self::Asked { .. }
             | Self::Moved { .. }
             | Self::Closed { .. }
@@ -276,6 +288,7 @@ impl Fact {
                 Happened::Message { from, act, disposition, score }
             }
             Self::Told { what, .. } => *what,
+            Self::Bid { by, bid_no, price } => Happened::Bid { by, bid_no, price },
             Self::Floor(floor) => Happened::Floor(floor),
             Self::Concluded(conclusion) => Happened::Concluded(conclusion),
             Self::Asked { round, kind } => Happened::Asked { round, kind: <&str>::from(kind).to_owned() },

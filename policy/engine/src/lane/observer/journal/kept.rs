@@ -4,7 +4,7 @@
 //! Nothing is decided by it and nothing survives it. Only what this process did or saw as the owner of a live lane is
 //! noted. Nothing here holds mandates, reservation values, or the terms of a sealed offer: the facts have no place for them.
 //! The rules of a bargain and the terms of its offers are here, as every party is told them, and so are the steps of a team
-//! with the beginning of what was said, and the beginning of a report's result.
+//! with the beginning of what was said, the beginning of a report's result, and the bids of an auction.
 //!
 //! Bounds, per lane: [`OPEN_MAX`] open and [`ENDED_MAX`] ended negotiations, [`HAPPENED_MAX`] facts of each, and
 //! [`WEIGHT_MAX`] facts in all; the oldest negotiations go first. A fact takes 64 bytes, and a vector may be half empty, so
@@ -65,6 +65,8 @@ struct NotedOnce {
     rules: bool,
     /// The offer of a bargain that was noted last as the one that stands.
     proposed: Option<OfferId>,
+    /// The bid of an auction that was noted last.
+    bid: u32,
     /// What a bargain agreed on.
     agreement: bool,
     /// The step of a team that was noted last.
@@ -132,16 +134,16 @@ impl Journals {
     /// Takes note of what became of a delivery.
     pub(crate) fn note_delivery(&mut self, event: &DeliveryEvent, at: Timestamp) {
         if let Some(told) = event.told.as_deref() {
-            self.note_told(&event.negotiation, told, at);
+            self.note_told(&event.negotiation, &event.to, told, at);
         }
         self.note(&event.negotiation, at, Fact::of_delivery_event(event));
     }
 
     /// Takes note of what every party of a bargain is told (its rules, the offer that stands, the agreement), of what every
     /// member of a team is told (each step, the conclusion), of what members of a panel are asked for, and of what an initiator is
-    /// told of an award that is done or of what a panel found.
+    /// told of an award that is done or of what a panel found. Of a bid takes note as it is told its own bidder.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
-    fn note_told(&mut self, negotiation: &NegotiationId, told: &Notification, at: Timestamp) {
+    fn note_told(&mut self, negotiation: &NegotiationId, to: &AgentId, told: &Notification, at: Timestamp) {
         let Some(Remembered { noted, .. }) = self.remembered.get_mut(negotiation) else { return };
         let fact = match told {
             Notification::Cfp(call) if !noted.rules => call.bargain.as_deref().map(|bargain| {
@@ -168,6 +170,10 @@ impl Journals {
                 Some(Fact::reported(report))
             }
             Notification::Inform(ProgressReport::Finding(finding)) => Some(Fact::found(finding)),
+            Notification::Inform(ProgressReport::Bid(bid)) if bid.leads && bid.bid_no > noted.bid => {
+                noted.bid = bid.bid_no;
+                Some(Fact::Bid { by: to.clone(), bid_no: bid.bid_no, price: bid.price })
+            }
             Notification::Ask(ask) => {
                 let kind = kind_of(ask);
                 let is_new = noted.asked.replace((ask.round, kind)) != Some((ask.round, kind));
@@ -300,6 +306,8 @@ fn adopted(lane_state: &LaneState, negotiation: &NegotiationId) -> Option<About>
 const FIRST_MAX: usize = 256;
 /// Facts kept that lie between the first and the last and are not routine.
 const BETWEEN_MAX: usize = 64;
+/// Bids among them: the rest is for what there is little of, such as the end of bidding and the award.
+const BIDS_BETWEEN_MAX: usize = 48;
 /// Facts kept from the end.
 const LAST_MAX: usize = HAPPENED_MAX - FIRST_MAX - BETWEEN_MAX;
 
@@ -328,12 +336,34 @@ impl FactLog {
         if self.last.len() > LAST_MAX
             && let Some((at, oldest)) = self.last.pop_front()
         {
+            if oldest.bid_no().is_some() && self.bids_between() == BIDS_BETWEEN_MAX {
+                self.thin_out_bids();
+            }
             if !oldest.is_routine() && self.between.len() < BETWEEN_MAX {
                 self.between.push((at, oldest));
             } else {
                 self.leave_out(&oldest);
             }
         }
+    }
+
+    /// Leaves half of the bids between the first facts and the last, at equal distances, so that all of its way is seen of the price.
+    fn thin_out_bids(&mut self) {
+        let mut distance = 2;
+        while self.bids_between() > BIDS_BETWEEN_MAX / 2 {
+            for (at, fact) in std::mem::take(&mut self.between) {
+                if fact.bid_no().is_none_or(|bid_no| bid_no.is_multiple_of(distance)) {
+                    self.between.push((at, fact));
+                } else {
+                    self.leave_out(&fact);
+                }
+            }
+            distance *= 2;
+        }
+    }
+
+    fn bids_between(&self) -> usize {
+        self.between.iter().filter(|(_, fact)| fact.bid_no().is_some()).count()
     }
 
     /// Every fact that is kept, in order.

@@ -9,6 +9,7 @@ use schemas::delivery::{
     ProgressReport, Standing, Turn, UsageTotal,
 };
 use schemas::document::{DocumentHash, RoutineKind, RoutineReport};
+use schemas::english_auction::StandingBid;
 use schemas::ids::AttrName;
 use schemas::journal::{Gap, HAPPENED_MAX, Happened};
 use schemas::payload::AttrValue;
@@ -17,7 +18,7 @@ use schemas::team::{Conclusion, Spoken};
 use schemas::{Act, AgentId, AwardNo, Digest, Lot, NegotiationId, OfferId, Position, Timestamp, WireTime};
 use serde_json::json;
 
-use super::{ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
+use super::{BETWEEN_MAX, BIDS_BETWEEN_MAX, ENDED_MAX, FIRST_MAX, Fact, Journals, LAST_MAX, OPEN_MAX, WEIGHT_MAX};
 use crate::lane::outbox::fixture::id as delivery;
 use crate::lane::{DeliveryEvent, DeliveryStep};
 
@@ -153,6 +154,46 @@ fn the_offers_of_a_bargain_are_in_its_journal_once_each_however_many_are_told_th
     let price = |price| AttrValue::Int(price);
     assert_eq!(proposed, [(1, Some(&price(10))), (2, Some(&price(20))), (3, Some(&price(30)))]);
     assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
+}
+
+#[test]
+fn the_bids_of_an_auction_are_in_its_journal_once_each_with_their_prices_and_whose_they_are() {
+    let mut memory = Journals::default();
+    started(&mut memory, 1);
+    // Bob leads with bids 1 and 3, and is told of bid 2 as well; bid 1 is told again by way of a repeat.
+    for (told, (bid_no, leads)) in [(1, true), (1, true), (2, false), (3, true), (1, true)].into_iter().enumerate() {
+        memory.note_delivery(&standing_bid(told as u128, bid_no, leads), Timestamp(told as u64));
+    }
+    let told = [("bob".to_owned(), 1, 41_000_000), ("bob".to_owned(), 3, 43_000_000)];
+    assert_eq!(bids(&memory), told);
+    assert_eq!(memory.weight, memory.remembered[&negotiation(1)].facts.weight);
+}
+
+#[test]
+fn a_long_auction_keeps_bids_from_all_of_its_way_and_room_for_its_end() {
+    let mut memory = Journals::default();
+    started(&mut memory, 1);
+    for bid_no in 1..=500 {
+        for number in 0..10 {
+            memory.note(&negotiation(1), Timestamp(1), sent(u128::from(10 * bid_no + number)));
+        }
+        memory.note_delivery(&standing_bid(10_000 + u128::from(bid_no), bid_no, true), Timestamp(1));
+    }
+    memory.note(&negotiation(1), Timestamp(2), moved());
+    (0..2 * LAST_MAX).for_each(|number| memory.note(&negotiation(1), Timestamp(3), sent(20_000 + number as u128)));
+    let kept: Vec<u32> = bids(&memory).into_iter().map(|(_, bid_no, _)| bid_no).collect();
+    let between = kept.iter().filter(|&&bid_no| bid_no > 30).count();
+    assert!((BIDS_BETWEEN_MAX / 4..=BIDS_BETWEEN_MAX + LAST_MAX).contains(&between), "{kept:?}");
+    assert_eq!(kept.last(), Some(&500), "the last one is");
+    assert!(
+        kept.windows(2).all(|two| two[0] < two[1]) && kept.iter().any(|bid_no| (200..300).contains(bid_no)),
+        "{kept:?}"
+    );
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    assert!(journal.entries.iter().any(|entry| matches!(entry.what, Happened::Moved { .. })), "the end is told");
+    assert!(journal.entries.len() <= FIRST_MAX + BETWEEN_MAX + LAST_MAX);
+    let facts = &memory.remembered[&negotiation(1)].facts;
+    assert_eq!((memory.weight, facts.len()), (facts.weight, facts.weight), "every fact has the weight of one");
 }
 
 #[test]
@@ -413,6 +454,23 @@ fn turn(number: u128, offer: Option<u64>) -> DeliveryEvent {
     first_sent(number, Notification::Turn(turn))
 }
 
+/// Bob is told that a bid leads, which is his own where it `leads`.
+fn standing_bid(number: u128, bid_no: u32, leads: bool) -> DeliveryEvent {
+    let (price, reply_by) = (40_000_000 + 1_000_000 * i64::from(bid_no), WireTime(Timestamp(50)));
+    let bid = StandingBid { bid_no, price, leads, bidders: 2, next_price: None, reply_by };
+    first_sent(number, Notification::Inform(ProgressReport::Bid(Box::new(bid))))
+}
+
+/// The bids that the journal of the first negotiation holds.
+fn bids(memory: &Journals) -> Vec<(String, u32, i64)> {
+    let journal = memory.journal("engine-1", &negotiation(1)).unwrap();
+    let bid = |entry: schemas::journal::JournalEntry| {
+        let Happened::Bid { by, bid_no, price } = entry.what else { return None };
+        Some((by.to_string(), bid_no, price))
+    };
+    journal.entries.into_iter().filter_map(bid).collect()
+}
+
 /// A party is called to a bargain over these issues.
 fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
     let rules = BargainSpec {
@@ -428,20 +486,13 @@ fn cfp(number: u128, issues: Vec<Issue>) -> DeliveryEvent {
     first_sent(
         number,
         Notification::Cfp(Call {
-            task: None,
-            round: 1,
-            reply_by: WireTime(Timestamp(50)),
-            ends_by: WireTime(Timestamp(90)),
-            policy: "alternating_offers".into(),
-            policy_digest: Digest::of_bytes(b"rules"),
-            lots: 1,
-            requires: Vec::new(),
-            constraints: schemas::payload::Terms::new(),
-            currency: None,
-            documents: None,
             bargain: Some(Box::new(BargainCall { parties, rules })),
-            team: None,
-            brief: None,
+            ..Call::new(
+                WireTime(Timestamp(50)),
+                WireTime(Timestamp(90)),
+                "alternating_offers".into(),
+                Digest::of_bytes(b"rules"),
+            )
         }),
     )
 }
