@@ -14,7 +14,8 @@ TERMS = {"price": 50_000_000, "delivery_ms": 2000}  # price in micro-units
 
 def answer(told):
     """What a delivery is answered with; None: nothing."""
-    if told["act"] == "ask" or "bargain" in told or "team" in told:  # see panelist.py, bargainer.py, teammate.py
+    # See panelist.py, bargainer.py, teammate.py, bidder.py.
+    if told["act"] == "ask" or any(protocol in told for protocol in ("bargain", "team", "auction")):
         return {"act": "refuse", "reason": "takes part in contract nets only"}
     if told["act"] == "cfp" and datetime.fromisoformat(told["reply_by"].replace("Z", "+00:00")) < datetime.now(timezone.utc):
         return None  # too late: what comes behind it matters more

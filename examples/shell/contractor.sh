@@ -14,6 +14,7 @@ handle() {
   case $delivery in
     *'"act":"cfp"'*'"bargain":'*) reply '{"act":"refuse","reason":"does not bargain"}' ;;
     *'"act":"cfp"'*'"team":{"lead":'*) reply '{"act":"refuse","reason":"joins no team"}' ;;
+    *'"act":"cfp"'*'"auction":{"'*) reply '{"act":"refuse","reason":"bids in no auction"}' ;;
     *'"act":"ask"'*) reply '{"act":"refuse","reason":"sits on no panel"}' ;;
     *'"act":"cfp"'*)
       tell "called to $(text task): offer"

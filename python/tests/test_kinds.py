@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from llmx import Accept, Agent, Bargainer, Contractor, End, IncomingCall, Inform, Initiator, Job, MyTurn, Offer
+from llmx import Accept, Agent, Bargainer, Bidder, Contractor, End, IncomingCall, Inform, Initiator, Job, MyTurn, Offer
 
 from .fake_gateway import FakeGateway, cfp
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "python"))
 
 ISSUES = [{"name": "price", "min": 1, "max": 2}]
+RISING = {"direction": "ascending", "start": 1, "step": 1}
 TEAM = {"members": {"min": 2, "max": 3}, "turns": 16, "speak_ms": 30_000, "ends_within_ms": 600_000}
 ASK = {"act": "ask", "round": 1, "answer_by": "2099-01-01T00:00:00Z", "ends_by": "2099-01-01T00:01:00Z"}
 SEAT = {"rounds": 3, "task": "What is 17 + 25?", "answer": {"kind": "number"}, "rules_digest": "0" * 64}
@@ -22,6 +23,7 @@ PEERS = [{"answer": "41"}, {"answer": "42", "text": "so it is"}]
 CALLS: dict[str, dict[str, Any]] = {
     "contract net": cfp(),
     "bargain": cfp(bargain={"parties": ["alice", "bob"], "rules": {"issues": ISSUES, "rounds": 2}}),
+    "auction": cfp(auction={"rules": RISING, "latest_by": "2099-01-01T00:00:00Z"}),
     "team": cfp(policy="team", team={"lead": "alice", "rules": TEAM, "depth_left": 1}),
     "task of a team": cfp(
         brief={"team": "alice~survey", "task": 2, "title": "figures", "text": "draw", "mode": "async"}
@@ -30,10 +32,11 @@ CALLS: dict[str, dict[str, Any]] = {
     "ranking for a panel": {**ASK, "peers": PEERS, "rank": {"keep": 1}},
     "review for a panel": {**ASK, "peers": PEERS, "rate": "peers", "review": True},
 }
-PACKAGE = {"Contractor": ("contract net", "task of a team"), "Bargainer": ("bargain",), "Initiator": ()}
+PACKAGE = {"Contractor": ("contract net", "auction", "task of a team"), "Bargainer": ("bargain",), "Initiator": ()}
 """What each takes part in."""
 EXAMPLES = {
     "contractor.py": ("contract net", "task of a team"),
+    "bidder.py": ("auction",),
     "bargainer.py": ("bargain",),
     "teammate.py": ("team", "task of a team"),
     "panelist.py": ("question of a panel", "review for a panel"),
@@ -57,6 +60,10 @@ def participant(kind: str, gateway: FakeGateway) -> Agent:
     @bob.on_call
     async def answer(call: IncomingCall) -> Offer:
         return call.offer({"price": 1})
+
+    @bob.on_auction
+    async def bid(call: IncomingCall) -> Bidder:
+        return Bidder(limit=1)
 
     @bob.on_commit
     async def work(job: Job) -> Inform:
@@ -93,6 +100,8 @@ def example(kind: str) -> Callable[[Any], Any]:
     match kind:
         case "bargainer.py":
             return lambda told: module.Party("bob", "buyer").answer(told)
+        case "bidder.py":
+            return lambda told: module.Bidder(60).answer("alice~job-1", told)
         case "teammate.py":
             return lambda told: module.Member("bob").answer("alice~job-1", told)
         case "panelist.py":

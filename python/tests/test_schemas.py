@@ -32,6 +32,7 @@ PAIRS: list[tuple[type, str, tuple[str, ...]]] = [
     (deliveries.Cancellation, "delivery.json", ("$defs", "cancellation")),
     (deliveries.Awarded, "delivery.json", ("$defs", "awarded")),
     (deliveries.Offers, "delivery.json", ("$defs", "offers")),
+    (deliveries.StandingBid, "delivery.json", ("$defs", "bid")),
     (deliveries.Report, "delivery.json", ("$defs", "report")),
     (deliveries.ContractorFailure, "delivery.json", ("$defs", "contractor_failure")),
     (deliveries.Misunderstanding, "delivery.json", ("$defs", "misunderstanding")),
@@ -41,6 +42,7 @@ PAIRS: list[tuple[type, str, tuple[str, ...]]] = [
     (documents.Registration, "registration.json", ()),
     (documents.Group, "group.json", ()),
     (documents.BargainRules, "bargain.json", ()),
+    (documents.Auction, "english_auction.json", ()),
     (documents.Mandate, "mandate.json", ()),
     (documents.Policy, "policy.json", ()),
 ]
@@ -156,7 +158,7 @@ def mutants(kind: type, schema: Any, path: tuple[str, ...], left_out: frozenset[
 
 def objects(schema: Any, path: tuple[str, ...], left_out: frozenset[str]) -> Iterator[tuple[str, ...]]:
     """Where objects with members of their own stand, in a schema and below what is not left out of it."""
-    if "properties" in schema:
+    if "properties" in schema and "$ref" not in schema:
         yield path
         for name, member in schema["properties"].items():
             if name not in left_out:
@@ -197,6 +199,10 @@ def compare(hint: Any, schema: Any, file: str, load: Load, where: str) -> Iterat
         name, _, pointer = schema["$ref"].partition("#")
         target, path = name or file, tuple(part for part in pointer.split("/") if part)
         resolved = at(load(target), path)
+        forbidden = {name for name, member in schema.get("properties", {}).items() if member is False}
+        if forbidden:
+            own = {name: member for name, member in resolved["properties"].items() if name not in forbidden}
+            resolved = {**resolved, "properties": own}
         dataclass = next((one for one in alternatives(hint) if is_dataclass(one)), None)
         if dataclass is not None and "properties" in resolved and kinds(resolved) == {"object"}:
             yield from object_differences(dataclass, resolved, target, load)

@@ -51,11 +51,15 @@ from llmx.deliveries import (
     Rejection,
     Report,
     Standing,
+    StandingBid,
     Turn,
 )
 from llmx.documents import (
     EVERYBODY,
+    Auction,
+    AuctionRules,
     BargainRules,
+    BidExtension,
     CallDocuments,
     Close,
     Consent,
@@ -71,6 +75,7 @@ from llmx.documents import (
     Terms,
     Utility,
 )
+from llmx.english_auction import Bidder
 from llmx.errors import (
     ConflictError,
     EndedError,
@@ -104,12 +109,16 @@ __all__ = [
     "Agent",
     "Agreement",
     "Api",
+    "Auction",
+    "AuctionRules",
     "Award",
     "Awarded",
     "Bargain",
     "BargainResult",
     "BargainRules",
     "Bargainer",
+    "BidExtension",
+    "Bidder",
     "Call",
     "CallDocuments",
     "CallEvent",
@@ -170,6 +179,7 @@ __all__ = [
     "Routine",
     "Space",
     "Standing",
+    "StandingBid",
     "Summary",
     "Terms",
     "TimeDependent",

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
 
-from llmx.documents import BargainRules, CallDocuments, Gate, Mandate, Predicate, Routine, Terms
+from llmx.documents import Auction, BargainRules, CallDocuments, Gate, Mandate, Predicate, Routine, Terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cfp:
-    """A call for proposals; with `bargain`, to a bargain."""
+    """A call for proposals; with `bargain`, to a bargain, with `auction`, to an English auction."""
 
     act: ClassVar[Literal["cfp"]] = "cfp"
     task: str | None = None
@@ -24,6 +24,7 @@ class Cfp:
     documents: CallDocuments | None = None
     bargain: BargainRules | None = None
     mandate: Mandate | None = None
+    auction: Auction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@
 |---|---|
 | a call | what `on_call` returns: `Offer`, `Refuse`, or nothing |
 | a call to a bargain | `Refuse`: `Bargainer` bargains |
+| a call to an auction | bids as `on_auction` says; `Refuse` without one, or where the first price is beyond its limit |
+| a standing bid | bids again, unless it leads or the next price is beyond its limit |
 | a call to a team, what a panel asks | `Refuse`, by `Agent` |
 | an award of terms it offered | what `on_award` returns; without one, `Confirm` |
 | an award of anything else | `Refuse`: it commits to nothing it does not know |
@@ -28,8 +30,19 @@ from typing import Any, TypeVar
 from llmx.acts import Act, Confirm, Failure, Inform, Offer, Refuse
 from llmx.agent import Agent
 from llmx.codec import encode, texts
-from llmx.deliveries import Award, Call, Cancellation, Closing, Delivery, Misunderstanding, Receipt, Rejection
+from llmx.deliveries import (
+    Award,
+    Call,
+    Cancellation,
+    Closing,
+    Delivery,
+    Misunderstanding,
+    Receipt,
+    Rejection,
+    StandingBid,
+)
 from llmx.documents import EVERYBODY, Attribute, Consent, Registration, Terms
+from llmx.english_auction import Bidder, Bidding
 from llmx.errors import LlmxError, OverloadedError
 from llmx.handlers import Returns, run_notified
 from llmx.limits import Limits
@@ -48,10 +61,17 @@ ENDED_BY = frozenset({"outscored", "late", "expired", "cancelled", "awarded", "w
 COULD_NOT_WIN = frozenset({"policy", "late"})
 """Reasons of rejections of which the offer itself is the cause."""
 
+OVERTAKEN = "price.step"
+"""Code of a bid that another one came before: no fault, and it bids again when it is told of that one."""
+
+EARLY_MAX = 1024
+"""Standing bids kept for calls that have not come: what agents that lost a connection have open, and more."""
+
 REASONS_MAX = 64
 """Reasons that are logged once. The attributes in them are other agents' words, of which there is no end."""
 
 ON_CALL = Returns("`on_call`", (Offer, Refuse, NoneType), "return `call.offer(...)`, `call.refuse(...)` or None")
+ON_AUCTION = Returns("`on_auction`", (Bidder, Refuse), "return `Bidder(limit=...)` or `call.refuse(...)`")
 ON_AWARD = Returns("`on_award`", (Confirm, Refuse), "return `award.confirm()` or `award.refuse(...)`")
 ON_COMMIT = Returns("`on_commit`", (Inform, Failure), "return `job.done(...)` or `job.failed(...)`")
 ON_CANCEL = Returns(
@@ -140,6 +160,7 @@ class Job:
 
 
 CallHandler = Callable[[IncomingCall], Awaitable[Offer | Refuse | None]]
+AuctionHandler = Callable[[IncomingCall], Awaitable[Bidder | Refuse]]
 AwardHandler = Callable[[IncomingAward], Awaitable[Confirm | Refuse]]
 CommitHandler = Callable[[Job], Awaitable[Inform | Failure]]
 CancelHandler = Callable[[Job], Awaitable[Inform | Failure]]
@@ -147,6 +168,7 @@ RejectHandler = Callable[[str, Rejection], Awaitable[None]]
 CloseHandler = Callable[[str, Closing], Awaitable[None]]
 
 AnyCallHandler = TypeVar("AnyCallHandler", bound=CallHandler)
+AnyAuctionHandler = TypeVar("AnyAuctionHandler", bound=AuctionHandler)
 AnyAwardHandler = TypeVar("AnyAwardHandler", bound=AwardHandler)
 AnyCommitHandler = TypeVar("AnyCommitHandler", bound=CommitHandler)
 AnyCancelHandler = TypeVar("AnyCancelHandler", bound=CancelHandler)
@@ -166,6 +188,7 @@ class Engagement:
     is_committed: bool = False
     work: "asyncio.Task[Any] | None" = None
     expiry: asyncio.TimerHandle | None = None
+    bidding: Bidding = field(default_factory=Bidding)
 
 
 class Contractor:
@@ -189,7 +212,10 @@ class Contractor:
         self.registration: Registration | None = registration or named
         self._agent: Agent | None = None
         self._engagements: dict[str, Engagement] = {}
+        self._early: dict[str, StandingBid] = {}
+        """Standing bids that overtook their calls, the oldest first."""
         self._on_call: CallHandler | None = None
+        self._on_auction: AuctionHandler | None = None
         self._on_award: AwardHandler | None = None
         self._on_commit: CommitHandler | None = None
         self._on_cancel: CancelHandler | None = None
@@ -201,6 +227,11 @@ class Contractor:
     def on_call(self, handler: AnyCallHandler) -> AnyCallHandler:
         """What a call is answered with. A later round is a call of its own."""
         self._on_call = handler
+        return handler
+
+    def on_auction(self, handler: AnyAuctionHandler) -> AnyAuctionHandler:
+        """How it bids in an auction it is called to. Who only bids in auctions needs no `on_call`."""
+        self._on_auction = handler
         return handler
 
     def on_award(self, handler: AnyAwardHandler) -> AnyAwardHandler:
@@ -235,7 +266,7 @@ class Contractor:
 
     def attach(self, agent: Agent) -> None:
         """The agent starts."""
-        handlers = {"`on_call`": self._on_call, "`on_commit`": self._on_commit}
+        handlers = {"`on_call`": self._on_call or self._on_auction, "`on_commit`": self._on_commit}
         missing = [name for name, handler in handlers.items() if handler is None]
         if missing:
             raise TypeError(
@@ -252,6 +283,8 @@ class Contractor:
                 return self._handle_award(delivery, award)
             case Receipt() as receipt:
                 return self._handle_receipt(delivery, receipt)
+            case StandingBid() as standing:
+                self._handle_standing(delivery, standing)
             case Cancellation() as cancellation:
                 return self._handle_cancel(delivery, cancellation)
             case Rejection() as rejection:
@@ -267,7 +300,7 @@ class Contractor:
 
     def _handle_rejection(self, negotiation: str, rejection: Rejection) -> Coroutine[Any, Any, None] | None:
         engagement = self._engagements.get(negotiation)
-        if rejection.reason in COULD_NOT_WIN:
+        if rejection.reason in COULD_NOT_WIN and rejection.code != OVERTAKEN:
             self._warn_once(negotiation, "its offer could not win", rejection.reason, rejection.code)
         # A revision that came too late: the offer before it may stand.
         is_revision = rejection.reason == "late" and engagement is not None and len(engagement.offered) > 1
@@ -288,6 +321,7 @@ class Contractor:
             await asyncio.wait(working, timeout=self.limits.end_s / 2)
         for negotiation, engagement in list(self._engagements.items()):
             work = engagement.work
+            engagement.bidding.unschedule()
             if work is not None and not work.done():
                 work.cancel()
                 if engagement.is_committed:
@@ -300,6 +334,9 @@ class Contractor:
         if call.bargain is not None:
             self._reply(delivery, Refuse(reason="does not bargain"))
             return None
+        if (self._on_call if call.auction is None else self._on_auction) is None:
+            self._reply(delivery, Refuse(reason=f"bids in {'no auction' if call.auction else 'auctions only'}"))
+            return None
         if self._agent is not None and call.reply_by < self._agent.log_time():
             return None
         engagement = self._engagements.get(negotiation)
@@ -310,6 +347,7 @@ class Contractor:
             engagement = Engagement(initiator=delivery.envelope.sender, call=call)
             self._engagements[negotiation] = engagement
         engagement.call = call
+        engagement.bidding.standing = self._early.pop(negotiation, engagement.bidding.standing)
         self._expire_at(negotiation, engagement, call.ends_by)
         return self._answer_call(delivery, engagement, call)
 
@@ -318,14 +356,19 @@ class Contractor:
         if self._engagements.get(negotiation) is not engagement:
             return  # Over before it began.
         engagement.work = asyncio.current_task()
-        assert self._on_call is not None
+        returns, handler = (ON_CALL, self._on_call) if call.auction is None else (ON_AUCTION, self._on_auction)
+        assert handler is not None
         incoming = IncomingCall(negotiation, engagement.initiator, call)
         internal = Refuse(reason="internal", round=call.round)
         try:
-            answer = await ON_CALL.answer(self.name, negotiation, self._on_call, incoming, internal)
+            answer = await returns.answer(self.name, negotiation, handler, incoming, internal)
         finally:
             engagement.work = None
         if self._engagements.get(negotiation) is not engagement:
+            return
+        if isinstance(answer, Bidder):
+            engagement.bidding.bidder = answer
+            self._bid(delivery, engagement)
             return
         if isinstance(answer, Offer):
             engagement.offered.append(encode(answer.terms))
@@ -335,6 +378,35 @@ class Contractor:
             self._forget(negotiation)
         if answer is not None:
             self._reply(delivery, answer)
+
+    # Auctions
+
+    def _handle_standing(self, delivery: Delivery, standing: StandingBid) -> None:
+        engagement = self._engagements.get(delivery.negotiation)
+        if engagement is None:
+            known = self._early.pop(delivery.negotiation, standing)
+            self._early[delivery.negotiation] = max(known, standing, key=lambda one: one.bid_no)
+            if len(self._early) > EARLY_MAX:
+                self._early.pop(next(iter(self._early)))
+        elif engagement.bidding.hear(standing) and engagement.bidding.bidder is not None and engagement.award is None:
+            self._bid(delivery, engagement)
+
+    def _bid(self, delivery: Delivery, engagement: Engagement) -> None:
+        bidding, call = engagement.bidding, engagement.call
+        bidding.unschedule()
+        if self._agent is None:
+            return
+        next_bid = bidding.next_bid(call, self._agent.log_time())
+        if next_bid is not None:
+            offer, wait_s = next_bid
+            bidding.timer = asyncio.get_running_loop().call_later(wait_s, self._offer, delivery, engagement, offer)
+        elif not engagement.offered:  # Whoever has bid stays: its bid may still be awarded.
+            self._forget(delivery.negotiation)
+            self._reply(delivery, Refuse(reason="beyond its limit", round=call.round))
+
+    def _offer(self, delivery: Delivery, engagement: Engagement, offer: Offer) -> None:
+        engagement.offered.append(encode(offer.terms))
+        self._reply(delivery, offer)
 
     # Awards
 
@@ -346,6 +418,7 @@ class Contractor:
         if engagement.award is not None and engagement.award.award_no >= award.award_no:
             return None  # It is answered, and the answer repeated until it is in the log.
         engagement.award = award
+        engagement.bidding.unschedule()
         return self._answer_award(delivery, engagement, award)
 
     async def _answer_award(self, delivery: Delivery, engagement: Engagement, award: Award) -> None:
@@ -410,8 +483,10 @@ class Contractor:
         engagement.expiry = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._forget, negotiation)
 
     def _forget(self, negotiation: str) -> Engagement | None:
+        self._early.pop(negotiation, None)
         engagement = self._engagements.pop(negotiation, None)
         if engagement is not None:
+            engagement.bidding.unschedule()
             if engagement.expiry is not None:
                 engagement.expiry.cancel()
             if engagement.work is not None and engagement.work is not _current_task():

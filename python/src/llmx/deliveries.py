@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from llmx.codec import Reader, UnreadableError, reader
-from llmx.documents import BargainRules, CallDocuments, Predicate, Routine, Terms
+from llmx.documents import AuctionRules, BargainRules, CallDocuments, Predicate, Routine, Terms
 
 Disposition = Literal[
     "ok",
@@ -45,6 +45,7 @@ Outcome = Literal[
     "consensus",
     "plurality",
     "no_answer",
+    "reserve_not_met",
 ]
 """How a negotiation ended."""
 
@@ -58,8 +59,19 @@ class BargainCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuctionCall:
+    """Rules of an English auction. Bidding ends at `latest_by` at the latest."""
+
+    rules: AuctionRules
+    latest_by: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call for proposals, deadlines made absolute. With `bargain`, `reply_by` is when all must have joined."""
+    """A call for proposals, deadlines made absolute.
+
+    With `bargain`, `reply_by` is when all must have joined, with `auction` when bidding ends.
+    """
 
     act: ClassVar[Literal["cfp"]] = "cfp"
     round: int
@@ -74,6 +86,7 @@ class Call:
     currency: str | None = None
     documents: CallDocuments | None = None
     bargain: BargainCall | None = None
+    auction: AuctionCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +169,20 @@ class Offers:
     kind: ClassVar[Literal["offers"]] = "offers"
     offers: tuple[ScoredOffer, ...]
     decide_by: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingBid:
+    """To an auction's initiator and bidders: the bid that stands. `next_price` is what the next one must reach."""
+
+    act: ClassVar[Literal["inform"]] = "inform"
+    kind: ClassVar[Literal["bid"]] = "bid"
+    bid_no: int
+    price: int
+    leads: bool
+    bidders: int
+    reply_by: datetime
+    next_price: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +294,7 @@ Notification = (
     | Cancellation
     | Awarded
     | Offers
+    | StandingBid
     | Report
     | ContractorFailure
     | Misunderstanding
@@ -323,7 +351,7 @@ _BY_ACT: Mapping[str, Any] = {
     "ack": Receipt,
     "turn": Turn,
 }
-_BY_KIND: Mapping[str, Any] = {"awarded": Awarded, "offers": Offers}
+_BY_KIND: Mapping[str, Any] = {"awarded": Awarded, "offers": Offers, "bid": StandingBid}
 
 _text: Reader = reader(str)
 _time: Reader = reader(datetime)

@@ -10,8 +10,8 @@ Attribute = int | str
 Terms = Mapping[str, Attribute]
 """Attributes by name; `price` is an integer."""
 
-Protocol = Literal["contract_net", "alternating_offers", "team", "panel"]
-"""What a call may open. The package itself takes part in contract nets and bargains."""
+Protocol = Literal["contract_net", "alternating_offers", "team", "panel", "english_auction"]
+"""What a call may open. The package itself takes part in all but teams and panels."""
 
 Effect = Literal["allow", "deny", "ask"]
 Comparison = Literal["eq", "ne", "lt", "le", "gt", "ge"]
@@ -96,6 +96,34 @@ class BargainRules:
     confirm_ms: int | None = None
     forbid_repeat: bool | None = None
     max_strikes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BidExtension:
+    """A bid less than `ms` before the end moves the end to `ms` after it, `latest_within_ms` after the call at the latest."""
+
+    ms: int
+    latest_within_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuctionRules:
+    """The rules of an English auction that bidders are told. Prices are in micro-units; `step` or `step_permille` is one."""
+
+    direction: Literal["ascending", "descending"]
+    """`ascending`: the initiator sells, prices rise; `descending`: it buys, prices fall."""
+    start: int
+    step: int | None = None
+    step_permille: int | None = None
+    quiet_ms: int | None = None
+    extend: BidExtension | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auction(AuctionRules):
+    """An English auction as its call opens it. The exchange tells nobody the reserve."""
+
+    reserve: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

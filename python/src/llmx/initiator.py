@@ -21,19 +21,20 @@ from llmx.deliveries import (
     Offers,
     Receipt,
     Report,
+    StandingBid,
 )
-from llmx.documents import Gate, Registration, Terms
+from llmx.documents import Auction, Gate, Registration, Terms
 from llmx.errors import EndedError, LlmxError, OverloadedError, TurnedDownError
 from llmx.limits import Limits
 from llmx.token import TokenSource
 
 EVENTS_MAX = 256
-"""Events of one call that wait to be read: several times what the longest negotiation gives. The oldest give way."""
+"""Events of one call that wait to be read: several times what the longest contract net gives. The oldest give way."""
 
 CALLS_MAX = 65_536
 """Calls open at a time. The exchange ends each by its hard deadline."""
 
-CallEvent = Receipt | Awarded | Offers | Report | ContractorFailure | Misunderstanding | Closing
+CallEvent = Receipt | Awarded | Offers | StandingBid | Report | ContractorFailure | Misunderstanding | Closing
 """What happens to a call. The receipt says how many are invited; the closing comes last."""
 
 
@@ -154,11 +155,12 @@ class Initiator:
         constraints: Terms | None = None,
         gates: Sequence[Gate] = (),
         currency: str | None = None,
+        auction: Auction | None = None,
         ttl_s: int | None = None,
         absent: bool | None = None,
         own_id: str | None = None,
     ) -> OpenCall:
-        """Calls agents, topics or groups for offers, and returns when the call is in the log.
+        """Calls agents, topics or groups for offers, or to an auction, and returns when the call is in the log.
 
         Raises `RefusedError` and what else `Agent.send` raises. Once it has begun, the call is made even if the caller is
         cancelled.
@@ -171,6 +173,7 @@ class Initiator:
             constraints=constraints,
             gates=tuple(gates) or None,
             currency=currency,
+            auction=auction,
         )
         address = CallAddress(
             to=to, capabilities=texts("capabilities", capabilities) or None, scope=Scope(ttl=ttl_s, absent=absent)
