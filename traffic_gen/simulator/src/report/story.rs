@@ -18,7 +18,9 @@ const LINES_MAX: usize = 4_000;
 #[must_use]
 pub fn story(trace: &Trace, verdict: &Verdict) -> String {
     let named = named(trace, verdict);
-    let is_wanted = |negotiation: &NegotiationId| named.is_empty() || named.contains(negotiation);
+    // What is wrong with a team may have happened in one of its tasks.
+    let roots: BTreeSet<&str> = named.iter().map(NegotiationId::root).collect();
+    let is_wanted = |negotiation: &NegotiationId| roots.is_empty() || roots.contains(negotiation.root());
     let mut lines: Vec<(Timestamp, String)> =
         trace.story.iter().map(|happening| (happening.at, format!("*** {}", happening.what))).collect();
     for record in &trace.records {

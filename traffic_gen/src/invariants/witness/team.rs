@@ -333,7 +333,8 @@ impl TeamSeen {
         let reported = match (&task.owner, find(task.task)) {
             (Some(owner), Some(found)) => {
                 let TaskFound { task: seen, unreached, sub_teams } = found;
-                let is_bound = seen.has_bound(owner) || when == When::Early || unreached.contains(owner);
+                // Without confirmation only whoever assigned it is told that it binds.
+                let is_bound = seen.has_bound(owner) || when == When::Early || !unreached.is_empty();
                 let result = task.result.as_deref();
                 let is_conclusion =
                     || sub_teams.iter().any(|found| result.is_some_and(|it| found.team.has_concluded(it, when)));
