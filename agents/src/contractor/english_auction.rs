@@ -2,7 +2,7 @@
 //! the work costs it where prices fall, what the lot is worth to it where they rise.
 
 use schemas::delivery::{Call, Delivery};
-use schemas::english_auction::{AuctionRules, PriceDirection, StandingBid};
+use schemas::english_auction::{AuctionRules, StandingBid};
 use schemas::payload::{AttrValue, Currency, Offer, Terms};
 use schemas::{Payload, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -66,11 +66,7 @@ impl Auction {
             return None;
         }
         let next = self.rules.next_price(self.standing.as_ref().map(|standing| standing.price))?;
-        let is_within = match self.rules.direction {
-            PriceDirection::Ascending => next <= self.limit,
-            PriceDirection::Descending => next >= self.limit,
-        };
-        is_within.then(|| bidding.price(next, self.limit))
+        self.rules.reaches(self.limit, next).then(|| bidding.price(next, self.limit))
     }
 
     /// How long to wait before the bid, in milliseconds.
@@ -103,6 +99,7 @@ impl Contractor {
             self.counts.refusals += 1;
             return vec![refuse_call(delivery, call.round, "busy", plan.reply_delay_ms)];
         }
+        let standing = self.early_bids.remove(negotiation);
         let auction = Auction {
             rules: rules.rules.clone(),
             round: call.round,
@@ -111,10 +108,10 @@ impl Contractor {
             terms: plan.terms,
             delay_ms: plan.reply_delay_ms,
             ends_at: call.reply_by.0,
-            standing: self.early_bids.remove(negotiation),
+            has_bid: standing.as_ref().is_some_and(|standing| standing.leads),
+            standing,
             bids: 0,
             leaves_at: None,
-            has_bid: false,
         };
         self.auctions.insert(negotiation, auction, call.ends_by.0);
         self.bid(now, delivery)
@@ -151,13 +148,13 @@ impl Contractor {
         let Some(auction) = self.auctions.part(negotiation) else { return Vec::new() };
         let Some(price) = auction.next_bid(bidding) else {
             // Whoever has bid stays: its bid may still be awarded.
-            let leaves = !auction.has_bid && !auction.standing.as_ref().is_some_and(|standing| standing.leads);
-            let (round, delay_ms) = (auction.round, auction.delay_ms);
-            if leaves {
-                self.counts.refusals += 1;
-                self.release(negotiation);
+            if auction.has_bid {
+                return Vec::new();
             }
-            return if leaves { vec![refuse_call(delivery, round, "beyond its limit", delay_ms)] } else { Vec::new() };
+            let (round, delay_ms) = (auction.round, auction.delay_ms);
+            self.counts.refusals += 1;
+            self.release(negotiation);
+            return vec![refuse_call(delivery, round, "beyond its limit", delay_ms)];
         };
         auction.bids += 1;
         let mut terms = auction.terms.clone();

@@ -1,6 +1,6 @@
 //! What a bidder says of each standing bid.
 
-use schemas::english_auction::{Extension, Step};
+use schemas::english_auction::{Extension, PriceDirection, Step};
 use serde_json::json;
 
 use super::*;
