@@ -3,32 +3,55 @@
 
     scripts/free_ports.py 3        # prints three, on one line
 
-A port of the kernel's own range may become the local port of some connection before a server listens on it.
+A port of the kernel's own range may become the local port of some connection before a server listens on it. Checks run beside
+each other and start again what they killed: a port that was given out is not given again within CLAIMED_S.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import random
 import socket
 import sys
+import tempfile
+import time
 
 # Where the kernel does not say what its range is: what Linux starts with.
 EPHEMERAL_FROM = 32768
 FROM = 10000
 # Callers use a port and up to two further ones a thousand above it (examples/shell/operator.sh).
 ABOVE = (0, 1001, 1002)
-# Those who look at once look in different places.
-_places = random.Random(os.getpid() * 1_000_003 + random.SystemRandom().randrange(1 << 32))
+# Longer than any check takes.
+CLAIMED_S = 3600
+_CLAIMS = pathlib.Path(tempfile.gettempdir()) / f"llmx-ports-{os.getuid()}"
 
 
 def free_ports(count):
-    """So many different ports, each free a moment ago, as are those `ABOVE` it."""
+    """So many different ports, free a moment ago and claimed by nobody, as are those `ABOVE` them."""
     ports = []
-    while len(ports) < count:
-        port = _places.randrange(FROM, _ephemeral_from() - max(ABOVE))
-        if port not in ports and all(_is_free(port + above) for above in ABOVE):
-            ports.append(port)
+    with _claims() as claimed:
+        while len(ports) < count:
+            port = random.randrange(FROM, _ephemeral_from() - max(ABOVE))
+            places = [port + above for above in ABOVE]
+            if claimed.isdisjoint(places) and all(map(_is_free, places)):
+                ports.append(port)
+                claimed.update(places)
     return ports
+
+
+@contextlib.contextmanager
+def _claims():
+    """The ports that were given out lately; those added to it count as given out from now on."""
+    with _CLAIMS.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        now, given = time.time(), dict(map(int, line.split()) for line in file)
+        given = {port: at for port, at in given.items() if 0 <= now - at < CLAIMED_S}
+        claimed = set(given)
+        yield claimed
+        file.truncate(0)
+        file.writelines(f"{port} {given.get(port, int(now))}\n" for port in sorted(claimed))
 
 
 def free_port():

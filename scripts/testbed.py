@@ -151,7 +151,13 @@ class Site:
 
     def ready(self, service):
         address = self.addresses[service.name]
-        self.until(service.name, lambda: urllib.request.urlopen(f"http://{address}/readyz", timeout=1).close())
+
+        def look():
+            if service.process.poll() is not None:
+                raise Failed(f"{service.name} ended: {(self.home / f'{service.name}.log').read_text()[-2000:]}")
+            urllib.request.urlopen(f"http://{address}/readyz", timeout=1).close()
+
+        self.until(service.name, look)
 
     def start(self, name, command):
         log = self.stack.enter_context((self.home / f"{name}.log").open("a"))
