@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, Context, ErrorCode, stream};
@@ -401,4 +402,9 @@ impl NotStored {
             Self::TooLarge(limit) => BusError::TooLarge { bytes, limit },
         }
     }
+}
+
+/// When a stream's leader took a message.
+fn to_timestamp(time: DateTime) -> Timestamp {
+    Timestamp(u64::try_from(time.unix_timestamp_nanos() / 1000).unwrap_or_default())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::datetime::{DateTime, parse_rfc3339};
+use async_nats::datetime::parse_rfc3339;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::{Context, ErrorCode};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::blobs::NatsBlobs;
 use super::consumer::OrderedReader;
-use super::{ConsumerEvent, NotStored, Selection, StoredMessage, StreamSource, stored};
+use super::{ConsumerEvent, NotStored, Selection, StoredMessage, StreamSource, stored, to_timestamp};
 use super::{LOG_STREAM, NatsOptions};
 use crate::name::check_lane;
 use crate::{Blobs, BusError, Log, LogRecord, LogStream, retry_until};
@@ -75,10 +75,6 @@ impl Leader {
         let message = stored::at(&self.source.context, LOG_STREAM, seq).await?;
         Ok(message.filter(|message| *message.subject == *subject::log(lane)).map(|message| to_record(lane, message)))
     }
-}
-
-fn to_timestamp(time: DateTime) -> Timestamp {
-    Timestamp(u64::try_from(time.unix_timestamp_nanos() / 1000).unwrap_or_default())
 }
 
 fn to_record(lane: Lane, message: StreamMessage) -> LogRecord {

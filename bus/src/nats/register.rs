@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use async_nats::Client;
-use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::consumer::pull::Config;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
 use async_nats::jetstream::stream::State;
+use async_nats::{Client, Message};
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use retry::Backoff;
 use schemas::RegisterKey;
 
 use super::REGISTER_STREAM;
-use super::consumer::OrderedReader;
-use super::{NotStored, Selection, StreamSource, stored};
+use super::{NotStored, StreamSource, stored, to_timestamp};
 use crate::{BusError, Register, RegisterSize, Registered, StandingEntry};
 
 /// Attempts at one write: with the pauses between them they outlast most changes of leader, which take 4 to 9 s. Whoever
@@ -20,8 +21,10 @@ use crate::{BusError, Register, RegisterSize, Registered, StandingEntry};
 const ATTEMPTS_MAX: u32 = 12;
 /// Between two attempts. With delays half as long on average, all attempts take 8 s.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(2), jitter: 1.0 };
-/// Every subject of the stream.
-const ALL_KEYS: &str = ">";
+/// Time after which the server forgets who reads, and asks for no more.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
+/// Entries asked for at once: a server that may send on by itself sends megabytes before it is told to stop.
+const FETCHED_AT_ONCE: usize = 1024;
 
 pub(super) struct NatsRegister {
     write: Client,
@@ -100,20 +103,42 @@ impl Register for NatsRegister {
         if last_seq < seq || max == 0 {
             return Ok(Vec::new());
         }
-        let from = DeliverPolicy::ByStartSequence { start_sequence: seq.max(1) };
-        let selection = Selection { stream: REGISTER_STREAM.to_owned(), subject: ALL_KEYS.to_owned(), from };
-        let (mut reader, pending) = OrderedReader::start(self.read.clone(), selection).await?;
-        let mut entries = Vec::with_capacity(usize::try_from(pending).unwrap_or(0).min(max));
-        let mut is_done = pending == 0;
-        while !is_done {
-            let next = tokio::time::timeout(self.timeout, reader.next()).await;
-            let stored = next.map_err(|_| unknown("no answer".to_owned()))?.ok_or(BusError::Closed)??;
-            let (seq, written_at, message) = (stored.seq, stored.stamped, stored.message);
-            match RegisterKey::parse(&message.subject) {
-                Some(key) => entries.push(StandingEntry { key, value: message.payload, seq, written_at }),
-                None => tracing::warn!(subject = %message.subject, "the register holds a key of another make"),
+        let config = Config {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: seq.max(1) },
+            ack_policy: AckPolicy::None,
+            inactive_threshold: FORGET_AFTER,
+            memory_storage: true,
+            num_replicas: 1,
+            ..Config::default()
+        };
+        let consumer = self.read.context.create_consumer_on_stream(config, REGISTER_STREAM).await;
+        let consumer = consumer.map_err(|error| unknown(error.to_string()))?;
+        let (mut entries, mut received) = (Vec::new(), 0);
+        let mut pending = consumer.cached_info().num_pending;
+        while pending > 0 && entries.len() < max {
+            let wanted = (max - entries.len()).min(FETCHED_AT_ONCE);
+            let fetched = consumer.fetch().max_messages(wanted).messages().await;
+            let mut fetched = fetched.map_err(|error| unknown(error.to_string()))?;
+            let before = received;
+            while let Some(next) = tokio::time::timeout(self.timeout, fetched.next()).await.transpose() {
+                let message = next.map_err(|_| unknown("no answer".to_owned()))?;
+                let message = message.map_err(|error| unknown(error.to_string()))?;
+                let info = message.info().map_err(|error| unknown(error.to_string()))?;
+                received += 1;
+                if info.consumer_sequence != received {
+                    return Err(unknown("a message is missing".to_owned()));
+                }
+                let (seq, written_at) = (info.stream_sequence, to_timestamp(info.published));
+                pending = if seq >= last_seq { 0 } else { info.pending };
+                let Message { subject, payload: value, .. } = &message.message;
+                match RegisterKey::parse(subject) {
+                    Some(key) => entries.push(StandingEntry { key, value: value.clone(), seq, written_at }),
+                    None => tracing::warn!(%subject, "the register holds a key of another make"),
+                }
             }
-            is_done = seq >= last_seq || stored.pending == 0 || entries.len() >= max;
+            if received == before {
+                return Err(unknown("no answer".to_owned()));
+            }
         }
         Ok(entries)
     }

@@ -36,7 +36,7 @@ const TRIM_GAP_MAX: Duration = Duration::from_secs(10);
 const TRIM_STEP: u64 = 1024;
 /// Register entries looked at in one turn: those of every lane, of 500 negotiations a second.
 const LOOKED_AT_MAX: usize = 16_384;
-/// Of these, read and held at once: a quarter of a megabyte. Most turns find that what comes next is too young.
+/// Of these, read and held at once: a quarter of a megabyte.
 const LOOKED_AT_ONCE: usize = 1024;
 /// Register entries that wait for archive and checkpoint. Beyond, none are looked for.
 const WAITING_MAX: usize = 65_536;
@@ -489,12 +489,14 @@ impl ExpiryTurn {
         }
         let (lane, lanes) = (self.lane, self.bus.log.lanes());
         let mut entries = Vec::new();
-        for _ in 0..LOOKED_AT_MAX / LOOKED_AT_ONCE {
-            let mut old = self.bus.register.entries_from(self.next, LOOKED_AT_ONCE).await?;
+        for part in 0..LOOKED_AT_MAX / LOOKED_AT_ONCE {
+            // One entry says that what comes next is too young, which most turns find.
+            let wanted = if part == 0 { 1 } else { LOOKED_AT_ONCE };
+            let mut old = self.bus.register.entries_from(self.next, wanted).await?;
             let first_young = old.iter().position(|entry| entry.written_at >= self.written_before);
-            old.truncate(first_young.unwrap_or(LOOKED_AT_ONCE));
+            old.truncate(first_young.unwrap_or(wanted));
             self.next = old.last().map_or(self.next, |last| last.seq + 1);
-            let is_last = old.len() < LOOKED_AT_ONCE;
+            let is_last = old.len() < wanted;
             let ours = old.into_iter().filter(|entry| entry.key.negotiation().lane(lanes) == lane);
             entries.extend(ours.map(|entry| (entry.key, entry.seq)));
             if is_last {
