@@ -22,8 +22,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// seconds, and a word may be lost.
 const QUIET_PERIOD: Duration = Duration::from_millis(800);
 /// The wait in one queue, beyond what it takes when nothing is asked for, above which the queue stands. A round passes five
-/// queues, so they add a twentieth of a second to it. A larger one lets queues share more work, a smaller one makes them wait less.
-const TARGET: Duration = Duration::from_millis(10);
+/// queues, so they add a fortieth of a second to it. A larger one lets queues share more work, a smaller one makes them wait less.
+const TARGET: Duration = Duration::from_millis(5);
 /// What a queue takes when nothing is asked for is the least of so long, at least: a slow disk is no overload.
 const BASE_PERIOD: Duration = Duration::from_secs(30);
 /// It takes this at most: a queue that stands for minutes is not what it takes.
