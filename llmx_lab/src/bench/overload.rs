@@ -40,6 +40,12 @@ pub struct OverloadArgs {
     /// Offer five times as much for the last five of every twenty seconds
     #[arg(long, requires = "overload")]
     bursts: bool,
+    /// Calls go over HTTP, each in a request of its own; the rest stays on WebSockets
+    #[arg(long, requires = "overload")]
+    http: bool,
+    /// Kill an engine, a gateway and nats-server meanwhile, after a quarter of the time each
+    #[arg(long, requires = "overload")]
+    kills: bool,
     /// Gateways
     #[arg(long, requires = "overload", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
     gateways: u8,
@@ -111,6 +117,8 @@ impl OverloadArgs {
                 (parts, _) => parts,
             },
             bursts: self.bursts,
+            http: self.http,
+            kills: self.kills,
         })
     }
 }

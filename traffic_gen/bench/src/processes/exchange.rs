@@ -56,6 +56,14 @@ pub(super) struct Servers {
     pub(super) launcher: Launcher,
 }
 
+/// A process of an exchange that may be killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Victim {
+    Engine,
+    Gateway,
+    NatsServer,
+}
+
 impl Servers {
     /// Starts so many engines and gateways, and waits until they are ready.
     pub(super) async fn start(build: &MeasuredBuild, engines: u8, gateways: u8) -> Result<Self, BenchError> {
@@ -63,30 +71,59 @@ impl Servers {
         let options =
             LocalServerOptions { threads: NonZeroU8::new(build.nats_threads), ..LocalServerOptions::default() };
         let nats = LocalServer::start(options).await?;
-        let url = nats.url();
         let mut keys = launcher.start("keys", &["keys", "--out", "run/keys"])?;
         keys.until_well_ended(READY_TIMEOUT).await?;
         let mut started = Self { gateways: Vec::new(), urls: Vec::new(), engines: Vec::new(), nats, launcher };
         for number in 1..=engines {
-            let name = format!("engine-{number}");
-            started.engines.push(started.launcher.start(&name, &["engine", "--id", &name, "--nats", &url])?);
-        }
-        for engine in &mut started.engines {
-            engine.until_said("engine: ", READY_TIMEOUT).await?;
+            let engine = started.start_engine(&format!("engine-{number}")).await?;
+            started.engines.push(engine);
         }
         std::fs::write(started.launcher.folder.path().join(GATEWAY_CONFIG_FILE), gateway_config()).map_err(stuck)?;
         for number in 1..=gateways {
             let name = if number == 1 { "gateway".to_owned() } else { format!("gateway-{number}") };
-            let arguments = ["gateway", "--id", &name, "--config", GATEWAY_CONFIG_FILE, "--nats", &url];
-            let arguments = [&arguments[..], &["--listen", "127.0.0.1:0"]].concat();
-            let mut gateway = started.launcher.start(&name, &arguments)?;
-            started.urls.push(gateway.until_said("gateway: ", READY_TIMEOUT).await?);
+            let (gateway, url) = started.start_gateway(&name, "127.0.0.1:0").await?;
+            started.urls.push(url);
             started.gateways.push(gateway);
         }
         for url in &started.urls {
             until_ready(url).await?;
         }
         Ok(started)
+    }
+
+    async fn start_engine(&self, name: &str) -> Result<Service, BenchError> {
+        let mut engine = self.launcher.start(name, &["engine", "--id", name, "--nats", &self.nats.url()])?;
+        engine.until_said("engine: ", READY_TIMEOUT).await?;
+        Ok(engine)
+    }
+
+    /// Starts a gateway that listens on an address of this machine; its URL.
+    async fn start_gateway(&self, name: &str, address: &str) -> Result<(Service, String), BenchError> {
+        let arguments = ["gateway", "--id", name, "--config", GATEWAY_CONFIG_FILE, "--nats", &self.nats.url()];
+        let mut gateway = self.launcher.start(name, &[&arguments[..], &["--listen", address]].concat())?;
+        let url = gateway.until_said("gateway: ", READY_TIMEOUT).await?;
+        Ok((gateway, url))
+    }
+
+    /// Kills the first process of a kind, starts it again, and waits until it is ready.
+    pub(super) async fn restart(&mut self, victim: Victim) -> Result<(), BenchError> {
+        match victim {
+            Victim::Engine => {
+                // A process is killed when it is dropped.
+                let name = self.engines.remove(0).name.clone();
+                let engine = self.start_engine(&name).await?;
+                self.engines.insert(0, engine);
+            }
+            Victim::Gateway => {
+                let name = self.gateways.remove(0).name.clone();
+                let address = self.urls[0].trim_start_matches("http://").to_owned();
+                let (gateway, url) = self.start_gateway(&name, &address).await?;
+                until_ready(&url).await?;
+                self.gateways.insert(0, gateway);
+            }
+            Victim::NatsServer => self.nats.resume().await?,
+        }
+        Ok(())
     }
 }
 

@@ -150,7 +150,7 @@ impl Team {
     }
 
     /// The turn has been taken: the next one is that of `next`, or the lead's in its place (docs/spec/team.md#tm-22).
-    pub(super) fn advance(&mut self, next: Option<usize>, change: &TeamChange, context: &mut InputContext<'_>) {
+    fn advance(&mut self, next: Option<usize>, change: &TeamChange, context: &mut InputContext<'_>) {
         self.turn = self.turn.saturating_add(1);
         self.discuss(next, change, context);
     }

@@ -1,25 +1,29 @@
 //! Agents that speak the wire protocol and nothing else: no SDK slows them down.
 //!
 //! One process, one thread. Callers open negotiations at a rate that depends on nothing that happens; contractors answer every
-//! delivery at once; everybody acknowledges what it reads. Agents share WebSockets, callers and contractors apart.
+//! delivery at once; everybody acknowledges what it reads. Agents share WebSockets, callers and contractors apart; one that is
+//! closed is opened again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
+use super::unix_ms;
 use super::workload::{PlainAnswer, Workload, answer};
 use traffic_gen::latency::Latency;
 
@@ -41,10 +45,16 @@ const BURST_S: f64 = 5.0;
 const BURST_FACTOR: f64 = 5.0;
 /// Time behind a burst in which refusals still are its own, in seconds.
 const BEHIND_BURST_S: f64 = 2.0;
+/// Between two attempts to connect again.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+/// Calls over HTTP that may be under way at once.
+const REQUESTS_MAX: usize = 256;
+/// The answers to calls made in the last seconds of a load are counted apart.
+const LAST_S: f64 = 2.0;
 /// Seed of the arrivals.
 const SEED: u64 = 1;
 /// Before the code of a refusal that is none of a call.
-pub(super) const RUNNING: &str = "running ";
+const RUNNING: &str = "running ";
 
 /// What a process of plain clients does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,8 +65,10 @@ pub struct PlainLoad {
     pub callers: Vec<(String, String)>,
     /// Contractors, each with its token. They must be registered.
     pub contractors: Vec<(String, String)>,
-    /// Connections that the callers share, and as many for contractors.
+    /// Connections that the callers share, and as many for contractors; none: answers to calls are all that is heard.
     pub connections: usize,
+    /// Whether calls go over HTTP, each in a request of its own.
+    pub http: bool,
     /// What is called for, in turn.
     pub workloads: Vec<Workload>,
     /// Calls per second.
@@ -88,6 +100,17 @@ pub struct PlainSummary {
     pub ended: BTreeMap<String, u64>,
     /// Calls taken in without an end when calls ceased.
     pub unended: u64,
+    /// The same when ends were no longer waited for.
+    pub lost: u64,
+    /// When calls began, in milliseconds of Unix time.
+    pub began_ms: u64,
+    /// Successful ends in each second from then on.
+    pub completed_by_s: Vec<u32>,
+    /// The longest that a call made in each second took to its successful end, in milliseconds.
+    pub longest_ms_by_s: Vec<u32>,
+    /// From sending a call to the answer that it is taken in or refused, in milliseconds: 50 %, 99 %, and the longest of the
+    /// last two seconds.
+    pub answered_ms: [f64; 3],
     /// Successful ends per second while calls were made.
     pub completed_per_s: f64,
     /// From sending a call to its successful end, in milliseconds: 50 % and 99 %.
@@ -96,6 +119,14 @@ pub struct PlainSummary {
     pub refused_ms: [f64; 2],
     /// How late the process itself was at most of its ticks, in milliseconds: 50 % and 99 %.
     pub loop_lag_ms: [f64; 2],
+}
+
+impl PlainSummary {
+    /// How many calls were refused, or how many of all else.
+    #[must_use]
+    pub fn refusals(&self, of_running: bool) -> u64 {
+        self.refused.iter().filter(|(code, _)| code.starts_with(RUNNING) == of_running).map(|(_, number)| number).sum()
+    }
 }
 
 /// A call without an end.
@@ -110,10 +141,23 @@ struct PlainLedger {
     is_over: bool,
     open: HashMap<String, PlainCall>,
     summary: PlainSummary,
+    /// Calls from here on are the last.
+    last_from: Duration,
     completed: Latency,
     refused: Latency,
+    answered: Latency,
+    last_answered: Latency,
     lags: Latency,
 }
+
+/// What a connection or a request tells the process.
+enum ClientEvent {
+    Frame(Utf8Bytes),
+    Closed(usize),
+    Opened(usize, mpsc::Sender<String>),
+}
+
+type Events = mpsc::UnboundedSender<ClientEvent>;
 
 /// Frames from the gateway, as far as they matter here.
 #[derive(Deserialize)]
@@ -151,32 +195,25 @@ type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 /// What keeps the process from connecting. Whatever happens to a call is part of the summary.
 pub async fn run(load: PlainLoad) -> Result<PlainSummary, String> {
     let (events, mut arrivals) = mpsc::unbounded_channel();
-    let mut writers = Vec::new();
-    for (agents, number) in [(&load.callers, load.connections), (&load.contractors, load.connections)] {
-        let number = number.clamp(1, agents.len().max(1));
+    let (mut writers, mut connection_of) = (Vec::new(), HashMap::new());
+    for agents in [&load.callers, &load.contractors] {
+        let number = load.connections.min(agents.len());
         for connection in 0..number {
             let mine: Vec<_> = agents.iter().skip(connection).step_by(number).cloned().collect();
-            if mine.is_empty() {
-                continue;
-            }
-            let gateway = &load.gateways[connection % load.gateways.len()];
-            let socket = timeout(JOIN_TIMEOUT, connect(gateway, &mine)).await.map_err(|_| "nobody answers joins")??;
-            let (sender, frames) = mpsc::channel(FRAMES_MAX);
-            let (sink, stream) = socket.split();
-            tokio::spawn(read(stream, writers.len(), events.clone()));
-            tokio::spawn(write(sink, frames));
-            writers.push((sender, mine));
+            let gateway = load.gateways[connection % load.gateways.len()].clone();
+            let socket =
+                timeout(JOIN_TIMEOUT, connect(&gateway, &mine)).await.map_err(|_| "nobody answers joins")??;
+            connection_of.extend(mine.iter().map(|(agent, _)| (agent.clone(), writers.len())));
+            tokio::spawn(keep_open(socket, writers.len(), gateway, mine, events.clone()));
+            writers.push(None);
         }
     }
-    let connection_of: HashMap<String, usize> = writers
-        .iter()
-        .enumerate()
-        .flat_map(|(at, (_, agents))| agents.iter().map(move |(agent, _)| (agent.clone(), at)))
-        .collect();
-    let writers: Vec<_> = writers.into_iter().map(|(sender, _)| sender).collect();
     let payloads = load.workloads.iter().map(|workload| workload.call().to_string()).collect();
-    let mut player = Player { load, payloads, connection_of, writers, acks: HashMap::new(), acks_since: None };
-    let mut ledger = PlainLedger::new();
+    let http = Client::builder().no_proxy().build().map_err(said)?;
+    let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+    let (acks, acks_since) = (HashMap::new(), None);
+    let mut player = Player { load, payloads, connection_of, writers, http, requests, events, acks, acks_since };
+    let mut ledger = PlainLedger::new(player.load.seconds);
     let mut due = CallTimes::new(player.load.rate, player.load.bursts);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -205,11 +242,11 @@ pub async fn run(load: PlainLoad) -> Result<PlainSummary, String> {
                     break;
                 }
             }
-            Some((connection, text)) = arrivals.recv() => {
-                player.hear(connection, text, &mut ledger)?;
+            Some(event) = arrivals.recv() => {
+                player.handle(event, &mut ledger)?;
                 for _ in 0..512 {
-                    let Ok((connection, text)) = arrivals.try_recv() else { break };
-                    player.hear(connection, text, &mut ledger)?;
+                    let Ok(event) = arrivals.try_recv() else { break };
+                    player.handle(event, &mut ledger)?;
                 }
             }
         }
@@ -250,25 +287,42 @@ fn said(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Hands on what is read until the connection ends.
-async fn read(
-    mut socket: SplitStream<Socket>,
-    number: usize,
-    events: mpsc::UnboundedSender<(usize, Option<Utf8Bytes>)>,
-) {
-    loop {
-        match socket.next().await {
-            Some(Ok(Message::Text(text))) => {
-                if events.send((number, Some(text))).is_err() {
-                    return;
-                }
+/// Hands on what is read. A connection that ends is opened again, as long as the process goes on.
+async fn keep_open(socket: Socket, number: usize, gateway: String, agents: Vec<(String, String)>, events: Events) {
+    let mut next = Some(socket);
+    while !events.is_closed() {
+        let Some(socket) = next.take() else {
+            sleep(CONNECT_PAUSE).await;
+            next = timeout(JOIN_TIMEOUT, connect(&gateway, &agents)).await.ok().and_then(Result::ok);
+            continue;
+        };
+        let (sink, mut stream) = socket.split();
+        let (sender, frames) = mpsc::channel(FRAMES_MAX);
+        tokio::spawn(write(sink, frames));
+        let mut is_heard = events.send(ClientEvent::Opened(number, sender)).is_ok();
+        while is_heard && let Some(Ok(message)) = stream.next().await {
+            match message {
+                Message::Text(text) => is_heard = events.send(ClientEvent::Frame(text)).is_ok(),
+                Message::Close(_) => break,
+                Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
             }
-            Some(Ok(Message::Close(_)) | Err(_)) | None => break,
-            Some(Ok(_)) => {}
         }
+        // The receiver is gone only when the process ends.
+        let _ = events.send(ClientEvent::Closed(number));
     }
-    // The receiver is gone only when the process ends.
-    let _ = events.send((number, None));
+}
+
+/// Makes a call over HTTP; its answer as a WebSocket would bring it.
+async fn post(id: &str, request: RequestBuilder) -> String {
+    let problem = match request.send().await {
+        Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
+            return format!(r#"{{"type":"accepted","id":"{id}"}}"#);
+        }
+        Ok(answer) => answer.text().await.ok().filter(|text| text.starts_with('{')),
+        Err(_) => None,
+    };
+    let problem = problem.unwrap_or_else(|| r#"{"code":"no_answer"}"#.to_owned());
+    format!(r#"{{"type":"refused","id":"{id}","problem":{problem}}}"#)
 }
 
 /// Writes what waits, with one flush. Apart from reading: who reads only while nothing waits to be written counts as slow.
@@ -330,7 +384,11 @@ struct Player {
     /// The payload of a call, of each workload.
     payloads: Vec<String>,
     connection_of: HashMap<String, usize>,
-    writers: Vec<mpsc::Sender<String>>,
+    /// Of each connection, while it is open.
+    writers: Vec<Option<mpsc::Sender<String>>>,
+    http: Client,
+    requests: Arc<Semaphore>,
+    events: Events,
     acks: HashMap<String, Vec<String>>,
     acks_since: Option<Instant>,
 }
@@ -339,7 +397,7 @@ impl Player {
     /// Makes the call of this number.
     fn call(&mut self, number: u64, ledger: &mut PlainLedger) {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
-        let (caller, _) = &self.load.callers[at % self.load.callers.len()];
+        let (caller, token) = &self.load.callers[at % self.load.callers.len()];
         let workload = self.load.workloads[at % self.load.workloads.len()];
         let first = at % self.load.contractors.len().max(1);
         let contractors = self.load.contractors.iter().cycle().skip(first).take(workload.contractors());
@@ -351,10 +409,14 @@ impl Player {
         let envelope = format!(
             r#"{{"from":"agent://{caller}","msg_id":"{own}","negotiation":"{own}","scope":{{"consent":"opt-in"}},"to":[{to}],"ts":"{TS}"}}"#
         );
-        let frame = format!(
-            r#"{{"agent":"{caller}","id":"{id}","message":{{"envelope":{envelope},"payload":{payload}}},"type":"message"}}"#
-        );
-        if self.send(caller, frame) {
+        let message = format!(r#"{{"envelope":{envelope},"payload":{payload}}}"#);
+        let is_sent = if self.load.http {
+            let gateway = &self.load.gateways[at % self.load.gateways.len()];
+            self.post(&id, self.http.post(format!("{gateway}/v1/messages")).bearer_auth(token).body(message))
+        } else {
+            self.send(caller, format!(r#"{{"agent":"{caller}","id":"{id}","message":{message},"type":"message"}}"#))
+        };
+        if is_sent {
             ledger.summary.calls += 1;
             ledger.open.insert(id, PlainCall { sent: Instant::now(), is_taken: false });
         } else {
@@ -364,13 +426,35 @@ impl Player {
 
     /// Queues a frame of an agent; whether there was room.
     fn send(&self, agent: &str, frame: String) -> bool {
-        let writer = self.connection_of.get(agent).map(|connection| &self.writers[*connection]);
+        let writer = self.connection_of.get(agent).and_then(|connection| self.writers[*connection].as_ref());
         writer.is_some_and(|writer| writer.try_send(frame).is_ok())
     }
 
-    fn hear(&mut self, connection: usize, text: Option<Utf8Bytes>, ledger: &mut PlainLedger) -> Result<(), String> {
-        let text = text.ok_or_else(|| format!("connection {connection} was closed"))?;
-        let frame: ReceivedFrame = serde_json::from_str(&text).map_err(said)?;
+    /// Makes a call over HTTP; whether there was room.
+    fn post(&self, id: &str, request: RequestBuilder) -> bool {
+        let Ok(permit) = Arc::clone(&self.requests).try_acquire_owned() else { return false };
+        let (id, events) = (id.to_owned(), self.events.clone());
+        let request = request.header("Content-Type", "application/json");
+        tokio::spawn(async move {
+            let answer = post(&id, request).await;
+            drop(permit);
+            // The receiver is gone only when the process ends.
+            let _ = events.send(ClientEvent::Frame(answer.into()));
+        });
+        true
+    }
+
+    fn handle(&mut self, event: ClientEvent, ledger: &mut PlainLedger) -> Result<(), String> {
+        match event {
+            ClientEvent::Frame(text) => return self.hear(&text, ledger),
+            ClientEvent::Closed(connection) => self.writers[connection] = None,
+            ClientEvent::Opened(connection, writer) => self.writers[connection] = Some(writer),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, text: &str, ledger: &mut PlainLedger) -> Result<(), String> {
+        let frame: ReceivedFrame = serde_json::from_str(text).map_err(said)?;
         match (frame.kind, frame.id, frame.delivery, frame.problem) {
             ("accepted", Some(id), ..) => ledger.note_taken(id),
             ("refused", id, _, Some(problem)) => ledger.note_refused(id, problem),
@@ -423,15 +507,33 @@ impl Player {
 }
 
 impl PlainLedger {
-    fn new() -> Self {
+    /// Begins a load of so many seconds.
+    fn new(seconds: f64) -> Self {
+        let by_s = vec![0; seconds.ceil() as usize];
+        let summary = PlainSummary {
+            began_ms: unix_ms(),
+            completed_by_s: by_s.clone(),
+            longest_ms_by_s: by_s,
+            ..PlainSummary::default()
+        };
         Self {
             began: Instant::now(),
             is_over: false,
             open: HashMap::new(),
-            summary: PlainSummary::default(),
+            summary,
+            last_from: Duration::from_secs_f64((seconds - LAST_S).max(0.0)),
             completed: Latency::default(),
             refused: Latency::default(),
+            answered: Latency::default(),
+            last_answered: Latency::default(),
             lags: Latency::default(),
+        }
+    }
+
+    fn note_answered(&mut self, sent: Instant) {
+        self.answered.record(sent.elapsed());
+        if sent.duration_since(self.began) >= self.last_from {
+            self.last_answered.record(sent.elapsed());
         }
     }
 
@@ -439,6 +541,8 @@ impl PlainLedger {
         if let Some(call) = self.open.get_mut(id).filter(|call| !call.is_taken) {
             call.is_taken = true;
             self.summary.taken += 1;
+            let sent = call.sent;
+            self.note_answered(sent);
         }
     }
 
@@ -449,6 +553,7 @@ impl PlainLedger {
             return;
         };
         self.refused.record(call.sent.elapsed());
+        self.note_answered(call.sent);
         let made_at = call.sent.duration_since(self.began).as_secs_f64();
         self.summary.refused_between_bursts += u64::from(!is_in_burst(made_at, BEHIND_BURST_S));
         *self.summary.refused.entry(problem.code).or_default() += 1;
@@ -459,7 +564,14 @@ impl PlainLedger {
         // The answer to the call may come behind the end.
         self.summary.taken += u64::from(!call.is_taken);
         if Workload::is_success(outcome) {
-            self.completed.record(call.sent.elapsed());
+            let (took, made_at) = (call.sent.elapsed(), call.sent.duration_since(self.began));
+            self.completed.record(took);
+            if let Some(completed) = self.summary.completed_by_s.get_mut((made_at + took).as_secs() as usize) {
+                *completed += 1;
+            }
+            if let Some(longest) = self.summary.longest_ms_by_s.get_mut(made_at.as_secs() as usize) {
+                *longest = (*longest).max(u32::try_from(took.as_millis()).unwrap_or(u32::MAX));
+            }
         }
         *self.summary.ended.entry(outcome.to_owned()).or_default() += 1;
     }
@@ -478,6 +590,9 @@ impl PlainLedger {
         self.summary.completed_ms = of(&self.completed);
         self.summary.refused_ms = of(&self.refused);
         self.summary.loop_lag_ms = of(&self.lags);
+        let [p50, p99] = of(&self.answered);
+        self.summary.answered_ms = [p50, p99, self.last_answered.quantile_ms(1.0)];
+        self.summary.lost = self.open.values().filter(|call| call.is_taken).count() as u64;
         self.summary
     }
 }
