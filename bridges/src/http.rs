@@ -9,8 +9,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::header::{
-    ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
@@ -53,6 +54,13 @@ struct BridgeState {
     public_url: Arc<str>,
     authorization_server: Option<Arc<str>>,
     text_to: Arc<[String]>,
+    names: Arc<BridgeNames>,
+}
+
+/// Under which names a bridge may be asked. A page of others that a browser resolves to its address is refused (DNS rebinding).
+struct BridgeNames {
+    hosts: Vec<Authority>,
+    public: Option<Url>,
 }
 
 /// Where a bridge is found, and by whom its users are known.
@@ -94,14 +102,11 @@ pub fn router(
     stop: CancellationToken,
 ) -> Result<Router, RecordsError> {
     let sets = participants.sets().to_vec();
-    let hosts = address.hosts.iter().cloned().chain(authority(&address.url).map(ToOwned::to_owned));
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY_BYTES_MAX)
-        .with_allowed_hosts(hosts)
-        .with_allowed_origins(origins(&address))
-        .enforce_origin_validation()
+        .disable_allowed_hosts()
         .with_cancellation_token(stop);
     let (metrics, served) = (participants.metrics().clone(), Arc::clone(&participants));
     let server = move || {
@@ -116,6 +121,10 @@ pub fn router(
         public_url: Arc::from(url),
         authorization_server: address.authorization_server.map(Arc::from),
         text_to: address.text_to.into(),
+        names: Arc::new(BridgeNames {
+            hosts: address.hosts.iter().filter_map(|host| host.parse().ok()).collect(),
+            public: Url::parse(url).ok(),
+        }),
     };
     let routes = Router::new()
         .route_service(MCP, mcp)
@@ -140,6 +149,10 @@ async fn authenticated(State(site): State<BridgeState>, request: Request, next: 
     if request.headers().contains_key(CONTENT_ENCODING) {
         let refusal = Refusal::new(Code::UnsupportedMediaType, "a body is expected as it is, not compressed");
         return refused(&refusal, HeaderMap::new());
+    }
+    if !site.names.hold(&request) {
+        let detail = "`Host` or `Origin` is another's: --public-url says under which name this bridge is asked";
+        return refused(&Refusal::new(Code::Unauthorized, detail), HeaderMap::new());
     }
     let bearer = match token(request.headers()) {
         Ok(token) => site.participants.bearer(token).await,
@@ -254,16 +267,26 @@ fn refused(refusal: &Refusal, mut headers: HeaderMap) -> Response {
     (status, headers, document.to_string()).into_response()
 }
 
-/// The origins of pages of the bridge itself: its public address, and the names it is asked under.
-fn origins(address: &PublicAddress) -> Vec<String> {
-    let with_port = |url: Url| Some(format!("{}://{}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?));
-    let own = Url::parse(&address.url).ok().and_then(with_port);
-    let of_host =
-        |host: &String| if host.contains(':') { format!("http://{host}") } else { format!("http://{host}:*") };
-    address.hosts.iter().map(of_host).chain(own).collect()
-}
+impl BridgeNames {
+    /// Whether a request is for this bridge, and of one of its own pages where a page has sent it.
+    fn hold(&self, request: &Request) -> bool {
+        let headers = request.headers();
+        let host = headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let host = host.or_else(|| request.uri().authority().cloned());
+        let is_public = |host: &Authority| self.public.as_ref().and_then(Url::host_str) == Some(host.host());
+        let is_asked = host.is_some_and(|host| self.is_listed(&host) || is_public(&host));
+        is_asked && headers.get_all(ORIGIN).iter().all(|origin| self.holds_page(origin))
+    }
 
-/// Host and port of an address of the web.
-fn authority(url: &str) -> Option<&str> {
-    url.split_once("://")?.1.split('/').next()
+    fn is_listed(&self, host: &Authority) -> bool {
+        let is_same = |own: &Authority| own.host().eq_ignore_ascii_case(host.host());
+        self.hosts.iter().any(|own| is_same(own) && own.port_u16().is_none_or(|port| host.port_u16() == Some(port)))
+    }
+
+    fn holds_page(&self, origin: &HeaderValue) -> bool {
+        let origin = origin.to_str().ok().and_then(|origin| Url::parse(origin).ok());
+        let is_public = |origin: &Url| self.public.as_ref().is_some_and(|public| public.origin() == origin.origin());
+        let is_listed = |origin: &Url| origin.authority().parse().is_ok_and(|host| self.is_listed(&host));
+        origin.is_some_and(|origin| is_public(&origin) || origin.scheme() == "http" && is_listed(&origin))
+    }
 }

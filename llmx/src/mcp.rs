@@ -180,7 +180,7 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
     let listen = args.listen.to_string();
     let address = PublicAddress {
         url: args.public_url.unwrap_or_else(|| format!("http://{listen}")),
-        hosts: vec![listen, "localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()],
+        hosts: vec![listen, "localhost".to_owned(), "127.0.0.1".to_owned(), "[::1]".to_owned()],
         authorization_server: args.authorization_server,
         card_key: args.card_key.as_deref().map(read_record_key).transpose()?,
         text_to: args.text_to.iter().map(ToString::to_string).collect(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use agents::transport::websocket::WebSocketTransport;
 use axum::Router;
 use axum::body::{Body, to_bytes};
+use axum::http::header::ORIGIN;
 use axum::http::{HeaderMap, Request, StatusCode};
 use bridges::http::{BridgeOptions, Participants, PublicAddress, router};
 use bridges::tools::ToolSet;
@@ -115,9 +116,21 @@ async fn what_is_no_good_request_is_refused_and_makes_no_participant() {
         let (told, _, answer) = answer(&router, request).await;
         assert_eq!(told.as_u16(), status, "{answer}");
     }
-    let mut foreign = request(Some(&alice), &[], list);
-    foreign.headers_mut().insert("host", "evil.example".parse().unwrap());
-    assert_eq!(answer(&router, foreign).await.0, StatusCode::FORBIDDEN);
+    for path in [PATH, "http://127.0.0.1:8090/a2a"] {
+        for (host, origin) in [
+            ("evil.example", None),
+            ("127.0.0.1:8091", None),
+            ("127.0.0.1:8090", Some("https://evil.example")),
+            ("exchange.example", Some("null")),
+        ] {
+            let mut foreign = request(Some(&alice), &[], list.clone());
+            *foreign.uri_mut() = path.parse().unwrap();
+            foreign.headers_mut().insert("host", host.parse().unwrap());
+            foreign.headers_mut().extend(origin.map(|origin| (ORIGIN, origin.parse().unwrap())));
+            let (status, _, told) = answer(&router, foreign).await;
+            assert_eq!((status, &told["code"]), (StatusCode::FORBIDDEN, &json!("unauthorized")), "{path} {host}");
+        }
+    }
     let mut two = request(Some(&alice), &[], "{}");
     two.headers_mut().append("authorization", "Bearer other".parse().unwrap());
     assert_eq!(answer(&router, two).await.0, StatusCode::UNAUTHORIZED);
