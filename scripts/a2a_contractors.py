@@ -253,6 +253,19 @@ def cancelled_at_work(exchange):
         return f"{by_hand}; beyond its {PERFORM_S} s: FAILURE `{code}` after {failed - since:.3f} s, CancelTask after {at - since:.3f} s"
 
 
+def asked_to_end(exchange):
+    with exchange.hired("leaver", work_s=NEVER_S) as leaver:
+        called = exchange.call("leaver")
+        leaver.until("ack")
+        since = time.monotonic()
+        leaver.bridge.send(signal.SIGTERM)
+        at, code = called.failure()
+        expect(code, "shutting_down", "failure")
+        stopped = leaver.until("CancelTask")
+        expect(leaver.bridge.process.wait(START_S), 0, "exit code of llmx a2a")
+        return f"SIGTERM at work: FAILURE `{code}` after {at - since:.3f} s, CancelTask after {stopped - since:.3f} s, then it ends"
+
+
 def late(exchange):
     with exchange.hired("late", offer_s=COLLECT_S + 1) as agent:
         since = time.monotonic()
@@ -314,7 +327,7 @@ def demo(home):
 
 CHECKS = {
     "wins": wins, "killed before its offer": lost_before_its_offer, "lost with its offer": lost_with_its_offer,
-    "killed at work": lost_at_work, "cancelled at work": cancelled_at_work, "late offer": late, "ten in a demo": demo,
+    "killed at work": lost_at_work, "cancelled at work": cancelled_at_work, "asked to end": asked_to_end, "late offer": late, "ten in a demo": demo,
 }
 
 

@@ -66,6 +66,12 @@ impl<T> OpenNegotiations<T> {
         Some(part)
     }
 
+    /// Takes out the part in each.
+    pub fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.by_expiry.clear();
+        std::mem::take(&mut self.parts_by_negotiation).into_values().map(|(_, part)| part)
+    }
+
     /// Forgets those whose time is over.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NegotiationId> {
         let mut expired = Vec::new();

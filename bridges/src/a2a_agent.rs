@@ -9,6 +9,8 @@
 //! | CANCEL for another reason, REJECT, CLOSED, the next round | CancelTask, unless the task is over | |
 //! | CFP with a bargain or a team, ASK | | REFUSE |
 //!
+//! One that is asked to end says REFUSE or FAILURE, `shutting_down`, of what is in hand, and asks to cancel its tasks.
+//!
 //! Where no answer can be used, or none comes in time, it says REFUSE or FAILURE, `unavailable` or `timeout`. What others wrote
 //! goes out with invisible characters written out.
 
@@ -16,6 +18,7 @@ pub mod answer;
 pub mod client;
 
 use std::collections::VecDeque;
+use std::mem::take;
 use std::time::Duration;
 
 use agents::asking::Asks;
@@ -65,6 +68,8 @@ struct Partaking {
     confirmed: Option<AwardNo>,
     /// The question that waits, and the delivery it is about.
     asked: Option<(A2aStep, DeliveryId)>,
+    /// What the last question was about.
+    told: Option<Delivery>,
 }
 
 /// A contractor whose decisions are an A2A agent's.
@@ -130,6 +135,7 @@ impl A2aContractor {
         let within = Duration::from_micros(by.since_us(now)).saturating_sub(MARGIN);
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
         part.asked = Some((step, delivery.envelope.msg_id));
+        part.told = Some(delivery.clone());
         let (task, offered) = (part.task.clone(), part.offered.clone());
         self.questions.push_back(A2aQuestion { delivery: delivery.clone(), step, task, offered, within });
         vec![Action::Defer]
@@ -141,6 +147,18 @@ impl A2aContractor {
         let task = self.open.remove(negotiation).and_then(|part| part.task);
         self.stop(delivery, task);
         vec![Action::Release(negotiation.clone())]
+    }
+
+    /// Gives up whatever is in hand: what to say of it, and the tasks to cancel.
+    pub fn give_up(&mut self) -> (Vec<Action>, Vec<A2aQuestion>) {
+        let mut said = Vec::new();
+        for part in self.open.take_all() {
+            let Some(delivery) = part.told else { continue };
+            let step = part.asked.map(|(step, _)| step).or(part.confirmed.map(|_| A2aStep::Perform));
+            said.extend(step.map(|step| Action::reply(&delivery, step.decline("shutting_down"))));
+            self.stop(&delivery, part.task);
+        }
+        (said, take(&mut self.questions).into())
     }
 
     /// Cancels a task that is of no use any more, whatever comes of that.

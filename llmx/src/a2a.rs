@@ -2,15 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::agents::AgentOptions;
-use ::agents::asking::spawn;
+use ::agents::asking::{Answers as _, Asking, spawn};
 use anyhow::anyhow;
 use bridges::a2a_agent::{A2aClient, A2aContractor};
+use futures_util::future::join_all;
 use reqwest::header::{HeaderName, HeaderValue};
 use schemas::control::Registration;
 use schemas::ids::Capability;
 use schemas::{AgentId, TopicName};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::live::RegisteredAgents;
 
@@ -19,6 +23,8 @@ use crate::arguments::{http_url, read_file};
 use crate::output::{Failure, Outcome, print};
 use crate::signals::asked_to_end;
 
+/// Longest to say that work in hand is given up. An agent without a gateway hears of nothing.
+const GIVE_UP_MAX: Duration = Duration::from_secs(5);
 /// Largest header file, in bytes.
 const HEADER_BYTES_MAX: u64 = 16 * 1024;
 
@@ -73,13 +79,31 @@ pub async fn run(args: A2aArgs) -> Outcome {
     });
     let registered = registering.await?;
     let (cancel, way) = (CancellationToken::new(), (args.access.transport()?, identity, AgentOptions::default()));
-    let agent = spawn(A2aContractor::new(args.auto_confirm), Arc::new(client), way, cancel.clone());
+    let client = Arc::new(client);
+    let agent = spawn(A2aContractor::new(args.auto_confirm), Arc::clone(&client), way, cancel.clone());
     print(format_args!("a2a: {} asks {}", agent.agent(), args.card));
+    let commander = agent.commander();
     let mut ended = Box::pin(agent.join());
     tokio::select! {
         outcome = &mut ended => return Ok(outcome.map(|_| ())?),
         () = asked_to_end() => {}
         () = registered.keep() => {}
+    }
+    let (given_up, stops) = oneshot::channel();
+    let give_up = move |asking: &mut Asking<A2aContractor>, _| {
+        let (said, stops) = asking.strategy().give_up();
+        // It waits below.
+        let _ = given_up.send(stops);
+        said
+    };
+    let giving_up = async {
+        if commander.command(give_up).await.is_ok() {
+            let stops = stops.await.unwrap_or_default();
+            join_all(stops.iter().map(|stop| client.answer(stop))).await;
+        }
+    };
+    if timeout(GIVE_UP_MAX, giving_up).await.is_err() {
+        tracing::warn!("work in hand is not given up: no gateway, or its A2A agent, answers");
     }
     registered.remove().await;
     cancel.cancel();

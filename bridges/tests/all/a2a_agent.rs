@@ -186,6 +186,10 @@ async fn said(contractor: &mut A2aContractor, client: &A2aClient, delivery: &Del
         let answer = client.answer(&question).await;
         actions.extend(contractor.take_answer(NOW, &question, answer));
     }
+    payloads(actions)
+}
+
+fn payloads(actions: Vec<Action>) -> Vec<Value> {
     let payload = |action| if let Action::Send(said) = action { Some(json!(said.payload)) } else { None };
     actions.into_iter().filter_map(payload).collect()
 }
@@ -551,6 +555,35 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
             contractor.poll_question().unwrap();
         }
         assert_eq!(said(&mut contractor, &client, &cancel("cancelled")).await, [expected]);
+    }
+}
+
+#[tokio::test]
+async fn who_is_asked_to_end_gives_up_what_is_in_hand_and_cancels_its_tasks() {
+    let failed = json!({"act": "failure", "phase": "perform", "code": "shutting_down", "retryable": false});
+    let award_in_hand = vec![award(2, 85_000_000)];
+    let table = [
+        ("asked for an offer", vec![], vec![refused("shutting_down")], 0),
+        ("its offer waits", vec![], vec![], 1),
+        ("asked to confirm", award_in_hand.clone(), vec![refused("shutting_down")], 1),
+        ("at work", [award_in_hand, vec![committed()]].concat(), vec![failed], 1),
+    ];
+    for (name, deliveries, expected, tasks) in table {
+        let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(name == "at work"));
+        contractor.handle(NOW, &call("carry", 20_000));
+        let question = contractor.poll_question().unwrap();
+        if name != "asked for an offer" {
+            let answer = client.answer(&question).await;
+            contractor.take_answer(NOW, &question, answer);
+        }
+        for delivery in &deliveries {
+            contractor.handle(NOW, delivery);
+            while contractor.poll_question().is_some() {}
+        }
+        let (actions, stops) = contractor.give_up();
+        assert_eq!((payloads(actions), stops.len()), (expected, tasks), "{name}");
+        assert_eq!(contractor.give_up().0.len(), 0, "{name}: once");
     }
 }
 
