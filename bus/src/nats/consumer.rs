@@ -1,4 +1,4 @@
-//! Ordered consumers: every reader of a stream is one.
+//! Ordered consumers: whoever follows a stream has one. Entries of the register are fetched (`register`).
 //!
 //! An ordered consumer is an ephemeral push consumer without acknowledgements. The server numbers what it sends; a
 //! number that is missing, a heartbeat that is late or names another number, or a new connection ends the consumer, and

@@ -488,14 +488,14 @@ impl ExpiryTurn {
             return Ok(());
         }
         let (lane, lanes) = (self.lane, self.bus.log.lanes());
-        let mut entries = Vec::new();
+        let (mut entries, mut next) = (Vec::new(), self.next);
         for part in 0..LOOKED_AT_MAX / LOOKED_AT_ONCE {
             // One entry says that what comes next is too young, which most turns find.
             let wanted = if part == 0 { 1 } else { LOOKED_AT_ONCE };
-            let mut old = self.bus.register.entries_from(self.next, wanted).await?;
+            let mut old = self.bus.register.entries_from(next, wanted).await?;
             let first_young = old.iter().position(|entry| entry.written_at >= self.written_before);
             old.truncate(first_young.unwrap_or(wanted));
-            self.next = old.last().map_or(self.next, |last| last.seq + 1);
+            next = old.last().map_or(next, |last| last.seq + 1);
             let is_last = old.len() < wanted;
             let ours = old.into_iter().filter(|entry| entry.key.negotiation().lane(lanes) == lane);
             entries.extend(ours.map(|entry| (entry.key, entry.seq)));
@@ -503,7 +503,9 @@ impl ExpiryTurn {
                 break;
             }
         }
+        // Both or neither: what a fault leaves out is looked at again.
         self.found = FoundEntries { entries, end: self.bus.log.last_seq(lane).await? };
+        self.next = next;
         Ok(())
     }
 }
