@@ -66,10 +66,9 @@ impl<T> OpenNegotiations<T> {
         Some(part)
     }
 
-    /// Takes out the part in each.
-    pub fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
-        self.by_expiry.clear();
-        std::mem::take(&mut self.parts_by_negotiation).into_values().map(|(_, part)| part)
+    /// The part in each.
+    pub fn into_parts(self) -> impl Iterator<Item = T> {
+        self.parts_by_negotiation.into_values().map(|(_, part)| part)
     }
 
     /// Forgets those whose time is over.

@@ -18,7 +18,7 @@ pub mod answer;
 pub mod client;
 
 use std::collections::VecDeque;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::time::Duration;
 
 use agents::asking::Asks;
@@ -149,10 +149,10 @@ impl A2aContractor {
         vec![Action::Release(negotiation.clone())]
     }
 
-    /// Gives up whatever is in hand: what to say of it, and the tasks to cancel.
+    /// Gives up whatever is in hand, and takes nothing further: what to say of it, and the tasks to cancel.
     pub fn give_up(&mut self) -> (Vec<Action>, Vec<A2aQuestion>) {
         let mut said = Vec::new();
-        for part in self.open.take_all() {
+        for part in replace(&mut self.open, OpenNegotiations::new(0)).into_parts() {
             let Some(delivery) = part.told else { continue };
             let step = part.asked.map(|(step, _)| step).or(part.confirmed.map(|_| A2aStep::Perform));
             said.extend(step.map(|step| Action::reply(&delivery, step.decline("shutting_down"))));

@@ -273,7 +273,8 @@ impl BridgeNames {
         let headers = request.headers();
         let host = headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let host = host.or_else(|| request.uri().authority().cloned());
-        let is_public = |host: &Authority| self.public.as_ref().and_then(Url::host_str) == Some(host.host());
+        let public = self.public.as_ref().and_then(Url::host_str);
+        let is_public = |host: &Authority| public.is_some_and(|name| name.eq_ignore_ascii_case(host.host()));
         let is_asked = host.is_some_and(|host| self.is_listed(&host) || is_public(&host));
         is_asked && headers.get_all(ORIGIN).iter().all(|origin| self.holds_page(origin))
     }

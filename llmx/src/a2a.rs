@@ -8,7 +8,7 @@ use ::agents::AgentOptions;
 use ::agents::asking::{Answers as _, Asking, spawn};
 use anyhow::anyhow;
 use bridges::a2a_agent::{A2aClient, A2aContractor};
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use reqwest::header::{HeaderName, HeaderValue};
 use schemas::control::Registration;
 use schemas::ids::Capability;
@@ -99,7 +99,8 @@ pub async fn run(args: A2aArgs) -> Outcome {
     let giving_up = async {
         if commander.command(give_up).await.is_ok() {
             let stops = stops.await.unwrap_or_default();
-            join_all(stops.iter().map(|stop| client.answer(stop))).await;
+            let ask = async |stop| drop(client.answer(&stop).await);
+            stream::iter(stops).for_each_concurrent(A2aClient::AT_ONCE, ask).await;
         }
     };
     if timeout(GIVE_UP_MAX, giving_up).await.is_err() {

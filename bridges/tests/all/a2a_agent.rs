@@ -584,6 +584,8 @@ async fn who_is_asked_to_end_gives_up_what_is_in_hand_and_cancels_its_tasks() {
         let (actions, stops) = contractor.give_up();
         assert_eq!((payloads(actions), stops.len()), (expected, tasks), "{name}");
         assert_eq!(contractor.give_up().0.len(), 0, "{name}: once");
+        let later = payloads(contractor.handle(NOW, &call("carry", 20_000)));
+        assert_eq!(later, [refused("busy")], "{name}: nothing further");
     }
 }
 
