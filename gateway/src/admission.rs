@@ -162,12 +162,19 @@ impl Admission {
         outcome
     }
 
-    /// Verifies a token and charges its bearer for one request: what every request of the control plane begins with.
+    /// Verifies a token, tells whose it is, and charges that agent for one request: what every request of the control plane begins
+    /// with.
     ///
     /// # Errors
     /// [`Code::Unauthenticated`], [`Code::TokenExpired`], [`Code::RateLimited`], [`Code::Overloaded`].
-    pub async fn identify(&self, token: Option<&str>, peer: Option<IpAddr>) -> Result<Identity, Refusal> {
+    pub async fn identify(
+        &self,
+        token: Option<&str>,
+        peer: Option<IpAddr>,
+        tell: impl FnOnce(&AgentId),
+    ) -> Result<Identity, Refusal> {
         let identity = self.authenticate(token, &peer.map_or(Peer::Unknown, Peer::Address)).await?;
+        tell(&identity.agent);
         self.0.limits.charge_agent(&identity.agent, 0)?;
         Ok(identity)
     }

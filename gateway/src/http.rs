@@ -332,10 +332,11 @@ impl FromRequestParts<Arc<Site>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, site: &Arc<Site>) -> Result<Self, Refused> {
         let token = bearer(&parts.headers)?;
-        let identity = site.admission.identify(token, peer(&parts.extensions)).await?;
-        if let Some(Findings(found)) = parts.extensions.get() {
-            // Only one token is read per request: nobody has set it before.
-            let _ = found.bearer.set(identity.agent.clone());
+        let found = parts.extensions.get().map(|Findings(found)| Arc::clone(found));
+        // Only one token is read per request: nobody has set it before.
+        let tell = |agent: &AgentId| _ = found.as_ref().map(|found| found.bearer.set(agent.clone()));
+        let identity = site.admission.identify(token, peer(&parts.extensions), tell).await?;
+        if let Some(found) = &found {
             let place = site.under_way.take(identity.agent.clone()).ok_or_else(|| too_many_under_way(site))?;
             let _ = found.place.set(place);
         }

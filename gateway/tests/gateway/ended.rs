@@ -43,7 +43,7 @@ async fn streams_end_when_the_key_of_their_token_is_taken_out_of_the_set() {
     let inbox = open_inbox(&rig, &rig.token("bob")).await;
     let mut kept = connect(&rig, &new.sign(&claims("carol")).unwrap()).await.unwrap();
     frame(&mut kept).await;
-    let identity = rig.handle.admission().identify(Some(&rig.token("bob")), None).await.unwrap();
+    let identity = rig.handle.admission().identify(Some(&rig.token("bob")), None, |_| ()).await.unwrap();
 
     std::fs::write(&path, key_set(&[&new])).unwrap();
     let removed = Instant::now();

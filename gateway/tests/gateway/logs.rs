@@ -26,6 +26,19 @@ async fn a_refusal_is_told_with_its_agent_its_negotiation_and_its_trace() {
 }
 
 #[tokio::test]
+async fn who_asks_too_often_is_named_by_its_token() {
+    let told = told();
+    let rig = Rig::with(|config| (config.limits.requests_per_s, config.limits.burst) = (1, 1)).await;
+    let token = rig.token("hasty");
+    let url = format!("http://{}/v1/whoami", rig.handle.local_addr().unwrap());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    while client.get(&url).bearer_auth(&token).send().await.unwrap().status() != 429 {}
+    let text = told.text();
+    let line = text.lines().find(|line| line.contains("code=\"rate_limited\"")).unwrap();
+    assert!(line.contains("agent=\"hasty\"") && !line.contains("peer="), "{line}");
+}
+
+#[tokio::test]
 async fn no_token_and_nothing_of_a_payload_is_ever_told() {
     const CANARY: &str = "canary-e2b7";
     let told = told();

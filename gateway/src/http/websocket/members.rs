@@ -183,7 +183,7 @@ impl Members {
         let opening = self.stream.opener();
         let joining = async move {
             let outcome = async {
-                let identity = site.admission.identify(Some(&token), peer).await?;
+                let identity = site.admission.identify(Some(&token), peer, |_| ()).await?;
                 let opened = opening.open(&identity.agent).await?;
                 Ok((identity, opened))
             };

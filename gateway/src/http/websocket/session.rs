@@ -371,7 +371,9 @@ impl WebSocketSession {
             Ok(agent) => ServerFrame::Joined { id: asked.id.as_deref(), agent: &agent }.to_text(),
             Err(refusal) => {
                 let refusal = self.charge_opener().err().unwrap_or(refusal);
-                self.site.admission.refused_before(Transport::WebSocket, None, None, &refusal);
+                // Whose token it was is not known of all: the connection is its opener's.
+                let opener = Some(&self.identity.agent);
+                self.site.admission.refused_before(Transport::WebSocket, opener, None, &refusal);
                 refused(&asked, &refusal)
             }
         };
