@@ -61,6 +61,8 @@ enum LoadArg {
     NetOfOne,
     /// Contract nets with twelve
     NetOfTwelve,
+    /// English auctions of two bidders
+    Auction,
     /// Bargains of two
     Bargain,
     /// Teams of two
@@ -76,6 +78,7 @@ impl LoadArg {
         match self {
             Self::NetOfOne => vec![Workload::NetOfOne],
             Self::NetOfTwelve => vec![Workload::NetOfTwelve],
+            Self::Auction => vec![Workload::Auction],
             Self::Bargain => vec![Workload::Bargain],
             Self::Team => vec![Workload::Team],
             Self::Panel => vec![Workload::Panel],
@@ -180,7 +183,7 @@ mod tests {
     #[test]
     fn without_further_words_every_load_is_offered() {
         let all = plan(&[]).unwrap();
-        assert_eq!((all.loads.len(), all.calling, all.engines, all.gateways), (6, Duration::from_secs(60), 1, 1));
+        assert_eq!((all.loads.len(), all.calling, all.engines, all.gateways), (7, Duration::from_secs(60), 1, 1));
         let quick = plan(&["--quick"]).unwrap();
         assert_eq!(
             (quick.loads, quick.calling),

@@ -148,10 +148,11 @@ async fn admitted(bodies: &[Bytes], stages: &mut Vec<StageCost>) -> Result<(), B
     let admission = exchange.gateway().admission();
     let peer = Some(LOCALHOST);
     // The first has its signature checked; the others find the token remembered.
-    admission.identify(Some(&token), peer).await.map_err(stuck)?;
+    admission.identify(Some(&token), peer, |_| ()).await.map_err(stuck)?;
     let keys = RandomState::new();
     let hashed = Meter::over(bodies, |_| _ = black_box(keys.hash_one(token.as_bytes()))).us();
-    let token_checked = Meter::over(bodies, |_| _ = black_box(admission.identify(Some(&token), peer).now_or_never()));
+    let token_checked =
+        Meter::over(bodies, |_| _ = black_box(admission.identify(Some(&token), peer, |_| ()).now_or_never()));
     let lexed = Meter::over(bodies, |body| _ = black_box(serde_json::from_slice::<IgnoredAny>(body).is_ok())).us();
     let digested = Meter::over(bodies, |body| _ = black_box(Digest::of_bytes(body))).us();
     let copied = Meter::over(bodies, |body| _ = black_box(Bytes::copy_from_slice(body))).us();

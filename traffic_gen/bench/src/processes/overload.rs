@@ -198,7 +198,7 @@ impl OverloadedExchange {
     fn probe(&self, calling: Duration) -> Result<Service, BenchError> {
         let agents = [names("caller", 1).collect(), names("contractor", 1).collect()];
         let (rate, seconds) = (PROBES_PER_S, calling.as_secs_f64() + BEHIND_S);
-        let load = PlainLoad { rate, seconds, http: true, connections: 0, ..self.clients() };
+        let load = PlainLoad { rate, seconds, drain_seconds: 1.0, http: true, connections: 0, ..self.clients() };
         self.start_clients(PROBE, agents, load)
     }
 
@@ -308,6 +308,7 @@ impl OverloadedExchange {
         }
         let used = [flood.completed_per_s, flood.refusals(false) as f64 / seconds, gateway_us];
         if kills {
+            figures.add("unanswered", flood.unanswered as f64);
             figures.add("lost", flood.lost as f64);
             let [share, longest] = steady_figures(&flood, &calm, &gone, calling);
             figures.add("steady_share_of_most", share / most.max(f64::EPSILON));

@@ -51,6 +51,8 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 const REQUESTS_MAX: usize = 256;
 /// The answers to calls made in the last seconds of a load are counted apart.
 const LAST_S: f64 = 2.0;
+/// The code of a call over HTTP that was not answered.
+const NO_ANSWER: &str = "no_answer";
 /// Seed of the arrivals.
 const SEED: u64 = 1;
 /// Before the code of a refusal that is none of a call.
@@ -92,6 +94,8 @@ pub struct PlainSummary {
     pub held_back: u64,
     /// Calls answered 202.
     pub taken: u64,
+    /// Calls without an answer: what became of them is not known.
+    pub unanswered: u64,
     /// Calls refused, by code.
     pub refused: BTreeMap<String, u64>,
     /// Calls refused that were made outside of bursts, and not within two seconds behind one.
@@ -321,7 +325,7 @@ async fn post(id: &str, request: RequestBuilder) -> String {
         Ok(answer) => answer.text().await.ok().filter(|text| text.starts_with('{')),
         Err(_) => None,
     };
-    let problem = problem.unwrap_or_else(|| r#"{"code":"no_answer"}"#.to_owned());
+    let problem = problem.unwrap_or_else(|| format!(r#"{{"code":"{NO_ANSWER}"}}"#));
     format!(r#"{{"type":"refused","id":"{id}","problem":{problem}}}"#)
 }
 
@@ -457,6 +461,9 @@ impl Player {
         let frame: ReceivedFrame = serde_json::from_str(text).map_err(said)?;
         match (frame.kind, frame.id, frame.delivery, frame.problem) {
             ("accepted", Some(id), ..) => ledger.note_taken(id),
+            ("refused", Some(_), _, Some(Problem { code })) if code == NO_ANSWER => {
+                ledger.summary.unanswered += 1;
+            }
             ("refused", id, _, Some(problem)) => ledger.note_refused(id, problem),
             ("delivery", _, Some(delivery), _) => self.hear_delivery(delivery, ledger),
             _ => {}
@@ -586,6 +593,9 @@ impl PlainLedger {
     }
 
     fn finish(mut self) -> PlainSummary {
+        // What is not answered yet has waited for so long at least.
+        let waiting: Vec<_> = self.open.values().filter(|call| !call.is_taken).map(|call| call.sent).collect();
+        waiting.into_iter().for_each(|sent| self.note_answered(sent));
         let of = |latency: &Latency| [0.50, 0.99].map(|quantile| latency.quantile_ms(quantile));
         self.summary.completed_ms = of(&self.completed);
         self.summary.refused_ms = of(&self.refused);

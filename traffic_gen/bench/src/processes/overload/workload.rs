@@ -7,6 +7,10 @@ use serde_json::{Value, json};
 const MANY: usize = 12;
 /// How long answers to a call are waited for, in milliseconds.
 const REPLY_WITHIN_MS: u64 = 20_000;
+/// An auction ends when nobody has bid for so long, in milliseconds.
+const QUIET_MS: u64 = 200;
+/// The least that a bidder asks, in micro-units.
+const PRICE_MIN: i64 = 50_000_000;
 
 /// What a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -17,6 +21,8 @@ pub enum Workload {
     NetOfOne,
     /// A contract net with twelve.
     NetOfTwelve,
+    /// An English auction of two bidders, of whom each beats the other down to a limit.
+    Auction,
     /// A bargain of two, which accept the first offer.
     Bargain,
     /// A team of two, whose lead concludes when it has the floor.
@@ -37,13 +43,14 @@ pub(super) enum PlainAnswer<'a> {
 
 impl Workload {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::NetOfOne, Self::NetOfTwelve, Self::Bargain, Self::Team, Self::Panel];
+    pub const ALL: [Self; 6] =
+        [Self::NetOfOne, Self::NetOfTwelve, Self::Auction, Self::Bargain, Self::Team, Self::Panel];
 
     /// How many contractors are called.
     pub(super) fn contractors(self) -> usize {
         match self {
             Self::NetOfOne | Self::Bargain | Self::Team => 1,
-            Self::Panel => 2,
+            Self::Auction | Self::Panel => 2,
             Self::NetOfTwelve => MANY,
         }
     }
@@ -54,6 +61,8 @@ impl Workload {
             Self::NetOfOne | Self::NetOfTwelve => {
                 json!({"act": "cfp", "policy": "high", "reply_within_ms": REPLY_WITHIN_MS})
             }
+            Self::Auction => json!({"act": "cfp", "policy": "high", "reply_within_ms": REPLY_WITHIN_MS,
+                "auction": {"direction": "descending", "start": 60_000_000, "step": 5_000_000, "quiet_ms": QUIET_MS}}),
             Self::Bargain => json!({"act": "cfp", "task": "a bicycle", "reply_within_ms": REPLY_WITHIN_MS,
                 "bargain": {"issues": [{"name": "price", "min": 1, "max": 100}], "rounds": 4, "step_ms": REPLY_WITHIN_MS}}),
             Self::Team => json!({"act": "cfp", "task": "a survey", "reply_within_ms": REPLY_WITHIN_MS,
@@ -69,6 +78,12 @@ impl Workload {
     }
 }
 
+/// Bids the next price, down to a limit.
+fn bid<'a>(price: Option<&Value>) -> PlainAnswer<'a> {
+    let price = price.and_then(Value::as_i64).filter(|price| *price >= PRICE_MIN);
+    price.map_or(PlainAnswer::Nothing, |price| PlainAnswer::Say(json!({"act": "offer", "terms": {"price": price}})))
+}
+
 /// How an agent answers what it is told in a negotiation.
 pub(super) fn answer<'a>(agent: &str, negotiation: &str, told: &'a Value) -> PlainAnswer<'a> {
     let text = |name: &str| told.get(name).and_then(Value::as_str);
@@ -76,6 +91,10 @@ pub(super) fn answer<'a>(agent: &str, negotiation: &str, told: &'a Value) -> Pla
     match text("act") {
         Some("cfp") if told.get("bargain").is_some() || told.get("team").is_some() || told.get("panel").is_some() => {
             PlainAnswer::Say(json!({"act": "join"}))
+        }
+        Some("cfp") if told.get("auction").is_some() => bid(told.pointer("/auction/rules/start")),
+        Some("inform") if text("kind") == Some("bid") && told.get("leads") == Some(&json!(false)) && !is_caller => {
+            bid(told.get("next_price"))
         }
         Some("cfp") => PlainAnswer::Say(
             json!({"act": "offer", "terms": {"price": 50_000_000, "delivery_ms": 2000}, "round": told.get("round")}),
