@@ -275,6 +275,7 @@ async fn experiment(name: &str, text: &str, args: RunArgs) -> Outcome {
         progress.note(format_args!("metrics: http://{}/metrics\n", health.address()));
         health.report(|| HealthReport { is_ready: true, faults: Vec::new(), state: json!({}) });
     }
+    studies::figures::unsayable(&plan).iter().for_each(|what| progress.note(format_args!("it will say {what}\n")));
     let show = |standing: Standing<'_>| progress.show(standing);
     let ran = Box::pin(run_experiment(&plan, (bus, Some(&running)), &folder, &cancel, &show)).await;
     interrupt.abort();

@@ -113,14 +113,8 @@ fn shown(report: &ExperimentReport, differences: Option<&Differences>) -> String
     if !report.paper.is_empty() {
         let mut rows = vec![["paper", "ours", "p95 paper", "p95 ours", "factor"].map(str::to_owned).to_vec()];
         rows.extend(report.paper.iter().map(|run| {
-            let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), digits);
-            vec![
-                run.run.clone(),
-                format!("{}, {}", run.group, run.measure),
-                format!("{} ms", run.paper_p95),
-                format!("{} ms", number(run.p95_ms)),
-                number(run.factor),
-            ]
+            let [paper, ours, .., paper_p95, p95, factor, _] = run.cells();
+            vec![paper, ours, format!("{paper_p95} ms"), format!("{p95} ms"), factor]
         }));
         parts.push(table(&rows));
     }

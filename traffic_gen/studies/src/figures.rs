@@ -12,12 +12,15 @@ pub mod resample;
 pub mod tally;
 pub mod theory;
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use group::{Group, Weighted};
-use resample::{Estimate, Interval};
+use group::{Group, Weighted, fewest};
+use resample::{Estimate, Interval, SEEDS_MIN};
+
+use crate::plan::{CellSpec, Plan};
 
 /// One value of a metric, over the seeds of one group.
 #[derive(Debug, Clone, Serialize)]
@@ -116,6 +119,30 @@ pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
     sheet.figures
 }
 
+/// What the rounds of a plan will not be able to say, each with what it takes.
+#[must_use]
+pub fn unsayable(plan: &Plan) -> Vec<String> {
+    let mut groups: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    for CellSpec { contractors, policy, rate, duration_s, labels, strategies, .. } in &plan.cells {
+        let key = format!("{contractors} {} {rate} {duration_s} {labels:?} {strategies:?}", policy.id.as_str());
+        let (seeds, rounds) = groups.entry(key).or_default();
+        (*seeds, *rounds) = (*seeds + 1, *rounds + rate * duration_s);
+    }
+    let fewest = fewest(0.95) as f64;
+    let of = |count: usize| format!("{count} of {} groups", groups.len());
+    let few_seeds = groups.values().filter(|(seeds, _)| *seeds < SEEDS_MIN).count();
+    let few_rounds = groups.values().filter(|(_, rounds)| *rounds < fewest);
+    let wanted = few_rounds.clone().map(|(seeds, rounds)| (*seeds as f64 * fewest / rounds).ceil()).fold(0.0, f64::max);
+    let verdicts = (few_seeds > 0).then(|| {
+        format!("no verdict on a hypothesis from {}: it takes {SEEDS_MIN} seeds (--seeds {SEEDS_MIN})", of(few_seeds))
+    });
+    let quantiles = (wanted > 0.0).then(|| {
+        let few = of(few_rounds.count());
+        format!("no p95 of {few}: it takes {fewest} rounds, and fewer are expected (--seeds {wanted}, or a longer run)")
+    });
+    verdicts.into_iter().chain(quantiles).collect()
+}
+
 /// The number of a metric; those of populations come last.
 fn number(key: &str) -> u32 {
     let digits = key.trim_start_matches('M');
@@ -177,7 +204,12 @@ impl Sheet<'_> {
             let quantiles = [("p50", 0.5), ("p95", 0.95), ("p99", 0.99)];
             for (label, quantile) in quantiles.into_iter().filter(|_| metric.statistic == Statistic::Latency) {
                 let estimate = self.group.estimate(|seeds| Some(seeds.quantile(&name, quantile)? / 1e3));
-                self.put_estimate(metric, estimate).specify(of.into_iter().chain([label]));
+                let (count, fewest) = (self.group.whole(|seeds| seeds.sum(&name).1), fewest(quantile));
+                let figure = self.put_estimate(metric, estimate);
+                figure.specify(of.into_iter().chain([label]));
+                if figure.value.is_none() && count > 0.0 {
+                    figure.missing = Some(format!("too few: {count} of {fewest}"));
+                }
             }
         }
     }
@@ -205,5 +237,23 @@ impl Sheet<'_> {
     /// Says what theory expects of a metric that was added.
     fn expect(&mut self, key: &str, theory: Option<f64>) {
         self.figures.iter_mut().filter(|figure| figure.key == key).for_each(|figure| figure.theory = theory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Asked, preset, read};
+
+    #[test]
+    fn what_a_plan_cannot_say_is_known_before_it_runs() {
+        let paper = |seeds| {
+            let asked = Asked { seeds: Some(seeds), ..Asked::default() };
+            unsayable(&read("paper", preset("paper").unwrap(), asked).unwrap())
+        };
+        let few = paper(3);
+        assert!(few[0].starts_with("no verdict on a hypothesis from 22 of 22 groups"), "{few:?}");
+        assert!(few[1].starts_with("no p95 of 19 of 22 groups") && few[1].contains("(--seeds 9"), "{few:?}");
+        assert_eq!(paper(20), [""; 0]);
     }
 }

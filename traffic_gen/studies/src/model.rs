@@ -198,7 +198,7 @@ pub fn run(
             };
             let played = play(cell, (&config, Arc::new(consultant)), seed, size)?;
             let record = record(cell, &id, seed, &played, matches!(deciding, Deciding::Stub { .. }));
-            let mut files = CellFiles::create(&folder.join(CELLS).join(&id))?;
+            let mut files = CellFiles::create(&folder.join(CELLS).join(&id), &id, seed, &record.policy)?;
             files.write(&played.rounds)?;
             summary.cells += 1;
             summary.rounds += record.rounds;

@@ -15,6 +15,9 @@ use traffic_gen::bargain::analysis::{BySolution, Plane, Solutions};
 use traffic_gen::bargain::figures::BargainValue;
 use traffic_gen::models::ModelSummary;
 
+/// The label of cells that are measured without a warm-up.
+pub const WARM_UP: &str = "warm_up";
+
 /// What was asked of a cell, and how it ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

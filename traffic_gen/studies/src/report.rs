@@ -220,18 +220,32 @@ impl ExperimentReport {
             "run",
             "group",
             "measure",
+            "paper_calls",
+            "paper_offers",
+            "paper_rounds",
+            "calls",
+            "offers",
+            "rounds",
             "paper_mean_ms",
             "mean_ms",
+            "mean_low",
+            "mean_high",
             "paper_p95_ms",
             "p95_ms",
+            "p95_is_longest",
             "factor",
             "completion",
         ])];
         for run in &self.paper {
-            let mut cells = row(&[&run.run, &run.group, run.measure, &run.paper_mean.to_string()]);
-            cells.push(number(run.mean_ms));
-            cells.push(run.paper_p95.to_string());
-            cells.extend([run.p95_ms, run.factor, run.completion].map(number));
+            let mut cells = row(&[&run.run, &run.group, run.measure]);
+            cells.extend(run.paper_counts.map(|count| count.to_string()));
+            cells.extend(run.counts.map(|count| count.to_string()));
+            cells.push(run.paper_mean.to_string());
+            let interval = run.mean_interval;
+            cells.extend([run.mean_ms, interval.map(|it| it.low), interval.map(|it| it.high)].map(number));
+            cells.push(run.paper_p95.map(|printed| printed.to_string()).unwrap_or_default());
+            cells.extend([number(run.p95_ms), run.is_longest.to_string()]);
+            cells.extend([run.factor, run.completion].map(number));
             paper.push(cells);
         }
         vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper)]

@@ -104,6 +104,12 @@ async fn a_cell_leaves_every_round_with_its_offers_award_and_messages() {
         assert_eq!((round.delivered["cfp"].messages, round.delivered["accept"].messages), (5, 1));
         assert!(round.delivered["cfp"].bytes > 5 * 100 && round.sent["offer"].bytes > 5 * 100);
     }
+    let table = std::fs::read_to_string(folder.path().join("rounds.csv")).unwrap();
+    let begins = format!("{},{},{},", record.id, record.seed, record.policy);
+    assert!(
+        table.starts_with("cell,seed,policy,round,") && table.lines().nth(1).unwrap().starts_with(&begins),
+        "{table}"
+    );
     let lines = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().lines().count();
     assert_eq!((lines("rounds.csv"), lines("offers.csv")), (rounds.len() + 1, rounds.len() * 5 + 1));
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hdrhistogram::Histogram;
 
-use crate::record::CellRecord;
+use crate::record::{CellRecord, WARM_UP};
 
 use super::resample::{Estimate, Resamples};
 use super::tally::{ContractorTally, Tally};
@@ -63,7 +63,8 @@ impl Group {
                 .iter()
                 .enumerate()
                 .filter(|(place, part)| *place < 2 || parts.iter().any(|other| other.get(*place) != Some(part)));
-            group.name = told.map(|(_, part)| part.as_str()).collect::<Vec<_>>().join(", ");
+            group.name =
+                told.map(|(_, part)| part.as_str()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
         }
         groups
     }
@@ -226,7 +227,7 @@ impl Weighted<'_> {
         self.fold(0.0, |rounds, tally, weight| rounds + tally.rounds as f64 * weight)
     }
 
-    /// A quantile of a latency, in microseconds.
+    /// A quantile of a latency, in microseconds; absent of fewer than [`fewest`] values.
     #[must_use]
     pub fn quantile(self, name: &str, quantile: f64) -> Option<f64> {
         let counted = self.group.distributions.get(name)?;
@@ -235,6 +236,11 @@ impl Weighted<'_> {
             by_seed.map(|(counts, weight)| counts[place] * u64::from(*weight)).sum()
         };
         let total = up_to(counted.values.len().checked_sub(1)?);
+        // Of all seeds, not of those that are drawn: resamples are compared pair by pair, and none is left out.
+        let counted_all: u64 = counted.by_seed.iter().filter_map(|counts| counts.last()).sum();
+        if quantile < 1.0 && counted_all < fewest(quantile) {
+            return None;
+        }
         let wanted = ((total as f64 * quantile).ceil() as u64).max(1);
         let (mut low, mut high) = (0, counted.values.len());
         while low < high {
@@ -321,7 +327,10 @@ fn is_near(value: f64, expected: f64) -> bool {
 /// What a cell may be called by, the most telling first.
 fn parts(cell: &CellRecord) -> Vec<String> {
     let CellRecord { protocol, contractors, policy, rate, duration_s, time_scale, bus, deciders, labels, .. } = cell;
-    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let labels = |is_warm_up: bool| {
+        let told = labels.iter().filter(move |(name, _)| (*name == WARM_UP) == is_warm_up);
+        told.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+    };
     vec![
         policy.clone(),
         format!("{contractors} contractors"),
@@ -331,8 +340,15 @@ fn parts(cell: &CellRecord) -> Vec<String> {
         format!("time x{time_scale}"),
         bus.clone(),
         deciders.clone(),
-        labels.join(", "),
+        labels(false),
+        labels(true),
     ]
+}
+
+/// How many values a quantile takes: of fewer it is the largest of them.
+#[must_use]
+pub fn fewest(quantile: f64) -> u64 {
+    (1.0 / (1.0 - quantile)).round() as u64
 }
 
 /// Everything of a cell but its seed and what it came to, so that keys sort by contractors first.

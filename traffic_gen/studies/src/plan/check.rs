@@ -16,6 +16,7 @@ use super::file::{GridFile, PlanFile, ValueList};
 use super::hypothesis::HypothesisTest;
 use super::population::Populations;
 use super::{ALTERNATING, CONTRACT_NET, CellSpec, Hypothesis, Plan, PopulationSpec};
+use crate::record::WARM_UP;
 
 /// Longest duration of a cell: a month.
 const DURATION_MAX_S: f64 = 30.0 * 86_400.0;
@@ -134,6 +135,10 @@ impl Axes {
             } else {
                 BTreeMap::from([("strategies".to_owned(), strategies.name.clone())])
             };
+            if parts.warm_up_rounds == 0 {
+                // What is measured cold is of another kind.
+                labels.insert(WARM_UP.to_owned(), "none".to_owned());
+            }
             let strategies_part = varying("", self.strategies.len(), folder_name(&strategies.name));
             let loads = rates.iter().flat_map(|rate| loads.iter().map(move |load| (*rate, load)));
             for (rate, load) in loads {

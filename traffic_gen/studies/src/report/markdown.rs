@@ -8,6 +8,7 @@ use crate::record::{PopulationRecord, counts_told};
 
 use super::ExperimentReport;
 use super::differences::Differences;
+use super::paper::{self, PaperComparison};
 
 /// Metrics of the tables, the most asked for: of calls, of bargains, of models that decide. A table has the groups that have one
 /// of them, and is left out without any.
@@ -28,12 +29,9 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         [claim, verdict.judgement.as_str().to_owned(), verdict.reason.clone()]
     });
     text += &table("| hypothesis | verdict | because |", hypotheses);
-    let paper = report.paper.iter().map(|run| {
-        let ours = format!("{}, {}", run.group, run.measure);
-        [run.run.clone(), ours, run.paper_p95.to_string(), number(run.p95_ms), number(run.factor)]
-    });
-    if !report.paper.is_empty() {
-        text += &table("| paper | ours | p95 paper, ms | p95 ours, ms | factor |", paper);
+    let paper: Vec<_> = report.paper.iter().map(PaperComparison::cells).collect();
+    if !paper.is_empty() {
+        text += &table(&format!("| {} |", paper::COLUMNS.join(" | ")), paper);
     }
     SHOWN.iter().for_each(|keys| text += &figures(report, keys));
     let columns = OF_POPULATIONS.map(|(title, ..)| title).join(" | ");
@@ -119,6 +117,7 @@ pub fn value(figure: Option<&Figure>) -> String {
             format!("{} [{}, {}]", digits(*value), digits(interval.low), digits(interval.high))
         }
         Some(Figure { value: Some(value), .. }) => digits(*value),
+        Some(Figure { missing: Some(missing), .. }) if missing.starts_with("too few") => missing.clone(),
         Some(_) | None => "-".to_owned(),
     }
 }

@@ -8,7 +8,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::figures::group::Group;
+use super::markdown::{digits, number};
+use crate::figures::group::{Group, fewest};
+use crate::figures::resample::{Estimate, Interval};
+use crate::record::WARM_UP;
 
 /// What the paper prints: one number, or the ends of a range.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -24,8 +27,11 @@ struct PaperRun {
     policy: &'static str,
     minutes: f64,
     contractors: u32,
+    is_warm: bool,
+    /// Calls, offers and rounds of one run.
+    counts: [u32; 3],
     mean_ms: Printed,
-    p95_ms: Printed,
+    p95_ms: Option<Printed>,
 }
 
 /// A run of the paper beside a group.
@@ -37,14 +43,22 @@ pub struct PaperComparison {
     pub group: String,
     /// What was measured: `decision`, or `offer` where the policy decides at the deadline only.
     pub measure: &'static str,
+    /// Calls, offers and rounds of one run of the paper.
+    pub paper_counts: [u32; 3],
+    /// The same of all seeds here, where every call is a round.
+    pub counts: [u64; 3],
     /// The paper's mean, in milliseconds.
     pub paper_mean: Printed,
     /// The mean, in milliseconds.
     pub mean_ms: Option<f64>,
+    /// Where the true mean lies.
+    pub mean_interval: Option<Interval>,
     /// The paper's 95th percentile, in milliseconds.
-    pub paper_p95: Printed,
-    /// The 95th percentile, in milliseconds.
+    pub paper_p95: Option<Printed>,
+    /// The 95th percentile, in milliseconds; of too few rounds the longest.
     pub p95_ms: Option<f64>,
+    /// Whether it is the longest.
+    pub is_longest: bool,
     /// How many times shorter the 95th percentile is than the paper's upper end.
     pub factor: Option<f64>,
     /// Offers in parts of calls times contractors.
@@ -53,29 +67,48 @@ pub struct PaperComparison {
     pub is_met: bool,
 }
 
-const fn run(policy: &'static str, minutes: f64, contractors: u32, mean: (f64, f64), p95: (f64, f64)) -> PaperRun {
-    PaperRun {
-        policy,
-        minutes,
-        contractors,
-        mean_ms: Printed { low: mean.0, high: mean.1 },
-        p95_ms: Printed { low: p95.0, high: p95.1 },
-    }
+const fn run(
+    (policy, minutes, contractors, is_warm): (&'static str, f64, u32, bool),
+    counts: [u32; 3],
+    mean: (f64, f64),
+    p95: Option<(f64, f64)>,
+) -> PaperRun {
+    let p95_ms = match p95 {
+        Some((low, high)) => Some(Printed { low, high }),
+        None => None,
+    };
+    PaperRun { policy, minutes, contractors, is_warm, counts, mean_ms: Printed { low: mean.0, high: mean.1 }, p95_ms }
 }
 
-const RUNS: [PaperRun; 12] = [
-    run("low", 2.0, 5, (1.0, 3.0), (2.0, 3.0)),
-    run("low", 2.0, 9, (4.0, 5.0), (7.0, 9.0)),
-    run("low", 2.0, 12, (5.0, 7.0), (8.0, 11.0)),
-    run("medium", 2.0, 5, (3.0, 4.0), (6.0, 7.0)),
-    run("medium", 2.0, 9, (5.0, 5.0), (8.0, 9.0)),
-    run("medium", 2.0, 12, (4.0, 6.0), (7.0, 8.0)),
-    run("high", 2.0, 5, (4.1, 4.1), (5.4, 5.4)),
-    run("high", 2.0, 9, (6.2, 6.2), (7.3, 7.3)),
-    run("high", 2.0, 12, (7.3, 7.3), (8.3, 8.3)),
-    run("medium", 120.0, 12, (8.35, 8.35), (12.0, 12.0)),
-    run("high", 120.0, 12, (6.0, 6.0), (10.0, 10.0)),
-    run("high", 720.0, 12, (6.18, 6.18), (11.0, 11.0)),
+/// Half of the calls of its long runs have no offers; the second of its three warm-ups.
+const RUNS: [PaperRun; 13] = [
+    run(("low", 2.0, 5, false), [6, 30, 6], (1.0, 8.0), None),
+    run(("low", 2.0, 5, true), [3, 15, 3], (1.0, 3.0), Some((2.0, 3.0))),
+    run(("low", 2.0, 9, true), [3, 27, 3], (4.0, 5.0), Some((7.0, 9.0))),
+    run(("low", 2.0, 12, true), [3, 36, 3], (5.0, 7.0), Some((8.0, 11.0))),
+    run(("medium", 2.0, 5, true), [6, 30, 6], (3.0, 4.0), Some((6.0, 7.0))),
+    run(("medium", 2.0, 9, true), [6, 27, 4], (5.0, 5.0), Some((8.0, 9.0))),
+    run(("medium", 2.0, 12, true), [6, 36, 4], (4.0, 6.0), Some((7.0, 8.0))),
+    run(("high", 2.0, 5, true), [3, 15, 3], (4.1, 4.1), Some((5.4, 5.4))),
+    run(("high", 2.0, 9, true), [3, 27, 3], (6.2, 6.2), Some((7.3, 7.3))),
+    run(("high", 2.0, 12, true), [6, 36, 6], (7.3, 7.3), Some((8.3, 8.3))),
+    run(("medium", 120.0, 12, true), [290, 1740, 145], (8.35, 8.35), Some((12.0, 12.0))),
+    run(("high", 120.0, 12, true), [258, 1548, 129], (6.0, 6.0), Some((10.0, 10.0))),
+    run(("high", 720.0, 12, true), [1612, 9672, 806], (6.18, 6.18), Some((11.0, 11.0))),
+];
+
+/// What stands beside each other.
+pub const COLUMNS: [&str; 10] = [
+    "paper",
+    "ours",
+    "calls, offers, rounds: paper",
+    "ours",
+    "mean, ms: paper",
+    "ours",
+    "p95, ms: paper",
+    "ours",
+    "factor",
+    "offers / (calls x N)",
 ];
 
 /// Longest mean delay of contractors that answer at once, in microseconds.
@@ -97,6 +130,7 @@ impl PaperRun {
         let policy = cell.policy.split('@').next().unwrap_or_default();
         policy.strip_prefix("paper41-").unwrap_or(policy) == self.policy
             && cell.contractors == self.contractors
+            && cell.labels.contains_key(WARM_UP) != self.is_warm
             && cell.protocol != "alternating"
             && cell.populations.is_empty()
             && (cell.duration_s / 60.0 - self.minutes).abs() < 0.01
@@ -106,26 +140,56 @@ impl PaperRun {
 
     fn beside(&self, group: &Group) -> PaperComparison {
         let measure = if group.cell().policy.starts_with("paper41-low") { "offer" } else { "decision" };
-        let (mean_ms, p95_ms, completion) = group.whole(|seeds| {
-            let (offers, invited) = (seeds.sum("offers").0, seeds.sum("invited").0);
-            let completion = (invited > 0.0).then(|| offers / invited);
-            (seeds.mean(measure).map(|us| us / 1e3), seeds.quantile(measure, 0.95).map(|us| us / 1e3), completion)
-        });
-        let factor = p95_ms.filter(|ours| *ours > 0.0).map(|ours| self.p95_ms.high / ours);
+        let [p95_ms, longest] =
+            [0.95, 1.0].map(|part| group.whole(|seeds| seeds.quantile(measure, part).map(|us| us / 1e3)));
+        let (offers, invited) = group.whole(|seeds| (seeds.sum("offers").0, seeds.sum("invited").0));
+        let mean = group.estimate(|seeds| Some(seeds.mean(measure)? / 1e3));
+        let (is_longest, ours) = (p95_ms.is_none(), p95_ms.or(longest));
+        let factor = self.p95_ms.zip(ours.filter(|ours| *ours > 0.0)).map(|(printed, ours)| printed.high / ours);
         let length =
             if self.minutes < 60.0 { format!("{} min", self.minutes) } else { format!("{} h", self.minutes / 60.0) };
+        let cold = if self.is_warm { "" } else { ", warm-up" };
         PaperComparison {
-            run: format!("{} {length}, {} contractors", self.policy, self.contractors),
+            run: format!("{} {length}, {} contractors{cold}", self.policy, self.contractors),
             group: group.name.clone(),
             measure,
+            paper_counts: self.counts,
+            counts: [group.rounds(), offers as u64, group.rounds()],
             paper_mean: self.mean_ms,
-            mean_ms,
+            mean_ms: mean.as_ref().map(|mean| mean.value),
+            mean_interval: mean.as_ref().and_then(Estimate::interval),
             paper_p95: self.p95_ms,
-            p95_ms,
+            p95_ms: ours,
+            is_longest,
             factor,
-            completion,
+            completion: (invited > 0.0).then(|| offers / invited),
             is_met: factor.is_some_and(|factor| factor >= 1.0),
         }
+    }
+}
+
+impl PaperComparison {
+    /// The values of [`COLUMNS`].
+    #[must_use]
+    pub fn cells(&self) -> [String; 10] {
+        let longest = |is_longest, rounds| if is_longest { format!(" (longest of {rounds})") } else { String::new() };
+        let ([_, _, rounds], [_, _, paper_rounds]) = (self.counts, self.paper_counts);
+        let is_few = u64::from(paper_rounds) < fewest(0.95);
+        let counts = |counts: [String; 3]| counts.join(", ");
+        let interval = self.mean_interval.map(|Interval { low, high }| format!(" [{}, {}]", digits(low), digits(high)));
+        let paper_p95 = self.paper_p95.map(|printed| format!("{printed}{}", longest(is_few, u64::from(paper_rounds))));
+        [
+            self.run.clone(),
+            format!("{}, {}", self.group, self.measure),
+            counts(self.paper_counts.map(|count| count.to_string())),
+            counts(self.counts.map(|count| count.to_string())),
+            self.paper_mean.to_string(),
+            format!("{}{}", number(self.mean_ms), interval.unwrap_or_default()),
+            paper_p95.unwrap_or_else(|| "-".to_owned()),
+            format!("{}{}", number(self.p95_ms), longest(self.is_longest, rounds)),
+            number(self.factor),
+            number(self.completion),
+        ]
     }
 }
 

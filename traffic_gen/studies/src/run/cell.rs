@@ -71,7 +71,7 @@ pub async fn run_cell(
     cancel: &CancellationToken,
     show: &(dyn Fn(CellStanding) + Sync),
 ) -> Result<CellRecord, RunError> {
-    let mut files = CellFiles::create(folder)?;
+    let mut files = CellFiles::create(folder, &spec.id, spec.seed, spec.policy.id.as_str())?;
     let opened = OpenedBus::open(options.bus).await?;
     let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
     let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));

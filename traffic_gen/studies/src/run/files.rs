@@ -37,11 +37,13 @@ pub struct CellFiles {
     table: csv::Writer<File>,
     offers: csv::Writer<File>,
     written: u64,
+    /// What each line of the tables begins with: the cell, its seed and its policy.
+    begins: [String; 3],
 }
 
 impl CellFiles {
-    /// Creates the folder, and empties the files.
-    pub fn create(folder: &Path) -> Result<Self, FileError> {
+    /// Creates the folder, and empties the files, of a cell of this seed and policy.
+    pub fn create(folder: &Path, id: &str, seed: u64, policy: &str) -> Result<Self, FileError> {
         fs::create_dir_all(folder).map_err(at(folder))?;
         let create = |name: &str| {
             let path = folder.join(name);
@@ -57,6 +59,7 @@ impl CellFiles {
             offers: csv::Writer::from_writer(create("offers.csv")?),
             folder: folder.to_owned(),
             written: 0,
+            begins: [id.to_owned(), seed.to_string(), policy.to_owned()],
         })
     }
 
@@ -73,12 +76,12 @@ impl CellFiles {
         }
         let is_first = self.written == rounds.len() as u64;
         for (place, round) in rounds.iter().enumerate() {
-            let columns = columns(round);
+            let columns = columns(&self.begins, round);
             let names = (is_first && place == 0).then(|| columns.each_ref().map(|(name, _)| (*name).to_owned()));
             for row in names.into_iter().chain([columns.map(|(_, value)| value)]) {
                 self.table.write_record(row).map_err(table_at(&self.folder.join("rounds.csv")))?;
             }
-            for row in OfferRow::all_of(round) {
+            for row in OfferRow::all_of(&self.begins, round) {
                 self.offers.serialize(row).map_err(table_at(&self.folder.join("offers.csv")))?;
             }
         }
@@ -158,7 +161,7 @@ fn table_at(path: &Path) -> impl FnOnce(csv::Error) -> FileError + use<> {
 }
 
 /// A line of `rounds.csv`: the columns, each with its value.
-fn columns(round: &RoundRecord) -> [(&'static str, String); 21] {
+fn columns([cell, seed, policy]: &[String; 3], round: &RoundRecord) -> [(&'static str, String); 24] {
     fn known<T: ToString>(value: Option<T>) -> String {
         value.map(|value| value.to_string()).unwrap_or_default()
     }
@@ -166,6 +169,9 @@ fn columns(round: &RoundRecord) -> [(&'static str, String); 21] {
         counts.values().map(of).sum::<u64>().to_string()
     };
     [
+        ("cell", cell.clone()),
+        ("seed", seed.clone()),
+        ("policy", policy.clone()),
         ("round", round.round.to_string()),
         ("negotiation", known(round.negotiation.as_ref())),
         ("is_warm_up", round.is_warm_up.to_string()),
@@ -193,6 +199,9 @@ fn columns(round: &RoundRecord) -> [(&'static str, String); 21] {
 /// A line of `offers.csv`.
 #[derive(Debug, Serialize)]
 struct OfferRow<'a> {
+    cell: &'a str,
+    seed: &'a str,
+    policy: &'a str,
     round: u64,
     from: &'a str,
     cost: Option<f64>,
@@ -205,9 +214,12 @@ struct OfferRow<'a> {
 }
 
 impl<'a> OfferRow<'a> {
-    fn all_of(round: &'a RoundRecord) -> impl Iterator<Item = Self> {
+    fn all_of([cell, seed, policy]: &'a [String; 3], round: &'a RoundRecord) -> impl Iterator<Item = Self> {
         let winner = round.awards.last().map(|award| award.to.as_str());
         round.offers.iter().map(move |offer| Self {
+            cell,
+            seed,
+            policy,
             round: round.round,
             from: &offer.from,
             cost: (offer.cost < f64::MAX).then_some(offer.cost),

@@ -105,6 +105,23 @@ fn the_papers_runs_stand_beside_the_groups_that_repeat_them() {
 }
 
 #[test]
+fn a_quantile_of_too_few_rounds_is_not_said_and_a_cold_group_stands_beside_the_papers_warm_up() {
+    let few = |is_cold| World { delay_us: 20.0, rounds: 2, is_cold, ..small("low@1", 5, 5) };
+    let folder = experiment(&[few(false), few(true)]);
+    let report = report::compute(folder.path()).unwrap();
+    let runs: Vec<_> = report.paper.iter().map(|run| (run.run.as_str(), run.group.as_str(), run.is_longest)).collect();
+    let [warm, cold] = ["low@1, 5 contractors", "low@1, 5 contractors, warm_up none"];
+    let expected = [("low 2 min, 5 contractors, warm-up", cold, true), ("low 2 min, 5 contractors", warm, true)];
+    assert_eq!(runs, expected);
+    let [_, _, _, counts, .., p95, _, _] = report.paper[1].cells();
+    let rounds = report.paper[1].counts[0];
+    assert!(rounds < 20 && counts.starts_with(&format!("{rounds}, ")), "{counts}");
+    assert!(p95.ends_with(&format!("(longest of {rounds})")), "{p95}");
+    let p95 = report.figure(warm, "M2d.p95").unwrap();
+    assert_eq!((p95.value, p95.missing.as_deref()), (None, Some(format!("too few: {rounds} of 20").as_str())));
+}
+
+#[test]
 fn a_damaged_line_is_named_with_its_remedy_and_nothing_is_written() {
     let folder = experiment(&[small("high@1", 5, 5)]);
     let cell = folder.path().join("cells").join("high-1-5-memory-3");

@@ -38,6 +38,8 @@ pub struct World {
     /// Whether negotiations without all answers fail.
     pub is_strict: bool,
     pub bus: &'static str,
+    /// Whether it is measured without a warm-up.
+    pub is_cold: bool,
 }
 
 pub fn world(policy: &str, contractors: u32, first: u32) -> World {
@@ -57,6 +59,7 @@ pub fn world(policy: &str, contractors: u32, first: u32) -> World {
         extra_messages: 3,
         is_strict: false,
         bus: "memory",
+        is_cold: false,
     }
 }
 
@@ -94,7 +97,13 @@ impl World {
 
     fn cell(&self, seed: u64) -> CellRecord {
         CellRecord {
-            id: format!("{}-{}-{}-{seed}", self.policy.replace('@', "-"), self.contractors, self.bus),
+            id: format!(
+                "{}{}-{}-{}-{seed}",
+                if self.is_cold { "cold-" } else { "" },
+                self.policy.replace('@', "-"),
+                self.contractors,
+                self.bus
+            ),
             protocol: "contract-net".into(),
             contractors: self.contractors,
             policy: self.policy.clone(),
@@ -104,7 +113,7 @@ impl World {
             seed,
             bus: self.bus.into(),
             deciders: "scripted".into(),
-            labels: BTreeMap::new(),
+            labels: self.is_cold.then(|| ("warm_up".to_owned(), "none".to_owned())).into_iter().collect(),
             populations: Vec::new(),
             rounds: self.rounds,
             elapsed_s: 120.0,
