@@ -24,6 +24,7 @@ FROM = 10000
 ABOVE = (0, 1001, 1002)
 # Longer than any check takes.
 CLAIMED_S = 3600
+DRAWS_MAX = 100_000
 _CLAIMS = pathlib.Path(tempfile.gettempdir()) / f"llmx-ports-{os.getuid()}"
 
 
@@ -31,12 +32,16 @@ def free_ports(count):
     """So many different ports, free a moment ago and claimed by nobody, as are those `ABOVE` them."""
     ports = []
     with _claims() as claimed:
-        while len(ports) < count:
+        for _ in range(DRAWS_MAX):
+            if len(ports) == count:
+                break
             port = random.randrange(FROM, _ephemeral_from() - max(ABOVE))
             places = [port + above for above in ABOVE]
             if claimed.isdisjoint(places) and all(map(_is_free, places)):
                 ports.append(port)
                 claimed.update(places)
+    if len(ports) < count:
+        raise OSError(f"no port is free and unclaimed; those of an hour are in {_CLAIMS}")
     return ports
 
 
@@ -46,7 +51,9 @@ def _claims():
     with _CLAIMS.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        now, given = time.time(), dict(map(int, line.split()) for line in file)
+        # A writer that was killed may have left half a line.
+        lines = [line.split() for line in file]
+        now, given = time.time(), {int(port): int(at) for port, at in (line for line in lines if len(line) == 2)}
         given = {port: at for port, at in given.items() if 0 <= now - at < CLAIMED_S}
         claimed = set(given)
         yield claimed

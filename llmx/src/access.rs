@@ -45,10 +45,10 @@ pub struct SignerArgs {
     #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT, value_name = "FILE")]
     key: PathBuf,
     /// Issuer of the token that is signed; the gateway must expect the same
-    #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
+    #[arg(long, env = "LLMX_ISSUER", default_value = crate::keys::ISSUER_DEFAULT)]
     issuer: String,
     /// Audience of the token that is signed; of several, separated by commas, the first
-    #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
+    #[arg(long, env = "LLMX_AUDIENCE", default_value = crate::keys::AUDIENCE_DEFAULT)]
     audience: ::gateway::Audiences,
 }
 

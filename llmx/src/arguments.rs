@@ -21,6 +21,15 @@ const SECONDS_MAX: f64 = 31_536_000.0;
 /// Decimal places of an amount: micro-units.
 const PLACES: usize = 6;
 
+/// An argument as a shell reads it back.
+pub fn quoted(arg: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
+    if !arg.is_empty() && arg.chars().all(is_plain) {
+        return arg.to_owned();
+    }
+    format!("'{}'", arg.replace('\'', "'\\''"))
+}
+
 /// How long a run lasts: a number of seconds, from none to a year.
 ///
 /// # Errors

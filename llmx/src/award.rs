@@ -11,7 +11,7 @@ use schemas::{AgentId, NegotiationId};
 use serde_json::json;
 
 use crate::gateway::settings::key_source;
-use crate::keys::read_record_key;
+use crate::keys::{ISSUER_DEFAULT, read_record_key};
 use crate::output::{Failure, Outcome, print_json, print_result};
 use crate::schema::read;
 
@@ -37,7 +37,7 @@ enum AwardCommand {
         #[arg(long, value_name = "FILE")]
         record_key: PathBuf,
         /// Issuer the records name
-        #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
+        #[arg(long, env = "LLMX_ISSUER", default_value = ISSUER_DEFAULT)]
         issuer: String,
         /// Only of this negotiation; fail when it has none
         #[arg(long, value_name = "ID", value_parser = NegotiationId::try_new)]

@@ -3,9 +3,10 @@
 use ::gateway::GatewayConfig;
 use serde_json::{Value, json};
 
+use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print, print_json};
 use crate::settings::{Entry, Given};
-use crate::{engine, gateway};
+use crate::{engine, gateway, serve};
 
 /// Arguments of `llmx config`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,7 @@ enum ConfigCommand {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50\n  \
     LLMX_CONFIG=llmx.toml llmx config show --json\n\n\
-    Takes the flags of `llmx gateway` and `llmx engine`; without either shows both, as the environment has them.\n\
+    Takes the flags of `llmx serve`, `llmx gateway` or `llmx engine`; without any shows the latter two, as the environment has them.\n\
     Secrets are not shown.")]
 struct Show {
     #[command(subcommand)]
@@ -41,6 +42,9 @@ enum Of {
     /// Of a gateway that is started with these flags
     #[command(after_help = "Examples:\n  llmx config show gateway --config llmx.toml --burst 50")]
     Gateway(Box<Given<gateway::GatewayArgs>>),
+    /// Of an exchange that is started with these flags
+    #[command(after_help = "Examples:\n  llmx config show serve --config llmx.toml --policy high")]
+    Serve(Box<Given<serve::ServeArgs>>),
     /// Of an engine that is started with these flags
     #[command(after_help = "Examples:\n  llmx config show engine --config llmx.toml --json")]
     Engine(Box<Given<engine::EngineArgs>>),
@@ -50,10 +54,12 @@ enum Of {
 pub fn run(args: ConfigArgs) -> Outcome {
     let ConfigCommand::Show(Show { of, json }) = args.command;
     let entries = match of {
-        Some(Of::Gateway(given)) => gateway_entries(&given)?,
+        Some(Of::Gateway(given)) => gateway_entries(&gateway::Sections::of(&given)?, None)?,
+        Some(Of::Serve(given)) => serve_entries(&given)?,
         Some(Of::Engine(given)) => engine_entries(&given)?,
         None => {
-            let mut entries = gateway_entries(&Given::from_environment().map_err(Failure::configuration)?)?;
+            let given = Given::from_environment().map_err(Failure::configuration)?;
+            let mut entries = gateway_entries(&gateway::Sections::of(&given)?, None)?;
             let engine = engine_entries(&Given::from_environment().map_err(Failure::configuration)?)?;
             // Both reach NATS alike.
             entries.extend(engine.into_iter().filter(|entry| !entry.member.starts_with("nats.")));
@@ -67,11 +73,11 @@ pub fn run(args: ConfigArgs) -> Outcome {
     Ok(())
 }
 
-fn gateway_entries(given: &Given<gateway::GatewayArgs>) -> Result<Vec<Entry>, Failure> {
-    let sections = gateway::Sections::of(given)?;
+/// Of a gateway, which has these keys where none are set.
+fn gateway_entries(sections: &gateway::Sections, keys: Option<Value>) -> Result<Vec<Entry>, Failure> {
     let mut entries = sections.nats.entries(&[], sections.nats_in_force()?);
-    let is_keyless = !sections.gateway.has("auth.keys");
-    let config = sections.config_with(json!({"inline": ""}))?;
+    let is_keyless = keys.is_none() && !sections.gateway.has("auth.keys");
+    let config = sections.config_with(keys.unwrap_or_else(|| json!({"inline": ""})))?;
     for mut entry in sections.gateway.entries(&gateway::GROUPS, shown(&config)?) {
         if is_keyless && entry.member == "gateway.auth.keys" {
             entry.value = Value::Null;
@@ -108,6 +114,17 @@ fn without_secrets(url: &str) -> String {
         return format!("{shown}?{}", query.join("&"));
     }
     shown.to_string()
+}
+
+/// Of an exchange; the address of a nats-server of its own is not known before it starts.
+fn serve_entries(given: &Given<serve::ServeArgs>) -> Result<Vec<Entry>, Failure> {
+    let (gateway, engine) = serve::sections(given)?;
+    let mut entries = gateway_entries(&gateway, Some(given.args.keys()))?;
+    if NatsArgs::of(&gateway.nats)?.nats.is_none() {
+        entries.retain(|entry| entry.member != "nats.url");
+    }
+    entries.extend(engine.engine.entries(&[], engine.in_force()?));
+    Ok(entries)
 }
 
 fn engine_entries(given: &Given<engine::EngineArgs>) -> Result<Vec<Entry>, Failure> {

@@ -36,7 +36,7 @@ use crate::arguments::{listen_address, read_text, run_length, since_epoch};
 use crate::calls::{self, CallsArgs};
 use crate::english_auction;
 use crate::gateway::Console;
-use crate::keys::{self, KEY_DEFAULT};
+use crate::keys::{self, AUDIENCE_DEFAULT, ISSUER_DEFAULT, KEY_DEFAULT};
 use crate::nats::{NatsSource, Server, start_server};
 use crate::output::{Failure, Outcome, Progress, create, print_result};
 use models::{DemoModelArgs, DemoModelSummaries, DemoModels};
@@ -305,8 +305,7 @@ impl DemoArgs {
         if self.listen.is_none() || self.json || !self.key.exists() {
             return;
         }
-        let key =
-            if self.key == Path::new(KEY_DEFAULT) { String::new() } else { format!(" --key {}", self.key.display()) };
+        let key = keys::signing_options(&self.key, ISSUER_DEFAULT, AUDIENCE_DEFAULT);
         let (topic, url) = (self.calls.topic(), exchange.url());
         Progress::new().show(format_args!(
             "agents of your own: register topic {topic} at {url}; a token for `bob`: llmx token bob{key}\n"

@@ -10,9 +10,13 @@ use schemas::text::RECORD_KEY_PURPOSE;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use crate::arguments::{file_fault, read_file, read_text};
+use crate::arguments::{file_fault, quoted, read_file, read_text};
 use crate::output::{Failure, Outcome, print_result};
 
+/// Issuer and audience of tokens where none are named.
+pub const ISSUER_DEFAULT: &str = "llmx-local";
+/// See [`ISSUER_DEFAULT`].
+pub const AUDIENCE_DEFAULT: &str = "llmx";
 /// Folder of keys, and of `llmx serve`, unless another is named.
 pub const FOLDER_DEFAULT: &str = "llmx-data";
 /// The private key in it.
@@ -143,6 +147,17 @@ fn add(key: &SigningKey, key_path: &Path, set_path: &Path) -> Outcome {
     Ok(written.with_context(|| format!("cannot write {}", set_path.display()))?)
 }
 
+/// The options of `llmx token` and others that sign with this key, for who expects this issuer and audience.
+pub fn signing_options(key: &Path, issuer: &str, audience: &str) -> String {
+    let named = [
+        ("--key", key.to_string_lossy(), key == Path::new(KEY_DEFAULT)),
+        ("--issuer", issuer.into(), issuer == ISSUER_DEFAULT),
+        ("--audience", audience.into(), audience == AUDIENCE_DEFAULT),
+    ];
+    let options = named.iter().filter(|(.., is_default)| !is_default);
+    options.map(|(option, value, _)| format!(" {option} {}", quoted(value))).collect()
+}
+
 /// Reads a signing key, or makes one with its key set beside it where there is none.
 pub fn read_or_make(path: &Path) -> Result<SigningKey, Failure> {
     let folder = path.parent().unwrap_or(Path::new(""));
@@ -215,4 +230,21 @@ fn read_any(path: &Path) -> Result<SigningKey, Failure> {
         ))
     })?;
     SigningKey::from_pem(&pem).map_err(|error| file_fault(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_that_signs_must_be_told_is_what_is_not_its_default() {
+        let path = Path::new;
+        for (key, issuer, audience, expected) in [
+            (path(KEY_DEFAULT), "llmx-local", "llmx", ""),
+            (path("my data/key.pem"), "llmx-local", "llmx", " --key 'my data/key.pem'"),
+            (path(KEY_DEFAULT), "https://login.example", "a'b", " --issuer https://login.example --audience 'a'\\''b'"),
+        ] {
+            assert_eq!(signing_options(key, issuer, audience), expected);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use crate::arguments::quoted;
 use crate::output::Failure;
 
 /// What a command line that has moved begins with.
@@ -41,15 +42,6 @@ pub fn answer(args: impl Iterator<Item = OsString>) -> Option<Failure> {
         "`llmx {old}` has moved; type: llmx-lab {} (built by: cargo build --release -p llmx -p llmx_lab)",
         line.join(" ")
     )))
-}
-
-/// An argument as a shell reads it back.
-fn quoted(arg: &str) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);
-    if !arg.is_empty() && arg.chars().all(is_plain) {
-        return arg.to_owned();
-    }
-    format!("'{}'", arg.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

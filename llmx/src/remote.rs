@@ -23,7 +23,7 @@ use traffic_gen::live::LiveError;
 
 use crate::arguments::http_url;
 use crate::healthcheck;
-use crate::keys::read_key;
+use crate::keys::{AUDIENCE_DEFAULT, ISSUER_DEFAULT, read_key};
 use crate::nats::NatsSource;
 use crate::output::{Failure, announced, innermost, proxy_note};
 
@@ -70,10 +70,10 @@ pub struct RemoteArgs {
     #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT)]
     key: PathBuf,
     /// Issuer of the tokens
-    #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
+    #[arg(long, env = "LLMX_ISSUER", default_value = ISSUER_DEFAULT)]
     issuer: String,
     /// Audience of the tokens; of several, separated by commas, the first
-    #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
+    #[arg(long, env = "LLMX_AUDIENCE", default_value = AUDIENCE_DEFAULT)]
     audience: ::gateway::Audiences,
 }
 

@@ -4,7 +4,7 @@ mod folder;
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::gateway::keys::{Claims, SigningKey};
@@ -14,14 +14,14 @@ use nats_server::{LocalServer, RECOVERY_TIMEOUT};
 use policy_engine::EngineConfig;
 use schemas::AgentId;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use telemetry::metrics::process;
 
 use self::folder::DataFolder;
 use crate::arguments::listen_address;
 use crate::engine::{EngineSections, RunningEngine};
 use crate::gateway::{Console, GROUPS, Sections};
-use crate::keys::{FOLDER_DEFAULT, JWKS_FILE, KEY_DEFAULT};
+use crate::keys::{FOLDER_DEFAULT, JWKS_FILE, signing_options};
 use crate::nats::NatsArgs;
 use crate::ops;
 use crate::output::{Failure, Outcome, announced, note, print};
@@ -88,26 +88,34 @@ impl ServeArgs {
     pub const fn threads(&self) -> Threads {
         Threads::Given(self.threads)
     }
+
+    /// The keys of tokens where none are set.
+    pub fn keys(&self) -> Value {
+        json!({ "file": self.data.join(JWKS_FILE) })
+    }
+}
+
+/// What is set of its gateway and of its engine.
+pub fn sections(given: &Given<ServeArgs>) -> Result<(Sections, EngineSections), Failure> {
+    let file = given.args.config.as_deref().map(File::read).transpose()?;
+    let nats = Section::new("nats", &[], file.as_ref(), given, &given.args.nats)?;
+    let gateway = Section::new("gateway", &GROUPS, file.as_ref(), given, &given.args.settings)?;
+    let engine = Section::new("engine", &[], file.as_ref(), given, &())?;
+    Ok((Sections { nats: nats.clone(), gateway }, EngineSections { nats, engine }))
 }
 
 /// Runs until asked to end, or until every lane has stopped.
 pub async fn run(given: Given<ServeArgs>) -> Outcome {
-    let file = given.args.config.as_deref().map(File::read).transpose()?;
-    let section = Section::new("nats", &[], file.as_ref(), &given, &given.args.nats)?;
-    let gateway = Section::new("gateway", &GROUPS, file.as_ref(), &given, &given.args.settings)?;
-    let engine =
-        EngineSections { nats: section.clone(), engine: Section::new("engine", &[], file.as_ref(), &given, &())? };
-    let mut nats = NatsArgs::of(&section)?;
+    let (gateway, engine) = sections(&given)?;
+    let mut nats = NatsArgs::of(&gateway.nats)?;
     if given.args.ephemeral && nats.wants_server() {
         return Err(Failure::configuration(
             "--ephemeral keeps no log: no setting of NATS goes with it (--nats, LLMX_NATS, [nats])",
         ));
     }
     let folder = DataFolder::open(&given.args.data).await?;
-    let is_keyless = !gateway.has("auth.keys");
-    let keys = json!({ "file": given.args.data.join(JWKS_FILE) });
-    let gateway = Sections { nats: section, gateway };
-    let (gateway_config, engine_config) = (gateway.config_with(keys)?, engine.config()?);
+    let is_keyless = !gateway.gateway.has("auth.keys");
+    let (gateway_config, engine_config) = (gateway.config_with(given.args.keys())?, engine.config()?);
 
     let key = is_keyless.then(|| folder.signing_key()).transpose()?;
     let registry = ops::registry()?;
@@ -177,8 +185,7 @@ fn show(
         print(format_args!("nats: {nats}{}", password.unwrap_or_default()));
     }
     let Some(key) = key else { return Ok(()) };
-    let named = folder.key() != Path::new(KEY_DEFAULT);
-    let signing = if named { format!(" --key {}", folder.key().display()) } else { String::new() };
+    let signing = signing_options(&folder.key(), &config.auth.issuer, config.auth.audience.first());
     if config.console != ConsoleAccess::Off && std::io::stdout().is_terminal() {
         let token = key.sign(&admin(&config.auth)?)?;
         print(format_args!("console: {url}/#token={token}"));

@@ -7,7 +7,7 @@ use ::gateway::{Audiences, TOKEN_LIFETIME_S_DEFAULT, TOKEN_LIFETIME_S_MAX};
 use schemas::AgentId;
 use serde_json::json;
 
-use crate::keys::read_key;
+use crate::keys::{AUDIENCE_DEFAULT, ISSUER_DEFAULT, read_key};
 use crate::output::{Outcome, note, print_result};
 
 /// Arguments of `llmx token`.
@@ -25,10 +25,10 @@ pub struct TokenArgs {
     #[arg(long, env = "LLMX_SIGNING_KEY", default_value = crate::keys::KEY_DEFAULT)]
     key: PathBuf,
     /// Issuer; the gateway must expect the same
-    #[arg(long, env = "LLMX_ISSUER", default_value = "llmx-local")]
+    #[arg(long, env = "LLMX_ISSUER", default_value = ISSUER_DEFAULT)]
     issuer: String,
     /// Audience; of several, separated by commas, the first
-    #[arg(long, env = "LLMX_AUDIENCE", default_value = "llmx")]
+    #[arg(long, env = "LLMX_AUDIENCE", default_value = AUDIENCE_DEFAULT)]
     audience: Audiences,
     /// Lifetime, in seconds or as 90m, 1h or 7d, up to 30 days; a gateway takes a day unless its --lifetime-s-max says otherwise
     #[arg(long, default_value = "1h", value_name = "LENGTH", value_parser = lifetime)]

@@ -91,6 +91,25 @@ fn what_an_engine_runs_with_is_shown_and_without_a_name_everything_the_environme
 }
 
 #[test]
+fn what_an_exchange_in_one_command_runs_with_is_shown() {
+    let file = Written::new("[engine]\ntrim = \"never\"\n[gateway.limits]\nburst = 7\n");
+    let show = |more: &[&str]| -> Value {
+        let line = [&["config", "show", "serve", "--json", "--config", file.path(), "--data", "house"], more].concat();
+        let output = llmx(&line, &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let shown = show(&["--policy", "high"]);
+    assert_eq!(shown["engine.trim"]["source"]["line"], 2);
+    assert_eq!(shown["gateway.limits.burst"]["value"], 7);
+    assert_eq!(shown["gateway.default_policy"], json!({"value": "high", "source": {"flag": "--policy"}}));
+    assert_eq!(shown["gateway.auth.keys"]["value"], json!({"file": "house/jwks.json"}));
+    assert_eq!(shown["nats.url"], Value::Null, "its nats-server is its own");
+    assert_eq!(show(&["--lanes", "8"])["nats.lanes"]["value"], 8);
+    assert_eq!(show(&["--nats", "nats://127.0.0.1:1"])["nats.url"]["value"], "nats://127.0.0.1:1");
+}
+
+#[test]
 fn the_example_holds_every_setting_with_its_default() {
     for command in ["gateway", "engine"] {
         let show = |args: &[&str]| -> Value {
