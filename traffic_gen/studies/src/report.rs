@@ -216,26 +216,9 @@ impl ExperimentReport {
             let needed = verdict.rounds_needed.map(|needed| needed.to_string()).unwrap_or_default();
             verdicts.push(row(&[&verdict.id, &verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
         }
-        let mut paper = vec![row(&[
-            "run",
-            "group",
-            "measure",
-            "paper_calls",
-            "paper_offers",
-            "paper_rounds",
-            "calls",
-            "offers",
-            "rounds",
-            "paper_mean_ms",
-            "mean_ms",
-            "mean_low",
-            "mean_high",
-            "paper_p95_ms",
-            "p95_ms",
-            "p95_is_longest",
-            "factor",
-            "completion",
-        ])];
+        let columns = "run,group,measure,paper_calls,paper_offers,paper_rounds,calls,offers,rounds,\
+                       paper_mean_ms,mean_ms,mean_low,mean_high,paper_p95_ms,p95_ms,p95_is_longest,factor,completion";
+        let mut paper = vec![row(&columns.split(',').collect::<Vec<_>>())];
         for run in &self.paper {
             let mut cells = row(&[&run.run, &run.group, run.measure]);
             cells.extend(run.paper_counts.map(|count| count.to_string()));

@@ -56,9 +56,9 @@ pub(super) struct Servers {
     pub(super) launcher: Launcher,
 }
 
-/// A process of an exchange that may be killed.
+/// The kinds of processes of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Victim {
+pub(super) enum ServerKind {
     Engine,
     Gateway,
     NatsServer,
@@ -106,22 +106,22 @@ impl Servers {
     }
 
     /// Kills the first process of a kind, starts it again, and waits until it is ready.
-    pub(super) async fn restart(&mut self, victim: Victim) -> Result<(), BenchError> {
-        match victim {
-            Victim::Engine => {
+    pub(super) async fn restart(&mut self, kind: ServerKind) -> Result<(), BenchError> {
+        match kind {
+            ServerKind::Engine => {
                 // A process is killed when it is dropped.
                 let name = self.engines.remove(0).name.clone();
                 let engine = self.start_engine(&name).await?;
                 self.engines.insert(0, engine);
             }
-            Victim::Gateway => {
+            ServerKind::Gateway => {
                 let name = self.gateways.remove(0).name.clone();
                 let address = self.urls[0].trim_start_matches("http://").to_owned();
                 let (gateway, url) = self.start_gateway(&name, &address).await?;
                 until_ready(&url).await?;
                 self.gateways.insert(0, gateway);
             }
-            Victim::NatsServer => self.nats.resume().await?,
+            ServerKind::NatsServer => self.nats.resume().await?,
         }
         Ok(())
     }

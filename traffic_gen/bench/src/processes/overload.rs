@@ -5,6 +5,7 @@
 //! in the same run. Each rate has an exchange of its own.
 
 mod plain_client;
+mod plain_load;
 mod workload;
 
 use std::path::Path;
@@ -16,9 +17,10 @@ use schemas::AgentId;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-pub use self::plain_client::{PlainLoad, PlainSummary, run as run_plain_clients};
+pub use self::plain_client::run as run_plain_clients;
+pub use self::plain_load::{PlainLoad, PlainSummary};
 pub use self::workload::Workload;
-use super::exchange::{Servers, Victim};
+use super::exchange::{ServerKind, Servers};
 use super::search::MostSearch;
 use super::{MeasuredBuild, ProcessFigures, ProcessRow};
 use crate::rounds::{BenchError, stuck};
@@ -82,7 +84,7 @@ pub struct OverloadPlan {
     pub kills: bool,
 }
 
-/// Calls completed and refused per second, and the cores that gateways used meanwhile.
+/// Calls completed and refused, and microseconds of processor time that gateways used, each per second.
 type GatewayUse = [f64; 3];
 
 /// Measures everything the plan asks for.
@@ -206,16 +208,9 @@ impl OverloadedExchange {
     fn clients(&self) -> PlainLoad {
         PlainLoad {
             gateways: self.servers.urls.clone(),
-            callers: Vec::new(),
-            contractors: Vec::new(),
             connections: CONNECTIONS,
-            http: false,
             workloads: vec![Workload::NetOfOne],
-            rate: 0.0,
-            bursts: false,
-            seconds: 0.0,
-            drain_seconds: 0.0,
-            run: String::new(),
+            ..PlainLoad::default()
         }
     }
 
@@ -232,29 +227,26 @@ impl OverloadedExchange {
         Ok(started)
     }
 
-    /// Kills one of the processes and starts it again; from when until when it was gone, in milliseconds of Unix time.
-    async fn kill(&mut self, victim: Victim) -> Result<[u64; 2], BenchError> {
-        let killed_ms = unix_ms();
-        self.servers.restart(victim).await?;
-        self.pin()?;
-        Ok([killed_ms, unix_ms()])
-    }
-
-    /// The most memory of an engine meanwhile, in bytes, and when something was killed, if that is wanted.
+    /// The most memory of an engine meanwhile, in bytes; and, where processes are to be killed, from when until when each was
+    /// gone, in milliseconds of Unix time.
     async fn watch(
         &mut self,
         began: Instant,
         calling: Duration,
         kills: bool,
     ) -> Result<(u64, Vec<[u64; 2]>), BenchError> {
-        let victims = [Victim::Engine, Victim::Gateway, Victim::NatsServer].into_iter().zip(1..).filter(|_| kills);
-        let mut next = victims.map(|(victim, at)| (victim, began + calling * at / 4)).peekable();
+        let kinds =
+            [ServerKind::Engine, ServerKind::Gateway, ServerKind::NatsServer].into_iter().zip(1..).filter(|_| kills);
+        let mut next = kinds.map(|(kind, at)| (kind, began + calling * at / 4)).peekable();
         let (mut engine_bytes, mut gone) = (0, Vec::new());
         while Instant::now() < began + calling {
             sleep(LOOK_PERIOD).await;
             engine_bytes = self.servers.engines.iter().map(Service::resident_bytes).fold(engine_bytes, u64::max);
-            if let Some((victim, _)) = next.next_if(|(_, at)| *at <= Instant::now()) {
-                gone.push(self.kill(victim).await?);
+            if let Some((kind, _)) = next.next_if(|(_, at)| *at <= Instant::now()) {
+                let killed_ms = unix_ms();
+                self.servers.restart(kind).await?;
+                self.pin()?;
+                gone.push([killed_ms, unix_ms()]);
             }
         }
         Ok((engine_bytes, gone))

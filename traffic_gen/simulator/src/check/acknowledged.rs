@@ -9,9 +9,10 @@ use traffic_gen::invariants::{Invariant, Verdict};
 
 use crate::trace::{AckEventKind, Trace};
 
-/// Longest a gateway keeps an acknowledgement, in milliseconds: what it collects for, and the grain of clocks twice: one that was
-/// stalled begins late.
-const COLLECTED_MS: u64 = 14;
+/// Longest a gateway keeps an acknowledgement, in milliseconds: what it collects for, and its clock's grain.
+const COLLECTED_MS: u64 = 12;
+/// What it takes the moment it goes on after a stall it begins to collect so much later, in milliseconds.
+const RESUMED_MS: u64 = 2;
 /// Longest an engine may take between hearing an acknowledgement and acting on it, in milliseconds.
 const SETTLED_MS: u64 = 50;
 
@@ -49,6 +50,9 @@ pub(super) fn check(trace: &Trace, verdict: &mut Verdict) {
             }
             // The acknowledgements that wait for it may be read before the records behind their deliveries.
             AckEventKind::Resumed => {
+                let waiting = followed.waiting.entry(process).or_default().values_mut();
+                let just_taken = waiting.filter(|(_, taken)| *taken == at);
+                just_taken.for_each(|(_, taken)| *taken = at.plus_ms(RESUMED_MS));
                 followed.heard.entry(process).or_default().retain(|_, heard| *heard < at);
             }
             AckEventKind::Died => drop(dead.insert(process)),

@@ -107,7 +107,15 @@ fn acknowledgements_are_followed_through_gateways_and_take_overs() {
     let heard = || AckEventKind::Heard((bob.clone(), vec![one]));
     let sent = |ids: &[DeliveryId]| AckEventKind::Sent((bob.clone(), ids.to_vec()));
     let (gateway, engine) = ("gateway-0-1", "engine-0-1");
-    let rows: [(&str, Vec<_>, bool); 8] = [
+    let late = |resumed: bool| {
+        let resumed = resumed.then_some((0, gateway, AckEventKind::Resumed));
+        let passes =
+            [(13, gateway, taken(&[two])), (13, gateway, passed(&bob, &[two])), (14, gateway, passed(&bob, &[one]))];
+        [(0, gateway, taken(&[one]))].into_iter().chain(resumed).chain(passes).collect::<Vec<_>>()
+    };
+    let rows: [(&str, Vec<_>, bool); 10] = [
+        ("late", late(false), true),
+        ("as late, taken as it goes on", late(true), false),
         ("whole", vec![(0, gateway, taken(&[one, two])), (10, gateway, passed(&bob, &[one, two]))], false),
         ("half", vec![(0, gateway, taken(&[one, two])), (10, gateway, passed(&bob, &[one]))], true),
         ("nothing", vec![(0, gateway, taken(&[one]))], true),

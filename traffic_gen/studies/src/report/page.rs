@@ -90,7 +90,14 @@ fn paper(runs: &[PaperComparison]) -> Markup {
     let head = html! { @for column in paper::COLUMNS { th { (column) } } };
     let rows = html! {
         @for run in runs {
-            tr { @for cell in run.cells() { td { (cell) } } }
+            @let [name, ours, numbers @ .., factor, completion] = run.cells();
+            tr {
+                th scope="row" { (name) }
+                td { (ours) }
+                @for number in numbers { td.number { (number) } }
+                td.number { span class=(if run.is_met { "held" } else { "broken" }) { (factor) } }
+                td.number { (completion) }
+            }
         }
     };
     html! {

@@ -4,7 +4,7 @@
 //! delivery at once; everybody acknowledges what it reads. Agents share WebSockets, callers and contractors apart; one that is
 //! closed is opened again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use reqwest::{Client, RequestBuilder, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -23,6 +23,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
+use super::plain_load::{PlainLoad, PlainSummary};
 use super::unix_ms;
 use super::workload::{PlainAnswer, Workload, answer};
 use traffic_gen::latency::Latency;
@@ -55,83 +56,6 @@ const LAST_S: f64 = 2.0;
 const NO_ANSWER: &str = "no_answer";
 /// Seed of the arrivals.
 const SEED: u64 = 1;
-/// Before the code of a refusal that is none of a call.
-const RUNNING: &str = "running ";
-
-/// What a process of plain clients does.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PlainLoad {
-    /// Addresses of gateways; connections go to them in turn.
-    pub gateways: Vec<String>,
-    /// Callers, each with its token.
-    pub callers: Vec<(String, String)>,
-    /// Contractors, each with its token. They must be registered.
-    pub contractors: Vec<(String, String)>,
-    /// Connections that the callers share, and as many for contractors; none: answers to calls are all that is heard.
-    pub connections: usize,
-    /// Whether calls go over HTTP, each in a request of its own.
-    pub http: bool,
-    /// What is called for, in turn.
-    pub workloads: Vec<Workload>,
-    /// Calls per second.
-    pub rate: f64,
-    /// Whether there are five times as many for the last five of every twenty seconds.
-    pub bursts: bool,
-    /// How long calls are made, in seconds.
-    pub seconds: f64,
-    /// How long ends are waited for behind that, in seconds.
-    pub drain_seconds: f64,
-    /// Part of the names of negotiations, which must not repeat.
-    pub run: String,
-}
-
-/// What became of a load.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct PlainSummary {
-    /// Calls that were made.
-    pub calls: u64,
-    /// Calls that were not made because the connection took no more.
-    pub held_back: u64,
-    /// Calls answered 202.
-    pub taken: u64,
-    /// Calls without an answer: what became of them is not known.
-    pub unanswered: u64,
-    /// Calls refused, by code.
-    pub refused: BTreeMap<String, u64>,
-    /// Calls refused that were made outside of bursts, and not within two seconds behind one.
-    pub refused_between_bursts: u64,
-    /// Negotiations that ended, by outcome.
-    pub ended: BTreeMap<String, u64>,
-    /// Calls taken in without an end when calls ceased.
-    pub unended: u64,
-    /// The same when ends were no longer waited for.
-    pub lost: u64,
-    /// When calls began, in milliseconds of Unix time.
-    pub began_ms: u64,
-    /// Successful ends in each second from then on.
-    pub completed_by_s: Vec<u32>,
-    /// The longest that a call made in each second took to its successful end, in milliseconds.
-    pub longest_ms_by_s: Vec<u32>,
-    /// From sending a call to the answer that it is taken in or refused, in milliseconds: 50 %, 99 %, and the longest of the
-    /// last two seconds.
-    pub answered_ms: [f64; 3],
-    /// Successful ends per second while calls were made.
-    pub completed_per_s: f64,
-    /// From sending a call to its successful end, in milliseconds: 50 % and 99 %.
-    pub completed_ms: [f64; 2],
-    /// From sending a call to its refusal, in milliseconds: 50 % and 99 %.
-    pub refused_ms: [f64; 2],
-    /// How late the process itself was at most of its ticks, in milliseconds: 50 % and 99 %.
-    pub loop_lag_ms: [f64; 2],
-}
-
-impl PlainSummary {
-    /// How many calls were refused, or how many of all else.
-    #[must_use]
-    pub fn refusals(&self, of_running: bool) -> u64 {
-        self.refused.iter().filter(|(code, _)| code.starts_with(RUNNING) == of_running).map(|(_, number)| number).sum()
-    }
-}
 
 /// A call without an end.
 struct PlainCall {
@@ -556,7 +480,7 @@ impl PlainLedger {
     /// A refusal without a reference is of an answer or an acknowledgement; it is counted under another name.
     fn note_refused(&mut self, id: Option<&str>, problem: Problem) {
         let Some(call) = id.and_then(|id| self.open.remove(id)) else {
-            *self.summary.refused.entry(format!("{RUNNING}{}", problem.code)).or_default() += 1;
+            *self.summary.refused.entry(format!("{}{}", PlainSummary::RUNNING, problem.code)).or_default() += 1;
             return;
         };
         self.refused.record(call.sent.elapsed());
