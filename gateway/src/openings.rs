@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::HashMap;
-use schemas::admission::{LaneAdmission, LaneQueue};
+use schemas::admission::{LaneAdmission, LaneQueue, RATE_FIRST};
 use schemas::{AgentId, Lane};
 use tokio::time::Instant;
 
@@ -152,6 +152,13 @@ struct CallerShare {
 }
 
 impl LaneBudget {
+    /// Of a lane of which no word has come yet: owners speak every 800 ms where nothing is asked of them, and by then a flood would
+    /// have filled the log.
+    fn unheard(began: Instant, now: Instant) -> Self {
+        let word = LaneAdmission { rate_per_s: RATE_FIRST, gateways: 1, wait_ms: 0, epoch: 0, sent_us: 0, queue: None };
+        Self { word, least: [None, None], least_since: now, heard_at: began, tokens: DEPTH_MIN, filled_at: now }
+    }
+
     fn per_s(&self) -> f64 {
         f64::from(self.word.rate_per_s) / f64::from(self.word.gateways.max(1))
     }
@@ -213,11 +220,9 @@ impl Openings {
         let OpeningState { lanes, began, path, .. } = &mut *state;
         let budget = lanes.entry(lane).or_insert_with(|| LaneBudget {
             word,
-            least: [None, None],
-            least_since: now,
             heard_at: now,
             tokens: f64::INFINITY,
-            filled_at: now,
+            ..LaneBudget::unheard(*began, now)
         });
         // An owner that was outbid and wakes up says nothing of the lane, as long as its successor is heard.
         if word.epoch < budget.word.epoch && now.saturating_duration_since(budget.heard_at) <= REFUSING {
@@ -290,7 +295,10 @@ impl OpeningState {
         self.sweep(now);
         let is_unknown = self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(caller);
         let (opened, mean) = (self.opened_by(caller, now), self.opened / self.callers.len().max(1) as f64);
-        let Some(budget) = self.lanes.get_mut(&lane) else { return Ok(()) };
+        if self.silence_max.is_none() && !self.lanes.contains_key(&lane) {
+            return Ok(());
+        }
+        let budget = self.lanes.entry(lane).or_insert_with(|| LaneBudget::unheard(self.began, now));
         budget.fill(self.path.share, now);
         let part = if is_unknown { 0.5 } else { opened / (opened + mean).max(f64::MIN_POSITIVE) };
         let needed = 1.0 + RESERVED * budget.depth() * part;
@@ -539,6 +547,24 @@ mod tests {
         assert_eq!(rig.openings.faults(2, rig.now), [silent("1")]);
         let never = Openings::new(0, rig.now);
         assert_eq!(never.take(&agent(0), LANE, rig.now + Duration::from_secs(3600)), Ok(()));
+    }
+
+    #[test]
+    fn a_lane_of_which_no_word_has_come_yet_takes_what_one_takes_at_first() {
+        let now = Instant::now();
+        let openings = Openings::new(2_000, now);
+        let taken = |of: std::ops::Range<u64>| {
+            let at = of.clone().map(|ms| now + Duration::from_millis(ms));
+            at.flat_map(|at| (0..100).map(move |caller| (caller, at)))
+                .filter(|(caller, at)| openings.take(&agent(*caller), LANE, *at).is_ok())
+                .count()
+        };
+        let at_once = taken(0..1);
+        assert!((50..=200).contains(&at_once), "{at_once}");
+        let of_a_second = at_once + taken(1..1_000);
+        assert!((300..=450).contains(&of_a_second), "{of_a_second}");
+        // It is silent all the same: nobody has spoken.
+        assert!(openings.take(&agent(0), LANE, now + Duration::from_millis(2_001)).unwrap_err().is_silent);
     }
 
     #[test]

@@ -24,6 +24,10 @@ impl LaneQueue {
     pub const ALL: [Self; 2] = [Self::Records, Self::Register];
 }
 
+/// Openings per second of a lane before anything is known: a laptop does as many, and a faster machine shows within half a
+/// second that it does more.
+pub const RATE_FIRST: u32 = 250;
+
 /// What the owner of a lane says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneAdmission {

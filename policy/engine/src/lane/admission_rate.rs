@@ -28,9 +28,8 @@ const TARGET: Duration = Duration::from_millis(5);
 const BASE_PERIOD: Duration = Duration::from_secs(30);
 /// It takes this at most: a queue that stands for minutes is not what it takes.
 const BASE_MAX: Duration = Duration::from_millis(100);
-/// Openings per second of a lane before anything is known: a laptop does as many, and a faster machine shows within half a
-/// second that it does more.
-const RATE_FIRST: f64 = 250.0;
+/// The rate before anything is known.
+const RATE_FIRST: f64 = schemas::admission::RATE_FIRST as f64;
 /// The least: a probe every second says when more is possible again.
 const RATE_MIN: f64 = 1.0;
 /// The rate rises by this factor a period while nothing says what is possible, and more is not opened than ends.
