@@ -49,14 +49,6 @@ pub enum AgentsVia {
     Nats,
 }
 
-impl AgentsVia {
-    /// Its name on the command line of `llmx`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// A build of `llmx`, and how nats-server runs beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeasuredBuild {
@@ -182,7 +174,7 @@ impl ProcessRow {
         let against = (by_build.len() > 1).then(|| by_build.swap_remove(1));
         let figures = by_build.pop().unwrap_or_default();
         let ratio = against.as_ref().map(|against| figures.divided_by(against));
-        Self { via: via.as_str(), situation, figures, against, ratio }
+        Self { via: via.into(), situation, figures, against, ratio }
     }
 }
 
@@ -208,7 +200,7 @@ pub async fn run(
     for &via in &plan.via {
         let mut measured = Vec::new();
         for build in &builds {
-            on_progress(&format!("{}, idle: {}", via.as_str(), build.name()));
+            on_progress(&format!("{}, idle: {}", <&str>::from(via), build.name()));
             measured.push(MeasuredExchange::start(build, plan, via).await?.idle().await?);
         }
         add(ProcessRow::new(via, "idle", measured));
@@ -220,7 +212,7 @@ pub async fn run(
                     let build = (place + turn) % builds.len();
                     on_progress(&format!(
                         "{}, {rate} rounds/s, run {} of {}: {}",
-                        via.as_str(),
+                        <&str>::from(via),
                         run + 1,
                         plan.runs,
                         builds[build].name()

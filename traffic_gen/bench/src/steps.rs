@@ -10,7 +10,7 @@ use agents::bargain::{BargainRules, Domain, StrategyKind};
 use bus::{Bus, PubSub, Received};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use schemas::bargain::{BargainSpec, Issue, IssueValues};
+use schemas::bargain::{Issue, IssueValues};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Offer};
 use schemas::{AgentId, Payload};
@@ -21,6 +21,7 @@ use super::bare::{payload, received};
 use super::fold::as_read;
 use super::rounds::{BenchError, keep_called, stuck, sum, unlimited, until_none};
 use scripted::bargain::in_memory::{InMemoryExchange, admitted};
+use scripted::bargain::mandate_fuzz::rules;
 use scripted::bargain::session::BargainSession;
 use traffic_gen::bargain::load::{BargainScenario, Bargains, Catalog};
 use traffic_gen::bargain::matchup::SessionParty;
@@ -73,19 +74,6 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     match exchange.lane_state().open_count() {
         0 => Ok(records.len() as f64 / elapsed_s.max(f64::EPSILON)),
         open => Err(stuck(format!("{open} of {bargains} bargains did not end"))),
-    }
-}
-
-/// The rules of the benchmarks' bargains.
-fn rules(issue: Issue, rounds: u32) -> BargainSpec {
-    BargainSpec {
-        issues: vec![issue],
-        rounds: Some(rounds),
-        deadline_ms: None,
-        step_ms: 10_000,
-        confirm_ms: None,
-        forbid_repeat: false,
-        max_strikes: 3,
     }
 }
 

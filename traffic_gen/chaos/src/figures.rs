@@ -67,7 +67,7 @@ pub(super) fn publish_gaps(faults: &[InjectedFault], admitted: &[Timestamp]) -> 
 pub(super) fn faults(faults: &[InjectedFault]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for fault in faults {
-        *counts.entry(format!("{} {}", fault.kind.as_str(), fault.action.as_str())).or_default() += 1;
+        *counts.entry(format!("{} {}", <&str>::from(fault.kind), <&str>::from(fault.action))).or_default() += 1;
     }
     counts
 }

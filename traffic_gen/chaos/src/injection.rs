@@ -104,7 +104,7 @@ impl FaultInjector {
         let at = self.clock.now();
         cluster.inject(&fault)?;
         self.due.insert((Instant::now() + fault.lasting, self.faults.len()), fault);
-        let count = format!("{}_{}", fault.kind.as_str(), fault.action.as_str());
+        let count = format!("{}_{}", <&str>::from(fault.kind), <&str>::from(fault.action));
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(count).or_default() += 1;
         let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
         self.faults.push(InjectedFault { at, kind: fault.kind, name, action: fault.action, lasting_ms });

@@ -40,14 +40,6 @@ pub enum Check {
     SameDigests,
 }
 
-impl Check {
-    /// The name as it stands in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// How often each check was made, and how often it failed.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Checks {
@@ -66,7 +58,7 @@ impl Checks {
         if !holds {
             tally.violated += 1;
             if self.examples.len() < EXAMPLES_MAX {
-                self.examples.push(format!("{}: {}", check.as_str(), describe()));
+                self.examples.push(format!("{}: {}", <&str>::from(check), describe()));
             }
         }
     }

@@ -28,14 +28,6 @@ pub enum Victims {
     All,
 }
 
-impl Victims {
-    /// The name as it stands on the command line and in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// What agents do in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
@@ -56,12 +48,6 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// The name as it stands on the command line and in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// Whether agents call for offers and keep so many calls open.
     pub(super) fn is_of_nets(self) -> bool {
         matches!(self, Self::ContractNet | Self::Auction)

@@ -156,7 +156,7 @@ impl fmt::Display for ChaosReport {
             writeln!(f, "  {:<20} {:>9} checks, {} violations", invariant.as_str(), tally.checked, tally.violated)?;
         }
         for (check, tally) in &self.checks.by_name {
-            writeln!(f, "  {:<20} {:>9} checks, {} violations", check.as_str(), tally.checked, tally.violated)?;
+            writeln!(f, "  {:<20} {:>9} checks, {} violations", <&str>::from(check), tally.checked, tally.violated)?;
         }
         write!(f, "  violations {}", self.violations())?;
         for example in self.examples() {

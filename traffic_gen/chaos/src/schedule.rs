@@ -35,14 +35,6 @@ pub enum FaultKind {
     Agents,
 }
 
-impl FaultKind {
-    /// The name as it stands in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// What happens to it, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
@@ -56,14 +48,6 @@ pub enum FaultAction {
     Cut,
     /// Nothing flows, nothing closes; healed afterwards.
     HalfOpen,
-}
-
-impl FaultAction {
-    /// The name as it stands in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// One fault.

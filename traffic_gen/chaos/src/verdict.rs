@@ -52,8 +52,8 @@ pub(super) async fn judged(
     let publish_gaps = figures::publish_gaps(faults, &notes.admitted);
     let rounds = judge::rounds(&notes);
     let mut report = ChaosReport {
-        protocol: plan.traffic.as_str(),
-        kill: plan.victims.as_str().to_owned(),
+        protocol: plan.traffic.into(),
+        kill: <&str>::from(plan.victims).to_owned(),
         seed: plan.seed,
         replicas: plan.replicas,
         agents: plan.agents,
@@ -103,7 +103,7 @@ fn unchecked(plan: &ChaosPlan, report: &ChaosReport) -> Vec<&'static str> {
         (Check::SameDigests, plan.engines > 1 && report.replay.records >= RECORDS_THAT_TELL),
     ];
     let missing = expected.into_iter().filter(|(check, is_due)| *is_due && !report.checks.by_name.contains_key(check));
-    unchecked.extend(missing.map(|(check, _)| check.as_str()));
+    unchecked.extend(missing.map(|(check, _)| <&str>::from(check)));
     unchecked
 }
 

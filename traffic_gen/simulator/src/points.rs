@@ -318,12 +318,6 @@ pub enum Point {
 impl Point {
     /// Every point.
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
-    /// Its name in reports.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// How often each point was reached.
@@ -342,6 +336,6 @@ impl Points {
 
     /// By name, those never reached included.
     pub(super) fn by_name(&self) -> BTreeMap<&'static str, u64> {
-        Point::ALL.iter().map(|&point| (point.as_str(), self.0[point as usize])).collect()
+        Point::ALL.iter().map(|&point| (point.into(), self.0[point as usize])).collect()
     }
 }

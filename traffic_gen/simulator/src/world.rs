@@ -9,8 +9,7 @@ mod link;
 mod presence;
 mod watcher;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -194,7 +193,8 @@ type ScheduledEvent = Box<dyn FnOnce(&mut WorldState) + Send>;
 /// What the lock guards.
 struct WorldState {
     begin: Instant,
-    queue: BinaryHeap<Reverse<Planned>>,
+    /// What happens next, by its time and the order in which it was planned.
+    queue: BTreeMap<(u64, u64), ScheduledEvent>,
     made: u64,
     /// What the pump sleeps for; anything earlier must wake it.
     armed: Option<u64>,
@@ -239,38 +239,12 @@ struct BrokerFaults {
     clock_offset_us: i64,
 }
 
-struct Planned {
-    at_us: u64,
-    made: u64,
-    event: ScheduledEvent,
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at_us, self.made) == (other.at_us, other.made)
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at_us, self.made).cmp(&(other.at_us, other.made))
-    }
-}
-
 impl World {
     /// A world with an empty broker. Call it inside the runtime, whose clock it reads.
     pub(super) fn new(seed: u64, lanes: u8, network: NetworkFaults) -> Arc<Self> {
         let state = WorldState {
             begin: Instant::now(),
-            queue: BinaryHeap::new(),
+            queue: BTreeMap::new(),
             made: 0,
             armed: None,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -394,7 +368,7 @@ impl World {
         let mut state = self.state();
         let crashes = state.crashed.len();
         let result = change(&mut state);
-        let next = state.queue.peek().map(|planned| planned.0.at_us);
+        let next = state.queue.first_key_value().map(|((at_us, _), _)| *at_us);
         let is_earlier = next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed));
         let has_crashed = state.crashed.len() > crashes;
         drop(state);
@@ -430,14 +404,12 @@ impl WorldState {
     /// Runs what is due and says when the next is.
     fn run_due(&mut self) -> Option<u64> {
         loop {
-            let now_us = self.now_us();
-            match self.queue.peek() {
-                Some(Reverse(planned)) if planned.at_us <= now_us => {}
-                Some(Reverse(planned)) => return Some(planned.at_us),
-                None => return None,
+            let (at_us, _) = *self.queue.first_key_value()?.0;
+            if at_us > self.now_us() {
+                return Some(at_us);
             }
-            if let Some(Reverse(planned)) = self.queue.pop() {
-                (planned.event)(self);
+            if let Some((_, event)) = self.queue.pop_first() {
+                event(self);
             }
         }
     }
@@ -450,7 +422,7 @@ impl WorldState {
     /// Lets something happen at a time, in microseconds since the run began.
     fn at(&mut self, at_us: u64, event: ScheduledEvent) {
         self.made += 1;
-        self.queue.push(Reverse(Planned { at_us, made: self.made, event }));
+        self.queue.insert((at_us, self.made), event);
     }
 
     /// Whether something of this rate, in per mille, happens now.

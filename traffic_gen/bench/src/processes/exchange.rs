@@ -287,7 +287,7 @@ fn gateway_config() -> String {
 /// Arguments that say how agents reach the exchange.
 fn way(via: AgentsVia, nats: &str) -> Vec<&str> {
     let nats = if via == AgentsVia::Nats { vec!["--nats", nats] } else { Vec::new() };
-    [vec!["--transport", via.as_str()], nats].concat()
+    [vec!["--transport", via.into()], nats].concat()
 }
 
 /// Starts a process of agents, and waits until all of them are connected.

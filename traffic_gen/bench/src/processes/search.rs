@@ -77,7 +77,7 @@ struct Trials<'a, P: Fn(&str)> {
 
 impl<P: Fn(&str)> Trials<'_, P> {
     async fn at(&mut self, rate: f64) -> Result<ProcessFigures, BenchError> {
-        (self.on_progress)(&format!("{}, up to {rate:.0} rounds/s: {}", self.via.as_str(), self.build.name()));
+        (self.on_progress)(&format!("{}, up to {rate:.0} rounds/s: {}", <&str>::from(self.via), self.build.name()));
         let mut exchange = match self.exchange.take() {
             Some(exchange) => exchange,
             None => MeasuredExchange::start(self.build, self.plan, self.via).await?,

@@ -163,7 +163,7 @@ fn bargain(
         })
         .collect::<Result<_, BargainSessionError>>()?;
     let rounds = random.random_range(ROUNDS);
-    let rules = rules(rounds);
+    let rules = rules(Issue { name: price_name(), values: IssueValues::Range { min: 0, max: PRICE_MAX } }, rounds);
     let mut session = BargainSession::open(exchange, &format!("haggle-{number}"), &parties, &rules)?;
     while let Some(actor) = session.actor() {
         take_turn(&mut session, actor, &fuzzers[actor], rounds, random, tally)?;
@@ -238,9 +238,10 @@ fn judge(
     Ok(())
 }
 
-fn rules(rounds: u32) -> BargainSpec {
+/// Rules of bargains over one issue in so many rounds.
+pub fn rules(issue: Issue, rounds: u32) -> BargainSpec {
     BargainSpec {
-        issues: vec![Issue { name: price_name(), values: IssueValues::Range { min: 0, max: PRICE_MAX } }],
+        issues: vec![issue],
         rounds: Some(rounds),
         deadline_ms: None,
         step_ms: 10_000,

@@ -95,12 +95,6 @@ const fn rising(per_month: f64, share: f64, least: f64) -> Bound {
 }
 
 impl Quantity {
-    /// The name as it stands in samples.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
     /// What it is, in words.
     #[must_use]
     pub const fn title(self) -> &'static str {

@@ -166,7 +166,7 @@ impl ScrapeReader {
 /// The name of a series.
 #[must_use]
 pub fn series(of: &str, quantity: Quantity) -> String {
-    format!("{of}/{}", quantity.as_str())
+    format!("{of}/{}", <&str>::from(quantity))
 }
 
 /// Records behind the checkpoint, of the lane that has most.
