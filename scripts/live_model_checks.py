@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -22,7 +23,11 @@ DEMO_END_S = 30  # that a demo takes to end once it is told to
 POLICY = "patient"
 SHARED_CALLS, CONTRACTORS = 20, 3
 QUESTIONS = 100
+LAB = f"{LLMX}-lab"
 VALID_MIN, COMPLETION_MIN = 95, 0.9
+INJECTIONS = 60  # orders in a counterpart's words, each read beside two harmless texts
+TURN_MS = 30_000  # of bargains and panels: an answer, and a repair
+BARGAIN_ROUNDS = 10
 PROMPTS = ROOT / "run/live-model-prompts"  # kept for whoever reads why it failed
 
 
@@ -32,13 +37,29 @@ class Live:
     def __init__(self, home, stack):
         self.home, self.stack, self.ends_at = home, stack, time.monotonic() + LIMIT_S
         self.model_url, self.url, self.health = (f"http://127.0.0.1:{free_port()}" for _ in range(3))
-        self.model_file = home / "model.toml"
-        text = (ROOT / "examples/model.toml").read_text()
-        self.model_file.write_text(re.sub(r'^url = ".*"', f'url = "{self.model_url}/v1"', text, flags=re.MULTILINE))
+        self.model_file, self.party_file, self.panel_file, self.team_file = (
+            self.on_model(f"{kind}model.toml") for kind in ("", "party-", "panel-", "team-")
+        )
         self.access = ["--gateway", self.url, "--key", str(home / "data/signing-key.pem")]
         self.log = stack.enter_context((home / "live.log").open("a"))
         shutil.rmtree(PROMPTS, ignore_errors=True)
         PROMPTS.parent.mkdir(exist_ok=True)
+
+    def on_model(self, name):
+        """An example's file with the address of this model."""
+        file = self.home / name
+        text = (ROOT / "examples" / name).read_text()
+        file.write_text(re.sub(r'^url = ".*"', f'url = "{self.model_url}/v1"', text, flags=re.MULTILINE))
+        return file
+
+    def run(self, *command):
+        """What a command printed as JSON, and its exit code."""
+        command = [str(part) for part in command]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=self.log, text=True, timeout=self.left())
+        lines = ended.stdout.strip().splitlines()
+        with contextlib.suppress(ValueError):
+            return json.loads(ended.stdout), ended.returncode
+        return json.loads(lines[-1]) if lines else {}, ended.returncode
 
     def left(self):
         left = self.ends_at - time.monotonic()
@@ -128,6 +149,55 @@ class Live:
             yield f"{violations} violations"
 
 
+    def bargain(self):
+        """A customer that is the model, and a shop that concedes by a script."""
+        domain = json.loads((ROOT / "domains/ecommerce.json").read_text())
+        domain["rules"] = {"rounds": BARGAIN_ROUNDS, "step_ms": TURN_MS}
+        file = self.home / "ecommerce.json"
+        file.write_text(json.dumps(domain))
+        party = [LLMX, "party", file, "--json", *self.access]
+        shop = Service("shop", [str(part) for part in [*party, "--party", "shop", "--strategy", "linear", "--count", 1]], self.log)
+        shop.start()
+        self.stack.callback(shop.end)
+        within(READY_S, lambda: self.run(LLMX, "agent", "show", "shop", "--json", *self.access)[1] == 0, "the shop is not there")
+        end, _ = self.run(*party, "--party", "customer", "--model", self.party_file, "--call", "shop")
+        print(f"bargain: {end.get('outcome')} {end.get('terms') or ''}", flush=True)
+        if end.get("outcome") not in ("agreement", "no_agreement", "ended"):
+            yield f"the bargain did not end by its rules: {end}"
+
+    def panel(self):
+        """Three panelists that are the model."""
+        question = "Which is prime? (A) 21 (B) 23"
+        asked, code = self.run(LLMX, "panel", "ask", question, "--options", "A,B", "--model", self.panel_file, "--panelists", 3,
+                               "--answer-ms", TURN_MS, "--rounds", 3, "--json", *self.access)
+        print(f"panel: {json.dumps(asked)[:300]}", flush=True)
+        if code not in (0, 1) or not asked:
+            yield f"the panel did not end by its rules ({code}): {asked}"
+
+    def team(self):
+        """A lead that is the model, and two members of examples/."""
+        for name in ("dora", "emil"):
+            token, _ = subprocess.Popen([LLMX, "token", name, *self.access[2:]], stdout=subprocess.PIPE, text=True).communicate()
+            member = Service(name, [sys.executable, str(ROOT / "examples/python/teammate.py"), self.url, name, token.strip(), "1"], self.log)
+            member.start()
+            self.stack.callback(member.end)
+            there = [LLMX, "agent", "show", name, "--json", *self.access]
+            within(READY_S, lambda there=there: self.run(*there)[1] == 0, f"{name} is not there")
+        ended, code = self.run(LAB, "team", "goal", "Who counts the words of a sentence?", "--model", self.team_file, "--members", 3,
+                               "--speak", TURN_MS, "--turns", 8, "--json", *self.access)
+        print(f"team: {json.dumps(ended)[:300]}", flush=True)
+        if code not in (0, 1) or not ended:
+            yield f"the team did not end by its rules ({code}): {ended}"
+
+    def injections(self):
+        """Orders in a counterpart's words."""
+        command = [LAB, "experiment", "model", "--injection", INJECTIONS, "--model", self.party_file]
+        told = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=self.log, text=True, timeout=self.left())
+        print(told.stdout.rstrip(), flush=True)
+        if told.returncode != 0:
+            yield f"orders in words ended with {told.returncode}: {told.stdout}"
+
+
 def kept_calls():
     """Calls of the model as they were kept, and how many questions needed no more than one."""
     lines = [json.loads(line) for path in PROMPTS.glob("*.jsonl") for line in path.read_text().splitlines()]
@@ -172,6 +242,8 @@ def check():
                        "--listen", live.url.removeprefix("http://"))
             problems += live.ask_contractors()
             problems += live.demo()
+            for play in (live.bargain, live.panel, live.team, live.injections):
+                problems += play()
         except (Failed, subprocess.TimeoutExpired) as failed:
             problems.append(str(failed))
     return problems

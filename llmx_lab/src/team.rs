@@ -25,6 +25,7 @@ use traffic_gen::summary::Violations;
 use traffic_gen::trace::TraceFile;
 
 use crate::arguments::{read_file, since_epoch};
+use crate::experiment::none;
 use crate::nats::open_own;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::remote::RemoteArgs;
@@ -236,9 +237,7 @@ fn failure(error: TeamPlayError) -> Failure {
 }
 
 fn judge(transcript: &Transcript, violations: &Violations) -> Outcome {
-    if violations.total > 0 {
-        return Err(Failure::failed(anyhow::anyhow!("{} violations of invariants", violations.total)));
-    }
+    none(violations.total, "violations of invariants")?;
     let root = transcript.teams.first().and_then(|root| root.outcome);
     match root {
         Some(TeamOutcome::Concluded) => Ok(()),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use strum::VariantArray;
 use studies::dylan::{DylanPart, DylanPlan, theory};
 
-use super::played;
+use super::{none, played};
 use crate::output::{Failure, Outcome, create, print, print_json};
 
 /// Arguments of `llmx-lab experiment dylan`.
@@ -77,10 +77,8 @@ pub async fn run(args: DylanRunArgs) -> Outcome {
     } else {
         print(&report);
     }
-    match report.verdicts.iter().filter(|verdict| !verdict.holds).count() {
-        0 => Ok(()),
-        failed => Err(Failure::failed(anyhow::anyhow!("{failed} of {} verdicts fail", report.verdicts.len()))),
-    }
+    let failed = report.verdicts.iter().filter(|verdict| !verdict.holds).count();
+    none(failed, format_args!("of {} verdicts fail", report.verdicts.len()))
 }
 
 /// Keeps a report, as JSON and as it is printed.

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use studies::ioa::live::LiveFormationFigures;
 use studies::ioa::{FormationPlan, TASKS, play_live, report, run as play};
 
-use super::{default_folder, played, print_study, study_failure};
-use crate::output::{Failure, Outcome};
+use super::{default_folder, none, played, print_study, study_failure};
+use crate::output::Outcome;
 
 /// Arguments of `llmx-lab experiment ioa`.
 #[derive(Debug, clap::Args)]
@@ -45,13 +45,10 @@ pub async fn run(args: FormationArgs) -> Outcome {
     let written = format_args!("{}: report.md, figures.json, cells/", out.display());
     let through = live.as_ref().map(|live| (live, told(live)));
     print_study(args.json, (&report, &report.text()), through, written)?;
-    if let Some(live) = live.filter(|live| live.differences > 0) {
-        return Err(Failure::failed(anyhow::anyhow!("{} teams differ: {}", live.differences, live.told.join("; "))));
+    if let Some(live) = &live {
+        none(live.differences, format_args!("teams differ: {}", live.told.join("; ")))?;
     }
-    if report.holds() {
-        return Ok(());
-    }
-    Err(Failure::failed(anyhow::anyhow!("{} claims do not hold; report.md names them", report.failures().count())))
+    none(report.failures().count(), "claims do not hold; report.md names them")
 }
 
 fn told(live: &LiveFormationFigures) -> String {

@@ -13,6 +13,7 @@ use traffic_gen::panel::population::PanelError;
 use traffic_gen::panel::tally::PanelTally;
 
 use crate::arguments::read_file;
+use crate::experiment::none;
 use crate::nats::open_own;
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 
@@ -64,12 +65,8 @@ pub async fn run(args: &PanelPlayArgs) -> Outcome {
     }
     exchange.shutdown().await;
     played?;
-    let miscounted = tally.miscounted;
     tell(args, &file, name, &tally, last.as_ref())?;
-    match miscounted {
-        0 => Ok(()),
-        miscounted => Err(Failure::failed(anyhow::anyhow!("{miscounted} results count other asks than the agents"))),
-    }
+    none(tally.miscounted, "results count other asks than the agents")
 }
 
 async fn play_on(

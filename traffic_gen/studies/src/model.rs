@@ -9,10 +9,12 @@
 //! | [`table`] | what does a model get out of a bargain, beside the strategy it replaces? |
 //! | [`blocking`] | who answers while the caller waits? |
 //! | [`waiting`] | how does a party play whose model is waited for? |
+//! | [`injection`] | what do orders in a counterpart's words achieve? |
 //! | [`gullible`] | may a party whose model obeys every instruction agree to what its mandate excludes? |
 
 pub mod blocking;
 pub mod gullible;
+pub mod injection;
 pub mod net;
 pub mod table;
 pub mod waiting;

@@ -90,5 +90,5 @@ async fn searches_at_a_gateway_form_the_same_teams() {
 #[ignore = "takes a minute without optimisation; scripts/check-ioa runs it through llmx"]
 fn every_claim_holds_for_the_first_seed() {
     let figures = SeedFigures::of(1, &play(&Population::drawn(1, TASKS).unwrap()));
-    assert!(figures.holds(), "{figures:#?}");
+    assert!(figures.verdicts.iter().all(|verdict| verdict.holds), "{figures:#?}");
 }

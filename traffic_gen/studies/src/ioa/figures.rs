@@ -114,12 +114,6 @@ impl SeedFigures {
         ];
         Self { seed, regular, nested, random, right_alone, right_nested, verdicts }
     }
-
-    /// Whether everything that is claimed holds.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.verdicts.iter().all(|verdict| verdict.holds)
-    }
 }
 
 fn verdict(name: &'static str, value: f64, min: Option<f64>, max: Option<f64>) -> FormationVerdict {

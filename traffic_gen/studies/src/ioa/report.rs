@@ -53,12 +53,6 @@ pub fn compute(folder: &Path) -> Result<FormationReport, ReportError> {
 }
 
 impl FormationReport {
-    /// Whether everything that is claimed holds of every seed.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.seeds.iter().all(SeedFigures::holds)
-    }
-
     /// What is printed, and stands in `report.md`.
     #[must_use]
     pub fn text(&self) -> String {

@@ -1,17 +1,33 @@
 //! A party whose model decides while everybody waits: at a table without an exchange in between.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use agents::bargain::strategy::OpenTurn;
 use agents::bargain::{BargainStrategy, Move, TurnView};
-use agents::model::Subject;
 use agents::model::party::{AdvisedStrategy, PartyTable, TURN_MARGIN_MS, TurnQuestion};
+use agents::model::{GaveUp, Subject};
 use schemas::{AgentId, NegotiationId, Timestamp};
 
 use super::blocking::BlockingConsultant;
 
 /// Time of a turn that is played without an exchange: as much as one has unless the rules say otherwise.
 const TURN_MS: u64 = 10_000;
+
+/// What a model answers in a turn, as soon as it does. `task` is what the initiator said in words.
+///
+/// # Errors
+/// [`GaveUp`] says why there is no move.
+pub fn ask(
+    consultant: &BlockingConsultant,
+    table: &PartyTable,
+    (agent, negotiation, task): (&AgentId, &NegotiationId, Option<&str>),
+    view: &TurnView<'_>,
+) -> Result<Move, GaveUp> {
+    let times = (Timestamp(0), Timestamp(0).plus_ms(TURN_MS - TURN_MARGIN_MS));
+    let subject = Subject::new(agent, negotiation, None, times);
+    consultant.consult(&subject, TurnQuestion::new(OpenTurn::of(view), table, task, negotiation))
+}
 
 /// A party that waits for its model in each turn: at a table without an exchange in between.
 pub struct WaitingParty {
@@ -21,6 +37,7 @@ pub struct WaitingParty {
     agent: AgentId,
     negotiation: NegotiationId,
     task: Option<String>,
+    unanswered: Arc<AtomicU64>,
 }
 
 impl WaitingParty {
@@ -34,18 +51,24 @@ impl WaitingParty {
         (agent, negotiation, task): (AgentId, NegotiationId, Option<String>),
     ) -> Self {
         let advised = AdvisedStrategy::new(table.config.model.fallback, scripted);
-        Self { table, consultant, advised, agent, negotiation, task }
+        Self { table, consultant, advised, agent, negotiation, task, unanswered: Arc::default() }
+    }
+
+    /// The same, counting turns in which the model gave no answer of use.
+    #[must_use]
+    pub fn counting(self, unanswered: Arc<AtomicU64>) -> Self {
+        Self { unanswered, ..self }
     }
 }
 
 impl BargainStrategy for WaitingParty {
     fn decide(&mut self, view: &TurnView<'_>) -> Move {
-        let times = (Timestamp(0), Timestamp(0).plus_ms(TURN_MS - TURN_MARGIN_MS));
-        let subject = Subject::new(&self.agent, &self.negotiation, None, times);
-        let turn = OpenTurn::of(view);
-        let question = TurnQuestion::new(turn, &self.table, self.task.as_deref(), &self.negotiation);
-        if let Ok(next) = self.consultant.consult(&subject, question) {
-            self.advised.advise(view.round, next);
+        let of = (&self.agent, &self.negotiation, self.task.as_deref());
+        match ask(&self.consultant, &self.table, of, view) {
+            Ok(next) => self.advised.advise(view.round, next),
+            Err(_) => {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.advised.decide(view)
     }
