@@ -17,6 +17,7 @@ import numpy
 from llmx import Agent, Bargainer, Offer, Plan
 from llmx.errors import LlmxError
 from llmx.negmas import NegmasParty, from_domain, from_scenario, load
+from llmx.negmas.competitor import Draws
 from negmas.inout import Scenario
 from negmas.preferences.generators import generate_multi_issue_ufuns
 from negmas.sao import SAOMechanism
@@ -132,25 +133,6 @@ def read_by(lab, file):
         return ""
     told = subprocess.run([lab, "bargain", file, "--json"], capture_output=True, text=True, timeout=BARGAIN_S)
     return "" if told.returncode == 0 else f"; llmx-lab refuses it: {told.stderr.strip()[-200:]}"
-
-
-class Draws:
-    """The random numbers of one negotiator: others do not take from them."""
-
-    def __init__(self, seed):
-        self.own = (random.Random(seed).getstate(), numpy.random.RandomState(seed).get_state())
-
-    def __enter__(self):
-        self.others = (random.getstate(), numpy.random.get_state())
-        self.set(self.own)
-
-    def __exit__(self, *_):
-        self.own = (random.getstate(), numpy.random.get_state())
-        self.set(self.others)
-
-    def set(self, states):
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])
 
 
 def drawing_alone(kind, seed):
@@ -307,10 +289,32 @@ def check_tests(home):
     return told.returncode == 0
 
 
+def check_tournament(home):
+    """Whether eight competitors, five of them ours, are ranked over ten domains, and alike from the same seeds."""
+    lab = pathlib.Path(f"{BINARY}-lab")
+    if not lab.exists():
+        print(f"tournament NOT RUN  {lab.name} is missing")
+        return True
+    negmas = [f"{kind.__module__}.{kind.__name__}" for kind in (BoulwareTBNegotiator, AspirationNegotiator, MiCRO)]
+    shipped = [ROOT / f"domains/{name}.json" for name in ("ecommerce", "scheduling", "service_level")]
+    # Their rounds bound it; time stands still in a tournament.
+    command = [lab, "tournament", *shipped, "--generated", "7", "--strategies", "boulware,linear,conceder,tit-for-tat,random"]
+    command += ["--negmas", ",".join(negmas), "--python", sys.executable, "--seeds", "3"]
+    told, files = [], []
+    for run in ("one", "other"):
+        told.append(subprocess.run([*command, "--out", home / run], capture_output=True, text=True, timeout=CHECK_S))
+        files.append({path.relative_to(home / run): path.read_bytes() for path in (home / run).rglob("*") if path.is_file()})
+    is_alike = [run.returncode for run in told] == [0, 0] and files[0] == files[1] and pathlib.Path("cells/domain-10/bargains.jsonl") in files[0]
+    print(f"tournament {'PASS' if is_alike else 'FAIL'}  8 competitors, 10 domains, 3 seeds, twice: {len(files[0])} files, byte for byte")
+    print(told[0].stdout if is_alike else "\n".join(run.stdout + run.stderr for run in told))
+    return is_alike
+
+
 PARTS = {
     "domains": check_domains,
     "pairs": lambda home: asyncio.run(check_pairs(home)),
     "example": check_example,
+    "tournament": check_tournament,
     "tests": check_tests,
 }
 

@@ -51,7 +51,7 @@ pub fn new_id(kind: &str) -> String {
 }
 
 /// Largest domain file read, in bytes: room for two utilities of each of a million outcomes.
-const DOMAIN_BYTES_MAX: u64 = 64 << 20;
+pub const DOMAIN_BYTES_MAX: u64 = 64 << 20;
 
 /// A length of time in seconds.
 pub fn seconds(text: &str) -> Result<Duration, String> {

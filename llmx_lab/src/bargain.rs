@@ -88,13 +88,14 @@ pub fn run(args: &BargainArgs) -> Outcome {
 fn draw(matchup: &Matchup, played: &Played, file: &Path) -> Outcome {
     let offers: Vec<Vec<usize>> = (0..matchup.parties().len()).map(|party| played.offers_of(party).collect()).collect();
     let names: Vec<String> = matchup.parties().iter().map(|party| party.agent.to_string()).collect();
+    let agreement = played.agreement();
     let picture = Picture {
         title: &matchup.domain().name,
         plane: matchup.plane(),
         solutions: matchup.solutions(),
         parties: &names,
         offers: &offers,
-        agreement: played.agreement(),
+        agreements: agreement.as_slice(),
     };
     let svg = plot::draw(&picture)?;
     let written = create(file).and_then(|mut created| Ok(created.write_all(svg.as_bytes())?));

@@ -15,6 +15,7 @@ mod report;
 mod simulate;
 mod soak;
 mod team;
+mod tournament;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,6 +76,8 @@ enum LabCommand {
     Report(report::ReportArgs),
     /// Alternating offers over a domain file: strategies, the agreement, what was possible; or does a mandate hold?
     Bargain(bargain::BargainArgs),
+    /// Bargaining strategies, negotiators of NegMAS and models: every pair on every domain, ranked by utility
+    Tournament(tournament::TournamentArgs),
     /// Panels: play one of a file, score recorded ones, parse what models said
     Panel(panel::PanelArgs),
     /// Teams of agents: a scenario file, played to its conclusion
@@ -104,6 +107,7 @@ impl Program for Cli {
             LabCommand::Experiment(args) => Box::pin(experiment::run(args)).await,
             LabCommand::Report(args) => report::run(args).await,
             LabCommand::Bargain(args) => bargain::run(&args),
+            LabCommand::Tournament(args) => tournament::run(args).await,
             LabCommand::Panel(args) => Box::pin(panel::run(&args)).await,
             LabCommand::Team(args) => Box::pin(team::run(args)).await,
             LabCommand::ModelStub(args) => model_stub::run(args).await,
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn every_command_and_subcommand_has_examples_of_itself() {
-        super::help::assert_examples(Cli::command(), 26);
+        super::help::assert_examples(Cli::command(), 27);
     }
 
     #[test]

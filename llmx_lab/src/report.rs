@@ -8,7 +8,7 @@ use studies::report::differences::{self, Differences};
 use studies::report::folder::FolderError;
 use studies::report::markdown::{digits, scope, summary};
 use studies::report::{self, ExperimentReport, ReportError};
-use studies::{agora, ioa};
+use studies::{agora, ioa, tournament};
 
 use crate::output::{Failure, Outcome, print, print_json, table};
 
@@ -44,17 +44,21 @@ pub async fn run(args: ReportArgs) -> Outcome {
 fn report(args: &ReportArgs) -> Outcome {
     if agora::report::plan(&args.folder).is_some() {
         let text = agora::report::AgoraReport::text;
-        return report_of(args, ("agora", "its spread over seeds"), agora::report::write, text);
+        return report_of(args, ("experiment agora", "its spread over seeds"), agora::report::write, text);
     }
     if ioa::report::plan(&args.folder).is_some() {
         let text = ioa::report::FormationReport::text;
-        return report_of(args, ("ioa", "its seeds"), ioa::report::write, text);
+        return report_of(args, ("experiment ioa", "its seeds"), ioa::report::write, text);
+    }
+    if tournament::report::plan(&args.folder).is_some() {
+        let text = tournament::report::TournamentReport::text;
+        return report_of(args, ("tournament", "its intervals"), tournament::report::write, text);
     }
     for folder in std::iter::once(&args.folder).chain(&args.compare) {
         if folder.join(DYLAN_REPORT).is_file() {
             return Err(Failure::configuration(format_args!(
                 "{}: `llmx-lab experiment dylan` left it, and its report is there already ({DYLAN_REPORT}, dylan.txt); \
-                 this command reads folders of `llmx-lab experiment run`, `llmx-lab experiment ioa` and `llmx-lab experiment agora`",
+                 this command reads folders of `llmx-lab experiment run`, `agora` and `ioa`, and of `llmx-lab tournament`",
                 folder.display()
             )));
         }
@@ -81,7 +85,7 @@ fn report_of<R: Serialize>(
 ) -> Outcome {
     if args.compare.is_some() {
         return Err(Failure::configuration(format_args!(
-            "--compare: runs of `llmx-lab experiment {study}` are not compared; each states {states}"
+            "--compare: runs of `llmx-lab {study}` are not compared; each states {states}"
         )));
     }
     let report = write(&args.folder).map_err(Failure::failed)?;

@@ -4,6 +4,8 @@ import asyncio
 import importlib.util
 import itertools
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -398,3 +400,57 @@ async def test_a_negotiator_takes_its_turn_in_a_bargain_it_is_called_to() -> Non
         async with asyncio.timeout(5):
             await gateway.until(lambda: len(gateway.messages) == 2)
         assert gateway.messages[1]["payload"] == {"act": "offer", "terms": {"price": 0, "colour": "blue"}}
+
+
+def answers(cls: str, *lines: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a competitor answers to each line, its first words before them."""
+    command = [sys.executable, "-m", "llmx.negmas.competitor", cls]
+    asked = "".join(json.dumps(line) + "\n" for line in lines)
+    told = subprocess.run(command, check=True, input=asked, capture_output=True, text=True, timeout=60)
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def test_a_competitor_answers_line_by_line_and_alike_for_one_seed() -> None:
+    domain = json.loads((DOMAINS / "ecommerce.json").read_text())
+    told = {"domain": 3, "document": domain}
+    turn = {"round": 1, "t": 1 / 41, "standing": None}
+    best = {"price": 60, "delivery_days": 1, "return_days": 60}
+
+    def first(number: int, party: int, seed: int = 7, **more: Any) -> dict[str, Any]:
+        return {"id": number, "start": {"domain": 3, "party": party, "seed": seed}, "turn": {**turn, **more}}
+
+    said = answers(
+        "BoulwareTBNegotiator",
+        told,
+        first(1, 0),
+        first(2, 1, standing={"price": 92, "delivery_days": 7, "return_days": 14}),
+        {"id": 1, "start": None, "turn": {"round": 2, "t": 2 / 41, "standing": best}},
+        first(3, 0),
+        {"id": 1, "start": None, "turn": turn},
+        {"domain": 4, "document": {**domain, "parties": domain["parties"][:1]}},
+    )
+    assert said[0]["ready"].startswith("negmas 0.16")
+    assert said[1:3] == [{"ready": "ecommerce"}, {"offer": best}]
+    # The best of all for the shop is accepted, or answered by another offer; what is best for the customer is accepted.
+    assert set(said[3]) <= {"offer", "accept"}
+    assert said[4] == {"accept": True}
+    # Bargain 1 is over, since 3 has its party.
+    assert said[5] == {"offer": best}
+    assert "StopIteration" in said[6]["failed"]
+    assert "keep two" in said[7]["failed"]
+    drawn = [answers("RandomNegotiator", told, first(1, 0, seed))[2] for seed in (7, 7, 8)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Nobody", "ValueError: negmas.sao.negotiators has no negotiator Nobody"),
+        ("json.JSONDecoder", "ValueError: json has no negotiator JSONDecoder"),
+        ("nowhere.Nobody", "ModuleNotFoundError: No module named 'nowhere'"),
+        (".json.Nobody", "TypeError: the 'package' argument is required to perform a relative import for '.json'"),
+        ("SAORandomSyncController", "ValueError: negmas.sao.negotiators has no negotiator SAORandomSyncController"),
+    ],
+)
+def test_a_class_that_is_no_negotiator_is_refused(name: str, reason: str) -> None:
+    assert answers(name) == [{"failed": reason}]

@@ -2,7 +2,7 @@
 //!
 //! An experiment leaves a folder. `experiment.json` is the plan as it was resolved; each folder under `cells` holds what one
 //! cell measured ([`record`]), and every figure of the report is computed from those lines and nothing else. A [`soak`]
-//! leaves its samples instead, [`mod@agora`] its queries, and [`ioa`] its formations.
+//! leaves its samples instead, [`mod@agora`] its queries, and [`ioa`] its formations, a [`tournament`] its bargains.
 
 pub mod agora;
 pub mod dylan;
@@ -15,3 +15,4 @@ pub mod report;
 pub mod run;
 pub mod soak;
 pub mod study;
+pub mod tournament;

@@ -7,3 +7,4 @@ mod drift;
 mod ioa;
 mod model;
 mod plans;
+mod tournament;

@@ -4,6 +4,7 @@
 |---|---|
 | `scenarios` | which domain file is this scenario, and which scenario is this domain file? |
 | `party` | what does a negotiator do in its turn? |
+| `competitor` | what does it do in a tournament of `llmx-lab`? |
 
 Needs NegMAS 0.16: `pip install 'llmx[negmas]'`. Two parties bargain; between more, a negotiator cannot be told what each said.
 """

@@ -38,6 +38,14 @@ class _StandIn(SAONegotiator):  # type: ignore[misc]
         return self.answer.outcome
 
 
+class _Rounds(SAOMechanism):  # type: ignore[misc]
+    """A mechanism that counts rounds alone: it draws a number for each second that it sees pass."""
+
+    @property
+    def time(self) -> float:
+        return 0.0
+
+
 class NegmasParty:
     """A strategy: `Plan(NegmasParty(...))`. One instance serves one bargain.
 
@@ -67,9 +75,10 @@ class NegmasParty:
         """One turn."""
         if turn.refusal is not None:
             return turn.end(f"refused: {turn.refusal}")
-        return await asyncio.to_thread(self._move, turn) if self._in_thread else self._move(turn)
+        return await asyncio.to_thread(self.move, turn) if self._in_thread else self.move(turn)
 
-    def _move(self, turn: MyTurn) -> Offer | Accept | End:
+    def move(self, turn: MyTurn) -> Offer | Accept | End:
+        """The same for who waits while the negotiator decides."""
         if self._mechanism is None:
             self._mechanism = self._start(turn.rules)
         if self._party == 1 or turn.round > 1:
@@ -88,7 +97,8 @@ class NegmasParty:
     def _start(self, rules: BargainRules) -> Any:
         seconds = rules.deadline_ms / 1000 if rules.deadline_ms is not None else None
         space, ufun = self._translation.scenario.outcome_space, self._translation.scenario.ufuns[self._party]
-        mechanism = SAOMechanism(outcome_space=space, n_steps=rules.rounds, time_limit=seconds, sync_calls=True)
+        kind = _Rounds if seconds is None else SAOMechanism
+        mechanism = kind(outcome_space=space, n_steps=rules.rounds, time_limit=seconds, sync_calls=True)
         own = (self._negotiator, ufun)
         for negotiator, preferences in (own, (self._other, None)) if self._party == 0 else ((self._other, None), own):
             if not mechanism.add(negotiator, preferences=preferences):

@@ -38,8 +38,8 @@ pub struct Picture<'a> {
     pub parties: &'a [String],
     /// What each party offered, in order.
     pub offers: &'a [Vec<usize>],
-    /// What was agreed.
-    pub agreement: Option<usize>,
+    /// What was agreed: in one bargain, or in several.
+    pub agreements: &'a [usize],
 }
 
 /// Why there is no picture.
@@ -108,7 +108,7 @@ fn panel(
         .draw()?;
     draw_outcomes(picture, &mut chart, pair)?;
     draw_offers(picture, &mut chart, pair)?;
-    draw_agreement(picture, &mut chart, pair)?;
+    draw_agreements(picture, &mut chart, pair)?;
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerLeft)
@@ -182,19 +182,22 @@ fn draw_offers(picture: &Picture<'_>, chart: &mut PlotArea<'_, '_>, (x, y): (usi
     Ok(())
 }
 
-fn draw_agreement(
+fn draw_agreements(
     picture: &Picture<'_>,
     chart: &mut PlotArea<'_, '_>,
     (x, y): (usize, usize),
 ) -> Result<(), PlotError> {
-    let Some(agreement) = picture.agreement else { return Ok(()) };
-    let at = (picture.plane.point(agreement)[x], picture.plane.point(agreement)[y]);
+    if picture.agreements.is_empty() {
+        return Ok(());
+    }
+    let points =
+        || picture.agreements.iter().map(|&outcome| picture.plane.point(outcome)).map(|point| (point[x], point[y]));
     let style = AGREEMENT.stroke_width(3);
     chart
-        .draw_series([Cross::new(at, 8, style)])?
+        .draw_series(points().map(|at| Cross::new(at, 8, style)))?
         .label("agreement")
         .legend(move |(x, y)| Cross::new((x + 8, y), 5, style));
-    chart.draw_series([Circle::new(at, 2, BLACK.filled())])?;
+    chart.draw_series(points().map(|at| Circle::new(at, 2, BLACK.filled())))?;
     Ok(())
 }
 
@@ -212,7 +215,7 @@ mod tests {
             solutions: &plane.solutions(),
             parties: &names,
             offers: &vec![vec![0, 1, 2]; parties],
-            agreement: Some(1),
+            agreements: &[1],
         };
         draw(&picture)
     }

@@ -132,7 +132,8 @@ pub fn damaged(path: &Path, line: u64, reason: String) -> FolderError {
     FolderError::Damaged { path: path.to_owned(), line, reason, cell }
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
+/// A file that cannot be read.
+pub fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |source| FolderError::Unreadable { path, source }
 }

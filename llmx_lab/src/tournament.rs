@@ -1,0 +1,171 @@
+//! `llmx-lab tournament`: bargaining strategies, negotiators of NegMAS and models, every pair on every domain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ::agents::bargain::StrategyKind;
+use anyhow::Context as _;
+use schemas::Digest;
+use studies::model::blocking::BlockingConsultant;
+use studies::tournament::competitor::{Competitor, Player};
+use studies::tournament::negmas::NegmasProcess;
+use studies::tournament::{TournamentDomain, TournamentPlan, generated, report, run as play};
+use tokio::runtime::Handle;
+
+use crate::arguments::{DOMAIN_BYTES_MAX, file_fault, read_file};
+use crate::experiment::{default_folder, live_model, none, study_failure};
+use crate::output::{Failure, Outcome, Progress, print, print_json};
+use crate::signals::{self, Attending};
+
+/// Domains that are drawn where no file is named.
+const GENERATED: u64 = 10;
+
+/// Arguments of `llmx-lab tournament`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  llmx-lab tournament\n  \
+    llmx-lab tournament domains/ecommerce.json domains/scheduling.json --generated 8 --strategies boulware,micro\n  \
+    llmx-lab tournament --strategies micro --negmas BoulwareTBNegotiator,anl.anl2024.negotiators.builtins.micro.MiCRO\n  \
+    llmx-lab tournament --model model.toml --strategies linear --seeds 1 --out run/with-model\n\n\
+    DIR keeps each bargain (cells/*/bargains.jsonl), the ranking (figures.json, report.md) and the utility planes\n\
+    (domain-N.svg). Started again, only what is missing is played; `llmx-lab report DIR` computes the ranking again.\n\
+    Fails (1) when an agreement is outside of what a party may agree to. docs/bargaining.md#tournaments")]
+pub struct TournamentArgs {
+    /// Domain files of two parties
+    #[arg(value_name = "DOMAIN.json")]
+    domains: Vec<PathBuf>,
+    /// Draw so many domains more (default: 10 where no file is named)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1000))]
+    generated: Option<u64>,
+    /// Strategies of the SDK (default: all six, where neither a negotiator nor a model is named)
+    #[arg(long, value_delimiter = ',', value_name = "STRATEGY")]
+    strategies: Vec<StrategyKind>,
+    /// Negotiators of NegMAS: their classes, in `negmas.sao.negotiators` where no module is named
+    #[arg(long, value_delimiter = ',', value_name = "CLASS")]
+    negmas: Vec<String>,
+    /// The Python that runs them; needs `llmx[negmas]`
+    #[arg(long, default_value = "python3", value_name = "PROGRAM")]
+    python: PathBuf,
+    /// A model behind the endpoint of this TOML file (docs/models.md); again for another
+    #[arg(long, value_name = "FILE")]
+    model: Vec<PathBuf>,
+    /// The first seed: of the domains that are drawn, and of what competitors draw
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds each pair plays each domain with
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Where to keep what is played (default: run/experiments/tournament-PLAN-seeds-FIRST-to-LAST)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the ranking as JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays, and prints the ranking.
+pub async fn run(args: TournamentArgs) -> Outcome {
+    let attending = Attending::new();
+    let domains = domains(&args)?;
+    named_once("domain", domains.iter().map(TournamentDomain::name))?;
+    let competitors = competitors(&args, &domains)?;
+    let plan = TournamentPlan::new(&competitors, &domains, (args.seed, args.seeds));
+    let digest = Digest::of(&plan).map_err(Failure::failed)?.to_string();
+    let out = args.out.unwrap_or_else(|| default_folder("tournament", &digest[..8], (args.seed, args.seeds)));
+    let (folder, is_shown) = (out.clone(), !args.json);
+    let played = tokio::task::spawn_blocking(move || {
+        let progress = is_shown.then(Progress::new);
+        let total = plan.bargains_per_domain() * domains.len() as u64;
+        let shown = std::cell::Cell::new(None);
+        let go_on = |played: u64| {
+            let percent = played * 100 / total;
+            if let Some(progress) = progress.as_ref().filter(|_| shown.replace(Some(percent)) != Some(percent)) {
+                progress.show(format_args!("{percent} % of {total} bargains"));
+            }
+            if attending.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let played = play(&plan, &domains, &competitors, &folder, &go_on);
+        progress.iter().for_each(Progress::finish);
+        played.map(|is_whole| (is_whole, report::write(&folder)))
+    });
+    let (is_whole, report) = played.await?.map_err(study_failure)?;
+    let report = report.context("the report; the bargains are kept, and `llmx-lab report` computes it again")?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(report.text().trim_end());
+        let folder = out.display();
+        print(format_args!("\nwritten to {folder}: report.md, figures.json, domain-*.svg, cells/"));
+    }
+    none(report.irrational, "agreements that a party may not make")?;
+    signals::whole(!is_whole)
+}
+
+/// Files, then what is drawn.
+fn domains(args: &TournamentArgs) -> Result<Vec<TournamentDomain>, Failure> {
+    let read = |path: &PathBuf| read_file(path, DOMAIN_BYTES_MAX, TournamentDomain::read);
+    let mut domains: Vec<_> = args.domains.iter().map(read).collect::<Result<_, _>>()?;
+    for number in 1..=args.generated.unwrap_or(if domains.is_empty() { GENERATED } else { 0 }) {
+        domains.push(TournamentDomain::read(&generated::document(args.seed, number)).map_err(Failure::configuration)?);
+    }
+    if domains.is_empty() {
+        return Err(Failure::configuration("no domain: name files, or draw some by --generated"));
+    }
+    Ok(domains)
+}
+
+fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Vec<Competitor>, Failure> {
+    let is_default = args.strategies.is_empty() && args.negmas.is_empty() && args.model.is_empty();
+    let kinds = if is_default { StrategyKind::ALL } else { &args.strategies };
+    let classes = class_names(&args.negmas);
+    let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let models: Vec<String> = args.model.iter().map(stem).collect();
+    named_once(
+        "competitor",
+        kinds.iter().map(|kind| kind.as_str()).chain(classes.clone()).chain(models.iter().map(String::as_str)),
+    )?;
+    let mut competitors: Vec<Competitor> =
+        kinds.iter().map(|&kind| Competitor::new(kind.to_string(), kind.to_string(), Player::Strategy(kind))).collect();
+    for (class, name) in args.negmas.iter().zip(classes) {
+        let process = NegmasProcess::start(&args.python, class, domains);
+        let process = process.map_err(|fault| Failure::configuration(format_args!("--negmas {class}: {fault}")))?;
+        let made_of = process.made_of.clone();
+        competitors.push(Competitor::new(name.to_owned(), made_of, Player::Negmas(Arc::new(process))));
+    }
+    for (path, name) in args.model.iter().zip(models) {
+        let (config, consultant) = live_model(path, args.seed, None)?;
+        let most = domains.iter().map(TournamentDomain::rounds).max().unwrap_or(0);
+        if u64::from(config.model.calls_per_negotiation) < u64::from(most) {
+            let wanted = format_args!(
+                "calls_per_negotiation: at least the {most} rounds of a domain, not {}",
+                config.model.calls_per_negotiation
+            );
+            return Err(file_fault(path, wanted));
+        }
+        let made_of =
+            read_file(path, DOMAIN_BYTES_MAX, |text| Ok::<_, String>(Digest::of_bytes(text.as_bytes()).to_string()))?;
+        let consultant = Arc::new(BlockingConsultant::Live(consultant, Handle::current()));
+        competitors.push(Competitor::new(name, made_of, Player::Model(config, consultant)));
+    }
+    Ok(competitors)
+}
+
+/// What classes are called: by themselves, or with their modules where that is another's name too.
+fn class_names(classes: &[String]) -> Vec<&str> {
+    let short = |class: &str| class.rsplit('.').next().unwrap_or(class).to_owned();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    classes.iter().for_each(|class| *counts.entry(short(class)).or_default() += 1);
+    let name = |class: &'_ String| -> usize {
+        if counts[&short(class)] == 1 { class.rfind('.').map_or(0, |at| at + 1) } else { 0 }
+    };
+    classes.iter().map(|class| &class[name(class)..]).collect()
+}
+
+fn named_once<'a>(what: &str, names: impl IntoIterator<Item = &'a str>) -> Outcome {
+    let mut seen = BTreeSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        Some(name) => Err(Failure::configuration(format_args!("{what} `{name}` is named twice"))),
+        None => Ok(()),
+    }
+}
