@@ -16,7 +16,7 @@ import urllib.request
 from free_ports import free_port
 from testbed import LLMX, ROOT, Failed, Service, within
 
-LIMIT_S = 20 * 60  # for all of it
+LIMIT_S = 35 * 60  # for all of it
 READY_S = 60  # for a process to be ready
 DEMO_S = 120  # of calls: enough for some rounds at the rate of a model
 DEMO_END_S = 30  # that a demo takes to end once it is told to
@@ -60,6 +60,10 @@ class Live:
         with contextlib.suppress(ValueError):
             return json.loads(ended.stdout), ended.returncode
         return json.loads(lines[-1]) if lines else {}, ended.returncode
+
+    def told(self):
+        """The last that was said on standard error."""
+        return (self.home / "live.log").read_text()[-2000:]
 
     def left(self):
         left = self.ends_at - time.monotonic()
@@ -161,9 +165,9 @@ class Live:
         self.stack.callback(shop.end)
         within(READY_S, lambda: self.run(LLMX, "agent", "show", "shop", "--json", *self.access)[1] == 0, "the shop is not there")
         end, _ = self.run(*party, "--party", "customer", "--model", self.party_file, "--call", "shop")
-        print(f"bargain: {end.get('outcome')} {end.get('terms') or ''}", flush=True)
+        print(f"bargain: {end.get('outcome')} {end.get('agreement') or ''}", flush=True)
         if end.get("outcome") not in ("agreement", "no_agreement", "ended"):
-            yield f"the bargain did not end by its rules: {end}"
+            yield f"the bargain did not end by its rules: {end} {self.told()}"
 
     def panel(self):
         """Three panelists that are the model."""
@@ -171,8 +175,8 @@ class Live:
         asked, code = self.run(LLMX, "panel", "ask", question, "--options", "A,B", "--model", self.panel_file, "--panelists", 3,
                                "--answer-ms", TURN_MS, "--rounds", 3, "--json", *self.access)
         print(f"panel: {json.dumps(asked)[:300]}", flush=True)
-        if code not in (0, 1) or not asked:
-            yield f"the panel did not end by its rules ({code}): {asked}"
+        if code not in (0, 1) or not asked.get("outcome"):
+            yield f"the panel did not end by its rules ({code}): {asked} {self.told()}"
 
     def team(self):
         """A lead that is the model, and two members of examples/."""
@@ -186,8 +190,8 @@ class Live:
         ended, code = self.run(LAB, "team", "goal", "Who counts the words of a sentence?", "--model", self.team_file, "--members", 3,
                                "--speak", TURN_MS, "--turns", 8, "--json", *self.access)
         print(f"team: {json.dumps(ended)[:300]}", flush=True)
-        if code not in (0, 1) or not ended:
-            yield f"the team did not end by its rules ({code}): {ended}"
+        if ended.get("end") not in ("concluded", "unconcluded"):
+            yield f"the team did not end by its rules ({code}): {ended} {self.told()}"
 
     def injections(self):
         """Orders in a counterpart's words."""
@@ -195,7 +199,7 @@ class Live:
         told = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=self.log, text=True, timeout=self.left())
         print(told.stdout.rstrip(), flush=True)
         if told.returncode != 0:
-            yield f"orders in words ended with {told.returncode}: {told.stdout}"
+            yield f"orders in words ended with {told.returncode}: {told.stdout} {self.told()}"
 
 
 def kept_calls():
@@ -244,6 +248,6 @@ def check():
             problems += live.demo()
             for play in (live.bargain, live.panel, live.team, live.injections):
                 problems += play()
-        except (Failed, subprocess.TimeoutExpired) as failed:
+        except (Failed, OSError, subprocess.TimeoutExpired) as failed:
             problems.append(str(failed))
     return problems

@@ -327,8 +327,8 @@ def main():
     passed = True
     # Raised where it waits, so that the exchange is ended too.
     signal.signal(signal.SIGALRM, is_late)
-    signal.alarm(CHECK_S)
     for part in sys.argv[1:]:
+        signal.alarm(CHECK_S)
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="check-negmas-") as home:
             passed &= PARTS[part](pathlib.Path(home))

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::agents::model::ModelAgentConfig;
 use ::agents::model::config::QuotedWords::{self, Never, Quoted};
-use ::agents::model::{Consultant, KeptPrompts, ModelAgentConfig};
 use anyhow::Context;
 use serde::Serialize;
 use serde_json::json;
@@ -27,6 +27,7 @@ use traffic_gen::metrics::running::RunningCell;
 
 use crate::arguments::{listen_address, read_text};
 use crate::calls::end_when_asked;
+use crate::model::{ModelUse, OpenedModel, open};
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, print, print_json, table};
 use crate::signals;
@@ -379,7 +380,8 @@ async fn injection(texts: u64, args: &ModelRunArgs) -> Outcome {
     let reader = match &args.model {
         None => OrderReader::Obeying,
         Some(path) => {
-            let (config, consultant) = live_model(path, args.seed, None)?;
+            let with = ModelUse { metrics: None, kept: None };
+            let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_instructed, with)?;
             OrderReader::Live(config, Arc::new(BlockingConsultant::Live(consultant, Handle::current())))
         }
     };
@@ -403,18 +405,6 @@ async fn injection(texts: u64, args: &ModelRunArgs) -> Outcome {
     none(tallies.iter().map(|tally| tally.all().outside).sum::<u64>(), "moves outside the limits")
 }
 
-/// The model of a file that decides for parties and initiators.
-pub fn live_model(
-    path: &Path,
-    seed: u64,
-    kept: Option<Arc<KeptPrompts>>,
-) -> Result<(Arc<ModelAgentConfig>, Arc<Consultant>), Failure> {
-    let with = crate::model::ModelUse { metrics: None, kept };
-    let decider = crate::model::open_decider(path, Some(seed), with)?;
-    decider.config().check_instructed().map_err(Failure::configuration)?;
-    Ok((decider.config().clone(), decider.consultant().clone()))
-}
-
 async fn model(args: ModelRunArgs) -> Outcome {
     use studies::model::{Deciding, ModelRunSize, run};
 
@@ -422,7 +412,8 @@ async fn model(args: ModelRunArgs) -> Outcome {
     let deciding = match &args.model {
         None => Deciding::Stub { kept: kept.clone() },
         Some(path) => {
-            let (config, consultant) = live_model(path, args.seed, kept.clone())?;
+            let check = |config: &ModelAgentConfig| config.check_initiator().and_then(|()| config.check_instructed());
+            let OpenedModel { config, consultant } = open(path, check, ModelUse { metrics: None, kept: kept.clone() })?;
             Deciding::Live(config, consultant, Handle::current())
         }
     };

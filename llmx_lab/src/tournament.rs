@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::agents::bargain::StrategyKind;
+use ::agents::model::ModelAgentConfig;
 use anyhow::Context as _;
 use schemas::Digest;
 use studies::model::blocking::BlockingConsultant;
@@ -15,19 +16,22 @@ use studies::tournament::{TournamentDomain, TournamentPlan, generated, report, r
 use tokio::runtime::Handle;
 
 use crate::arguments::{DOMAIN_BYTES_MAX, file_fault, read_file};
-use crate::experiment::{default_folder, live_model, none, study_failure};
+use crate::experiment::{default_folder, none, study_failure};
+use crate::model::{ModelUse, OpenedModel, open};
 use crate::output::{Failure, Outcome, Progress, print, print_json};
 use crate::signals::{self, Attending};
 
 /// Domains that are drawn where no file is named.
 const GENERATED: u64 = 10;
+/// Tokens that a turn of a model may take, its repairs included.
+const TOKENS_PER_TURN: u64 = 4_000;
 
 /// Arguments of `llmx-lab tournament`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  llmx-lab tournament\n  \
     llmx-lab tournament domains/ecommerce.json domains/scheduling.json --generated 8 --strategies boulware,micro\n  \
     llmx-lab tournament --strategies micro --negmas BoulwareTBNegotiator,anl.anl2024.negotiators.builtins.micro.MiCRO\n  \
-    llmx-lab tournament --model model.toml --strategies linear --seeds 1 --out run/with-model\n\n\
+    llmx-lab tournament --model examples/party-model.toml --strategies linear --seeds 1\n\n\
     DIR keeps each bargain (cells/*/bargains.jsonl), the ranking (figures.json, report.md) and the utility planes\n\
     (domain-N.svg). Started again, only what is missing is played; `llmx-lab report DIR` computes the ranking again.\n\
     Fails (1) when an agreement is outside of what a party may agree to. docs/bargaining.md#tournaments")]
@@ -134,14 +138,14 @@ fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Ve
         competitors.push(Competitor::new(name.to_owned(), made_of, Player::Negmas(Arc::new(process))));
     }
     for (path, name) in args.model.iter().zip(models) {
-        let (config, consultant) = live_model(path, args.seed, None)?;
+        let with = ModelUse { metrics: None, kept: None };
+        let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_instructed, with)?;
         let most = domains.iter().map(TournamentDomain::rounds).max().unwrap_or(0);
-        if u64::from(config.model.calls_per_negotiation) < u64::from(most) {
-            let wanted = format_args!(
-                "calls_per_negotiation: at least the {most} rounds of a domain, not {}",
-                config.model.calls_per_negotiation
-            );
-            return Err(file_fault(path, wanted));
+        let (calls, tokens) = (config.model.calls_per_negotiation, config.model.tokens_per_negotiation);
+        let (calls_min, tokens_min) = (u64::from(most) * 2, u64::from(most) * TOKENS_PER_TURN);
+        if u64::from(calls) < calls_min || tokens < tokens_min {
+            let least = format!("calls_per_negotiation of {calls_min}, and tokens_per_negotiation of {tokens_min}");
+            return Err(file_fault(path, format_args!("{most} rounds of a bargain take at least {least}")));
         }
         let made_of =
             read_file(path, DOMAIN_BYTES_MAX, |text| Ok::<_, String>(Digest::of_bytes(text.as_bytes()).to_string()))?;

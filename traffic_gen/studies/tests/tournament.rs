@@ -150,9 +150,9 @@ fn what_a_process_of_negmas_answers_is_a_move_a_failed_turn_or_a_fault() {
     assert_eq!(report.failed_turns, 0);
     assert_eq!(played(READY, READY, r#"{"failed":"ValueError: no"}"#).unwrap().failed_turns, 1);
     for (first, document, turn, fault) in [
-        (r#"{"failed":"no class"}"#, READY, READY, "no class ("),
+        (r#"{"failed":"no class"}"#, READY, READY, "no class"),
         (READY, r#"{"failed":"keep two"}"#, READY, "domain generated-1-1: keep two"),
-        ("Traceback", READY, READY, "it answers \"Traceback\""),
+        ("Traceback", READY, READY, "python does not run it: install the Python package"),
         (READY, READY, READY, "it makes no move in its turn"),
         (READY, READY, r#"{"offer":{"issue1":77}}"#, "it offers no outcome"),
         (READY, READY, "", "x and x over generated-1-1, seed 1: it answers \"\""),

@@ -71,10 +71,16 @@ impl NegmasProcess {
         let (said, answered) = mpsc::sync_channel(1);
         thread::spawn(move || BufReader::new(output).lines().try_for_each(|line| said.send(line)));
         let mut lines = Lines { child, asked, answered };
-        let made_of = lines.ready().map_err(|reason| {
-            let python = python.display();
-            format!("{reason} ({python} needs the Python package with its extra `negmas`; --python names another)")
-        })?;
+        let made_of = match lines.answer() {
+            Ok(NegmasAnswer::Ready(made_of)) => made_of,
+            Ok(NegmasAnswer::Failed(reason)) => return Err(reason),
+            Ok(_) | Err(_) => {
+                let python = python.display();
+                return Err(format!(
+                    "{python} does not run it: install the Python package with its extra `negmas`, or name another by --python"
+                ));
+            }
+        };
         for (place, domain) in domains.iter().enumerate() {
             lines.tell(&json!({"domain": place, "document": domain.document}))?;
             lines.ready().map_err(|reason| format!("domain {}: {reason}", domain.name()))?;
@@ -145,7 +151,7 @@ pub struct NegmasNegotiator {
 }
 
 impl NegmasNegotiator {
-    /// Takes a seat. Turns in which the negotiator raises an error are counted.
+    /// Takes a seat. Turns in which the negotiator raises an error, or makes a move that is refused, are counted.
     #[must_use]
     pub fn new(process: Arc<NegmasProcess>, seat: &Seat<'_>, failed_turns: Arc<AtomicU64>) -> Self {
         let id = process.next.fetch_add(1, Ordering::Relaxed);
@@ -177,6 +183,7 @@ impl BargainStrategy for NegmasNegotiator {
         let turn = (view.round, view.offers.len());
         // Asked again: its move was refused, and a negotiator cannot take back what it has said.
         if self.asked.replace(turn) == Some(turn) {
+            self.failed_turns.fetch_add(1, Ordering::Relaxed);
             return Move::End;
         }
         self.next(view).unwrap_or_else(|reason| {
