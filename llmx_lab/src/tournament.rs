@@ -1,6 +1,6 @@
 //! `llmx-lab tournament`: bargaining strategies, negotiators of NegMAS and models, every pair on every domain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -119,23 +119,24 @@ fn domains(args: &TournamentArgs) -> Result<Vec<TournamentDomain>, Failure> {
     Ok(domains)
 }
 
+/// Each is called what it is named by.
 fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Vec<Competitor>, Failure> {
     let is_default = args.strategies.is_empty() && args.negmas.is_empty() && args.model.is_empty();
     let kinds = if is_default { StrategyKind::ALL } else { &args.strategies };
-    let classes = class_names(&args.negmas);
-    let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let models: Vec<String> = args.model.iter().map(stem).collect();
-    named_once(
-        "competitor",
-        kinds.iter().map(|kind| kind.as_str()).chain(classes.clone()).chain(models.iter().map(String::as_str)),
-    )?;
-    let mut competitors: Vec<Competitor> =
-        kinds.iter().map(|&kind| Competitor::new(kind.to_string(), kind.to_string(), Player::Strategy(kind))).collect();
-    for (class, name) in args.negmas.iter().zip(classes) {
+    let models: Vec<String> = args.model.iter().map(|path| path.display().to_string()).collect();
+    let others = args.negmas.iter().chain(&models).map(String::as_str);
+    named_once("competitor", kinds.iter().map(|kind| kind.as_str()).chain(others))?;
+    let of_kind = |&kind: &StrategyKind| Competitor {
+        name: kind.to_string(),
+        made_of: kind.to_string(),
+        player: Player::Strategy(kind),
+    };
+    let mut competitors: Vec<Competitor> = kinds.iter().map(of_kind).collect();
+    for class in &args.negmas {
         let process = NegmasProcess::start(&args.python, class, domains);
         let process = process.map_err(|fault| Failure::configuration(format_args!("--negmas {class}: {fault}")))?;
         let made_of = process.made_of.clone();
-        competitors.push(Competitor::new(name.to_owned(), made_of, Player::Negmas(Arc::new(process))));
+        competitors.push(Competitor { name: class.clone(), made_of, player: Player::Negmas(Arc::new(process)) });
     }
     for (path, name) in args.model.iter().zip(models) {
         let with = ModelUse { metrics: None, kept: None };
@@ -147,23 +148,11 @@ fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Ve
             let least = format!("calls_per_negotiation of {calls_min}, and tokens_per_negotiation of {tokens_min}");
             return Err(file_fault(path, format_args!("{most} rounds of a bargain take at least {least}")));
         }
-        let made_of =
-            read_file(path, DOMAIN_BYTES_MAX, |text| Ok::<_, String>(Digest::of_bytes(text.as_bytes()).to_string()))?;
+        let made_of = Digest::of_bytes(&std::fs::read(path)?).to_string();
         let consultant = Arc::new(BlockingConsultant::Live(consultant, Handle::current()));
-        competitors.push(Competitor::new(name, made_of, Player::Model(config, consultant)));
+        competitors.push(Competitor { name, made_of, player: Player::Model(config, consultant) });
     }
     Ok(competitors)
-}
-
-/// What classes are called: by themselves, or with their modules where that is another's name too.
-fn class_names(classes: &[String]) -> Vec<&str> {
-    let short = |class: &str| class.rsplit('.').next().unwrap_or(class).to_owned();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    classes.iter().for_each(|class| *counts.entry(short(class)).or_default() += 1);
-    let name = |class: &'_ String| -> usize {
-        if counts[&short(class)] == 1 { class.rfind('.').map_or(0, |at| at + 1) } else { 0 }
-    };
-    classes.iter().map(|class| &class[name(class)..]).collect()
 }
 
 fn named_once<'a>(what: &str, names: impl IntoIterator<Item = &'a str>) -> Outcome {

@@ -20,8 +20,9 @@ use schemas::delivery::Outcome;
 use serde::Serialize;
 
 /// How a bargain ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "end")]
+#[strum(serialize_all = "snake_case")]
 pub enum BargainEnd {
     /// All accepted.
     Agreement {

@@ -1,8 +1,7 @@
 //! What studies without an exchange have in common: a folder that no other plan may use, cells of records that follow from seeds, and
 //! a report that is computed from these.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
+use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::run::FileError;
-use crate::run::files::{CELLS, PLAN, at, plan, write_whole};
+use crate::run::files::{CELLS, PLAN, at, plan, replace_all, write_whole};
 
 /// Why a study ended before it was done.
 #[derive(Debug, thiserror::Error)]
@@ -75,18 +74,12 @@ pub fn cell_folder(folder: &Path, cell: &str) -> Result<PathBuf, FileError> {
     Ok(folder)
 }
 
-/// Writes records as lines.
+/// Writes records as lines of a file, which is there whole or not at all.
 ///
 /// # Errors
 /// [`FileError`].
 pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
-    let write = || {
-        let mut file = BufWriter::new(File::create(path)?);
-        for record in records {
-            serde_json::to_writer(&mut file, record)?;
-            writeln!(file)?;
-        }
-        file.flush()
-    };
-    write().map_err(at(path))
+    let lines = records.iter().map(|record| serde_json::to_string(record).map(|line| line + "\n"));
+    let lines = lines.collect::<Result<String, _>>().map_err(|error| at(path)(error.into()))?;
+    replace_all(&[(path, lines)])
 }

@@ -20,6 +20,8 @@ pub mod report;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use agents::bargain::{Domain, StrategyKind};
 use schemas::{Digest, NegotiationId};
@@ -27,12 +29,11 @@ use scripted::bargain::in_memory::InMemoryExchange;
 use scripted::bargain::run::run as play;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use traffic_gen::bargain::BargainEnd;
 use traffic_gen::bargain::matchup::Matchup;
 
 use self::competitor::{Competitor, Seat};
 use crate::record::BargainRecord;
-use crate::run::files::{at, replace_all};
+use crate::run::files::replace_all;
 use crate::study::{self, StudyError};
 
 /// The document of a domain, in the folder of its cell.
@@ -161,9 +162,8 @@ pub fn run(
         let Some(records) = play_domain(plan, (place, domain), competitors, &|played| go_on(done + played))? else {
             return Ok(false);
         };
-        let written = records.iter().map(|record| serde_json::to_string(record).map(|line| line + "\n"));
-        let lines = written.collect::<Result<String, _>>().map_err(|error| at(&cell)(error.into()))?;
-        replace_all(&[(cell.join(DOMAIN), domain.text.clone()), (cell.join(BARGAINS), lines)])?;
+        replace_all(&[(cell.join(DOMAIN), domain.text.clone())])?;
+        study::write_lines(&cell.join(BARGAINS), &records)?;
     }
     Ok(true)
 }
@@ -210,9 +210,11 @@ fn play_bargain(
 ) -> Result<TournamentRecord, String> {
     let matchup = &domain.matchup;
     let negotiation = NegotiationId::form(&matchup.parties()[0].agent, own_id).map_err(|error| error.to_string())?;
-    let failed = || pair[0].failed_turns() + pair[1].failed_turns();
-    let failed_before = failed();
-    let seat = |party| Seat { place, matchup, party, negotiation: &negotiation, seed: seed.wrapping_add(party as u64) };
+    let failed_turns = Arc::new(AtomicU64::new(0));
+    let seat = |party| {
+        let seed = seed.wrapping_add(party as u64);
+        Seat { place, matchup, party, negotiation: &negotiation, seed, failed_turns: &failed_turns }
+    };
     let mut strategies = vec![pair[0].strategy(&seat(0)), pair[1].strategy(&seat(1))];
     let space = &matchup.domain().space;
     let played = play(exchange, own_id, matchup.parties(), matchup.rules(), space, &mut strategies)
@@ -220,17 +222,9 @@ fn play_bargain(
     if let Some(fault) = pair.iter().find_map(|competitor| competitor.fault()) {
         return Err(fault);
     }
-    let end = match &played.end {
-        BargainEnd::Agreement { .. } => "agreement",
-        BargainEnd::NoAgreement { .. } => "no_agreement",
-        BargainEnd::Ended { .. } => "ended",
-        BargainEnd::Stopped => "stopped",
-    };
-    // Against itself a competitor is counted once.
-    let is_one = std::ptr::eq(pair[0], pair[1]);
-    let failed_turns = (failed() - failed_before) / if is_one { 2 } else { 1 };
+    let (failed_turns, outcome) = (failed_turns.load(Ordering::Relaxed), played.agreement());
     let [first, second] = pair.map(|competitor| competitor.name.clone());
-    let (end, outcome) = (end.to_owned(), played.agreement());
+    let end = <&str>::from(&played.end).to_owned();
     let bargain = BargainRecord::of(domain.name(), (matchup.plane(), matchup.solutions()), &played);
     Ok(TournamentRecord { seed, first, second, end, outcome, failed_turns, bargain })
 }

@@ -15,7 +15,8 @@ use studies::tournament::report::TournamentReport;
 use studies::tournament::{TournamentDomain, TournamentPlan, generated, report, run};
 
 fn competitors(kinds: &[StrategyKind]) -> Vec<Competitor> {
-    kinds.iter().map(|&kind| Competitor::new(kind.to_string(), kind.to_string(), Player::Strategy(kind))).collect()
+    let of = |kind: StrategyKind| (kind.to_string(), kind.to_string(), Player::Strategy(kind));
+    kinds.iter().map(|&kind| of(kind)).map(|(name, made_of, player)| Competitor { name, made_of, player }).collect()
 }
 
 fn domains(count: u64) -> Vec<TournamentDomain> {
@@ -139,7 +140,7 @@ fn what_a_process_of_negmas_answers_is_a_move_a_failed_turn_or_a_fault() {
     let played = |first: &str, document: &str, turn: &str| {
         let process = NegmasProcess::start(&stand_in(folder.path(), first, document, turn), "X", &drawn)?;
         let made_of = process.made_of.clone();
-        let players = [Competitor::new("x".to_owned(), made_of, Player::Negmas(Arc::new(process)))];
+        let players = [Competitor { name: "x".to_owned(), made_of, player: Player::Negmas(Arc::new(process)) }];
         let out = tempfile::tempdir().unwrap();
         let plan = TournamentPlan::new(&players, &drawn, (1, 1));
         run(&plan, &drawn, &players, out.path(), &go_on).map_err(|error| error.to_string())?;

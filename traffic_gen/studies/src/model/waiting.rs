@@ -11,8 +11,8 @@ use schemas::{AgentId, NegotiationId, Timestamp};
 
 use super::blocking::BlockingConsultant;
 
-/// Time of a turn that is played without an exchange: as much as one has unless the rules say otherwise.
-const TURN_MS: u64 = 10_000;
+/// Time of a turn that is played without an exchange, in milliseconds: a small model on a laptop may need as much, with repairs.
+const TURN_MS: u64 = 30_000;
 
 /// What a model answers in a turn, as soon as it does. `task` is what the initiator said in words.
 ///

@@ -1,7 +1,7 @@
 //! Who plays: a strategy of the SDK, a negotiator of NegMAS, a model.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use agents::bargain::{BargainStrategy, StrategyKind};
 use agents::model::ModelAgentConfig;
@@ -19,8 +19,8 @@ pub struct Competitor {
     pub name: String,
     /// What it is made of: another competitor of this name is another one.
     pub made_of: String,
-    player: Player,
-    failed_turns: Arc<AtomicU64>,
+    /// What decides for it.
+    pub player: Player,
 }
 
 /// What decides for a competitor.
@@ -45,37 +45,28 @@ pub struct Seat<'a> {
     pub negotiation: &'a NegotiationId,
     /// Seed of what the party draws.
     pub seed: u64,
+    /// Counts turns in which whoever sits here fails.
+    pub failed_turns: &'a Arc<AtomicU64>,
 }
 
 impl Competitor {
-    /// A competitor that has not played.
-    #[must_use]
-    pub fn new(name: String, made_of: String, player: Player) -> Self {
-        Self { name, made_of, player, failed_turns: Arc::default() }
-    }
-
     /// Its strategy for one bargain.
     #[must_use]
     pub fn strategy(&self, seat: &Seat<'_>) -> Box<dyn BargainStrategy> {
         let Seat { matchup, party, negotiation, seed, .. } = *seat;
-        let (preferences, failed) = (Arc::clone(&matchup.preferences()[party]), Arc::clone(&self.failed_turns));
+        let preferences = Arc::clone(&matchup.preferences()[party]);
         match &self.player {
             Player::Strategy(kind) => kind.build(preferences, seed),
-            Player::Negmas(process) => Box::new(NegmasNegotiator::new(Arc::clone(process), seat, failed)),
+            Player::Negmas(process) => Box::new(NegmasNegotiator::new(Arc::clone(process), seat)),
             Player::Model(config, consultant) => {
                 let scripted = StrategyKind::Boulware.build(Arc::clone(&preferences), seed);
                 let (space, config) = (matchup.domain().space.clone(), Arc::clone(config));
                 let table = PartyTable { space, preferences, config, marker_seed: seed };
                 let identity = (matchup.parties()[party].agent.clone(), negotiation.clone(), None);
-                Box::new(WaitingParty::new(table, Arc::clone(consultant), scripted, identity).counting(failed))
+                let party = WaitingParty::new(table, Arc::clone(consultant), scripted, identity);
+                Box::new(party.counting(Arc::clone(seat.failed_turns)))
             }
         }
-    }
-
-    /// Turns in which it failed so far.
-    #[must_use]
-    pub fn failed_turns(&self) -> u64 {
-        self.failed_turns.load(Ordering::Relaxed)
     }
 
     /// Why it cannot go on, where it cannot.

@@ -153,10 +153,11 @@ pub struct NegmasNegotiator {
 impl NegmasNegotiator {
     /// Takes a seat. Turns in which the negotiator raises an error, or makes a move that is refused, are counted.
     #[must_use]
-    pub fn new(process: Arc<NegmasProcess>, seat: &Seat<'_>, failed_turns: Arc<AtomicU64>) -> Self {
+    pub fn new(process: Arc<NegmasProcess>, seat: &Seat<'_>) -> Self {
         let id = process.next.fetch_add(1, Ordering::Relaxed);
         let start = Some(json!({"domain": seat.place, "party": seat.party, "seed": seat.seed}));
-        Self { process, space: seat.matchup.domain().space.clone(), id, start, asked: None, failed_turns }
+        let (space, failed_turns) = (seat.matchup.domain().space.clone(), Arc::clone(seat.failed_turns));
+        Self { process, space, id, start, asked: None, failed_turns }
     }
 
     fn next(&mut self, view: &TurnView<'_>) -> Result<Move, String> {
