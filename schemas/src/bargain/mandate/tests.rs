@@ -37,6 +37,18 @@ fn a_table_is_read_by_the_number_of_the_outcome() {
 }
 
 #[test]
+fn terms_worth_the_reservation_value_are_inside_and_those_worth_a_millionth_less_are_not() {
+    let issues = car();
+    let space = OutcomeSpace::of_checked(&issues);
+    let table: Vec<u32> = (0..16).collect();
+    let worth_9 = terms(json!({"colour": "blue", "price": 0, "doors": 5}));
+    for (reservation, is_inside) in [(8, true), (9, true), (10, false)] {
+        let mandate = mandate(json!({"reservation": reservation, "utility": {"table": table}}));
+        assert_eq!(inside(&mandate, space, &worth_9).is_ok(), is_inside, "{reservation}");
+    }
+}
+
+#[test]
 fn a_mandate_that_does_not_fit_is_refused_where_it_does_not() {
     let worth = |change: Value| {
         let mut one = json!({"issue": "colour", "weight": 1000, "worth": [1, 2]});
