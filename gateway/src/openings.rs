@@ -37,7 +37,7 @@ const REFUSING: Duration = Duration::from_secs(2);
 /// the rate is not known yet, little beside what a lane does in a second.
 const DEPTH_S: f64 = 0.2;
 /// See [`DEPTH_S`].
-const DEPTH_MIN: f64 = 200.0;
+const DEPTH_MIN: f64 = 150.0;
 /// A word that is so late is of another clock.
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// The part of a bucket that is for callers that have opened less than others.
