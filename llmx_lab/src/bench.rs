@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use bench::Row;
 use bench::suite::{BenchPlan, Part, run as run_suite};
+use clap::ValueEnum as _;
 
 use crate::output::{Outcome, print, print_json};
 
@@ -25,7 +26,7 @@ pub struct BenchArgs {
     quick: bool,
     /// Run only these parts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
-    only: Vec<PartArg>,
+    only: Vec<Part>,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -33,59 +34,6 @@ pub struct BenchArgs {
     processes: processes::ProcessesArgs,
     #[command(flatten)]
     overload: overload::OverloadArgs,
-}
-
-/// [`Part`] on the command line.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum PartArg {
-    /// Whole rounds, beside the bare pattern
-    Rounds,
-    /// What each stage of an offer costs, beside what it must cost at least
-    Budget,
-    /// The gateway's checks
-    Admission,
-    /// The fold
-    Core,
-    /// Cost per offer with growing populations
-    Populations,
-    /// Steps of bargains, beside bare request and reply
-    Bargains,
-    /// The log alone, in every mode of durability
-    Log,
-    /// Recovery of a killed engine
-    Recovery,
-    /// What metrics and traces cost
-    Telemetry,
-    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine; in builds with the feature
-    /// wasm: WebAssembly as well, and decisions of others beside modules that loop and take memory
-    Agora,
-    /// Searches for agents, among few and among many
-    Search,
-    /// Says of teams in the fold, among few and many, in small and large ones; what teams keep in memory
-    Teams,
-    /// Answers of panels in the fold and through everything, beside steps of bargains; what panels keep in memory, what their
-    /// results take to compute, recovery
-    Panels,
-}
-
-impl From<PartArg> for Part {
-    fn from(part: PartArg) -> Self {
-        match part {
-            PartArg::Rounds => Self::Rounds,
-            PartArg::Budget => Self::Budget,
-            PartArg::Admission => Self::Admission,
-            PartArg::Core => Self::Core,
-            PartArg::Populations => Self::Populations,
-            PartArg::Bargains => Self::Bargains,
-            PartArg::Log => Self::Log,
-            PartArg::Recovery => Self::Recovery,
-            PartArg::Telemetry => Self::Telemetry,
-            PartArg::Agora => Self::Agora,
-            PartArg::Search => Self::Search,
-            PartArg::Teams => Self::Teams,
-            PartArg::Panels => Self::Panels,
-        }
-    }
 }
 
 /// Runs the benchmarks.
@@ -99,8 +47,7 @@ pub async fn run(args: BenchArgs) -> Outcome {
     if args.processes.is_asked() {
         return processes::run(args.processes, args.quick, args.json).await;
     }
-    let asked: Vec<Part> = args.only.into_iter().map(Part::from).collect();
-    let parts = if asked.is_empty() { Part::ALL } else { asked.as_slice() };
+    let parts = if args.only.is_empty() { Part::value_variants() } else { args.only.as_slice() };
     let exchange = if parts.iter().any(Part::starts_processes) { crate::exchange_program()? } else { PathBuf::new() };
     let plan = if args.quick { BenchPlan::quick(exchange) } else { BenchPlan::full(exchange) };
     let quiet = args.json;

@@ -25,10 +25,10 @@ use crate::signals::asked_to_end;
 pub struct ChaosArgs {
     /// What the agents do meanwhile
     #[arg(long, value_enum, default_value = "contract-net")]
-    protocol: ChaosProtocol,
+    protocol: Traffic,
     /// What is hit
     #[arg(long, value_enum, default_value = "engines")]
-    kill: Kill,
+    kill: Victims,
     /// Pause processes for 1 to 30 s (SIGSTOP) instead of killing them
     #[arg(long)]
     stop: bool,
@@ -76,40 +76,6 @@ pub struct ChaosArgs {
     host: Option<PathBuf>,
 }
 
-/// What agents do meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ChaosProtocol {
-    /// Contract nets: calls, offers, one award
-    ContractNet,
-    /// Bargains: parties that take turns over the shipped domains
-    Alternating,
-    /// Teams: agents that speak in turn, vote and conclude
-    Team,
-    /// Panels: several agents answer one question in rounds
-    Panel,
-    /// English auctions: contractors bid against each other
-    Auction,
-}
-
-/// What is hit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Kill {
-    /// Nothing: the same traffic on a quiet exchange
-    Nobody,
-    /// Engines
-    Engines,
-    /// Gateways
-    Gateways,
-    /// nats-servers
-    Nats,
-    /// Connections to nats-server: cut, or half open
-    Links,
-    /// Processes that run agents, a quarter of them each; not of contract nets
-    Agents,
-    /// Engines, gateways and nats-servers, and agents, but of contract nets
-    All,
-}
-
 impl ChaosArgs {
     fn plan(&self) -> Result<ChaosPlan, Failure> {
         let duration = run_length(self.duration)?;
@@ -118,40 +84,24 @@ impl ChaosArgs {
         if self.replicas == 2 {
             return Err(Failure::configuration("--replicas: two copies stand no failure; choose 1 or 3"));
         }
-        if self.kill == Kill::Links && self.replicas != 1 {
+        if self.kill == Victims::Links && self.replicas != 1 {
             return Err(Failure::configuration(
                 "--kill links needs --replicas 1: clients of a cluster know ways around their link",
             ));
         }
-        if self.serve && matches!(self.kill, Kill::Engines | Kill::Links) {
+        if self.serve && matches!(self.kill, Victims::Engines | Victims::Links) {
             return Err(Failure::configuration(
                 "--serve has no engines and links: --kill gateways, nats, agents or all",
             ));
         }
-        if self.kill == Kill::Agents && matches!(self.protocol, ChaosProtocol::ContractNet | ChaosProtocol::Auction) {
+        if self.kill == Victims::Agents && matches!(self.protocol, Traffic::ContractNet | Traffic::Auction) {
             return Err(Failure::configuration(
                 "--kill agents needs --protocol alternating, team or panel: agents of contract nets are of this process",
             ));
         }
-        let victims = match self.kill {
-            Kill::Nobody => Victims::Nobody,
-            Kill::Engines => Victims::Engines,
-            Kill::Gateways => Victims::Gateways,
-            Kill::Nats => Victims::Nats,
-            Kill::Links => Victims::Links,
-            Kill::Agents => Victims::Agents,
-            Kill::All => Victims::All,
-        };
-        let traffic = match self.protocol {
-            ChaosProtocol::ContractNet => Traffic::ContractNet,
-            ChaosProtocol::Alternating => Traffic::Bargain,
-            ChaosProtocol::Team => Traffic::Team,
-            ChaosProtocol::Panel => Traffic::Panel,
-            ChaosProtocol::Auction => Traffic::Auction,
-        };
         Ok(ChaosPlan {
-            traffic,
-            victims,
+            traffic: self.protocol,
+            victims: self.kill,
             pauses: self.stop,
             is_served: self.serve,
             duration,

@@ -55,7 +55,7 @@ pub struct SoakArgs {
     /// Faults: of contractors that refuse, are late or silent, withdraw and fail now and then (light), or processes that
     /// are killed (kills)
     #[arg(long, value_enum, default_value = "none")]
-    faults: FaultsArg,
+    faults: SoakFaults,
     /// Between two samples: 1m, 10s
     #[arg(long, default_value = "1m", value_parser = length_of, value_name = "LENGTH")]
     sample: Duration,
@@ -78,23 +78,12 @@ pub struct SoakArgs {
     json: bool,
 }
 
-/// Which faults come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum FaultsArg {
-    /// None
-    None,
-    /// Contractors that refuse, are silent or late, withdraw, decline and fail now and then
-    Light,
-    /// Engines, gateways and the nats-server of the run's own are killed every 2 to 5 seconds
-    Kills,
-}
-
 impl SoakArgs {
     /// What is soaked; what cannot be had together is refused.
     fn place(&self) -> Result<Place, Failure> {
         let nats = self.remote.nats();
         let is_on_nats = nats.is_typed("url") || nats.is_typed("config");
-        let is_killed = self.faults == FaultsArg::Kills;
+        let is_killed = self.faults == SoakFaults::Kills;
         let refused = |what: &str| Err(Failure::configuration(what));
         match (!self.metrics.is_empty(), self.nats_local, is_on_nats, is_killed) {
             (true, _, _, true) => refused("--faults kills starts processes of its own: leave out --metrics"),
@@ -120,11 +109,7 @@ impl SoakArgs {
             agents: self.agents,
             policy: policy.id.clone(),
             rate: self.rate,
-            faults: match self.faults {
-                FaultsArg::None => SoakFaults::None,
-                FaultsArg::Light => SoakFaults::Light,
-                FaultsArg::Kills => SoakFaults::Kills,
-            },
+            faults: self.faults,
             sample_s: self.sample.as_secs_f64(),
             seed: self.seed,
             metrics: self.metrics.clone(),

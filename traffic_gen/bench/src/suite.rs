@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bus::Bus;
 use bus::memory::MemoryOptions;
+use clap::ValueEnum as _;
 use nats_server::{LocalCluster, LocalServer, LocalServerOptions};
 use schemas::record::RECORD_ENTRIES_MAX;
 
@@ -27,7 +28,7 @@ pub(super) const LATENCY_RATE: f64 = 10.0;
 const POPULATIONS: [u32; 5] = [5, 12, 50, 200, 1000];
 
 /// A part of the suite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// Whole rounds, embedded and on NATS, beside the bare pattern.
     Rounds,
@@ -50,8 +51,8 @@ pub enum Part {
     /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
     /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
-    /// Teams in the fold, and through everything beside rounds and bargains. Before searches: of what they free, teams would be
-    /// seen to take nothing.
+    // Before searches: of what they free, teams would be seen to take nothing.
+    /// Teams in the fold, and through everything beside rounds and bargains.
     Teams,
     /// Searches for agents, among few and among many.
     Search,
@@ -61,9 +62,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in the order of the suite.
-    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
-
     /// Whether it starts processes of the exchange.
     #[must_use]
     pub fn starts_processes(&self) -> bool {
@@ -145,7 +143,7 @@ pub async fn run(plan: &BenchPlan, parts: &[Part], mut tell: impl FnMut(&Row)) -
     };
     // The servers run until the end: their clients would report their loss in the middle of other measurements.
     let mut servers = Vec::new();
-    for part in Part::ALL.iter().filter(|part| parts.contains(part)) {
+    for part in Part::value_variants().iter().filter(|part| parts.contains(part)) {
         match part {
             Part::Rounds => {
                 in_memory(plan, &mut add).await?;

@@ -9,10 +9,10 @@ use traffic_gen::invariants::Invariant;
 use traffic_gen::trace::TraceFile;
 
 /// What is hit in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, clap::ValueEnum)]
 #[strum(serialize_all = "snake_case")]
 pub enum Victims {
-    /// Nothing: what the same traffic is like on a quiet exchange.
+    /// Nothing: the same traffic on a quiet exchange.
     Nobody,
     /// Engines.
     Engines,
@@ -20,16 +20,16 @@ pub enum Victims {
     Gateways,
     /// nats-servers.
     Nats,
-    /// The connections of engines and gateways to nats-server.
+    /// Connections to nats-server: cut, or half open.
     Links,
-    /// Processes of agents; not of contract nets.
+    /// Processes that run agents, a quarter of them each; not of contract nets.
     Agents,
-    /// Engines, gateways and nats-servers, and processes of agents where there are some.
+    /// Engines, gateways and nats-servers, and agents, but of contract nets.
     All,
 }
 
 /// What agents do in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Traffic {
@@ -38,6 +38,7 @@ pub enum Traffic {
     /// Bargains of two and three parties over the shipped domains.
     #[serde(rename = "alternating")]
     #[strum(serialize = "alternating")]
+    #[value(name = "alternating")]
     Bargain,
     /// Teams of two to five that speak in turn, vote and conclude.
     Team,

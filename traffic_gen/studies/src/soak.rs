@@ -77,15 +77,15 @@ impl Place {
 }
 
 /// Which faults come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum SoakFaults {
     /// None.
     None,
-    /// Contractors that refuse, are silent or late, withdraw, decline and fail, now and then.
+    /// Contractors that refuse, are silent or late, withdraw, decline and fail now and then.
     Light,
-    /// Engines and gateways are killed.
+    /// Engines, gateways and the nats-server of the run's own are killed every 2 to 5 seconds.
     Kills,
 }
 
