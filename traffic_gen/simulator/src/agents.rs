@@ -290,11 +290,7 @@ struct SimulatedAgent {
 impl SimulatedAgent {
     fn new(mut context: AgentContext, plan: &AgentPlan, victim: &AgentId) -> Self {
         context.plan(0, Job::Connect);
-        initiator::plan_calls(&mut context, &plan.calls);
-        let parties = initiator::plan_bargains(&mut context, &plan.bargains);
-        let members = initiator::plan_teams(&mut context, &plan.teams);
-        initiator::plan_panels(&mut context, &plan.panels);
-        english_auction::plan_auctions(&mut context, &plan.auctions);
+        let (parties, members) = initiator::plan_calls(&mut context, &plan.calls);
         for Absence { from_ms, until_ms } in &plan.absences {
             context.plan(*from_ms, Job::Disconnect);
             context.plan(*until_ms, Job::Connect);

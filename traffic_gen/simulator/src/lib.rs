@@ -35,12 +35,8 @@ use ::bus::Bucket;
 use bytes::Bytes;
 use policy_core::{Limits, presets};
 use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
-use schemas::bargain::BargainSpec;
 use schemas::control::{Group, Registration};
-use schemas::document::CallDocuments;
-use schemas::english_auction::AuctionSpec;
-use schemas::panel::PanelSpec;
-use schemas::team::TeamSpec;
+use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId, Policy};
 use tokio::runtime::Builder;
 
@@ -116,85 +112,38 @@ struct AgentPlan {
     id: AgentId,
     registration: Registration,
     faults: AgentFaults,
-    /// The calls it makes; none for a contractor.
+    /// The calls it makes, of contract nets first; none for a contractor.
     calls: Vec<CallPlan>,
-    /// The bargains it calls to.
-    bargains: Vec<BargainPlan>,
-    /// The teams it calls.
-    teams: Vec<TeamPlan>,
-    /// The panels it calls to.
-    panels: Vec<PanelPlan>,
-    /// The auctions it calls to.
-    auctions: Vec<AuctionPlan>,
     absences: Vec<Absence>,
     /// Seed of its own decisions.
     seed: u64,
 }
 
-/// A call an initiator will make.
+/// A call an initiator will make, under any protocol.
 #[derive(Debug, Clone)]
 struct CallPlan {
     /// When, in milliseconds since the run began.
     at_ms: u64,
     negotiation: NegotiationId,
-    policy: String,
-    /// The collection deadline, where it names one.
-    reply_within_ms: Option<u64>,
     to: Vec<Address>,
     /// Whether it asks for those who are absent, too.
     invites_absent: bool,
-    /// The protocol documents it names.
-    documents: Option<CallDocuments>,
+    /// What is called for; the mandate of a bargain comes with its party.
+    cfp: Cfp,
 }
 
-/// A call to a bargain an initiator will make.
-#[derive(Debug, Clone)]
-struct BargainPlan {
-    /// When, in milliseconds since the run began.
-    at_ms: u64,
-    negotiation: NegotiationId,
-    rules: BargainSpec,
-    /// How long the others have to join, in milliseconds.
-    join_within_ms: u64,
-    to: Vec<Address>,
-}
+impl CallPlan {
+    /// A call to those who are present, under an id that ends so.
+    fn new(initiator: &AgentId, suffix: &str, at_ms: u64, to: Vec<Address>, cfp: Cfp) -> Self {
+        let negotiation = NegotiationId::form(initiator, suffix).expect("a negotiation's id");
+        Self { at_ms, negotiation, to, invites_absent: false, cfp }
+    }
 
-/// An English auction an initiator will call to.
-#[derive(Debug, Clone)]
-struct AuctionPlan {
-    /// When, in milliseconds since the run began.
-    at_ms: u64,
-    negotiation: NegotiationId,
-    policy: String,
-    reply_within_ms: u64,
-    to: Vec<Address>,
-    spec: AuctionSpec,
-}
-
-/// A team an initiator will call.
-#[derive(Debug, Clone)]
-struct TeamPlan {
-    /// When, in milliseconds since the run began.
-    at_ms: u64,
-    negotiation: NegotiationId,
-    /// What ranks those who join; absent: a hash.
-    policy: Option<String>,
-    spec: TeamSpec,
-    /// How long the others have to join, in milliseconds.
-    join_within_ms: u64,
-    to: Vec<Address>,
-}
-
-/// A call to a panel an initiator will make.
-#[derive(Debug, Clone)]
-struct PanelPlan {
-    /// When, in milliseconds since the run began.
-    at_ms: u64,
-    negotiation: NegotiationId,
-    rules: PanelSpec,
-    /// How long the whole panel may take, in milliseconds, where it is bounded by more than its rules.
-    within_ms: Option<u64>,
-    to: Vec<Address>,
+    /// Whether it calls for offers of a contract net.
+    fn is_of_net(&self) -> bool {
+        let Cfp { bargain, team, panel, auction, .. } = &self.cfp;
+        bargain.is_none() && team.is_none() && panel.is_none() && auction.is_none()
+    }
 }
 
 /// A time in which an agent is away: it neither listens nor says that it is there.

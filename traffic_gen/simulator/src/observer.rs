@@ -11,10 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use schemas::{AgentId, NegotiationId, subject};
 use serde_json::json;
 
-use super::Scenario;
 use super::points::Point;
 use super::trace::AnsweredView;
 use super::world::{ProcessRole, World};
+use super::{CallPlan, Scenario};
 
 /// One run of so many has an observer.
 const OBSERVED_ONE_IN: u32 = 2;
@@ -59,11 +59,12 @@ impl Observer {
             return None;
         }
         let viewers: Vec<AgentId> = scenario.agents.iter().map(|plan| plan.id.clone()).collect();
-        let planned = scenario.agents.iter().flat_map(|plan| {
-            let calls = plan.calls.iter().map(|call| &call.negotiation);
-            calls.chain(plan.bargains.iter().map(|bargain| &bargain.negotiation))
-        });
-        let teams = scenario.agents.iter().flat_map(|plan| &plan.teams).map(|team| &team.negotiation);
+        let calls = || scenario.agents.iter().flat_map(|plan| &plan.calls);
+        let of = |is_wanted: fn(&CallPlan) -> bool| {
+            calls().filter(move |call| is_wanted(call)).map(|call| &call.negotiation)
+        };
+        let planned = of(|call| call.is_of_net() || call.cfp.bargain.is_some());
+        let teams = of(|call| call.cfp.team.is_some());
         let families =
             teams.flat_map(|team| std::iter::once(team.clone()).chain((1..=TASKS).filter_map(|n| team.task(n))));
         let nobodys = NegotiationId::form(viewers.last()?, "never").ok();

@@ -20,8 +20,9 @@ use rand_chacha::ChaCha8Rng;
 use schemas::control::{Consent, ConsentEffect, Group, ReceiptPreference, Registration};
 use schemas::document::CallDocuments;
 use schemas::ids::{AttrName, Capability, DomainName};
+use schemas::payload::Cfp;
 use schemas::record::Qos;
-use schemas::{Address, AgentId, DocumentHash, GroupId, NegotiationId, Policy, TopicName};
+use schemas::{Address, AgentId, DocumentHash, GroupId, Policy, TopicName};
 
 use super::faults::AgentFaults;
 use super::{AgentPlan, CallPlan, Scenario, Settings};
@@ -75,14 +76,16 @@ impl Scenario {
         if scenario.is_usurped {
             usurped::apply(&mut scenario, rng);
         }
-        bargains::add(&mut scenario, rng.random());
+        let bargains = rng.random();
         scenario.spread(rng.random());
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
         scenario.settings.expire(rng.random());
         scenario.name_documents(rng.random());
-        panels::add(&mut scenario, rng.random());
+        bargains::add(&mut scenario, bargains);
+        let panels = rng.random();
         teams::add(&mut scenario, rng.random());
+        panels::add(&mut scenario, panels);
         reputations::add(&mut scenario, rng.random());
         panels::choose_seats(&mut scenario, rng.random());
         let flooded = rng.random();
@@ -99,7 +102,7 @@ impl Scenario {
                 let mut hashes = known_documents();
                 hashes.shuffle(rng);
                 hashes.truncate(rng.random_range(1..=hashes.len()));
-                call.documents = Some(CallDocuments { hashes, require: rng.random_range(0..REQUIRE_ONE_IN) == 0 });
+                call.cfp.documents = Some(CallDocuments { hashes, require: rng.random_range(0..REQUIRE_ONE_IN) == 0 });
             }
         }
     }
@@ -196,18 +199,7 @@ fn plan(rng: &mut ChaCha8Rng, id: &AgentId, calls: Vec<CallPlan>) -> AgentPlan {
         ..Registration::default()
     };
     let faults = AgentFaults::draw(rng);
-    AgentPlan {
-        id: id.clone(),
-        registration,
-        faults,
-        calls,
-        bargains: Vec::new(),
-        teams: Vec::new(),
-        panels: Vec::new(),
-        auctions: Vec::new(),
-        absences: Vec::new(),
-        seed: rng.random(),
-    }
+    AgentPlan { id: id.clone(), registration, faults, calls, absences: Vec::new(), seed: rng.random() }
 }
 
 /// A call early enough in the run for something to go wrong with it.
@@ -222,15 +214,15 @@ fn call(rng: &mut ChaCha8Rng, initiator: &AgentId, n: u32, contractors: &[AgentI
             if some.is_empty() { vec![Address::Agent(contractors[0].clone())] } else { some }
         }
     };
-    CallPlan {
-        at_ms: rng.random_range(100..troubled_ms * 3 / 4),
-        negotiation: NegotiationId::form(initiator, &format!("n{n}")).expect("a negotiation's id"),
-        policy: format!("p{}", rng.random_range(0..2)),
-        reply_within_ms: if rng.random_range(0..2) == 0 { Some(rng.random_range(150..1500)) } else { None },
-        to,
-        invites_absent: false,
-        documents: None,
-    }
+    let at_ms = rng.random_range(100..troubled_ms * 3 / 4);
+    let policy = format!("p{}", rng.random_range(0..2));
+    let reply_within_ms = if rng.random_range(0..2) == 0 { Some(rng.random_range(150..1500)) } else { None };
+    CallPlan::new(initiator, &format!("n{n}"), at_ms, to, net(policy, reply_within_ms))
+}
+
+/// What a contract net calls for.
+fn net(policy: String, reply_within_ms: Option<u64>) -> Cfp {
+    Cfp { task: Some("carry a parcel".to_owned()), policy: Some(policy), reply_within_ms, ..Cfp::default() }
 }
 
 /// The protocol documents that calls name.

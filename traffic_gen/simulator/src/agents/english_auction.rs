@@ -1,13 +1,11 @@
-//! What initiators and bidders of English auctions say.
+//! What bidders of English auctions say.
 
 use schemas::Payload;
 use schemas::delivery::{Call, Closing, Delivery, Outcome};
 use schemas::english_auction::{AuctionCall, StandingBid};
-use schemas::payload::{AttrValue, Cfp, Failure, FailurePhase, Offer, Reasoned, Terms};
+use schemas::payload::{AttrValue, Failure, FailurePhase, Offer, Reasoned, Terms};
 
-use super::initiator::cancel;
-use super::{AgentContext, Draft};
-use crate::AuctionPlan;
+use super::AgentContext;
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::attr_name;
@@ -16,23 +14,6 @@ use crate::scenario::attr_name;
 const BIDS_AGAIN: u32 = 600;
 /// Longest a bid takes, in milliseconds.
 const BID_MS: u64 = 150;
-
-/// Plans calls to auctions.
-pub(super) fn plan_auctions(context: &mut AgentContext, plans: &[AuctionPlan]) {
-    for plan in plans {
-        let cfp = Cfp {
-            task: Some("a parcel, to whoever bids most".to_owned()),
-            policy: Some(plan.policy.clone()),
-            reply_within_ms: Some(plan.reply_within_ms),
-            auction: Some(Box::new(plan.spec.clone())),
-            ..Cfp::default()
-        };
-        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
-        if context.errs(AgentFault::Cancel) {
-            cancel(context, &plan.negotiation, plan.at_ms, 1500);
-        }
-    }
-}
 
 /// Begins to bid, leaves, or says nothing.
 pub(super) fn answer_call(context: &mut AgentContext, delivery: &Delivery, call: &Call, auction: &AuctionCall) {

@@ -3,108 +3,56 @@
 use std::collections::BTreeMap;
 
 use schemas::delivery::{Delivery, ProgressReport};
-use schemas::payload::{Accept, Cfp, Reasoned};
+use schemas::payload::{Accept, Reasoned};
 use schemas::{NegotiationId, OfferId, Payload};
 
 use super::bargainer::SimulatedParty;
 use super::english_auction::answer_standing;
 use super::member::SimulatedMember;
 use super::{AgentContext, Draft, panelist};
+use crate::CallPlan;
 use crate::faults::AgentFault;
 use crate::points::Point;
-use crate::{BargainPlan, CallPlan, PanelPlan, TeamPlan};
 
 /// Teams with levels for sub-teams of sub-teams that are called off whatever else happens, in per mille.
 const NESTED_CANCELLED: u32 = 150;
 
-pub(super) fn plan_calls(context: &mut AgentContext, calls: &[CallPlan]) {
+/// Plans calls. Gives the initiator's parts in bargains, where it is a party from the beginning, and in teams, which it leads; of
+/// panels it has no seat.
+pub(super) fn plan_calls(
+    context: &mut AgentContext,
+    calls: &[CallPlan],
+) -> (BTreeMap<NegotiationId, SimulatedParty>, BTreeMap<NegotiationId, SimulatedMember>) {
+    let (mut parties, mut members) = (BTreeMap::new(), BTreeMap::new());
     for call in calls {
-        let cfp = Cfp {
-            task: Some("carry a parcel".to_owned()),
-            policy: Some(call.policy.clone()),
-            reply_within_ms: call.reply_within_ms,
-            documents: call.documents.clone(),
-            ..Cfp::default()
-        };
+        let mut cfp = call.cfp.clone();
+        let (mut is_nested, mut cancelled_within_ms) = (false, 2500);
+        if let Some(rules) = &cfp.bargain {
+            let party = SimulatedParty::new(context, rules);
+            cfp.mandate = party.mandate();
+            parties.insert(call.negotiation.clone(), party);
+        }
+        if let Some(team) = &cfp.team {
+            members.insert(call.negotiation.clone(), SimulatedMember::leading(team.rules.depth));
+            (is_nested, cancelled_within_ms) = (team.rules.depth > 1, 5000);
+        }
+        if cfp.auction.is_some() {
+            cancelled_within_ms = 1500;
+        }
         let (to, invites_absent) = (call.to.clone(), call.invites_absent);
         let draft = Draft { to, invites_absent, ..Draft::new(&call.negotiation, Payload::Cfp(cfp)) };
-        if context.errs(AgentFault::SpeakUnasked) {
+        if call.is_of_net() && context.errs(AgentFault::SpeakUnasked) {
             // The same negotiation, called a second time in another message.
             let again_ms = call.at_ms + context.draw(0..500);
             context.say(again_ms, draft.clone());
         }
         context.say(call.at_ms, draft);
-        if context.errs(AgentFault::Cancel) {
-            cancel(context, &call.negotiation, call.at_ms, 2500);
-        }
-    }
-}
-
-/// Plans calls to bargains, in which the initiator is a party from the beginning.
-pub(super) fn plan_bargains(
-    context: &mut AgentContext,
-    plans: &[BargainPlan],
-) -> BTreeMap<NegotiationId, SimulatedParty> {
-    let mut parties = BTreeMap::new();
-    for plan in plans {
-        let party = SimulatedParty::new(context, &plan.rules);
-        let cfp = Cfp {
-            task: Some("a price for a parcel".to_owned()),
-            reply_within_ms: Some(plan.join_within_ms),
-            mandate: party.mandate(),
-            bargain: Some(Box::new(plan.rules.clone())),
-            ..Cfp::default()
-        };
-        parties.insert(plan.negotiation.clone(), party);
-        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
-        if context.errs(AgentFault::Cancel) {
-            cancel(context, &plan.negotiation, plan.at_ms, 2500);
-        }
-    }
-    parties
-}
-
-/// Plans calls to teams, which the initiator leads.
-pub(super) fn plan_teams(context: &mut AgentContext, plans: &[TeamPlan]) -> BTreeMap<NegotiationId, SimulatedMember> {
-    let mut members = BTreeMap::new();
-    for plan in plans {
-        let cfp = Cfp {
-            task: Some("carry all parcels of a town".to_owned()),
-            policy: plan.policy.clone(),
-            reply_within_ms: Some(plan.join_within_ms),
-            team: Some(Box::new(plan.spec.clone())),
-            ..Cfp::default()
-        };
-        members.insert(plan.negotiation.clone(), SimulatedMember::leading(plan.spec.rules.depth));
-        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
-        let is_nested = plan.spec.rules.depth > 1;
         if context.errs(AgentFault::Cancel) || (is_nested && context.happens(NESTED_CANCELLED)) {
-            cancel(context, &plan.negotiation, plan.at_ms, 5000);
+            let after_ms = call.at_ms + context.draw(0..cancelled_within_ms);
+            context.say(after_ms, Draft::new(&call.negotiation, Payload::Cancel(Reasoned::default())));
         }
     }
-    members
-}
-
-/// Plans calls to panels, in which the initiator has no seat.
-pub(super) fn plan_panels(context: &mut AgentContext, plans: &[PanelPlan]) {
-    for plan in plans {
-        let cfp = Cfp {
-            task: Some("how many parcels?".to_owned()),
-            reply_within_ms: plan.within_ms,
-            panel: Some(Box::new(plan.rules.clone())),
-            ..Cfp::default()
-        };
-        context.say(plan.at_ms, Draft { to: plan.to.clone(), ..Draft::new(&plan.negotiation, Payload::Cfp(cfp)) });
-        if context.errs(AgentFault::Cancel) {
-            cancel(context, &plan.negotiation, plan.at_ms, 2500);
-        }
-    }
-}
-
-/// Plans to call off what is called at a time, so long behind it at most.
-pub(super) fn cancel(context: &mut AgentContext, negotiation: &NegotiationId, at_ms: u64, within_ms: u64) {
-    let after_ms = at_ms + context.draw(0..within_ms);
-    context.say(after_ms, Draft::new(negotiation, Payload::Cancel(Reasoned::default())));
+    (parties, members)
 }
 
 pub(super) fn answer_progress(context: &mut AgentContext, delivery: &Delivery, report: &ProgressReport) {

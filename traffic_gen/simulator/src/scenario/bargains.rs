@@ -2,12 +2,12 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::Address;
 use schemas::bargain::{BargainSpec, Issue, IssueValues};
-use schemas::payload::AttrValue;
-use schemas::{Address, NegotiationId};
+use schemas::payload::{AttrValue, Cfp};
 
 use super::{CONTRACTORS, agent, attr_name};
-use crate::{BargainPlan, Scenario};
+use crate::{CallPlan, Scenario};
 
 /// Bargains one initiator calls to, at most.
 const BARGAINS_MAX: u32 = 3;
@@ -23,13 +23,15 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
             let first = rng.random_range(0..contractors);
             let count = rng.random_range(1..=INVITED_MAX.min(contractors));
             let invited = (0..count).map(|n| agent(CONTRACTORS[(first + n) % contractors]));
-            plan.bargains.push(BargainPlan {
-                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
-                negotiation: NegotiationId::form(&plan.id, &format!("b{n}")).expect("a negotiation's id"),
-                rules: rules(rng),
-                join_within_ms: rng.random_range(250..1200),
-                to: invited.map(Address::Agent).collect(),
-            });
+            let at_ms = rng.random_range(100..scenario.troubled_ms * 3 / 4);
+            let cfp = Cfp {
+                task: Some("a price for a parcel".to_owned()),
+                bargain: Some(Box::new(rules(rng))),
+                reply_within_ms: Some(rng.random_range(250..1200)),
+                ..Cfp::default()
+            };
+            let to = invited.map(Address::Agent).collect();
+            plan.calls.push(CallPlan::new(&plan.id, &format!("b{n}"), at_ms, to, cfp));
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::Address;
 use schemas::english_auction::{AuctionRules, AuctionSpec, Extension, PriceDirection, Step};
-use schemas::{Address, NegotiationId};
+use schemas::payload::Cfp;
 
 use super::{CONTRACTORS, agent};
-use crate::{AuctionPlan, Scenario};
+use crate::{CallPlan, Scenario};
 
 /// Auctions that one initiator calls to, at most.
 const AUCTIONS_MAX: u32 = 2;
@@ -20,14 +21,17 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
             let first = rng.random_range(0..contractors);
             let count = rng.random_range(1..=contractors);
             let invited = (0..count).map(|n| agent(CONTRACTORS[(first + n) % contractors]));
-            plan.auctions.push(AuctionPlan {
-                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
-                negotiation: NegotiationId::form(&plan.id, &format!("a{n}")).expect("a negotiation's id"),
-                policy: if rng.random_range(0..4) == 0 { "p0".to_owned() } else { "medium".to_owned() },
-                reply_within_ms: rng.random_range(200..1500),
-                to: invited.map(Address::Agent).collect(),
-                spec: spec(rng),
-            });
+            let at_ms = rng.random_range(100..scenario.troubled_ms * 3 / 4);
+            let policy = if rng.random_range(0..4) == 0 { "p0" } else { "medium" };
+            let cfp = Cfp {
+                task: Some("a parcel, to whoever bids most".to_owned()),
+                policy: Some(policy.to_owned()),
+                reply_within_ms: Some(rng.random_range(200..1500)),
+                auction: Some(Box::new(spec(rng))),
+                ..Cfp::default()
+            };
+            let to = invited.map(Address::Agent).collect();
+            plan.calls.push(CallPlan::new(&plan.id, &format!("a{n}"), at_ms, to, cfp));
         }
     }
 }

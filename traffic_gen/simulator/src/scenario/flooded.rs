@@ -5,10 +5,10 @@ use policy_core::Limits;
 use policy_engine::{BatchConfig, CheckpointConfig, OutboxConfig, Trim};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::Address;
 use schemas::control::ConsentEffect;
-use schemas::{Address, NegotiationId};
 
-use super::{INITIATORS, Upgrades, agent, plan};
+use super::{INITIATORS, Upgrades, agent, net, plan};
 use crate::faults::{AgentFault, AgentFaults};
 use crate::{AgentPlan, CallPlan, Scenario};
 
@@ -54,14 +54,10 @@ pub(super) fn apply(scenario: &mut Scenario, seed: u64) {
     }
     for (name, gap_ms) in INITIATORS.into_iter().zip(GAPS_MS) {
         let id = agent(name);
-        let calls = (0..CALLING_MS / gap_ms).map(|number| CallPlan {
-            at_ms: BEGIN_MS + number * gap_ms,
-            negotiation: NegotiationId::form(&id, &format!("n{number}")).expect("a negotiation's id"),
-            policy: "high".to_owned(),
-            reply_within_ms: Some(REPLY_WITHIN_MS),
-            to: vec![contractors[usize::try_from(number).unwrap_or(0) % contractors.len()].clone()],
-            invites_absent: true,
-            documents: None,
+        let calls = (0..CALLING_MS / gap_ms).map(|number| {
+            let to = contractors[usize::try_from(number).unwrap_or(0) % contractors.len()].clone();
+            let (at_ms, cfp) = (BEGIN_MS + number * gap_ms, net("high".to_owned(), Some(REPLY_WITHIN_MS)));
+            CallPlan { invites_absent: true, ..CallPlan::new(&id, &format!("n{number}"), at_ms, vec![to], cfp) }
         });
         let calls = calls.collect();
         scenario.agents.push(plan(rng, &id, calls));

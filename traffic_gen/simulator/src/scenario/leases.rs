@@ -3,9 +3,9 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use schemas::{Address, NegotiationId};
+use schemas::Address;
 
-use super::{group, topic};
+use super::{group, net, topic};
 use crate::{Absence, CallPlan, Scenario};
 
 /// One run of so many has them.
@@ -36,15 +36,10 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
         }
         for n in 0..rng.random_range(CALLS) {
             let to = if rng.random_range(0..4) == 0 { Address::Group(group()) } else { Address::Topic(topic()) };
-            plan.calls.push(CallPlan {
-                at_ms: rng.random_range(scenario.troubled_ms / 4..scenario.troubled_ms),
-                negotiation: NegotiationId::form(&plan.id, &format!("l{n}")).expect("a negotiation's id"),
-                policy: format!("p{}", rng.random_range(0..2)),
-                reply_within_ms: Some(rng.random_range(150..1500)),
-                to: vec![to],
-                invites_absent: rng.random_range(0..5) == 0,
-                documents: None,
-            });
+            let at_ms = rng.random_range(scenario.troubled_ms / 4..scenario.troubled_ms);
+            let cfp = net(format!("p{}", rng.random_range(0..2)), Some(rng.random_range(150..1500)));
+            let call = CallPlan::new(&plan.id, &format!("l{n}"), at_ms, vec![to], cfp);
+            plan.calls.push(CallPlan { invites_absent: rng.random_range(0..5) == 0, ..call });
         }
     }
 }

@@ -6,10 +6,11 @@ use rand_chacha::ChaCha8Rng;
 use schemas::evidence::EvidenceSource;
 use schemas::ids::DomainName;
 use schemas::panel::{AnswerKind, Asking, ChooseSpec, ElementKind, PanelSelection, PanelSpec, Ranker, ReviewSpec};
-use schemas::{Address, AgentId, NegotiationId};
+use schemas::payload::Cfp;
+use schemas::{Address, AgentId};
 
 use super::{CONTRACTORS, INITIATORS, agent};
-use crate::{PanelPlan, Scenario};
+use crate::{CallPlan, Scenario};
 
 /// Panels one initiator calls to, at most.
 const PANELS_MAX: u32 = 8;
@@ -31,13 +32,15 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
             let mut names: Vec<AgentId> = CONTRACTORS[..contractors].iter().map(|name| agent(name)).collect();
             names.shuffle(rng);
             let others = names.split_off(rng.random_range(1..=SEATS_MAX.min(contractors)));
-            plan.panels.push(PanelPlan {
-                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / 4),
-                negotiation: NegotiationId::form(&plan.id, &format!("p{n}")).expect("a negotiation's id"),
-                rules: rules(rng, &plan.id, &others),
-                within_ms: (rng.random_range(0..3) == 0).then(|| rng.random_range(300..4000)),
-                to: names.into_iter().map(Address::Agent).collect(),
-            });
+            let at_ms = rng.random_range(100..scenario.troubled_ms * 3 / 4);
+            let cfp = Cfp {
+                task: Some("how many parcels?".to_owned()),
+                panel: Some(Box::new(rules(rng, &plan.id, &others))),
+                reply_within_ms: (rng.random_range(0..3) == 0).then(|| rng.random_range(300..4000)),
+                ..Cfp::default()
+            };
+            let to = names.into_iter().map(Address::Agent).collect();
+            plan.calls.push(CallPlan::new(&plan.id, &format!("p{n}"), at_ms, to, cfp));
         }
     }
 }
@@ -50,26 +53,27 @@ pub(super) fn choose_seats(scenario: &mut Scenario, seed: u64) {
     let contractors: Vec<AgentId> =
         scenario.agents.iter().map(|plan| plan.id.clone()).filter(|id| is_contractor(id)).collect();
     let late = scenario.troubled_ms / 2..scenario.troubled_ms * 3 / 4;
-    for plan in scenario.agents.iter_mut().flat_map(|plan| &mut plan.panels) {
+    for call in scenario.agents.iter_mut().flat_map(|plan| &mut plan.calls) {
+        let Some(rules) = &mut call.cfp.panel else { continue };
         if rng.random_range(0..CHOOSING_ONE_IN) > 0 {
             continue;
         }
-        plan.at_ms = rng.random_range(late.clone());
+        call.at_ms = rng.random_range(late.clone());
         let from = match rng.random_range(0..4) {
             0 => EvidenceSource::All,
             1 => EvidenceSource::Agents(INITIATORS.map(agent).to_vec()),
             _ => EvidenceSource::Own,
         };
         let (keep, min_runs, newcomers) = (rng.random_range(1..=3), rng.random_range(1..3), rng.random_range(0..=2));
-        plan.rules.choose = Some(ChooseSpec { keep, from, min_runs, newcomers });
+        rules.choose = Some(ChooseSpec { keep, from, min_runs, newcomers });
         // Among everybody who takes no other part.
-        let ranker = plan.rules.select.as_ref().and_then(|select| match &select.ranker {
+        let ranker = rules.select.as_ref().and_then(|select| match &select.ranker {
             Ranker::Agent { agent, .. } => Some(agent),
             Ranker::Support | Ranker::Rating | Ranker::Hash => None,
         });
-        let reviewers = || plan.rules.review.iter().flat_map(|review| &review.by);
+        let reviewers = || rules.review.iter().flat_map(|review| &review.by);
         let has_part = |id: &&AgentId| ranker == Some(*id) || reviewers().any(|reviewer| reviewer == *id);
-        plan.to = contractors.iter().filter(|id| !has_part(id)).cloned().map(Address::Agent).collect();
+        call.to = contractors.iter().filter(|id| !has_part(id)).cloned().map(Address::Agent).collect();
     }
 }
 

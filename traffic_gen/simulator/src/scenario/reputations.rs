@@ -25,8 +25,8 @@ const WEIGHED_PPM_MAX: i64 = 2_000_000;
 pub(super) fn add(scenario: &mut Scenario, seed: u64) {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
     // Tasks are called by the exchange, under none of these: a call to a team that names one is refused.
-    let of_nets: BTreeSet<String> =
-        scenario.agents.iter().flat_map(|plan| &plan.calls).map(|call| call.policy.clone()).collect();
+    let calls = scenario.agents.iter().flat_map(|plan| &plan.calls).filter(|call| call.is_of_net());
+    let of_nets: BTreeSet<String> = calls.filter_map(|call| call.cfp.policy.clone()).collect();
     for policy in scenario.policies.iter_mut().filter(|policy| of_nets.contains(policy.name())) {
         if rng.random_range(0..OF_NETS_ONE_IN) == 0 {
             weigh(rng, policy);
@@ -40,13 +40,15 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
         scenario.policies.iter().filter(|policy| policy.reputation.is_some()).map(name).collect();
     let late = scenario.troubled_ms / 2..scenario.troubled_ms * 3 / 4;
     for plan in &mut scenario.agents {
-        for call in plan.calls.iter_mut().filter(|call| weighing.contains(&call.policy)) {
-            call.at_ms = rng.random_range(late.clone());
-        }
-        for team in plan.teams.iter_mut().filter(|team| team.policy.is_some()) {
-            if rng.random_range(0..OF_TEAMS_ONE_IN) == 0 {
-                team.policy = Some(OF_TEAMS.to_owned());
-                team.at_ms = rng.random_range(late.clone());
+        for call in &mut plan.calls {
+            let Some(policy) = &mut call.cfp.policy else { continue };
+            if call.cfp.team.is_none() {
+                if weighing.contains(policy) {
+                    call.at_ms = rng.random_range(late.clone());
+                }
+            } else if rng.random_range(0..OF_TEAMS_ONE_IN) == 0 {
+                OF_TEAMS.clone_into(policy);
+                call.at_ms = rng.random_range(late.clone());
             }
         }
     }

@@ -3,11 +3,12 @@
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use schemas::payload::Cfp;
 use schemas::team::{AtConclusion, OnRepeat, SPEAK_TIMES_MIN, Seats, TeamRules, TeamSpec, VoteOf, VoteRules};
-use schemas::{Address, AgentId, NegotiationId};
+use schemas::{Address, AgentId};
 
 use super::{CONTRACTORS, agent, policies};
-use crate::{Scenario, TeamPlan};
+use crate::{CallPlan, Scenario};
 
 /// Teams one initiator calls, at most.
 const TEAMS_MAX: u32 = 3;
@@ -43,14 +44,17 @@ pub(super) fn add(scenario: &mut Scenario, seed: u64) {
             if is_nested {
                 nest(rng, &mut rules);
             }
-            plan.teams.push(TeamPlan {
-                at_ms: rng.random_range(100..scenario.troubled_ms * 3 / if is_nested { 12 } else { 4 }),
-                negotiation: NegotiationId::form(&plan.id, &format!("t{n}")).expect("a negotiation's id"),
+            let at_ms = rng.random_range(100..scenario.troubled_ms * 3 / if is_nested { 12 } else { 4 });
+            let cfp = Cfp {
+                task: Some("carry all parcels of a town".to_owned()),
+                // What ranks those who join; absent: a hash.
                 policy: (rng.random_range(0..3) == 0).then(|| "team-seats".to_owned()),
-                spec: TeamSpec { rules, of: None },
-                join_within_ms,
-                to: names.into_iter().map(Address::Agent).collect(),
-            });
+                reply_within_ms: Some(join_within_ms),
+                team: Some(Box::new(TeamSpec { rules, of: None })),
+                ..Cfp::default()
+            };
+            let to = names.into_iter().map(Address::Agent).collect();
+            plan.calls.push(CallPlan::new(&plan.id, &format!("t{n}"), at_ms, to, cfp));
         }
     }
 }
