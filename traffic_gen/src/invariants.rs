@@ -144,11 +144,11 @@ pub struct Tally {
     pub violated: u64,
 }
 
-/// The verdict over a run.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Verdict {
-    /// By invariant.
-    pub by_name: BTreeMap<Invariant, Tally>,
+/// The verdict over a run: of invariants, or of other checks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict<C = Invariant> {
+    /// By invariant, or check.
+    pub by_name: BTreeMap<C, Tally>,
     /// The first few violations, in words.
     pub examples: Vec<String>,
 }
@@ -156,23 +156,29 @@ pub struct Verdict {
 /// Violations described in words; the rest is only counted.
 const EXAMPLES_MAX: usize = 20;
 
-impl Verdict {
+impl<C> Default for Verdict<C> {
+    fn default() -> Self {
+        Self { by_name: BTreeMap::new(), examples: Vec::new() }
+    }
+}
+
+impl<C: Copy + Ord + Into<&'static str>> Verdict<C> {
     /// Counts one check; `describe` is asked for words only when it failed.
-    pub fn check(&mut self, invariant: Invariant, holds: bool, describe: impl FnOnce() -> String) {
-        let tally = self.by_name.entry(invariant).or_default();
+    pub fn check(&mut self, check: C, holds: bool, describe: impl FnOnce() -> String) {
+        let tally = self.by_name.entry(check).or_default();
         tally.checked += 1;
         if !holds {
             tally.violated += 1;
             if self.examples.len() < EXAMPLES_MAX {
-                self.examples.push(format!("{}: {}", invariant.as_str(), describe()));
+                self.examples.push(format!("{}: {}", check.into(), describe()));
             }
         }
     }
 
     /// Adds what another run showed.
     pub fn absorb(&mut self, other: Self) {
-        for (invariant, tally) in other.by_name {
-            let sum = self.by_name.entry(invariant).or_default();
+        for (check, tally) in other.by_name {
+            let sum = self.by_name.entry(check).or_default();
             sum.checked += tally.checked;
             sum.violated += tally.violated;
         }
@@ -180,12 +186,12 @@ impl Verdict {
         self.examples.extend(other.examples.into_iter().take(room));
     }
 
-    /// The invariants that did not hold.
-    pub fn broken(&self) -> impl Iterator<Item = Invariant> {
-        self.by_name.iter().filter(|(_, tally)| tally.violated > 0).map(|(invariant, _)| *invariant)
+    /// What did not hold.
+    pub fn broken(&self) -> impl Iterator<Item = C> {
+        self.by_name.iter().filter(|(_, tally)| tally.violated > 0).map(|(check, _)| *check)
     }
 
-    /// Violations of all invariants.
+    /// Violations of all.
     #[must_use]
     pub fn violated(&self) -> u64 {
         self.by_name.values().map(|tally| tally.violated).sum()

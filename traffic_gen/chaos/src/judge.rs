@@ -12,10 +12,8 @@ use super::departures::Departures;
 use super::gaps::Claim;
 use super::journal::{Notes, Round};
 use archive::audit::Ledger;
-use traffic_gen::invariants::{Invariant, Tally, Verdict};
+use traffic_gen::invariants::{Invariant, Verdict};
 
-/// Failed checks described in words; the rest is only counted.
-const EXAMPLES_MAX: usize = 20;
 /// How long behind its hard end a negotiation may end, in milliseconds: what it takes to give a lane another owner.
 const OVERTIME_MS: u64 = 2_000;
 
@@ -41,44 +39,7 @@ pub enum Check {
 }
 
 /// How often each check was made, and how often it failed.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Checks {
-    /// By name.
-    pub by_name: BTreeMap<Check, Tally>,
-    /// The first few failures, in words.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<String>,
-}
-
-impl Checks {
-    /// Counts one check; `describe` is asked for words only when it failed.
-    pub fn check(&mut self, check: Check, holds: bool, describe: impl FnOnce() -> String) {
-        let tally = self.by_name.entry(check).or_default();
-        tally.checked += 1;
-        if !holds {
-            tally.violated += 1;
-            if self.examples.len() < EXAMPLES_MAX {
-                self.examples.push(format!("{}: {}", <&str>::from(check), describe()));
-            }
-        }
-    }
-
-    /// Counts a check made so often that failed with these words.
-    pub(super) fn tally(&mut self, check: Check, checked: usize, failed: &[String]) {
-        for words in failed {
-            self.check(check, false, || words.clone());
-        }
-        for _ in failed.len()..checked {
-            self.check(check, true, String::new);
-        }
-    }
-
-    /// Failures of all checks.
-    #[must_use]
-    pub fn violated(&self) -> u64 {
-        self.by_name.values().map(|tally| tally.violated).sum()
-    }
-}
+pub type Checks = Verdict<Check>;
 
 /// The register, decoded.
 pub type RegisteredValue = BTreeMap<RegisterKey, RegisterValue>;

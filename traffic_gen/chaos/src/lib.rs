@@ -201,8 +201,11 @@ async fn run_under<W: ProtocolLoad + Clone + Default>(
     }
     let mut checks = Checks::default();
     let processes = cluster.processes();
-    checks.tally(Check::NoneEndedByItself, processes, &injector.ended);
-    checks.tally(Check::EndedWhenAsked, processes, &unwilling);
+    for (check, failed) in [(Check::NoneEndedByItself, &injector.ended), (Check::EndedWhenAsked, &unwilling)] {
+        for number in 0..processes.max(failed.len()) {
+            checks.check(check, number >= failed.len(), || failed[number].clone());
+        }
+    }
     let evidence = Evidence {
         journal: &journal,
         departures: departures.heard(),
