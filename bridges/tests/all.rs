@@ -8,6 +8,8 @@ mod a2a;
 mod a2a_agent;
 #[path = "all/exchange.rs"]
 mod exchange;
+#[path = "all/fuzz.rs"]
+mod fuzz;
 #[path = "all/http.rs"]
 mod http;
 #[path = "all/messages.rs"]
