@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agents::bargain::StrategyKind;
+use agents::model::ModelAgentConfig;
+use agents::model::stub::{StubBehaviour, StubModel};
+use serde_json::{Value, json};
+use studies::model::blocking::{BlockingConsultant, VirtualStub};
 use studies::study::StudyError;
 use studies::tournament::competitor::{Competitor, Player};
 use studies::tournament::negmas::NegmasProcess;
@@ -75,6 +79,39 @@ fn a_tournament_that_was_broken_off_goes_on_where_it_was_and_leaves_the_files_of
     for name in ["report.md", "figures.json", "domain-1.svg", "domain-7.svg", "cells/domain-7/domain.json"] {
         assert!(files(whole.path()).contains_key(Path::new(name)), "{name}");
     }
+}
+
+/// A competitor whose model is a stub that does the same at every turn.
+fn model(behaviour: StubBehaviour, settings: &Value) -> Competitor {
+    let config = json!({"model": settings, "party": {"instructions": "Get much."}});
+    let config: Arc<ModelAgentConfig> = Arc::new(serde_json::from_value(config).unwrap());
+    let stub = VirtualStub::new(StubModel::always(behaviour, 1), config.model.clone());
+    let consultant = Arc::new(BlockingConsultant::Stub(Box::new(stub)));
+    Competitor { name: "model".to_owned(), made_of: "stub".to_owned(), player: Player::Model(config, consultant) }
+}
+
+#[test]
+fn a_model_plays_every_bargain_and_turns_it_fails_are_counted_and_played_by_its_script() {
+    let (scripted, domains) = ([StrategyKind::Boulware, StrategyKind::Linear], domains(6));
+    let played = |model: Competitor| {
+        let folder = tempfile::tempdir().unwrap();
+        let players: Vec<Competitor> = competitors(&scripted).into_iter().chain([model]).collect();
+        let plan = TournamentPlan::new(&players, &domains, (1, 1));
+        assert!(run(&plan, &domains, &players, folder.path(), &go_on).unwrap());
+        report::write(folder.path()).unwrap()
+    };
+    let utility = |report: &TournamentReport, name: &str| {
+        report.ranks.iter().find(|rank| rank.competitor == name).unwrap().utility.value
+    };
+    let drawing = played(model(StubBehaviour::Good, &json!({})));
+    assert_eq!((drawing.irrational, drawing.ranks.len()), (0, 3));
+    assert!(drawing.ranks.iter().all(|rank| rank.bargains == 6 * 6), "both parties of each ordered pair");
+    let silent = played(model(StubBehaviour::Junk, &json!({"fallback": "scripted"})));
+    assert!(drawing.failed_turns < silent.failed_turns / 4, "{} of {}", drawing.failed_turns, silent.failed_turns);
+    let beside = utility(&silent, "model") - utility(&silent, "boulware");
+    assert!(beside.abs() < 1e-9, "its script is the strategy of that name: {beside}");
+    let leaving = played(model(StubBehaviour::Junk, &json!({})));
+    assert!(leaving.failed_turns > 0 && utility(&leaving, "model") < utility(&silent, "model"));
 }
 
 #[test]
