@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::ids::FamilyPlace;
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Digest, Lot, MsgId, NegotiationId, OfferId};
+use serde::de::DeserializeOwned;
 
 use super::{Invariant, Verdict};
 
@@ -154,14 +155,15 @@ impl Witness {
         let seen = self.negotiations.entry(negotiation.clone()).or_default();
         seen.senders.insert(agent.clone());
         if let Some((msg_id, asks)) = asks_itself(document) {
+            if act == Act::Offer {
+                seen.documents.sent_offer(agent, &msg_id, document);
+            }
             seen.watches_mut().into_iter().for_each(|watch| watch.sent(agent, &msg_id, act, document));
             seen.asks.entry((agent.clone(), msg_id)).and_modify(|all| *all &= asks).or_insert(asks);
         }
         seen.auction.sent(act, document);
         if act == Act::Failure {
             seen.failed.insert(agent.clone());
-        } else if act == Act::Offer {
-            seen.documents.sent_offer(agent, document);
         } else if act == Act::Inform {
             seen.task.sent(agent, document);
         }
@@ -446,6 +448,15 @@ fn task_found<'a>(
         Some(SubTeamFound { award_no: *award_no, team, unreached })
     });
     Some(TaskFound { task, unreached, sub_teams: sub_teams.collect() })
+}
+
+/// What the payload of a message says, as far as it is asked for.
+fn payload<P: DeserializeOwned>(document: &[u8]) -> Option<P> {
+    #[derive(serde::Deserialize)]
+    struct Sent<P> {
+        payload: P,
+    }
+    serde_json::from_slice(document).ok().map(|Sent { payload }| payload)
 }
 
 /// The id of a message, and whether its own envelope asks for a receipt.

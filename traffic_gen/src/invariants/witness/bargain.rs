@@ -13,23 +13,12 @@ use schemas::payload::Terms;
 use schemas::{Act, AgentId, Digest, MsgId, NegotiationId, OfferId, Timestamp};
 use serde::Deserialize;
 
-use super::{ProtocolWatch, WatchedAgents, When};
+use super::{ProtocolWatch, WatchedAgents, When, payload};
 use crate::invariants::{Invariant, Verdict};
 
 /// A call or a JOIN, as far as it declares something.
 #[derive(Deserialize)]
-struct DeclaringMessage {
-    envelope: Declarer,
-    payload: DeclaringPayload,
-}
-
-#[derive(Deserialize)]
-struct Declarer {
-    msg_id: MsgId,
-}
-
-#[derive(Deserialize)]
-struct DeclaringPayload {
+struct SentDeclaration {
     bargain: Option<BargainSpec>,
     mandate: Option<Mandate>,
 }
@@ -66,14 +55,14 @@ impl ProtocolWatch for BargainSeen {
         self.rules.is_some()
     }
 
-    fn sent(&mut self, agent: &AgentId, _: &MsgId, act: Act, document: &[u8]) {
+    fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
         if !matches!(act, Act::Cfp | Act::Join) {
             return;
         }
-        let Ok(DeclaringMessage { envelope, payload }) = serde_json::from_slice(document) else { return };
-        self.rules = payload.bargain.or_else(|| self.rules.take());
-        let declared = self.declared.entry((agent.clone(), envelope.msg_id)).or_insert_with(|| payload.mandate.clone());
-        if *declared != payload.mandate {
+        let Some(SentDeclaration { bargain, mandate }) = payload(document) else { return };
+        self.rules = bargain.or_else(|| self.rules.take());
+        let declared = self.declared.entry((agent.clone(), msg_id.clone())).or_insert_with(|| mandate.clone());
+        if *declared != mandate {
             *declared = None;
         }
     }

@@ -7,6 +7,7 @@ use schemas::delivery::ContractorReport;
 use schemas::{AgentId, AwardNo, DocumentHash, MsgId, NegotiationId, OfferId};
 use serde::Deserialize;
 
+use super::payload;
 use crate::invariants::{Invariant, Verdict};
 
 /// The documents of one negotiation, as its agents said and were told.
@@ -27,24 +28,15 @@ pub(super) struct DocumentsSeen {
 
 impl DocumentsSeen {
     /// An agent sent an offer.
-    pub(super) fn sent_offer(&mut self, agent: &AgentId, document: &[u8]) {
-        #[derive(Deserialize)]
-        struct OfferDocument {
-            envelope: OfferEnvelope,
-            payload: OfferNaming,
-        }
-        #[derive(Deserialize)]
-        struct OfferEnvelope {
-            msg_id: MsgId,
-        }
+    pub(super) fn sent_offer(&mut self, agent: &AgentId, msg_id: &MsgId, document: &[u8]) {
         #[derive(Deserialize)]
         struct OfferNaming {
             #[serde(default)]
             documents: Vec<DocumentHash>,
         }
-        let Ok(OfferDocument { envelope, payload }) = serde_json::from_slice(document) else { return };
-        let named = Some(payload.documents);
-        let earlier = self.offered.entry((agent.clone(), envelope.msg_id)).or_insert_with(|| named.clone());
+        let Some(OfferNaming { documents }) = payload(document) else { return };
+        let named = Some(documents);
+        let earlier = self.offered.entry((agent.clone(), msg_id.clone())).or_insert_with(|| named.clone());
         if *earlier != named {
             *earlier = None;
         }

@@ -7,6 +7,7 @@ use schemas::english_auction::{AuctionRules, AuctionSpec};
 use schemas::{Act, AgentId, AwardNo, NegotiationId};
 use serde::Deserialize;
 
+use super::payload;
 use crate::invariants::{Invariant, Verdict};
 
 /// One auction, as its agents said and were told.
@@ -26,16 +27,12 @@ impl AuctionSeen {
     pub(super) fn sent(&mut self, act: Act, document: &[u8]) {
         #[derive(Deserialize)]
         struct SentCall {
-            payload: Called,
-        }
-        #[derive(Deserialize)]
-        struct Called {
             auction: AuctionSpec,
         }
         if act == Act::Cfp
-            && let Ok(SentCall { payload }) = serde_json::from_slice(document)
+            && let Some(SentCall { auction }) = payload(document)
         {
-            self.reserve = payload.auction.reserve;
+            self.reserve = auction.reserve;
         }
     }
 

@@ -11,23 +11,12 @@ use schemas::panel::{AnswerKind, PanelAnswer, PanelSelection, PanelSpec, Ranker}
 use schemas::{Act, AgentId, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
-use super::{ProtocolWatch, WatchedAgents, When};
+use super::{ProtocolWatch, WatchedAgents, When, payload};
 use crate::invariants::{Invariant, Verdict};
 
-/// A call or an ANSWER, as far as it is read here.
+/// A call, as far as it makes a panel.
 #[derive(Deserialize)]
-struct SpokenMessage<P> {
-    envelope: SpokenEnvelope,
-    payload: P,
-}
-
-#[derive(Deserialize)]
-struct SpokenEnvelope {
-    msg_id: MsgId,
-}
-
-#[derive(Deserialize)]
-struct SpokenCall {
+struct SentPanel {
     panel: Option<PanelSpec>,
 }
 
@@ -63,18 +52,18 @@ impl ProtocolWatch for PanelSeen {
         self.rules.is_some()
     }
 
-    fn sent(&mut self, agent: &AgentId, _: &MsgId, act: Act, document: &[u8]) {
+    fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
         if act == Act::Cfp
-            && let Ok(SpokenMessage::<SpokenCall> { payload, .. }) = serde_json::from_slice(document)
+            && let Some(SentPanel { panel }) = payload(document)
         {
-            self.rules = payload.panel.or_else(|| self.rules.take());
+            self.rules = panel.or_else(|| self.rules.take());
         }
         if act == Act::Answer
-            && let Ok(SpokenMessage::<PanelAnswer> { envelope, payload }) = serde_json::from_slice(document)
+            && let Some(answer) = payload::<PanelAnswer>(document)
         {
-            let bodies = self.answers.entry((agent.clone(), envelope.msg_id)).or_default();
-            if !bodies.contains(&payload) {
-                bodies.push(payload);
+            let bodies = self.answers.entry((agent.clone(), msg_id.clone())).or_default();
+            if !bodies.contains(&answer) {
+                bodies.push(answer);
             }
         }
     }

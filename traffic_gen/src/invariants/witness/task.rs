@@ -7,14 +7,11 @@ use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressRe
 use schemas::{AgentId, AwardNo, Timestamp};
 use serde::Deserialize;
 
+use super::payload;
+
 /// A report, as it was sent.
 #[derive(Deserialize)]
-struct ReportMessage {
-    payload: ReportPayload,
-}
-
-#[derive(Deserialize)]
-struct ReportPayload {
+struct SentReport {
     result: Option<String>,
 }
 
@@ -38,8 +35,8 @@ pub(super) struct TaskSeen {
 impl TaskSeen {
     /// An INFORM was sent.
     pub(super) fn sent(&mut self, agent: &AgentId, document: &[u8]) {
-        if let Ok(ReportMessage { payload }) = serde_json::from_slice(document) {
-            self.reports.insert((agent.clone(), payload.result));
+        if let Some(SentReport { result }) = payload(document) {
+            self.reports.insert((agent.clone(), result));
         }
     }
 

@@ -8,7 +8,7 @@ use schemas::{Act, AgentId, AwardNo, Digest, MsgId, NegotiationId, Timestamp};
 use serde::Deserialize;
 
 use super::task::TaskSeen;
-use super::{ProtocolWatch, WatchedAgents, When};
+use super::{ProtocolWatch, WatchedAgents, When, payload};
 use crate::invariants::{Invariant, Verdict};
 
 mod sub_team;
@@ -19,34 +19,19 @@ use waiting::WaitingSteps;
 
 /// A call, as far as it makes a team.
 #[derive(Deserialize)]
-struct TeamCallMessage {
-    payload: TeamCallPayload,
-}
-
-#[derive(Deserialize)]
-struct TeamCallPayload {
+struct SentTeam {
     team: Option<TeamSpec>,
 }
 
 /// A conclusion, as far as it has a text.
 #[derive(Deserialize)]
-struct ConcludeMessage {
-    payload: ConcludePayload,
-}
-
-#[derive(Deserialize)]
-struct ConcludePayload {
+struct SentConclusion {
     text: String,
 }
 
 /// A pause, as far as it names tasks.
 #[derive(Deserialize)]
-struct PauseMessage {
-    payload: PausePayload,
-}
-
-#[derive(Deserialize)]
-struct PausePayload {
+struct SentPause {
     triggers: Vec<u32>,
 }
 
@@ -124,20 +109,19 @@ impl ProtocolWatch for TeamSeen {
     /// A message was sent. Only those of a team are of interest, where the call comes first.
     fn sent(&mut self, agent: &AgentId, msg_id: &MsgId, act: Act, document: &[u8]) {
         if act == Act::Cfp
-            && let Ok(TeamCallMessage { payload: TeamCallPayload { team: Some(team) } }) =
-                serde_json::from_slice(document)
+            && let Some(SentTeam { team: Some(team) }) = payload(document)
         {
             self.calls.insert((agent.clone(), msg_id.clone()), team.rules);
         }
         if act == Act::Pause
-            && let Ok(PauseMessage { payload }) = serde_json::from_slice(document)
+            && let Some(SentPause { triggers }) = payload(document)
         {
-            self.triggers.insert((agent.clone(), msg_id.clone()), payload.triggers);
+            self.triggers.insert((agent.clone(), msg_id.clone()), triggers);
         }
         if act == Act::Conclude
-            && let Ok(ConcludeMessage { payload }) = serde_json::from_slice(document)
+            && let Some(SentConclusion { text }) = payload(document)
         {
-            self.proposed.insert(payload.text);
+            self.proposed.insert(text);
         }
         let is_of_team =
             matches!(act, Act::Join | Act::Say | Act::Assign | Act::Pause | Act::Conclude) || self.is_one();
