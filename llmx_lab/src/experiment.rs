@@ -136,7 +136,7 @@ struct ModelRunArgs {
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     seed: u64,
     /// How many seeds each cell is played with
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -321,7 +321,17 @@ pub fn none<N: Display + Default + PartialEq>(count: N, what: impl Display) -> O
 
 /// A folder of another experiment is bad usage.
 pub fn study_failure(error: StudyError) -> Failure {
-    if matches!(error, StudyError::OtherExperiment(_)) { Failure::configuration(error) } else { Failure::failed(error) }
+    if matches!(error, StudyError::OtherExperiment(_) | StudyError::Held(_)) {
+        Failure::configuration(error)
+    } else {
+        Failure::failed(error)
+    }
+}
+
+/// A runtime that is never shut down: whoever waits on it for a model when a signal ends the command does not panic.
+pub fn runtime_of_models() -> std::io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    Ok(Box::leak(Box::new(runtime)).handle().clone())
 }
 
 /// Plays what computes for seconds, or waits for a model, with its progress; signals are heard meanwhile.
@@ -382,7 +392,7 @@ async fn injection(texts: u64, args: &ModelRunArgs) -> Outcome {
         Some(path) => {
             let with = ModelUse { metrics: None, kept: None };
             let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_instructed, with)?;
-            OrderReader::Live(config, Arc::new(BlockingConsultant::Live(consultant, Handle::current())))
+            OrderReader::Live(config, Arc::new(BlockingConsultant::Live(consultant, runtime_of_models()?)))
         }
     };
     let tallies = played(!args.json, move |progress| {
@@ -414,7 +424,7 @@ async fn model(args: ModelRunArgs) -> Outcome {
         Some(path) => {
             let check = |config: &ModelAgentConfig| config.check_initiator().and_then(|()| config.check_instructed());
             let OpenedModel { config, consultant } = open(path, check, ModelUse { metrics: None, kept: kept.clone() })?;
-            Deciding::Live(config, consultant, Handle::current())
+            Deciding::Live(config, consultant, runtime_of_models()?)
         }
     };
     let source = if args.model.is_some() { "live" } else { "stub" };
@@ -441,6 +451,7 @@ async fn model(args: ModelRunArgs) -> Outcome {
 fn failure(error: ExperimentError) -> Failure {
     match error {
         ExperimentError::OtherPlan(_)
+        | ExperimentError::Held(_)
         | ExperimentError::OtherTrace { .. }
         | ExperimentError::Trace(_)
         | ExperimentError::Folder { .. } => Failure::configuration(error),
@@ -512,6 +523,9 @@ fn time(length: Duration) -> String {
         seconds => format!("{:.1} h", seconds as f64 / 3600.0),
     }
 }
+
+/// The highest first seed: further ones follow.
+pub const SEED_MAX: u64 = u64::MAX >> 1;
 
 /// The folder of what is played with so many seeds from the first on: another for whatever cannot share it.
 pub fn default_folder(name: &str, source: &str, (first, count): (u64, u64)) -> PathBuf {

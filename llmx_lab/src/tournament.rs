@@ -13,13 +13,12 @@ use studies::model::blocking::BlockingConsultant;
 use studies::tournament::competitor::{Competitor, Player};
 use studies::tournament::negmas::NegmasProcess;
 use studies::tournament::{TournamentDomain, TournamentPlan, generated, report, run as play};
-use tokio::runtime::Handle;
 
 use crate::arguments::{DOMAIN_BYTES_MAX, file_fault, read_file};
-use crate::experiment::{default_folder, none, study_failure};
+use crate::experiment::{SEED_MAX, default_folder, none, runtime_of_models, study_failure};
 use crate::model::{ModelUse, OpenedModel, open};
-use crate::output::{Failure, Outcome, Progress, print, print_json};
-use crate::signals::{self, Attending};
+use crate::output::{Failure, Outcome, Progress, note, print, print_json};
+use crate::signals::{self, Attending, asked_to_end};
 
 /// Domains that are drawn where no file is named.
 const GENERATED: u64 = 10;
@@ -32,8 +31,8 @@ const TOKENS_PER_TURN: u64 = 4_000;
     llmx-lab tournament domains/ecommerce.json domains/scheduling.json --generated 8 --strategies boulware,micro\n  \
     llmx-lab tournament --strategies micro --negmas BoulwareTBNegotiator,anl.anl2024.negotiators.builtins.micro.MiCRO\n  \
     llmx-lab tournament --model examples/party-model.toml --strategies linear --seeds 1\n\n\
-    DIR keeps each bargain (cells/*/bargains.jsonl), the ranking (figures.json, report.md) and the utility planes\n\
-    (domain-N.svg). Started again, only what is missing is played; `llmx-lab report DIR` computes the ranking again.\n\
+    DIR keeps each domain's bargains (cells/*/bargains.jsonl), the ranking (figures.json, report.md) and the utility planes\n\
+    (domain-N.svg). Started again, only domains that are missing are played; `llmx-lab report DIR` computes the ranking again.\n\
     Fails (1) when an agreement is outside of what a party may agree to. docs/bargaining.md#tournaments")]
 pub struct TournamentArgs {
     /// Domain files of two parties
@@ -55,7 +54,7 @@ pub struct TournamentArgs {
     #[arg(long, value_name = "FILE")]
     model: Vec<PathBuf>,
     /// The first seed: of the domains that are drawn, and of what competitors draw
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=SEED_MAX))]
     seed: u64,
     /// How many seeds each pair plays each domain with
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -71,6 +70,10 @@ pub struct TournamentArgs {
 /// Plays, and prints the ranking.
 pub async fn run(args: TournamentArgs) -> Outcome {
     let attending = Attending::new();
+    tokio::spawn(async {
+        asked_to_end().await;
+        note("ends behind the bargain being played; a second signal ends it at once");
+    });
     let domains = domains(&args)?;
     named_once("domain", domains.iter().map(TournamentDomain::name))?;
     let competitors = competitors(&args, &domains)?;
@@ -149,7 +152,7 @@ fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Ve
             return Err(file_fault(path, format_args!("{most} rounds of a bargain take at least {least}")));
         }
         let made_of = Digest::of_bytes(&std::fs::read(path)?).to_string();
-        let consultant = Arc::new(BlockingConsultant::Live(consultant, Handle::current()));
+        let consultant = Arc::new(BlockingConsultant::Live(consultant, runtime_of_models()?));
         competitors.push(Competitor { name, made_of, player: Player::Model(config, consultant) });
     }
     Ok(competitors)

@@ -14,7 +14,7 @@ use crate::output::Outcome;
 #[derive(Debug, clap::Args)]
 pub struct AgoraRunArgs {
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=super::SEED_MAX))]
     seed: u64,
     /// How many networks are played, each with a seed of its own
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=1000))]

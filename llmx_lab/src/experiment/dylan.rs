@@ -20,7 +20,7 @@ pub struct DylanRunArgs {
     #[arg(long, value_delimiter = ',', value_name = "PARTS", value_parser = part)]
     only: Vec<DylanPart>,
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=super::SEED_MAX))]
     seed: u64,
     /// How many seeds of each part that has several (default: shapley 40, planted 20, choose 100, gaming 60)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -106,7 +106,7 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
         config: Arc::clone(&opened.config),
         marker_seed: args.seed,
     };
-    let consultant = BlockingConsultant::Live(opened.consultant, tokio::runtime::Handle::current());
+    let consultant = BlockingConsultant::Live(opened.consultant, super::runtime_of_models()?);
     let asked = played(!args.json, move |progress| {
         let all = plan.questions.len();
         run(&plan, &consultant, &|number| progress.note(format_args!("questions {number}/{all}")))

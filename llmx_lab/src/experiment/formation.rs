@@ -13,7 +13,7 @@ use crate::output::Outcome;
 #[derive(Debug, clap::Args)]
 pub struct FormationArgs {
     /// The first seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=super::SEED_MAX))]
     seed: u64,
     /// How many seeds are played
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]

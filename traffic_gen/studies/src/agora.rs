@@ -80,7 +80,7 @@ impl AgoraPlan {
 /// # Errors
 /// [`StudyError`]; cells that are complete stay so.
 pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), StudyError> {
-    study::claim(folder, plan)?;
+    let _held = study::claim(folder, plan)?;
     show(WEATHER);
     write(folder, WEATHER, &weather::play(plan.seed).await?)?;
     for seed in plan.seeds() {

@@ -64,7 +64,7 @@ impl FormationPlan {
 /// # Errors
 /// [`StudyError`]; cells that are complete stay so.
 pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), StudyError> {
-    study::claim(folder, plan)?;
+    let _held = study::claim(folder, plan)?;
     for seed in plan.seeds() {
         let name = cell(seed);
         show(&name);

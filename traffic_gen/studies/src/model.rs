@@ -177,7 +177,7 @@ pub fn run(
     let ModelRunSize { seed: first, seeds, calls, bargains } = size;
     let plan =
         serde_json::json!({"name": "model", "seed": first, "seeds": seeds, "calls": calls, "bargains": bargains});
-    study::claim(folder, &plan)?;
+    let _held = study::claim(folder, &plan)?;
     let mut summary = ModelRunSummary::default();
     let cells = match deciding {
         Deciding::Stub { .. } => ModelCell::all(),

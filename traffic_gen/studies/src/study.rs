@@ -1,7 +1,7 @@
 //! What studies without an exchange have in common: a folder that no other plan may use, cells of records that follow from seeds, and
 //! a report that is computed from these.
 
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::run::FileError;
-use crate::run::files::{CELLS, PLAN, at, plan, replace_all, write_whole};
+use crate::run::files::{CELLS, HoldError, PLAN, at, hold, plan, replace_all, write_whole};
 
 /// Why a study ended before it was done.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,9 @@ pub enum StudyError {
     /// A file.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The folder is another run's, or nobody's.
+    #[error(transparent)]
+    Held(#[from] HoldError),
     /// The folder holds something else.
     #[error("{} holds another experiment; choose another folder with --out, or remove it", .0.display())]
     OtherExperiment(PathBuf),
@@ -51,17 +54,18 @@ pub fn seeds(first: u64, count: u64) -> Range<u64> {
     first..first.saturating_add(count)
 }
 
-/// Takes a folder for a plan, unless it holds another.
+/// Takes a folder for a plan, unless it holds another, as long as what is returned lives.
 ///
 /// # Errors
-/// [`StudyError::OtherExperiment`], [`StudyError::File`].
-pub fn claim<P: Serialize + DeserializeOwned + PartialEq>(folder: &Path, wanted: &P) -> Result<(), StudyError> {
-    fs::create_dir_all(folder).map_err(at(folder))?;
+/// [`StudyError::OtherExperiment`], [`StudyError::Held`], [`StudyError::File`].
+pub fn claim<P: Serialize + DeserializeOwned + PartialEq>(folder: &Path, wanted: &P) -> Result<File, StudyError> {
+    let held = hold(folder)?;
     let path = folder.join(PLAN);
     if path.exists() && plan::<P>(folder).as_ref() != Some(wanted) {
         return Err(StudyError::OtherExperiment(folder.to_owned()));
     }
-    Ok(write_whole(&path, wanted)?)
+    write_whole(&path, wanted)?;
+    Ok(held)
 }
 
 /// The folder of a cell, made where there is none.

@@ -73,10 +73,19 @@ impl TournamentPlan {
         }
     }
 
+    /// Seed and competitors of each bargain over one domain, in their order.
+    pub fn bargains(&self) -> impl Iterator<Item = (u64, &String, &String)> {
+        let pairs = move |seed| {
+            let with = move |first| self.competitors.iter().map(move |second| (seed, first, second));
+            self.competitors.iter().flat_map(with)
+        };
+        study::seeds(self.seed, self.seeds).flat_map(pairs)
+    }
+
     /// Bargains over one domain.
     #[must_use]
     pub fn bargains_per_domain(&self) -> u64 {
-        (self.competitors.len() as u64).pow(2) * self.seeds
+        (self.competitors.len() as u64).pow(2).saturating_mul(self.seeds)
     }
 }
 
@@ -152,11 +161,11 @@ pub fn run(
     folder: &Path,
     go_on: &dyn Fn(u64) -> ControlFlow<()>,
 ) -> Result<bool, StudyError> {
-    study::claim(folder, plan)?;
+    let _held = study::claim(folder, plan)?;
     for (place, domain) in domains.iter().enumerate() {
         let cell = study::cell_folder(folder, &cell(place))?;
         let done = place as u64 * plan.bargains_per_domain();
-        if cell.join(BARGAINS).exists() {
+        if cell.join(BARGAINS).exists() && cell.join(DOMAIN).exists() {
             continue;
         }
         let Some(records) = play_domain(plan, (place, domain), competitors, &|played| go_on(done + played))? else {

@@ -12,6 +12,7 @@ use agents::model::ModelAgentConfig;
 use agents::model::stub::{StubBehaviour, StubModel};
 use serde_json::{Value, json};
 use studies::model::blocking::{BlockingConsultant, VirtualStub};
+use studies::run::files::HoldError;
 use studies::study::StudyError;
 use studies::tournament::competitor::{Competitor, Player};
 use studies::tournament::negmas::NegmasProcess;
@@ -148,16 +149,58 @@ fn a_damaged_line_is_named_and_nothing_is_written() {
     let path = folder.path().join("cells/domain-1/bargains.jsonl");
     let lines = std::fs::read_to_string(&path).unwrap();
     let [one, other] = lines.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
-    for damaged in [&other[1..], &other.replace("\"utilities\":[", "\"utilities\":[0.5,"), &{
-        let mut record: serde_json::Value = serde_json::from_str(other).unwrap();
-        record["outcome"] = 1_000_000.into();
-        record.to_string()
-    }] {
-        std::fs::write(&path, format!("{one}\n{damaged}\n")).unwrap();
+    let changed = |member: &str, value: Value| {
+        let mut record: Value = serde_json::from_str(other).unwrap();
+        *record.pointer_mut(member).unwrap() = value;
+        format!("{one}\n{record}\n")
+    };
+    let table = [
+        (format!("{one}\n{}\n", &other[1..]), '2'),
+        (format!("{one}\n{}\n", other.replace("\"utilities\":[", "\"utilities\":[0.5,")), '2'),
+        (changed("/outcome", json!(1_000_000)), '2'),
+        (changed("/seed", json!(9)), '2'),
+        (changed("/second", json!("boulware")), '2'),
+        (changed("/bargain/utilities", json!([5.0, 0.5])), '2'),
+        (format!("{one}\n{one}\n"), '2'),
+        (format!("{one}\n"), '2'),
+        (format!("{lines}{other}\n"), '3'),
+    ];
+    for (damaged, line) in table {
+        std::fs::write(&path, &damaged).unwrap();
         let fault = report::write(folder.path()).unwrap_err().to_string();
-        assert!(fault.contains("bargains.jsonl") && fault.contains('2'), "{fault}");
+        assert!(fault.contains("bargains.jsonl") && fault.contains(line), "{damaged}: {fault}");
         assert!(!folder.path().join("report.md").exists());
     }
+    std::fs::write(&path, lines).unwrap();
+    let document = folder.path().join("cells/domain-1/domain.json");
+    let text = std::fs::read_to_string(&document).unwrap();
+    std::fs::write(&document, format!("{text} ")).unwrap();
+    let fault = report::write(folder.path()).unwrap_err().to_string();
+    assert!(fault.contains("domain.json") && fault.contains("another domain"), "{fault}");
+    // Without it the domain is played again.
+    std::fs::remove_file(&document).unwrap();
+    assert!(run(&plan, &drawn, &players, folder.path(), &go_on).unwrap());
+    report::write(folder.path()).unwrap();
+}
+
+#[test]
+fn a_folder_that_another_run_writes_to_or_that_holds_other_files_is_refused() {
+    let (players, drawn) = (competitors(&[StrategyKind::Linear]), domains(1));
+    let plan = TournamentPlan::new(&players, &drawn, (1, 1));
+    let folder = tempfile::tempdir().unwrap();
+    let again = Cell::new(None);
+    let beside = |_| {
+        let refused = run(&plan, &drawn, &players, folder.path(), &go_on);
+        again.set(Some(matches!(refused, Err(StudyError::Held(HoldError::Busy(_))))));
+        ControlFlow::Continue(())
+    };
+    assert!(run(&plan, &drawn, &players, folder.path(), &beside).unwrap());
+    assert_eq!(again.get(), Some(true));
+    let foreign = tempfile::tempdir().unwrap();
+    std::fs::write(foreign.path().join("report.md"), "mine").unwrap();
+    let refused = run(&plan, &drawn, &players, foreign.path(), &go_on);
+    assert!(matches!(refused, Err(StudyError::Held(HoldError::Foreign(_)))), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(foreign.path().join("report.md")).unwrap(), "mine");
 }
 
 /// A program in place of Python, which says `first` and then answers each document and each turn with a line.

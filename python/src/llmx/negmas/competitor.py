@@ -143,19 +143,19 @@ def main() -> None:
         answered.write(json.dumps(answer) + "\n")
         answered.flush()
 
-    def failed(error: Exception) -> None:
+    def failed(error: BaseException) -> None:
         say({"failed": f"{type(error).__name__}: {error}"})
 
     try:
         competitor = Competitor(sys.argv[1])
-    except Exception as error:  # noqa: BLE001  Whatever a module of others raises.
+    except (Exception, SystemExit) as error:  # noqa: BLE001  Whatever a module of others raises.
         failed(error)
         return
     say({"ready": f"negmas {negmas.__version__} {sys.argv[1]}"})
     while (line := lines.get()) is not None:
         try:
             say(competitor.answer(json.loads(line)))
-        except Exception as error:  # noqa: BLE001  Whatever a negotiator of others raises.
+        except (Exception, SystemExit) as error:  # noqa: BLE001  Whatever a negotiator of others raises.
             failed(error)
 
 

@@ -1,7 +1,7 @@
 //! An experiment: the cells of a plan, one after another, into one folder, each once.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use traffic_gen::arrivals::{Load, LoadError};
 
 use super::cell::{CellStanding, run_cell};
-use super::files::{CELL, CELLS, PLAN, write_whole};
+use super::files::{CELL, CELLS, HoldError, PLAN, hold, write_whole};
 use super::{CellBus, RunError, RunOptions};
 use crate::plan::Plan;
 use crate::record::CellRecord;
@@ -22,6 +22,9 @@ use traffic_gen::metrics::running::RunningCell;
 /// Why an experiment ended before it was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
+    /// The folder is another run's, or nobody's.
+    #[error(transparent)]
+    Held(#[from] HoldError),
     /// The folder holds another experiment.
     #[error("{} holds another experiment: its {PLAN} is of another plan; choose another folder with --out, or remove it", .0.display())]
     OtherPlan(PathBuf),
@@ -105,7 +108,7 @@ pub async fn run_experiment(
     show: &(dyn Fn(Standing<'_>) + Sync),
 ) -> Result<ExperimentSummary, ExperimentError> {
     let began = Instant::now();
-    claim(plan, bus, folder)?;
+    let _held = claim(plan, bus, folder)?;
     let options = RunOptions { bus, time_scale: plan.time_scale, running: running.cloned() };
     let place = |id: &str| folder.join(CELLS).join(id);
     let found: Vec<Option<CellRecord>> = plan.cells.iter().map(|cell| complete(&place(&cell.id))).collect();
@@ -217,21 +220,23 @@ fn changed_trace(found: &str, traces: &BTreeMap<&Path, Digest>) -> Option<PathBu
 }
 
 /// Makes the folder this experiment's, unless it is another's.
-fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<(), ExperimentError> {
+fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<File, ExperimentError> {
+    let held = hold(folder)?;
     let fault = |source| ExperimentError::Folder { path: folder.to_owned(), source };
     let path = folder.join(PLAN);
     let traces = traces(plan)?;
     let claim = ResolvedPlan { plan, bus, traces };
     let text = serde_json::to_string_pretty(&claim).map_err(|error| fault(error.into()))?;
     match fs::read_to_string(&path) {
-        Ok(found) if found.trim_end() == text => Ok(()),
+        Ok(found) if found.trim_end() == text => Ok(held),
         Ok(found) => Err(match changed_trace(&found, &claim.traces) {
             Some(trace) => ExperimentError::OtherTrace { folder: folder.to_owned(), trace },
             None => ExperimentError::OtherPlan(folder.to_owned()),
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(folder.join(CELLS)).map_err(fault)?;
-            write_whole(&path, &claim).map_err(|error| fault(error.source))
+            write_whole(&path, &claim).map_err(|error| fault(error.source))?;
+            Ok(held)
         }
         Err(error) => Err(fault(error)),
     }

@@ -2,7 +2,8 @@
 //! their places.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -22,12 +23,51 @@ pub const ROUNDS: &str = "rounds.jsonl";
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}; what was measured until then is kept", path.display())]
+#[error("cannot write {}: {source}; cells that were complete before are kept", path.display())]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
     /// Why.
     pub source: io::Error,
+}
+
+/// Why a run may not write to a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// Another run does.
+    #[error("another run writes to {}: wait for it, or choose another folder with --out", .0.display())]
+    Busy(PathBuf),
+    /// It holds something, and no plan.
+    #[error("{} holds other files: choose an empty folder with --out", .0.display())]
+    Foreign(PathBuf),
+    /// It cannot be used.
+    #[error("cannot use {}: {source}; choose another folder with --out", path.display())]
+    Unusable {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Makes a folder a run's own, as long as what is returned lives: one that is empty, or holds a plan.
+///
+/// # Errors
+/// [`HoldError`].
+pub fn hold(folder: &Path) -> Result<File, HoldError> {
+    let unusable = |source| HoldError::Unusable { path: folder.to_owned(), source };
+    fs::create_dir_all(folder).map_err(unusable)?;
+    let held = File::open(folder).map_err(unusable)?;
+    match held.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(HoldError::Busy(folder.to_owned())),
+        Err(TryLockError::Error(source)) => return Err(unusable(source)),
+    }
+    let mut entries = fs::read_dir(folder).map_err(unusable)?.filter_map(Result::ok);
+    // A plan that was not written whole is one as well.
+    let is_plan = |name: &OsStr| name.to_string_lossy().starts_with(PLAN);
+    let is_own = folder.join(PLAN).exists() || entries.all(|entry| is_plan(&entry.file_name()));
+    if is_own { Ok(held) } else { Err(HoldError::Foreign(folder.to_owned())) }
 }
 
 /// The open files of a cell that runs.

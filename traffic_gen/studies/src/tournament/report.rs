@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use schemas::Digest;
 use scripted::bargain::plot::{self, Picture, PlotError};
 use serde::Serialize;
 
@@ -55,13 +56,23 @@ pub fn write(folder: &Path) -> Result<TournamentReport, ReportError> {
         let mut records: Vec<TournamentRecord> = Vec::new();
         read_lines(&bargains, |record| records.push(record))?;
         let outcomes = domain.matchup.plane().outcomes();
+        if Digest::of_bytes(text.as_bytes()) != *plan.documents.get(place).unwrap_or(&Digest([0; 32])) {
+            return Err(damaged(&document, 1, "another domain than was played".to_owned()).into());
+        }
         let is_of_domain = |record: &TournamentRecord| {
-            record.bargain.utilities.len() == 2 && record.outcome.is_none_or(|outcome| outcome < outcomes)
+            let is_utility = |utility: &f64| (0.0..=1.0).contains(utility);
+            record.bargain.utilities.len() == 2
+                && record.bargain.utilities.iter().all(is_utility)
+                && record.outcome.is_none_or(|outcome| outcome < outcomes)
         };
-        if let Some(line) = records.iter().position(|record| !is_of_domain(record)) {
-            return Err(
-                damaged(&bargains, line as u64 + 1, "no bargain of two parties over this domain".to_owned()).into()
-            );
+        let is_planned = |(record, (seed, first, second)): (&TournamentRecord, (u64, &String, &String))| {
+            (record.seed, &record.first, &record.second) == (seed, first, second)
+        };
+        let unfit = records.iter().zip(plan.bargains()).position(|of| !is_of_domain(of.0) || !is_planned(of));
+        let planned = usize::try_from(plan.bargains_per_domain()).unwrap_or(usize::MAX);
+        let missing = (planned != records.len()).then_some(planned.min(records.len()));
+        if let Some(line) = unfit.or(missing) {
+            return Err(damaged(&bargains, line as u64 + 1, "not the bargain that is planned here".to_owned()).into());
         }
         texts.push((format!("{}.svg", cell(place)), picture(&domain, &records)?));
         domains.push(domain.name().to_owned());
@@ -100,7 +111,8 @@ impl TournamentReport {
     #[must_use]
     pub fn text(&self) -> String {
         let TournamentPlan { competitors, domains, seed, seeds, .. } = &self.plan;
-        let (played, bargains) = (self.domains.len(), self.plan.bargains_per_domain() * self.domains.len() as u64);
+        let (played, bargains) =
+            (self.domains.len(), self.plan.bargains_per_domain().saturating_mul(self.domains.len() as u64));
         let missing =
             if played < domains.len() { format!("; {} are missing", domains.len() - played) } else { String::new() };
         let about = if played < SEEDS_MIN {
