@@ -332,6 +332,10 @@ struct OpenCall {
     listener: mpsc::Sender<CallEvent>,
     /// The receipt of the call itself has come; every later receipt is for something else.
     has_receipt: bool,
+    /// It is malformed, and why is still to be told.
+    is_unexplained: bool,
+    /// Why it is malformed has been told.
+    is_explained: bool,
     /// The trace the caller gave it: what is said later in the call belongs to it too.
     traceparent: Option<Box<str>>,
 }
@@ -392,7 +396,13 @@ impl Calls {
         } else if self.calls_by_negotiation.len() >= CALLS_OPEN_MAX {
             Refusal::new(Code::Overloaded, "too many calls are open; wait for some to end")
         } else {
-            let call = OpenCall { listener, has_receipt: false, traceparent: traceparent.map(Into::into) };
+            let call = OpenCall {
+                listener,
+                has_receipt: false,
+                is_unexplained: false,
+                is_explained: false,
+                traceparent: traceparent.map(Into::into),
+            };
             self.calls_by_negotiation.insert(negotiation.clone(), call);
             self.count_open();
             return true;
@@ -426,12 +436,29 @@ impl Calls {
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if disposition != Disposition::Ok {
             call.has_receipt = true;
-            return Some(CallReport::TurnedDown(disposition));
+            call.is_unexplained = disposition == Disposition::Malformed && !call.is_explained;
+            return (!call.is_unexplained).then_some(CallReport::TurnedDown(disposition));
         }
         // Only the receipt of a call counts invitations.
         let invited = receipt.invited?;
         call.has_receipt = true;
         Some(CallReport::Opened { invited, left_out: receipt.left_out.unwrap_or(0), seats: receipt.seats })
+    }
+
+    /// Tells why a message could not be followed; of the call itself that is the end.
+    fn tell_misunderstood(
+        &mut self,
+        negotiation: &NegotiationId,
+        now: Timestamp,
+        why: &Misunderstanding,
+    ) -> Vec<Action> {
+        let actions = self.tell(negotiation, now, CallReport::Misunderstood(why.clone()));
+        let Some(call) = self.calls_by_negotiation.get_mut(negotiation) else { return actions };
+        call.is_explained = true;
+        if call.is_unexplained {
+            return self.tell(negotiation, now, CallReport::TurnedDown(Disposition::Malformed));
+        }
+        actions
     }
 
     /// Hands offers to whoever chooses. With no room left there the exchange decides.
@@ -472,7 +499,9 @@ impl Strategy for Calls {
             Notification::Inform(ProgressReport::Cancelled(report)) => Some(CallReport::Stopped(report.clone())),
             Notification::Failure(failure) => Some(CallReport::Failed(failure.clone())),
             Notification::Closed(closing) => Some(CallReport::Closed(closing.clone())),
-            Notification::NotUnderstood(misunderstanding) => Some(CallReport::Misunderstood(misunderstanding.clone())),
+            Notification::NotUnderstood(misunderstanding) => {
+                return self.tell_misunderstood(negotiation, now, misunderstanding);
+            }
             Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
             Notification::Inform(ProgressReport::Finding(finding)) => Some(CallReport::Found(finding.clone())),
             Notification::Inform(ProgressReport::Bid(standing)) => Some(CallReport::Bid(standing.clone())),

@@ -122,6 +122,8 @@ enum CallEnd {
     Unsent,
     /// A signal came.
     CalledOff,
+    /// The same, and the cancellation was not answered.
+    Unheard,
     /// The connection did not come back.
     Lost,
 }
@@ -164,6 +166,7 @@ pub async fn run(args: CallArgs) -> Outcome {
         }
         CallEnd::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
         CallEnd::CalledOff => failure("called off".to_owned()),
+        CallEnd::Unheard => failure("the cancellation was not answered: the negotiation may go on".to_owned()),
         CallEnd::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
     }
 }
@@ -238,7 +241,7 @@ impl CallArgs {
             Err(CallError::Id(error)) => return Err(Failure::configuration(error)),
             Err(CallError::Agent(_)) => return Err(self.ended(initiator).await),
         }
-        let end = tokio::select! {
+        let mut end = tokio::select! {
             end = self.watch(&mut events, identity, course) => end,
             () = tokio::time::sleep_until(deadline) => CallEnd::Late,
             () = asked_to_end() => CallEnd::CalledOff,
@@ -248,10 +251,12 @@ impl CallArgs {
         if matches!(end, CallEnd::CalledOff) {
             note("calling it off");
             let calling_off = async {
-                let _ = initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await;
-                self.watch(&mut events, identity, course).await
+                initiator.cancel(course.negotiation().clone(), Some("interrupted".to_owned())).await.ok()?;
+                Some(self.watch(&mut events, identity, course).await)
             };
-            let _ = tokio::time::timeout_at(last, calling_off).await;
+            if !matches!(tokio::time::timeout_at(last, calling_off).await, Ok(Some(CallEnd::Last))) {
+                end = CallEnd::Unheard;
+            }
         }
         let _ = tokio::time::timeout_at(last, initiator.shutdown()).await;
         Ok(end)

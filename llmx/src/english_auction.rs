@@ -61,5 +61,5 @@ pub fn standing(bid: &StandingBid) -> String {
     let StandingBid { bid_no, price, leads, bidders, next_price, .. } = bid;
     let whose = if *leads { ", yours" } else { "" };
     let next = next_price.map(|next| format!(", next {}", units(next))).unwrap_or_default();
-    format!("{} (bid {bid_no}{whose}){next}, {bidders} in", units(*price))
+    format!("{} (bid {bid_no}{whose}){next}, {bidders} bidders", units(*price))
 }

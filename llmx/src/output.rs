@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ::gateway::GatewayError;
 use bus::BusError;
+use schemas::delivery::Disposition;
 use serde::Serialize;
 use telemetry::log::stderr::stderr;
 use telemetry::log::{self, Format};
@@ -308,6 +309,14 @@ fn is_due(told: &mut Option<(String, Duration)>, what: &str, waited: Duration) -
         *told = Some((what.to_owned(), waited));
     }
     is_due
+}
+
+/// Why a call that is in the log has opened nothing.
+pub fn unopened(disposition: Disposition) -> String {
+    if disposition == Disposition::Closed {
+        return "its id is that of a call which has ended: choose another".to_owned();
+    }
+    disposition.as_str().to_owned()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use traffic_gen::live::{LiveError, RegisteredAgents};
 
 use crate::arguments::{new_id, read_domain};
 use crate::model::{self, ModelUse, OpenedModel};
-use crate::output::{Failure, Outcome, note, one_line, print, print_json_line, tracer};
+use crate::output::{Failure, Outcome, note, one_line, print, print_json_line, tracer, unopened};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
@@ -221,7 +221,7 @@ fn said(report: &BargainReport) -> String {
     match report {
         BargainReport::Declined { reason } => format!("declined: {reason}"),
         BargainReport::Refused(refusal) => format!("refused: {refusal}"),
-        BargainReport::TurnedDown(disposition) => format!("the exchange did not open it: {}", disposition.as_str()),
+        BargainReport::TurnedDown(disposition) => format!("the exchange did not open it: {}", unopened(*disposition)),
         BargainReport::Unanswered => "nobody answered: the call may or may not have been made".to_owned(),
         BargainReport::Misunderstood(why) => format!("a message was not understood: {}", why.reason),
         BargainReport::Lost => "it must have ended, and nobody told how".to_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agents::transport::bus::BusTransport;
 use agents::{AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
-use schemas::delivery::{Closing, Disposition, Notification, Outcome};
+use schemas::delivery::{Closing, Disposition, Misunderstanding, Notification, Outcome};
 use schemas::payload::Cfp;
 use schemas::{Address, Code, Digest};
 use serde_json::json;
@@ -57,14 +57,26 @@ async fn a_call_that_is_refused_or_turned_down_or_not_answered_ends() {
     let refused = next(&mut events).await;
     assert!(matches!(&refused, CallReport::Refused(refusal) if refusal.code == Code::NoConsent), "{refused:?}");
 
-    initiator.call(request("down"), sender.clone()).await.unwrap();
-    let cfp = exchange.message().await;
-    exchange.accept(&cfp, 1).await;
-    assert!(matches!(next(&mut events).await, CallReport::Accepted { .. }));
-    let msg_id = cfp.document["envelope"]["msg_id"].as_str().unwrap();
-    let turned_down = receipt(msg_id, Disposition::Malformed, None);
-    exchange.deliver(&agent("alice"), &[delivery(1, "down", turned_down)]).await;
-    assert_eq!(next(&mut events).await, CallReport::TurnedDown(Disposition::Malformed));
+    // Whichever comes first: why is told before the end.
+    for (own, is_reversed) in [("down", false), ("down-again", true)] {
+        initiator.call(request(own), sender.clone()).await.unwrap();
+        let cfp = exchange.message().await;
+        exchange.accept(&cfp, 1).await;
+        assert!(matches!(next(&mut events).await, CallReport::Accepted { .. }));
+        let msg_id = cfp.document["envelope"]["msg_id"].as_str().unwrap();
+        let turned_down = receipt(msg_id, Disposition::Malformed, None);
+        let why = Misunderstanding { reason: "bad_deadline".to_owned(), expected: Vec::new(), pointer: None };
+        let place = u8::from(is_reversed) * 2;
+        let mut told = [turned_down, Notification::NotUnderstood(why.clone())];
+        if is_reversed {
+            told.reverse();
+        }
+        for (n, told) in (place + 1..).zip(told) {
+            exchange.deliver(&agent("alice"), &[delivery(n, own, told)]).await;
+        }
+        assert_eq!(next(&mut events).await, CallReport::Misunderstood(why));
+        assert_eq!(next(&mut events).await, CallReport::TurnedDown(Disposition::Malformed));
+    }
 
     initiator.call(request("silent"), sender.clone()).await.unwrap();
     assert_eq!(next(&mut events).await, CallReport::Unanswered);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::arguments::units;
 use crate::english_auction;
 use crate::listen::{cut, terms};
+use crate::output::unopened;
 
 /// Offers shown; the document holds them all.
 const OFFERS_SHOWN_MAX: usize = 20;
@@ -48,6 +49,8 @@ pub struct Course {
     /// Whether the call names documents.
     #[serde(skip)]
     has_documents: bool,
+    #[serde(skip)]
+    is_auction: bool,
     /// Whether it requires that one of them is followed.
     #[serde(skip)]
     requires_document: bool,
@@ -111,6 +114,7 @@ impl Course {
             is_called: false,
             is_deadline_shown: false,
             has_documents: request.cfp.documents.is_some(),
+            is_auction: request.cfp.auction.is_some(),
             requires_document: request.cfp.documents.as_ref().is_some_and(|documents| documents.require),
         }
     }
@@ -172,7 +176,7 @@ impl Course {
         }
         offers.sort_by(|one, other| other.score.cmp(&one.score).then(one.contractor.cmp(&other.contractor)));
         let shown = offers.iter().take(OFFERS_SHOWN_MAX);
-        let mut said: Vec<String> = shown.map(offered).collect();
+        let mut said: Vec<String> = shown.map(|offer| offered(offer, self.is_auction)).collect();
         if offers.len() > OFFERS_SHOWN_MAX {
             said.push(format!("           and {} more", offers.len() - OFFERS_SHOWN_MAX));
         }
@@ -189,7 +193,7 @@ impl Course {
                 Vec::new()
             }
             CallReport::TurnedDown(disposition) => {
-                let why = self.turned_down.take().unwrap_or_else(|| disposition.as_str().to_owned());
+                let why = self.turned_down.take().unwrap_or_else(|| unopened(disposition));
                 self.turned_down = Some(why);
                 Vec::new()
             }
@@ -286,9 +290,10 @@ impl Course {
     }
 }
 
-fn offered(offer: &Offered) -> String {
-    let score = f64::from(offer.score) / 1_000_000.0;
-    format!("offer      {}: {}, score {score:.3}", offer.contractor, terms(&offer.terms))
+fn offered(offer: &Offered, is_auction: bool) -> String {
+    // That of a bid is its number.
+    let score = (!is_auction).then(|| format!(", score {:.3}", f64::from(offer.score) / 1_000_000.0));
+    format!("offer      {}: {}{}", offer.contractor, terms(&offer.terms), score.unwrap_or_default())
 }
 
 impl From<OfferNews> for Offered {

@@ -23,7 +23,7 @@ use crate::access::refused;
 use crate::arguments::{new_id, read_file, seconds};
 use crate::call::address;
 use crate::model::{self, ModelUse};
-use crate::output::{Failure, Outcome, millionths, note, one_line, print, print_json, table_under, tracer};
+use crate::output::{Failure, Outcome, millionths, note, one_line, print, print_json, table_under, tracer, unopened};
 use crate::remote::{Remote, RemoteArgs};
 use crate::signals::asked_to_end;
 
@@ -255,7 +255,7 @@ async fn follow(events: &mut mpsc::Receiver<CallEvent>, asked: &mut AskedPanel) 
             }
             CallReport::Refused(refusal) => return Err(refused(&refusal)),
             CallReport::TurnedDown(disposition) => {
-                let why = asked.misunderstood.take().map_or_else(|| disposition.as_str().to_owned(), |why| why.reason);
+                let why = asked.misunderstood.take().map_or_else(|| unopened(disposition), |why| why.reason);
                 return Err(Failure::failed(anyhow::anyhow!("the exchange did not open the panel: {why}")));
             }
             CallReport::Unanswered => {
