@@ -50,7 +50,7 @@ def main():
     given = arguments(__doc__, limit={"type": int, "metavar": "LIMIT", "help": "what the lot is worth"}, others=others)
     bidder, called = Bidder(given.limit * UNIT), None
     with Exchange(given.url, given.agent, given.token) as exchange:
-        exchange.register()
+        exchange.register(topics=["courier"])
         print(f"{given.agent} is registered", flush=True)
         if given.others:
             rules = {**RULES, "reserve": given.limit * UNIT}
