@@ -453,10 +453,10 @@ fn task_found<'a>(
 /// What the payload of a message says, as far as it is asked for.
 fn payload<P: DeserializeOwned>(document: &[u8]) -> Option<P> {
     #[derive(serde::Deserialize)]
-    struct Sent<P> {
+    struct SentPayload<P> {
         payload: P,
     }
-    serde_json::from_slice(document).ok().map(|Sent { payload }| payload)
+    serde_json::from_slice(document).ok().map(|SentPayload { payload }| payload)
 }
 
 /// The id of a message, and whether its own envelope asks for a receipt.
