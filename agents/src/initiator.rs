@@ -18,6 +18,7 @@
 
 mod deciding;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -315,6 +316,8 @@ impl Initiator {
 /// some 200 bytes here.
 const CALLS_OPEN_MAX: usize = 1_048_576;
 
+/// How long behind the receipt of a malformed call its reason is waited for, in milliseconds.
+const EXPLAINED_MS: u64 = 2_000;
 /// Why an initiator takes no part in a call of others.
 const CALLS_ONLY: &str = "calls others only";
 
@@ -326,14 +329,14 @@ struct Calls {
     decisions: Option<(AgentId, mpsc::Sender<OpenDecision>)>,
     /// What answers the asks of panels that the initiator itself is to rank.
     panelist: Option<Box<dyn Panelist>>,
+    /// Calls that are malformed, and until when the reason is waited for: an engine that cannot read a call gives none.
+    unexplained: VecDeque<(Timestamp, NegotiationId)>,
 }
 
 struct OpenCall {
     listener: mpsc::Sender<CallEvent>,
     /// The receipt of the call itself has come; every later receipt is for something else.
     has_receipt: bool,
-    /// It is malformed, and why is still to be told.
-    is_unexplained: bool,
     /// Why it is malformed has been told.
     is_explained: bool,
     /// The trace the caller gave it: what is said later in the call belongs to it too.
@@ -376,7 +379,8 @@ impl Counters {
 
 impl Calls {
     fn new() -> Self {
-        Self { calls_by_negotiation: HashMap::new(), counters: Counters::default(), decisions: None, panelist: None }
+        let (calls_by_negotiation, unexplained) = (HashMap::new(), VecDeque::new());
+        Self { calls_by_negotiation, counters: Counters::default(), decisions: None, panelist: None, unexplained }
     }
 
     fn counters(&self) -> Counters {
@@ -399,7 +403,6 @@ impl Calls {
             let call = OpenCall {
                 listener,
                 has_receipt: false,
-                is_unexplained: false,
                 is_explained: false,
                 traceparent: traceparent.map(Into::into),
             };
@@ -431,13 +434,21 @@ impl Calls {
         vec![Action::Release(negotiation.clone())]
     }
 
-    fn report_of_receipt(&mut self, negotiation: &NegotiationId, receipt: &Receipt) -> Option<CallReport> {
+    fn report_of_receipt(
+        &mut self,
+        negotiation: &NegotiationId,
+        now: Timestamp,
+        receipt: &Receipt,
+    ) -> Option<CallReport> {
         let call = self.calls_by_negotiation.get_mut(negotiation).filter(|call| !call.has_receipt)?;
         let disposition = receipt.first.unwrap_or(receipt.disposition);
         if disposition != Disposition::Ok {
             call.has_receipt = true;
-            call.is_unexplained = disposition == Disposition::Malformed && !call.is_explained;
-            return (!call.is_unexplained).then_some(CallReport::TurnedDown(disposition));
+            if disposition == Disposition::Malformed && !call.is_explained {
+                self.unexplained.push_back((now.plus_ms(EXPLAINED_MS), negotiation.clone()));
+                return None;
+            }
+            return Some(CallReport::TurnedDown(disposition));
         }
         // Only the receipt of a call counts invitations.
         let invited = receipt.invited?;
@@ -455,7 +466,8 @@ impl Calls {
         let actions = self.tell(negotiation, now, CallReport::Misunderstood(why.clone()));
         let Some(call) = self.calls_by_negotiation.get_mut(negotiation) else { return actions };
         call.is_explained = true;
-        if call.is_unexplained {
+        let waiting = self.unexplained.iter().position(|(_, waiting)| waiting == negotiation);
+        if waiting.and_then(|place| self.unexplained.remove(place)).is_some() {
             return self.tell(negotiation, now, CallReport::TurnedDown(Disposition::Malformed));
         }
         actions
@@ -502,7 +514,7 @@ impl Strategy for Calls {
             Notification::NotUnderstood(misunderstanding) => {
                 return self.tell_misunderstood(negotiation, now, misunderstanding);
             }
-            Notification::Ack(receipt) => self.report_of_receipt(negotiation, receipt),
+            Notification::Ack(receipt) => self.report_of_receipt(negotiation, now, receipt),
             Notification::Inform(ProgressReport::Finding(finding)) => Some(CallReport::Found(finding.clone())),
             Notification::Inform(ProgressReport::Bid(standing)) => Some(CallReport::Bid(standing.clone())),
             Notification::Ask(ask) => {
@@ -515,6 +527,18 @@ impl Strategy for Calls {
             _ => None,
         };
         report.map_or_else(Vec::new, |report| self.tell(negotiation, now, report))
+    }
+
+    fn poll_timer(&self) -> Option<Timestamp> {
+        self.unexplained.front().map(|(until, _)| *until)
+    }
+
+    fn handle_timer(&mut self, now: Timestamp) -> Vec<Action> {
+        let mut actions = Vec::new();
+        while let Some((_, negotiation)) = self.unexplained.pop_front_if(|(until, _)| *until <= now) {
+            actions.extend(self.tell(&negotiation, now, CallReport::TurnedDown(Disposition::Malformed)));
+        }
+        actions
     }
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {

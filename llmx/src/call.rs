@@ -122,7 +122,7 @@ enum CallEnd {
     Unsent,
     /// A signal came.
     CalledOff,
-    /// The same, and the cancellation was not answered.
+    /// The same, and no end was told.
     Unheard,
     /// The connection did not come back.
     Lost,
@@ -165,8 +165,11 @@ pub async fn run(args: CallArgs) -> Outcome {
             failure(format!("no answer within {} s: the call may or may not have been made", args.wait.as_secs_f64()))
         }
         CallEnd::Late => failure(format!("no end within {} s; the negotiation goes on", args.wait.as_secs_f64())),
+        CallEnd::CalledOff if course.is_called() && !course.is_ended() => failure(course.fault()),
         CallEnd::CalledOff => failure("called off".to_owned()),
-        CallEnd::Unheard => failure("the cancellation was not answered: the negotiation may go on".to_owned()),
+        CallEnd::Unheard => {
+            failure(format!("no end was told within {} s: the negotiation may go on", CANCEL_MAX.as_secs()))
+        }
         CallEnd::Lost => Err(args.access.unreachable(Some("the connection was lost".to_owned()))),
     }
 }

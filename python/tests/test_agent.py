@@ -33,6 +33,7 @@ from llmx import (
     Registration,
     TokenFileError,
     TokenRefusedError,
+    TurnedDownError,
     UnansweredError,
     UnreachableError,
     UnsendableError,
@@ -210,6 +211,17 @@ async def test_a_refusal_is_raised_with_all_its_document_says_and_not_repeated()
         assert (error.code, error.title, error.status) == ("unknown_field", "A title", 422)
         assert (error.pointer, error.expected) == ("/payload/prio", "only act")
         assert len(gateway.messages) == 1
+
+
+async def test_a_call_that_is_turned_down_is_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llmx.initiator.CALLS_MAX", 1)
+    async with FakeGateway() as gateway, initiator(gateway) as ann:
+        for own_id in ("c1", "c2"):
+            call = await ann.call("topic://courier", own_id=own_id)
+            receipt = {"act": "ack", "ack_of": gateway.messages[-1]["envelope"]["msg_id"], "disposition": "malformed"}
+            await gateway.deliver(receipt, negotiation=call.negotiation)
+            with pytest.raises(TurnedDownError, match="malformed"):
+                await call.end()
 
 
 async def test_a_gateway_that_is_down_is_passed_over_and_one_that_is_silent_too() -> None:

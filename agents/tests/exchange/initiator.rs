@@ -78,6 +78,14 @@ async fn a_call_that_is_refused_or_turned_down_or_not_answered_ends() {
         assert_eq!(next(&mut events).await, CallReport::TurnedDown(Disposition::Malformed));
     }
 
+    initiator.call(request("unread"), sender.clone()).await.unwrap();
+    let cfp = exchange.message().await;
+    exchange.accept(&cfp, 1).await;
+    assert!(matches!(next(&mut events).await, CallReport::Accepted { .. }));
+    let unread = receipt(cfp.document["envelope"]["msg_id"].as_str().unwrap(), Disposition::Malformed, None);
+    exchange.deliver(&agent("alice"), &[delivery(5, "unread", unread)]).await;
+    assert_eq!(next(&mut events).await, CallReport::TurnedDown(Disposition::Malformed), "no reason comes");
+
     initiator.call(request("silent"), sender.clone()).await.unwrap();
     assert_eq!(next(&mut events).await, CallReport::Unanswered);
     assert_eq!(initiator.open_count(), 0);

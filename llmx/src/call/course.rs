@@ -145,6 +145,11 @@ impl Course {
         self.is_called
     }
 
+    /// Whether it has ended.
+    pub fn is_ended(&self) -> bool {
+        self.outcome.is_some()
+    }
+
     /// Why it is not completed.
     pub fn fault(&self) -> String {
         match (&self.outcome, &self.turned_down) {

@@ -108,6 +108,11 @@ class OpenCall:
             return True
         return False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self._error is not None
+
     def fail(self, error: LlmxError) -> None:
         """Nothing more comes."""
         self._error = error
@@ -210,7 +215,7 @@ class Initiator:
             self.agent.refuse(delivery, "takes no calls")
         elif call is not None and isinstance(delivery.payload, CallEvent):
             call.handle(delivery.payload)
-            if isinstance(delivery.payload, Closing):
+            if isinstance(delivery.payload, Closing) or call.is_over:
                 del self._calls[delivery.negotiation]
         return None
 
