@@ -328,7 +328,7 @@ pub fn study_failure(error: StudyError) -> Failure {
     }
 }
 
-/// A runtime that is never shut down: whoever waits on it for a model when a signal ends the command does not panic.
+/// A runtime that is never shut down: whoever waits on it for a model, or an exchange, when a signal ends the command does not panic.
 pub fn runtime_of_models() -> std::io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     Ok(Box::leak(Box::new(runtime)).handle().clone())

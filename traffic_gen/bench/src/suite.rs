@@ -48,7 +48,7 @@ pub enum Part {
     Recovery,
     /// Whole rounds, embedded, with metrics read and traces exported, beside the same without.
     Telemetry,
-    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature `wasm`:
+    /// Transactions of Agora by kind of routine, beside a bare HTTP service; one run of a routine. With the feature wasm:
     /// modules as well, and decisions of others beside modules that have to be stopped.
     Agora,
     // Before searches: of what they free, teams would be seen to take nothing.

@@ -26,7 +26,7 @@ use schemas::english_auction::{AuctionRules, AuctionSpec, PriceDirection, Step};
 use schemas::ids::AttrName;
 use schemas::payload::{AttrValue, Cfp};
 use schemas::record::{AdmittedMessage, Entry, Record};
-use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Payload, Policy, Timestamp, WireTime};
+use schemas::{Act, AgentId, Code, Digest, Lane, NegotiationId, Payload, Policy, Refusal, Timestamp, WireTime};
 use scripted::bargain::in_memory::{admitted, pinned};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -285,8 +285,16 @@ impl Agents {
         let mut document = json!({"envelope": envelope, "payload": payload});
         document["envelope"]["from"] = json!(format!("agent://{}", agent(index)));
         document["envelope"]["ts"] = json!("2026-11-30T09:00:00.000Z");
-        let answer = self.links[index].send(document.to_string().into()).await;
-        assert!(matches!(answer, SendReply::Accepted(_)), "{document}: {answer:?}");
+        loop {
+            match self.links[index].send(document.to_string().into()).await {
+                SendReply::Accepted(_) => return,
+                // A machine that is slow, or an engine that is not heard yet.
+                SendReply::Refused(Refusal { code: Code::Overloaded, retry_after_ms, .. }) => {
+                    tokio::time::sleep(Duration::from_millis(retry_after_ms.unwrap_or(100))).await;
+                }
+                answer @ (SendReply::Refused(_) | SendReply::Unknown(_)) => panic!("{document}: {answer:?}"),
+            }
+        }
     }
 
     /// Plays an auction: the next bidder speaks when all have been told of the bid before.

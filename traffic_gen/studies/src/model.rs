@@ -26,6 +26,7 @@ use std::sync::Arc;
 use agents::model::config::{ModelFallback, OfferOrder, QuotedWords, TermConfig};
 use agents::model::stub::{StubBehaviour, StubModel, StubScript};
 use agents::model::{Consultant, KeptPrompts, ModelAgentConfig};
+use schemas::Digest;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
@@ -175,8 +176,12 @@ pub fn run(
     show: &dyn Fn(&str),
 ) -> Result<ModelRunSummary, StudyError> {
     let ModelRunSize { seed: first, seeds, calls, bargains } = size;
-    let plan =
+    let mut plan =
         serde_json::json!({"name": "model", "seed": first, "seeds": seeds, "calls": calls, "bargains": bargains});
+    if let Deciding::Live(config, ..) = deciding {
+        plan["model"] =
+            Digest::of(&**config).map_err(|error| StudyError::unplayed("the model's file", error))?.to_string().into();
+    }
     let _held = study::claim(folder, &plan)?;
     let mut summary = ModelRunSummary::default();
     let cells = match deciding {

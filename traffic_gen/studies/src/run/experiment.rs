@@ -234,7 +234,6 @@ fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<File, ExperimentErr
             None => ExperimentError::OtherPlan(folder.to_owned()),
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(folder.join(CELLS)).map_err(fault)?;
             write_whole(&path, &claim).map_err(|error| fault(error.source))?;
             Ok(held)
         }

@@ -59,14 +59,15 @@ pub fn hold(folder: &Path) -> Result<File, HoldError> {
     fs::create_dir_all(folder).map_err(unusable)?;
     let held = File::open(folder).map_err(unusable)?;
     match held.try_lock() {
-        Ok(()) => {}
+        // Not every file system locks folders: there nothing keeps two runs apart.
+        Ok(()) | Err(TryLockError::Error(_)) => {}
         Err(TryLockError::WouldBlock) => return Err(HoldError::Busy(folder.to_owned())),
-        Err(TryLockError::Error(source)) => return Err(unusable(source)),
     }
     let mut entries = fs::read_dir(folder).map_err(unusable)?.filter_map(Result::ok);
-    // A plan that was not written whole is one as well.
-    let is_plan = |name: &OsStr| name.to_string_lossy().starts_with(PLAN);
-    let is_own = folder.join(PLAN).exists() || entries.all(|entry| is_plan(&entry.file_name()));
+    // A plan that was not written whole is one as well, and a new volume is empty.
+    let is_none =
+        |name: &OsStr| name == "lost+found" || name.to_str().is_some_and(|name| name == format!("{PLAN}.new"));
+    let is_own = folder.join(PLAN).exists() || entries.all(|entry| is_none(&entry.file_name()));
     if is_own { Ok(held) } else { Err(HoldError::Foreign(folder.to_owned())) }
 }
 
