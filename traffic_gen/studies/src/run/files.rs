@@ -23,7 +23,7 @@ pub const ROUNDS: &str = "rounds.jsonl";
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}; cells that were complete before are kept", path.display())]
+#[error("cannot write {}: {source}; what was measured until then is kept", path.display())]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
@@ -64,9 +64,10 @@ pub fn hold(folder: &Path) -> Result<File, HoldError> {
         Err(TryLockError::WouldBlock) => return Err(HoldError::Busy(folder.to_owned())),
     }
     let mut entries = fs::read_dir(folder).map_err(unusable)?.filter_map(Result::ok);
-    // A plan that was not written whole is one as well, and a new volume is empty.
-    let is_none =
-        |name: &OsStr| name == "lost+found" || name.to_str().is_some_and(|name| name == format!("{PLAN}.new"));
+    // Cells whose plan was lost, a plan that was not written whole, and a new volume are nobody's.
+    let is_none = |name: &OsStr| {
+        name == CELLS || name == "lost+found" || name.to_str().is_some_and(|name| name == format!("{PLAN}.new"))
+    };
     let is_own = folder.join(PLAN).exists() || entries.all(|entry| is_none(&entry.file_name()));
     if is_own { Ok(held) } else { Err(HoldError::Foreign(folder.to_owned())) }
 }
