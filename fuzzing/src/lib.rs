@@ -22,6 +22,9 @@ const TOLD_CHARS: usize = 60;
 /// Places in which one input is changed, less one.
 const CHANGES: usize = 6;
 
+/// What stands in JSON of any kind, or must not.
+pub const JSON_WORDS: [&str; 10] = ["{", "}", "[", "]", ",", ":", "\"", "\\", "\\ud800", "\u{0}"];
+
 /// What inputs are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Mixture<'a> {

@@ -329,7 +329,7 @@ pub fn study_failure(error: StudyError) -> Failure {
 }
 
 /// A runtime that is never shut down: whoever waits on it for a model, or an exchange, when a signal ends the command does not panic.
-pub fn runtime_of_models() -> std::io::Result<Handle> {
+pub fn lasting_runtime() -> std::io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     Ok(Box::leak(Box::new(runtime)).handle().clone())
 }
@@ -392,7 +392,7 @@ async fn injection(texts: u64, args: &ModelRunArgs) -> Outcome {
         Some(path) => {
             let with = ModelUse { metrics: None, kept: None };
             let OpenedModel { config, consultant } = open(path, ModelAgentConfig::check_instructed, with)?;
-            OrderReader::Live(config, Arc::new(BlockingConsultant::Live(consultant, runtime_of_models()?)))
+            OrderReader::Live(config, Arc::new(BlockingConsultant::Live(consultant, lasting_runtime()?)))
         }
     };
     let tallies = played(!args.json, move |progress| {
@@ -424,7 +424,7 @@ async fn model(args: ModelRunArgs) -> Outcome {
         Some(path) => {
             let check = |config: &ModelAgentConfig| config.check_initiator().and_then(|()| config.check_instructed());
             let OpenedModel { config, consultant } = open(path, check, ModelUse { metrics: None, kept: kept.clone() })?;
-            Deciding::Live(config, consultant, runtime_of_models()?)
+            Deciding::Live(config, consultant, lasting_runtime()?)
         }
     };
     let source = if args.model.is_some() { "live" } else { "stub" };

@@ -15,7 +15,7 @@ use studies::tournament::negmas::NegmasProcess;
 use studies::tournament::{TournamentDomain, TournamentPlan, generated, report, run as play};
 
 use crate::arguments::{DOMAIN_BYTES_MAX, file_fault, read_file};
-use crate::experiment::{SEED_MAX, default_folder, none, runtime_of_models, study_failure};
+use crate::experiment::{SEED_MAX, default_folder, lasting_runtime, none, study_failure};
 use crate::model::{ModelUse, OpenedModel, open};
 use crate::output::{Failure, Outcome, Progress, note, print, print_json};
 use crate::signals::{self, Attending, asked_to_end};
@@ -152,7 +152,7 @@ fn competitors(args: &TournamentArgs, domains: &[TournamentDomain]) -> Result<Ve
             return Err(file_fault(path, format_args!("{most} rounds of a bargain take at least {least}")));
         }
         let made_of = Digest::of_bytes(&std::fs::read(path)?).to_string();
-        let consultant = Arc::new(BlockingConsultant::Live(consultant, runtime_of_models()?));
+        let consultant = Arc::new(BlockingConsultant::Live(consultant, lasting_runtime()?));
         competitors.push(Competitor { name, made_of, player: Player::Model(config, consultant) });
     }
     Ok(competitors)

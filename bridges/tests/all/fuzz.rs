@@ -8,7 +8,7 @@ use bridges::a2a::request::{self, Content};
 use bridges::a2a_agent::answer::{A2aReply, A2aStep};
 use bridges::tools::message::{self, Limits};
 use bridges::tools::{TOOLS, drop_fractions};
-use fuzzing::{Mixture, feed};
+use fuzzing::{JSON_WORDS, Mixture, feed};
 use schemas::{AgentId, MsgId, NegotiationId};
 use serde_json::{Value, json};
 
@@ -32,17 +32,7 @@ const OPENING: [&str; 4] = ["call_for_offers", "bargain", "form_team", "ask_pane
 /// The highest price of every call, in micro-units.
 const PRICE_MAX: i64 = 90_000_000;
 
-const WORDS: [&str; 34] = [
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\"",
-    "\\",
-    "\\ud800",
-    "\u{0}",
+const WORDS: [&str; 24] = [
     "\u{202e}",
     "null",
     "true",
@@ -94,7 +84,7 @@ static CALLS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 fn fed(name: &'static str, valid: &[&str], target: impl Fn(&str)) {
-    feed(name, INPUTS, Mixture { valid, words: &WORDS, bytes_max: BYTES_MAX }, target);
+    feed(name, INPUTS, Mixture { valid, words: &[&JSON_WORDS[..], &WORDS].concat(), bytes_max: BYTES_MAX }, target);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use anyhow::Context;
 use studies::agora::live::LiveFigures;
 use studies::agora::{AgoraPlan, play_live, report, run as play};
 
-use super::{default_folder, none, played, print_study, runtime_of_models, study_failure};
+use super::{default_folder, lasting_runtime, none, played, print_study, study_failure};
 use crate::output::Outcome;
 
 /// What is played, and where it is kept.
@@ -38,7 +38,7 @@ pub async fn run(args: AgoraRunArgs) -> Outcome {
     let seeds = args.seeds;
     let plan = AgoraPlan::new(args.seed, seeds, args.thresholds);
     let out = args.out.unwrap_or_else(|| default_folder("agora", thresholds_name(args.thresholds), (args.seed, seeds)));
-    let (folder, runtime, is_live) = (out.clone(), runtime_of_models()?, args.live);
+    let (folder, runtime, is_live) = (out.clone(), lasting_runtime()?, args.live);
     let played = played(!args.json, move |progress| {
         let played = runtime.block_on(async {
             play(&plan, &folder, &|cell| progress.show_cell(cell)).await?;

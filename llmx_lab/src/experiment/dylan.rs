@@ -106,7 +106,7 @@ async fn live(args: &DylanRunArgs, model: &Path, questions: &Path) -> Outcome {
         config: Arc::clone(&opened.config),
         marker_seed: args.seed,
     };
-    let consultant = BlockingConsultant::Live(opened.consultant, super::runtime_of_models()?);
+    let consultant = BlockingConsultant::Live(opened.consultant, super::lasting_runtime()?);
     let asked = played(!args.json, move |progress| {
         let all = plan.questions.len();
         run(&plan, &consultant, &|number| progress.note(format_args!("questions {number}/{all}")))

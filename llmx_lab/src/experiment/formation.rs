@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use studies::ioa::live::LiveFormationFigures;
 use studies::ioa::{FormationPlan, TASKS, play_live, report, run as play};
 
-use super::{default_folder, none, played, print_study, runtime_of_models, study_failure};
+use super::{default_folder, lasting_runtime, none, played, print_study, study_failure};
 use crate::output::Outcome;
 
 /// Arguments of `llmx-lab experiment ioa`.
@@ -34,7 +34,7 @@ pub struct FormationArgs {
 pub async fn run(args: FormationArgs) -> Outcome {
     let plan = FormationPlan::new(args.seed, args.seeds, TASKS);
     let out = args.out.unwrap_or_else(|| default_folder("ioa", "generated", (args.seed, args.seeds)));
-    let (folder, runtime, is_live) = (out.clone(), runtime_of_models()?, args.live);
+    let (folder, runtime, is_live) = (out.clone(), lasting_runtime()?, args.live);
     let played = played(!args.json, move |progress| {
         let played = play(&plan, &folder, &|cell| progress.show_cell(cell));
         let live = played.and_then(|()| is_live.then(|| runtime.block_on(play_live(&plan))).transpose());
