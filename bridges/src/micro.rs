@@ -3,19 +3,21 @@
 //! A request's body is the tool's arguments, its header [`TOKEN_HEADER`] the token of who asks; the reply is the answer. A refusal is
 //! the body of a reply whose headers name its status and code.
 
+pub mod prompt;
+
 use std::collections::HashMap;
-use std::path::Path;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use async_nats::service::endpoint::Endpoint;
 use async_nats::service::{Request, ServiceExt as _};
-use async_nats::{Client, HeaderMap};
+use async_nats::{Client, HeaderMap, Subject};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::select_all;
 use schemas::validate::{BODY_BYTES_MAX, parse_within};
 use schemas::{Code, Refusal};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,19 +40,6 @@ const REQUESTS_MAX: usize = 4096;
 const WAIT_MS_MAX: u64 = 20_000;
 /// Most characters of an error's header.
 const ERROR_CHARS_MAX: usize = 200;
-
-/// Connects to NATS, with a file of credentials where one is given.
-///
-/// # Errors
-/// Why it cannot.
-pub async fn connect(servers: &str, credentials: Option<&Path>) -> Result<Client, async_nats::Error> {
-    let options = async_nats::ConnectOptions::new().name("llmx bridge");
-    let options = match credentials {
-        Some(path) => options.credentials_file(path).await?,
-        None => options,
-    };
-    Ok(options.connect(servers).await?)
-}
 
 /// Serves the tools until `stop`; `public_url` is where the bridge is found over HTTP.
 ///
@@ -88,8 +77,8 @@ pub async fn serve(
         let (participants, places) = (Arc::clone(&participants), Arc::clone(&places));
         tasks.spawn(async move {
             let answer = match places.try_acquire() {
-                Ok(_place) => called(&participants, tool, &request).await,
-                Err(_) => Err(Refusal::new(Code::Overloaded, "too many requests").retry_after_ms(1000).into()),
+                Ok(_place) => called(&participants, tool, &request, arguments(&request.message.payload)).await,
+                Err(_) => Err(busy()),
             };
             reply(&request, answer).await;
         });
@@ -99,7 +88,12 @@ pub async fn serve(
 }
 
 /// Calls a tool for the bearer of the request's token.
-async fn called(participants: &Participants, tool: &'static Tool, request: &Request) -> Result<Value, ToolFault> {
+async fn called(
+    participants: &Participants,
+    tool: &'static Tool,
+    request: &Request,
+    arguments: Result<Arguments, Refusal>,
+) -> Result<Value, ToolFault> {
     let started = Instant::now();
     let answer = async {
         let token = request.message.headers.as_ref().and_then(|headers| headers.get(TOKEN_HEADER));
@@ -107,8 +101,7 @@ async fn called(participants: &Participants, tool: &'static Tool, request: &Requ
             let fault = format!("a token is expected in the header {TOKEN_HEADER}");
             return Err(Refusal::new(Code::Unauthenticated, fault).into());
         };
-        let arguments = arguments(&request.message.payload)?;
-        participants.service(token.as_str()).await?.call(tool, arguments).await
+        participants.service(token.as_str()).await?.call(tool, within_wait(arguments?)?).await
     };
     let answer = answer.await;
     participants.metrics().called(ForeignProtocol::Nats, tool.name, answer.is_ok(), started.elapsed());
@@ -125,6 +118,10 @@ fn arguments(body: &Bytes) -> Result<Arguments, Refusal> {
     let Value::Object(arguments) = document else {
         return Err(Refusal::new(Code::WrongType, "the arguments of a tool are an object").at(""));
     };
+    Ok(arguments)
+}
+
+fn within_wait(arguments: Arguments) -> Result<Arguments, Refusal> {
     if arguments.get("wait_ms").and_then(Value::as_u64).is_some_and(|wait| wait > WAIT_MS_MAX) {
         let fault = Refusal::new(Code::OutOfRange, "so long a wait is not offered over NATS").at("/wait_ms");
         return Err(fault.expecting(format!("0 to {WAIT_MS_MAX}")));
@@ -132,29 +129,40 @@ fn arguments(body: &Bytes) -> Result<Arguments, Refusal> {
     Ok(arguments)
 }
 
+fn busy() -> ToolFault {
+    Refusal::new(Code::Overloaded, "too many requests").retry_after_ms(1000).into()
+}
+
+/// Where a request is answered. Whoever asks names the subject: an answer goes to inboxes alone, never among the exchange's own.
+fn inbox(request: &Request) -> Option<Subject> {
+    request.message.reply.clone().filter(|reply| reply.starts_with(INBOX))
+}
+
 async fn reply(request: &Request, answer: Result<Value, ToolFault>) {
-    // Whoever asks names the subject of the reply: an answer goes to inboxes alone, never among the exchange's own subjects.
-    if !request.message.reply.as_ref().is_some_and(|reply| reply.starts_with(INBOX)) {
+    if inbox(request).is_none() {
         return;
     }
-    let mut headers = HeaderMap::new();
-    let body = match answer {
-        Ok(answer) => answer,
-        Err(fault) => {
-            let (status, told) = (fault.http_status(), fault.to_value());
-            let line = format!(
-                "{}: {}",
-                told["code"].as_str().unwrap_or_default(),
-                told["detail"].as_str().unwrap_or_default()
-            );
-            let line: String = line.chars().filter(|one| !one.is_control()).take(ERROR_CHARS_MAX).collect();
-            headers.insert("Nats-Service-Error-Code", status.to_string().as_str());
-            headers.insert("Nats-Service-Error", line.as_str());
-            json!(told)
-        }
+    let (headers, body) = match answer {
+        Ok(answer) => (HeaderMap::new(), answer.to_string().into()),
+        Err(fault) => fault_message(&fault),
     };
-    let sent = request.respond_with_headers(Ok(Bytes::from(body.to_string())), headers).await;
-    if let Err(error) = sent {
+    sent(request.respond_with_headers(Ok(body), headers).await);
+}
+
+fn sent<E: Display>(outcome: Result<(), E>) {
+    if let Err(error) = outcome {
         tracing::debug!(%error, "a reply was not sent");
     }
+}
+
+/// Headers and body of a refusal.
+fn fault_message(fault: &ToolFault) -> (HeaderMap, Bytes) {
+    let (status, told) = (fault.http_status(), fault.to_value());
+    let told_of = |member: &str| told[member].as_str().unwrap_or_default();
+    let line = format!("{}: {}", told_of("code"), told_of("detail"));
+    let line: String = line.chars().filter(|one| !one.is_control()).take(ERROR_CHARS_MAX).collect();
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Service-Error-Code", status.to_string().as_str());
+    headers.insert("Nats-Service-Error", line.as_str());
+    (headers, told.to_string().into())
 }

@@ -30,11 +30,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use async_nats::Client;
+use async_nats::Message;
 use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, Context, ErrorCode, stream};
-use async_nats::{Client, Message};
 use futures_util::future::BoxFuture;
 use schemas::Timestamp;
 use tokio::sync::watch;
@@ -184,6 +185,15 @@ pub fn check_servers(servers: &str) -> Result<(), BusError> {
 pub fn shown(servers: &str) -> String {
     let hosts: Vec<_> = servers.split(',').map(|url| url.rsplit('@').next().unwrap_or("").trim()).collect();
     hosts.join(", ")
+}
+
+/// Connects as what is no part of an exchange, such as a service beside it.
+///
+/// # Errors
+/// As [`open`], but for streams.
+pub async fn connect(options: &NatsOptions) -> Result<Client, BusError> {
+    let deadline = Instant::now() + options.open_timeout;
+    Ok(NatsConnection::open(options, "service", deadline).await?.client)
 }
 
 /// Connects, creates the streams that are missing and checks those that are not.

@@ -12,6 +12,7 @@ use agents::{Identity, Token};
 use bridges::http::{self, BridgeOptions, Participants, PublicAddress};
 use bridges::mcp::{McpServer, serve_stdio};
 use bridges::micro;
+use bridges::micro::prompt::{self, AgentSession};
 use bridges::tools::ToolSet;
 use bridges::{BridgeMetrics, Gateways, Limits, Participant, ToolService};
 use schemas::{Address, AgentId};
@@ -22,6 +23,7 @@ use crate::access::{AccessArgs, Bearer};
 use crate::arguments::{http_url, listen_address, micros, new_id, read_text};
 use crate::call::address;
 use crate::keys::read_record_key;
+use crate::nats::connect_at;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
 use crate::remote::GATEWAY_DEFAULT;
@@ -102,6 +104,9 @@ pub struct ToolBridgeArgs {
     /// NATS on which the tools are a service, too: `nats req llmx.follow`
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
+    /// A prompt endpoint there, too, of the Synadia Agent Protocol: agents.prompt.llmx.OWNER.SESSION
+    #[arg(long, value_name = "OWNER.SESSION", requires = "nats")]
+    agents_service: Option<AgentSession>,
     /// Credentials file of NATS
     #[arg(long, value_name = "FILE", requires = "nats")]
     nats_creds: Option<PathBuf>,
@@ -198,12 +203,16 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
     print(format_args!("bridge: {url}/mcp and {url}/a2a for {}", args.gateway.join(", ")));
     let micro = async {
         let Some(nats) = &args.nats else { return std::future::pending().await };
+        let client = connect_at(nats, args.nats_creds.as_deref(), "llmx bridge").await?;
         let place = bus::nats::shown(nats);
         let fault = |error| Failure::failed(anyhow::anyhow!("NATS at {place}: {error}"));
-        bus::nats::check_servers(nats).map_err(Failure::configuration)?;
-        let client = micro::connect(nats, args.nats_creds.as_deref()).await.map_err(fault)?;
         print(format_args!("bridge: service llmx on NATS at {place}"));
-        micro::serve(client, participants.clone(), &url, stop.clone()).await.map_err(fault)
+        let prompts = async {
+            let Some(name) = args.agents_service else { return Ok(()) };
+            prompt::serve(client.clone(), participants.clone(), name, stop.clone()).await
+        };
+        let tools = micro::serve(client.clone(), participants.clone(), &url, stop.clone());
+        tokio::try_join!(tools, prompts).map(drop).map_err(fault)
     };
     tokio::select! {
         served = micro => served?,

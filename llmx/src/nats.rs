@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bus::Bus;
 use bus::memory::MemoryOptions;
-use bus::nats::{Credentials, NatsOptions, SyncMode};
+use bus::nats::{Client, Credentials, NatsOptions, SyncMode};
+use bus::{Bus, BusError};
 use nats_server::{LocalServer, LocalServerOptions};
 use prometheus::Registry;
 use serde::{Deserialize, Serialize};
@@ -103,23 +103,38 @@ impl From<Sync> for SyncMode {
     }
 }
 
-/// Opens a bus; a server that cannot be reached is waited for, and said to be missing.
+/// Opens a bus.
 async fn open(options: NatsOptions) -> Result<Bus, Failure> {
+    awaited(&options, bus::nats::open(options.clone())).await
+}
+
+/// Connects; a server that cannot be reached is waited for, and said to be missing.
+async fn awaited<T>(options: &NatsOptions, opening: impl Future<Output = Result<T, BusError>>) -> Result<T, Failure> {
     let (status, limit) = (Arc::clone(&options.status), options.open_timeout);
     let name = format!("NATS at {} (--nats, LLMX_NATS)", bus::nats::shown(&options.servers));
     let why = || status.fault().map(|fault| format!(" ({fault})")).unwrap_or_default();
     let what = || (status.read().connections == 0).then(|| format!("{name}{}", why()));
-    Ok(announced(what, limit, bus::nats::open(options)).await?)
+    Ok(announced(what, limit, opening).await?)
 }
 
 /// Opens the bus of an exchange by the address of its servers alone.
 pub async fn open_at(servers: &str, credentials: Option<&Path>, name: &str) -> Result<Bus, Failure> {
+    open(options_at(servers, credentials, name)).await
+}
+
+/// Connects a service beside the exchange.
+pub async fn connect_at(servers: &str, credentials: Option<&Path>, name: &str) -> Result<Client, Failure> {
+    let options = options_at(servers, credentials, name);
+    awaited(&options, bus::nats::connect(&options)).await
+}
+
+fn options_at(servers: &str, credentials: Option<&Path>, name: &str) -> NatsOptions {
     let mut options = NatsOptions::new(servers);
     options.name = name.to_owned();
     if let Some(file) = credentials {
         options.credentials = Credentials::File(file.to_owned());
     }
-    open(options).await
+    options
 }
 
 /// Where NATS is when nothing else is said.

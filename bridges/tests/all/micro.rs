@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_nats::HeaderMap;
 use bridges::http::Participants;
 use bridges::micro;
+use bridges::micro::prompt::{self, AgentSession};
+use bus::nats::NatsOptions;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use nats_server::{LocalServer, LocalServerOptions};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -35,20 +38,29 @@ struct Micro {
     participants: Arc<Participants>,
     serving: JoinHandle<Result<(), async_nats::Error>>,
     stop: CancellationToken,
-    _server: LocalServer,
+    server: LocalServer,
+}
+
+/// The bridge, as nats.example.conf knows it.
+async fn bridge_on(server: &LocalServer) -> async_nats::Client {
+    let url = server.url().replacen("nats://", "nats://bridge:change-me-three@", 1);
+    bus::nats::connect(&NatsOptions::new(url)).await.unwrap()
 }
 
 impl Micro {
     async fn start() -> Self {
-        let (server, site) = (LocalServer::start(LocalServerOptions::default()).await.unwrap(), Site::start().await);
-        let connect = async || micro::connect(&server.url(), None).await.unwrap();
-        let (client, nats, stop) = (connect().await, connect().await, CancellationToken::new());
+        let conf = include_str!("../../../nats.example.conf");
+        let extra_config = conf[conf.find("authorization {").unwrap()..].to_owned();
+        let server = LocalServer::start(LocalServerOptions { extra_config, ..Default::default() }).await.unwrap();
+        let (site, stop) = (Site::start().await, CancellationToken::new());
+        let asking = async_nats::ConnectOptions::with_user_and_password("exchange".to_owned(), "change-me".to_owned());
+        let (client, nats) = (bridge_on(&server).await, asking.connect(server.url()).await.unwrap());
         let (_, participants) = bridge(&site, "b1");
         let (served, stopped) = (participants.clone(), stop.clone());
         let serving =
             tokio::spawn(async move { micro::serve(client, served, "https://exchange.example", stopped).await });
         while nats.request("$SRV.PING.llmx", Bytes::new()).await.is_err() {}
-        Self { nats, site, participants, serving, stop, _server: server }
+        Self { nats, site, participants, serving, stop, server }
     }
 
     async fn stop(self) {
@@ -104,8 +116,69 @@ async fn an_answer_goes_to_inboxes_alone() {
     nats.publish_with_reply("llmx.inbox", "log.0", Bytes::new()).await.unwrap();
     assert_eq!(ask(nats, "inbox", None, "").await.0.as_deref(), Some("401"));
     nats.flush().await.unwrap();
-    let heard =
-        tokio::time::timeout(std::time::Duration::from_millis(200), futures_util::StreamExt::next(&mut log)).await;
+    let heard = tokio::time::timeout(std::time::Duration::from_millis(200), log.next()).await;
     assert!(heard.is_err(), "{heard:?}");
     micro.stop().await;
+}
+
+/// What comes for a prompt, to its empty end: kinds and data of chunks, codes of refusals.
+async fn prompted(nats: &async_nats::Client, token: Option<&str>, body: impl Into<Bytes>) -> Vec<(String, String)> {
+    let (inbox, mut headers) = (nats.new_inbox(), HeaderMap::new());
+    token.into_iter().for_each(|token| headers.insert(micro::TOKEN_HEADER, token));
+    let mut answers = nats.subscribe(inbox.clone()).await.unwrap();
+    let subject = "agents.prompt.llmx.acme.main";
+    nats.publish_with_reply_and_headers(subject, inbox, headers, body.into()).await.unwrap();
+    let mut told = Vec::new();
+    while let Some(answer) = answers.next().await.filter(|answer| !answer.payload.is_empty()) {
+        let document: Value = serde_json::from_slice(&answer.payload).unwrap();
+        let code = answer.headers.as_ref().and_then(|headers| headers.get("Nats-Service-Error-Code"));
+        let text = |member: &str| document[member].as_str().unwrap_or_default().to_owned();
+        told.push(code.map_or_else(|| (text("type"), text("data")), |code| (code.to_string(), text("detail"))));
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_is_acknowledged_answered_or_refused_and_ended() {
+    let micro = Micro::start().await;
+    let (nats, alice) = (&micro.nats, micro.site.token("alice"));
+    let mut beats = nats.subscribe("agents.hb.*.*.*").await.unwrap();
+    let client = bridge_on(&micro.server).await;
+    let name = "acme.main".parse().unwrap();
+    let serving = tokio::spawn(prompt::serve(client, micro.participants.clone(), name, micro.stop.clone()));
+    let beat: Value = serde_json::from_slice(&beats.next().await.unwrap().payload).unwrap();
+    assert_eq!((&beat["owner"], &beat["session"], &beat["interval_s"]), (&json!("acme"), &json!("main"), &json!(30)));
+    let info = nats.request("$SRV.INFO.agents", Bytes::new()).await.unwrap();
+    let info: Value = serde_json::from_slice(&info.payload).unwrap();
+    let metadata = json!({"agent": "llmx", "owner": "acme", "session": "main", "protocol_version": "0.3"});
+    assert_eq!((&info["metadata"], &info["id"]), (&metadata, &beat["instance_id"]));
+    let status = nats.request("agents.status.llmx.acme.main", Bytes::new()).await.unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&status.payload).unwrap()["instance_id"], info["id"]);
+    let ack = ("status".to_owned(), "ack".to_owned());
+    let text = r#"{"tool": "list_policies", "arguments": {}}"#;
+    for body in [text.to_owned(), json!({"prompt": text, "attachments": [], "more": 1}).to_string()] {
+        let told = prompted(nats, Some(&alice), body).await;
+        assert_eq!((&told[0], told[1].0.as_str(), told.len()), (&ack, "response", 2), "{told:?}");
+        assert!(serde_json::from_str::<Value>(&told[1].1).unwrap().is_object(), "{told:?}");
+    }
+    let table = [
+        (None, text.to_owned(), "401"),
+        (Some(alice.as_str()), "carry a parcel".to_owned(), "422"),
+        (Some(&alice), String::new(), "422"),
+        (Some(&alice), json!({"prompt": text, "attachments": [{"filename": "a"}]}).to_string(), "400"),
+        (Some(&alice), json!({"prompt": 5}).to_string(), "422"),
+        (Some(&alice), json!({"prompt": "{}"}).to_string(), "422"),
+        (Some(&alice), json!({"tool": "buy"}).to_string(), "404"),
+        (Some(&alice), json!({"tool": "inbox", "arguments": {"wait_ms": 30_000}}).to_string(), "422"),
+        (Some(&alice), "x".repeat(70_000), "413"),
+    ];
+    for (token, body, code) in table {
+        let told = prompted(nats, token, body.clone()).await;
+        assert_eq!((&told[0], told[1].0.as_str(), told.len()), (&ack, code, 2), "{body:.60}: {told:?}");
+    }
+    for bad in ["acme", "acme.", "Acme.main", "acme.main.more", "acme.ma in"] {
+        assert!(bad.parse::<AgentSession>().is_err(), "{bad}");
+    }
+    micro.stop().await;
+    serving.await.unwrap().unwrap();
 }

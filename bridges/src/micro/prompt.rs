@@ -1,0 +1,190 @@
+//! The tools behind a prompt: service `agents` of the Synadia Agent Protocol 0.3.
+//!
+//! The text of a prompt is JSON, `{"tool": …, "arguments": {…}}`, and the header [`super::TOKEN_HEADER`] has the token. The answer is
+//! a stream: `ack` at once and while it is waited for, the result as one response, an empty message.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_nats::service::{Request, ServiceExt as _};
+use async_nats::{Client, HeaderMap, Subject};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use schemas::validate::{BODY_BYTES_MAX, parse_within};
+use schemas::{Code, Refusal, Timestamp, WireTime};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{REQUESTS_MAX, busy, called, fault_message, inbox, sent};
+use crate::ToolFault;
+use crate::http::Participants;
+use crate::tools::{self, Arguments, drop_fractions};
+
+/// Name of the service, first token of its subjects, and its queue group.
+const SERVICE: &str = "agents";
+/// Which agent this is.
+const AGENT: &str = "llmx";
+const PROTOCOL_VERSION: &str = "0.3";
+/// Between two heartbeats, in seconds.
+const HEARTBEAT_S: u64 = 30;
+/// Between two signs that an answer is still waited for.
+const ACK_PERIOD: Duration = Duration::from_secs(10);
+
+/// Whose agent it is, and of which session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentSession {
+    owner: String,
+    session: String,
+}
+
+impl FromStr for AgentSession {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_token = |token: &str| {
+            let is_known =
+                |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || b"-_".contains(&letter);
+            (1..=64).contains(&token.len()) && token.bytes().all(is_known)
+        };
+        match text.split_once('.') {
+            Some((owner, session)) if is_token(owner) && is_token(session) => {
+                Ok(Self { owner: owner.to_owned(), session: session.to_owned() })
+            }
+            _ => Err("give OWNER.SESSION, each of 1 to 64 small letters, digits, - and _".to_owned()),
+        }
+    }
+}
+
+impl AgentSession {
+    fn subject(&self, verb: &str) -> String {
+        format!("{SERVICE}.{verb}.{AGENT}.{}.{}", self.owner, self.session)
+    }
+
+    fn metadata(&self) -> HashMap<String, String> {
+        let pairs = [("agent", AGENT), ("owner", &self.owner), ("session", &self.session)];
+        let pairs = pairs.into_iter().chain([("protocol_version", PROTOCOL_VERSION)]);
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    fn heartbeat(&self, instance: &str) -> Bytes {
+        let Self { owner, session } = self;
+        let now_ms = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+        let now = WireTime(Timestamp::from_ms(u64::try_from(now_ms).unwrap_or(u64::MAX)));
+        let document = json!({
+            "agent": AGENT, "owner": owner, "session": session, "instance_id": instance, "ts": now,
+            "interval_s": HEARTBEAT_S,
+        });
+        document.to_string().into()
+    }
+}
+
+/// Serves prompts until `stop`.
+///
+/// # Errors
+/// What registering the service fails with.
+pub async fn serve(
+    client: Client,
+    participants: Arc<Participants>,
+    name: AgentSession,
+    stop: CancellationToken,
+) -> Result<(), async_nats::Error> {
+    let builder = client.service_builder().description("An exchange where agents negotiate").metadata(name.metadata());
+    let service = builder.queue_group(SERVICE).start(SERVICE, env!("CARGO_PKG_VERSION")).await?;
+    let limits = [("max_payload", "64KB"), ("attachments_ok", "false")];
+    let limits = limits.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let prompts = service.endpoint_builder().name("prompt").metadata(limits);
+    let mut prompts = prompts.add(name.subject("prompt")).await?;
+    let mut questions = service.endpoint_builder().name("status").add(name.subject("status")).await?;
+    let (instance, heart) = (service.info().await.id, Subject::from(name.subject("hb")));
+    let (places, tasks, mut beats) =
+        (Arc::new(Semaphore::new(REQUESTS_MAX)), TaskTracker::new(), interval(Duration::from_secs(HEARTBEAT_S)));
+    loop {
+        tokio::select! {
+            Some(request) = prompts.next() => {
+                let (client, participants, places) = (client.clone(), Arc::clone(&participants), Arc::clone(&places));
+                tasks.spawn(async move {
+                    let Some(reply) = inbox(&request) else { return };
+                    let answer = match places.try_acquire() {
+                        Ok(_place) => acknowledged(&client, &reply, prompted(&participants, &request)).await,
+                        Err(_) => Err(busy()),
+                    };
+                    end(&client, reply, answer).await;
+                });
+            }
+            Some(request) = questions.next() => {
+                if inbox(&request).is_some() {
+                    sent(request.respond(Ok(name.heartbeat(&instance))).await);
+                }
+            }
+            _ = beats.tick() => sent(client.publish(heart.clone(), name.heartbeat(&instance)).await),
+            () = stop.cancelled() => break,
+        }
+    }
+    tasks.close();
+    service.stop().await
+}
+
+/// Waits for an answer, and says so.
+async fn acknowledged<T>(client: &Client, reply: &Subject, answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    loop {
+        sent(client.publish(reply.clone(), chunk("status", "ack")).await);
+        if let Ok(answer) = timeout(ACK_PERIOD, answer.as_mut()).await {
+            return answer;
+        }
+    }
+}
+
+async fn end(client: &Client, reply: Subject, answer: Result<Value, ToolFault>) {
+    let (headers, body) = match answer {
+        Ok(answer) => (HeaderMap::new(), chunk("response", &answer.to_string())),
+        Err(fault) => fault_message(&fault),
+    };
+    sent(client.publish_with_headers(reply.clone(), headers, body).await);
+    sent(client.publish(reply, Bytes::new()).await);
+}
+
+fn chunk(kind: &str, data: &str) -> Bytes {
+    json!({"type": kind, "data": data}).to_string().into()
+}
+
+/// What a prompt asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolCall {
+    tool: String,
+    #[serde(default)]
+    arguments: Arguments,
+}
+
+async fn prompted(participants: &Participants, request: &Request) -> Result<Value, ToolFault> {
+    let ToolCall { tool, arguments } = tool_call(&request.message.payload)?;
+    let known = tools::of(participants.sets()).find(|known| known.name == tool);
+    let tool = known.ok_or_else(|| {
+        Refusal::new(Code::NotFound, "there is no such tool").at("/tool").expecting("a tool of the service llmx")
+    })?;
+    called(participants, tool, request, Ok(arguments)).await
+}
+
+/// The tool and its arguments that a prompt names: text, or `{"prompt": text}`.
+fn tool_call(body: &Bytes) -> Result<ToolCall, Refusal> {
+    let mut document = parse_within(body, BODY_BYTES_MAX)?;
+    if document.get("attachments").is_some_and(|attached| !attached.is_null() && *attached != json!([])) {
+        return Err(Refusal::new(Code::MalformedRequest, "a prompt has no attachments here").at("/attachments"));
+    }
+    if let Some(prompt) = document.get("prompt") {
+        let text = prompt.as_str().ok_or_else(|| Refusal::new(Code::WrongType, "a prompt is a text").at("/prompt"))?;
+        document = parse_within(&Bytes::from(text.to_owned()), BODY_BYTES_MAX)?;
+    }
+    drop_fractions(&mut document);
+    ToolCall::deserialize(document).map_err(|error| {
+        let expected = r#"{"tool": "call_for_offers", "arguments": {…}}"#;
+        Refusal::new(Code::BadFormat, format!("the prompt calls no tool: {error}")).expecting(expected)
+    })
+}
