@@ -6,12 +6,14 @@
 //! | [`check`] | does it make sense, and which cells does it ask for? |
 //! | [`behaviour`] | what do contractors do? |
 //! | [`population`] | which of them do otherwise? |
+//! | [`domain`] | what are bargains about? |
 //! | [`fault`] | what is wrong, where, and what would be right? |
 //! | [`hypothesis`] | what is claimed, and does it hold? |
 //! | here, [`PRESETS`] | which plans come along? |
 
 pub mod behaviour;
 pub mod check;
+pub mod domain;
 pub mod fault;
 pub mod file;
 pub mod hypothesis;
@@ -26,6 +28,7 @@ use traffic_gen::arrivals::Load;
 
 pub use behaviour::Misconduct;
 pub use check::{Asked, read};
+pub use domain::DomainFile;
 pub use fault::{PlanFault, PlanFaults};
 pub use hypothesis::Hypothesis;
 pub use population::PopulationSpec;
@@ -109,6 +112,9 @@ pub struct CellSpec {
     /// What parties of bargains draw their strategies from; empty where the cell plays the contract net.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<String>,
+    /// What bargains are about; empty: the shipped domains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainFile>,
     /// Requests per second that a gateway takes of one agent, where they are limited on purpose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_s: Option<u32>,

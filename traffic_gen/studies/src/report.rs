@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::figures::draw::DrawError;
 use crate::figures::group::Group;
 use crate::figures::hypotheses::{self, HypothesisVerdict, bounds};
+use crate::figures::resample::Interval;
 use crate::figures::{self, Figure};
 use crate::record::PopulationRecord;
 use crate::run::FileError;
@@ -44,6 +45,8 @@ pub struct ExperimentReport {
     pub groups: Vec<GroupFigures>,
     /// H1 to H7, then the bounds of the plan, B1, B2, ...
     pub hypotheses: Vec<HypothesisVerdict>,
+    /// Policies against each other; all of them are in `tables/policies.csv`.
+    pub policies: Differences,
     /// The paper's runs against these.
     pub paper: Vec<PaperComparison>,
     /// How the number of messages grows with that of contractors.
@@ -130,12 +133,14 @@ pub fn compute(folder: &Path) -> Result<ExperimentReport, ReportError> {
         figures: figures::all(group, group.calm(&groups)),
     };
     let volume = charts::volume(&groups);
+    let figures: Vec<_> = groups.iter().map(of_group).collect();
     Ok(ExperimentReport {
         name,
         cells,
         unfinished,
         interrupted,
-        groups: groups.iter().map(of_group).collect(),
+        policies: differences::of_policies(&groups, &figures),
+        groups: figures,
         hypotheses: [hypotheses::all(&groups), bounds::all(&claims, &groups)].concat(),
         paper: paper::compare(&groups),
         pictures: charts::all(&groups, &volume)?,
@@ -231,6 +236,15 @@ impl ExperimentReport {
             cells.extend([run.factor, run.completion].map(number));
             paper.push(cells);
         }
-        vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper)]
+        let mut policies =
+            vec![row(&["groups", "metric", "name", "unit", "value", "other", "low", "high", "beyond_noise"])];
+        for found in &self.policies.all {
+            let mut cells = row(&[&found.group, &found.key, &found.name, found.unit]);
+            let (Interval { low, high }, is_beyond) = (found.interval, found.is_beyond_noise());
+            cells.extend([found.value, found.other, low, high].map(|value| value.to_string()));
+            cells.push(is_beyond.to_string());
+            policies.push(cells);
+        }
+        vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper), ("policies.csv", policies)]
     }
 }

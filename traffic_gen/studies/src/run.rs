@@ -74,6 +74,9 @@ pub enum RunError {
         /// What was waited for.
         reason: String,
     },
+    /// A domain file.
+    #[error("{0}; put it back")]
+    Domains(String),
     /// A model.
     #[error("the model of {population}: {fault}")]
     Model {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
-use studies::plan::{CellSpec, Misconduct, PopulationSpec};
+use studies::plan::{CellSpec, DomainFile, Misconduct, PopulationSpec};
 use studies::record::{CellRecord, MisconductRecord, RoundRecord, read_records};
 
 use schemas::policy::Decider;
@@ -44,6 +44,7 @@ fn spec(policy: &str, seed: u64) -> CellSpec {
         warm_up_rounds: 2,
         reply_within_ms: 2_000,
         strategies: Vec::new(),
+        domains: Vec::new(),
         requests_per_s: None,
         labels: BTreeMap::from([("delay".to_owned(), "uniform".to_owned())]),
     }
@@ -351,6 +352,26 @@ async fn a_cell_runs_on_a_nats_server_of_its_own() {
     let (record, rounds) = run(&spec("high", 3), &options, folder.path()).await;
     assert_eq!((record.bus.as_str(), record.violations.len()), ("nats", 0));
     assert!(rounds.len() > 10 && rounds.iter().all(|round| round.offers.len() == 5), "{record:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bargains_are_about_the_files_of_the_cell_and_none_that_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("domain.json");
+    let shipped = include_str!("../../../domains/scheduling.json");
+    std::fs::write(&path, shipped.replacen("\"name\": \"", "\"name\": \"own-", 1)).unwrap();
+    let file = DomainFile::read(&path.to_string_lossy()).unwrap();
+    let strategies = vec!["conceder".to_owned()];
+    let usual = spec("bargain-low", 3);
+    let asked = CellSpec { strategies, domains: vec![file], rate: 20.0, duration_s: 0.5, warm_up_rounds: 0, ..usual };
+    let (record, rounds) = run(&asked, &IN_MEMORY, &folder.path().join("cells/one")).await;
+    assert!(record.violations.is_empty() && rounds.len() > 2, "{record:?}");
+    let about = |round: &RoundRecord| round.bargain.as_ref().unwrap().domain.starts_with("own-");
+    assert!(rounds.iter().all(about), "{rounds:?}");
+    std::fs::write(&path, shipped).unwrap();
+    let two = folder.path().join("cells/two");
+    let refused = run_cell(&asked, &IN_MEMORY, &two, &CancellationToken::new(), &|_| {}).await.unwrap_err();
+    assert!(refused.to_string().ends_with("has changed since the plan was read; put it back"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

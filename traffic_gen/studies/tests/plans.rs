@@ -1,5 +1,7 @@
 //! Plans that make no sense: each is refused with line, column and remedy, before anything runs.
 
+use std::path::Path;
+
 use studies::plan::{Asked, PlanFaults, read};
 
 const GOOD: &str = r#"name = "mine"
@@ -198,6 +200,36 @@ fn a_grid_of_bargains_is_the_product_of_policies_and_strategies() {
         assert_eq!((faults.faults[0].line, faults.faults[0].column), (line, column), "{bad}: {faults}");
         assert!(faults.to_string().contains(words), "{bad}: {faults}");
     }
+}
+
+#[test]
+fn a_grid_of_bargains_may_name_its_domains() {
+    let folder = tempfile::tempdir().unwrap();
+    let three_parties = include_str!("../../../domains/three_party.json");
+    let text = three_parties.replacen("\"name\": \"", "\"name\": \"own-", 1);
+    assert_ne!(text, three_parties);
+    let [own, twin] = ["own.json", "twin.json"].map(|name| folder.path().join(name).to_string_lossy().into_owned());
+    std::fs::write(&own, &text).unwrap();
+    std::fs::write(&twin, three_parties).unwrap();
+    let named = |files: &str| BARGAINS.replacen("[5]", &format!("[5]\ndomains = {files}"), 1);
+    let plan = read("mine.toml", &named(&format!("['{own}']")), Asked::default()).unwrap();
+    for cell in &plan.cells {
+        assert_eq!(cell.domains.iter().map(|domain| domain.file.as_path()).collect::<Vec<_>>(), [Path::new(&own)]);
+        assert_eq!(cell.domains[0].document, schemas::Digest::of_bytes(text.as_bytes()));
+        assert!(cell.labels["domains"].starts_with("own-"), "{:?}", cell.labels);
+    }
+    for (files, words) in [
+        ("[]".to_owned(), "domains is an empty list: nothing would run".to_owned()),
+        ("['none.json']".to_owned(), "domains `none.json` cannot be; No such file".to_owned()),
+        (format!("['{}']", folder.path().join("bad.json").display()), "expected".to_owned()),
+        (format!("['{own}', '{twin}']"), "have the same name or the same issues; give each domain once".to_owned()),
+    ] {
+        std::fs::write(folder.path().join("bad.json"), "no domain").unwrap();
+        let faults = refused(&named(&files));
+        assert!(faults.faults[0].line == 8 && faults.to_string().contains(&words), "{files}: {faults}");
+    }
+    let of_calls = GOOD.replacen("[5, 12]", &format!("[5, 12]\ndomains = ['{own}']"), 1);
+    assert!(refused(&of_calls).to_string().contains("domains are for bargains; take them out, or add protocol"));
 }
 
 #[test]

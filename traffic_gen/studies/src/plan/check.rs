@@ -11,6 +11,7 @@ use traffic_gen::arrivals::{Load, RATE_MAX};
 use traffic_gen::bargain::load::Bargains;
 use traffic_gen::load::ProtocolLoad;
 
+use super::domain::{DomainFile, catalog};
 use super::fault::{FaultList, PlanFaults, nearest};
 use super::file::{GridFile, PlanFile, ValueList};
 use super::hypothesis::HypothesisTest;
@@ -135,6 +136,9 @@ impl Axes {
             } else {
                 BTreeMap::from([("strategies".to_owned(), strategies.name.clone())])
             };
+            if !parts.domain_names.is_empty() {
+                labels.insert("domains".to_owned(), parts.domain_names.join("+"));
+            }
             if parts.warm_up_rounds == 0 {
                 // What is measured cold is of another kind.
                 labels.insert(WARM_UP.to_owned(), "none".to_owned());
@@ -167,6 +171,7 @@ impl Axes {
                         warm_up_rounds: parts.warm_up_rounds,
                         reply_within_ms: parts.reply_within_ms,
                         strategies: strategies.kinds.clone(),
+                        domains: parts.domains.clone(),
                         requests_per_s: parts.requests_per_s,
                         labels: labels.clone(),
                     });
@@ -185,6 +190,8 @@ struct GridParts {
     warm_up_rounds: u32,
     reply_within_ms: u64,
     requests_per_s: Option<u32>,
+    domains: Vec<DomainFile>,
+    domain_names: Vec<String>,
 }
 
 impl Checker<'_, '_> {
@@ -302,7 +309,8 @@ impl Checker<'_, '_> {
         }
         let is_bargain = self.is_bargain(grid);
         let strategies = self.strategies(grid, is_bargain);
-        let least = if is_bargain { i64::from(Bargains::AGENTS_MIN) } else { 1 };
+        let (domains, domain_names, parties) = self.domains(grid, is_bargain);
+        let least = if is_bargain { i64::from(Bargains::AGENTS_MIN).max(parties) } else { 1 };
         let contractors = self.each(&grid.contractors, "contractors", |count| match u32::try_from(*count) {
             Ok(number) if (least..=CONTRACTORS_MAX).contains(count) => Ok(number),
             _ => Err(format!("give {least} to {CONTRACTORS_MAX}")),
@@ -321,7 +329,7 @@ impl Checker<'_, '_> {
                 arrivals.map(|_| load).map_err(|error| format!("{error}; name a file that is there"))
             })
         });
-        let parts = self.parts(grid, &contractors);
+        let parts = self.parts(grid, &contractors, (domains, domain_names));
         let seeds = seeds.min(SEEDS_MAX);
         let axes = Axes { contractors, policies, rates, loads, durations, strategies, seed, seeds };
         if axes.product() > CELLS_MAX as u64 {
@@ -366,11 +374,36 @@ impl Checker<'_, '_> {
             (None, true) => read(&ALL.to_owned()).into_iter().collect(),
             (Some(strategies), true) => self.each(strategies, "strategies", read),
             (Some(strategies), false) => {
-                let remedy = format!("take them out, or add protocol = [\"{ALTERNATING}\"]");
-                self.faults.add(&strategies.span(), "strategies are for bargains", remedy);
+                self.for_bargains("strategies", strategies);
                 Vec::new()
             }
         }
+    }
+
+    /// The files of domains, their names, and the most parties of any.
+    fn domains(&mut self, grid: &GridFile, is_bargain: bool) -> (Vec<DomainFile>, Vec<String>, i64) {
+        let Some(listed) = &grid.domains else { return Default::default() };
+        if !is_bargain {
+            self.for_bargains("domains", listed);
+            return Default::default();
+        }
+        let files = self.each(listed, "domains", |path| DomainFile::read(path));
+        match catalog(&files) {
+            Ok(catalog) => {
+                let places = 0..catalog.len();
+                let names = places.clone().map(|place| catalog.name(place).to_owned()).collect();
+                (files, names, places.map(|place| catalog.parties(place) as i64).max().unwrap_or(0))
+            }
+            Err(fault) => {
+                self.faults.add(&listed.span(), fault, "give each domain once, with issues of its own");
+                Default::default()
+            }
+        }
+    }
+
+    fn for_bargains(&mut self, name: &str, listed: &ValueList<String>) {
+        let remedy = format!("take them out, or add protocol = [\"{ALTERNATING}\"]");
+        self.faults.add(&listed.span(), format!("{name} are for bargains"), remedy);
     }
 
     /// The values of a list, each as `read` takes it; a fault for every other one, and for an empty list.
@@ -397,7 +430,12 @@ impl Checker<'_, '_> {
         values
     }
 
-    fn parts(&mut self, grid: &GridFile, contractors: &[u32]) -> GridParts {
+    fn parts(
+        &mut self,
+        grid: &GridFile,
+        contractors: &[u32],
+        (domains, domain_names): (Vec<DomainFile>, Vec<String>),
+    ) -> GridParts {
         let warm_up = grid.warm_up.as_ref().and_then(|calls| {
             self.faults.number("warm_up", calls, 0..=WARM_UP_MAX, format!("give calls, 0 to {WARM_UP_MAX}"))
         });
@@ -418,6 +456,8 @@ impl Checker<'_, '_> {
             warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
             reply_within_ms: reply_within_ms.unwrap_or(REPLY_WITHIN_DEFAULT_MS),
             requests_per_s: grid.requests_per_s.as_ref().and_then(|rate| self.requests_per_s(rate)),
+            domains,
+            domain_names,
         }
     }
 
@@ -473,8 +513,10 @@ fn seconds(text: &str, most: f64) -> Result<f64, String> {
 /// What makes a cell another than its neighbours.
 fn content(cell: &CellSpec) -> Digest {
     let CellSpec { id: _, contractors, policy, rate, load, duration_s, seed, contractor, markup, .. } = cell;
-    let CellSpec { warm_up_rounds, reply_within_ms, populations, misconduct, requests_per_s, strategies, .. } = cell;
-    let others = format!("{contractor:?} {populations:?} {misconduct:?} {requests_per_s:?} {strategies:?}");
+    let CellSpec {
+        warm_up_rounds, reply_within_ms, populations, misconduct, requests_per_s, strategies, domains, ..
+    } = cell;
+    let others = format!("{contractor:?} {populations:?} {misconduct:?} {requests_per_s:?} {strategies:?} {domains:?}");
     let numbers =
         format!("{contractors} {rate} {duration_s} {seed} {markup} {warm_up_rounds} {reply_within_ms} {load}");
     Digest::of_parts(&[policy.id.as_bytes(), numbers.as_bytes(), others.as_bytes()])

@@ -1,7 +1,13 @@
 //! What may stand in the file of a plan. Every value knows its place.
 
+use std::fs::File;
+use std::io::Read;
+
 use serde::Deserialize;
 use toml::Spanned;
+
+/// Most bytes of a file that a plan names: a model's instructions have some thousands.
+const NAMED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A list of values, each with its place.
 pub type ValueList<T> = Spanned<Vec<Spanned<T>>>;
@@ -33,10 +39,12 @@ pub struct PlanFile {
 pub struct GridFile {
     /// Begins the names of its cells.
     pub name: Option<Spanned<String>>,
-    /// `contract-net`, or `alternating` for bargains over the shipped domains.
+    /// `contract-net`, or `alternating` for bargains.
     pub protocol: Option<ValueList<String>>,
     /// In bargains: `all`, or strategies joined by `+`, from which each party draws its own (`all`).
     pub strategies: Option<ValueList<String>>,
+    /// Domain files that bargains are about, each drawn as often (the shipped ones).
+    pub domains: Option<ValueList<String>>,
     /// How many; agents that bargain.
     pub contractors: ValueList<i64>,
     /// Presets, or `first-K`; of bargains presets that accept for a party.
@@ -156,6 +164,20 @@ impl ContractorFile {
             rate_factor: self.rate_factor.or(other.rate_factor),
         }
     }
+}
+
+/// The text of a file that a plan names.
+///
+/// # Errors
+/// Why it is not read.
+pub fn read_text(path: &str) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    let read = file.take(NAMED_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if read as u64 > NAMED_BYTES_MAX {
+        return Err(format!("it is longer than {NAMED_BYTES_MAX} bytes"));
+    }
+    Ok(text)
 }
 
 /// A distribution.

@@ -8,13 +8,10 @@ use toml::Spanned;
 
 use super::behaviour::{Behaviour, Misconduct};
 use super::fault::FaultList;
-use super::file::{ContractorFile, PopulationFile};
+use super::file::{ContractorFile, PopulationFile, read_text};
 
 /// What the file of a model says, without its key.
 pub type PopulationModel = agents::model::ModelAgentConfig;
-
-/// Most bytes of a model's file: instructions have some thousands.
-const MODEL_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What those are called that are in no population, where there are any.
 pub const REST: &str = "rest";
@@ -194,14 +191,8 @@ fn read_model(file: &Spanned<String>, faults: &mut FaultList<'_>) -> Option<Popu
 }
 
 fn read_model_file(path: &str) -> Result<PopulationModel, String> {
-    use std::io::Read;
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut text = String::new();
-    let read = file.take(MODEL_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if read as u64 > MODEL_BYTES_MAX {
-        return Err(format!("it is longer than {MODEL_BYTES_MAX} bytes"));
-    }
-    let model: PopulationModel = toml::from_str(&text).map_err(|error| error.to_string().replace('\n', " "))?;
+    let model: PopulationModel =
+        toml::from_str(&read_text(path)?).map_err(|error| error.to_string().replace('\n', " "))?;
     model.check().map_err(|error| error.to_string())?;
     model.model.key().map_err(|error| error.to_string())?;
     Ok(model)

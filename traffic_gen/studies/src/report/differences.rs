@@ -1,7 +1,8 @@
-//! What differs between two experiments, and whether that is more than noise.
+//! What differs between two experiments, or between policies of one, and whether that is more than noise.
 
 use serde::Serialize;
 
+use crate::figures::group::Group;
 use crate::figures::resample::Interval;
 use crate::figures::{Figure, resample};
 
@@ -9,6 +10,8 @@ use super::{ExperimentReport, GroupFigures};
 
 /// Differences smaller than this part of a value are rounding.
 const ROUNDING: f64 = 1e-9;
+/// What policies are compared by: time to decision, messages, completion, regret; of bargains agreement, rounds, welfare.
+const BY_POLICY: [&str; 8] = ["M2d", "M2d.p95", "M5", "M8", "M14", "M31", "M32.rounds", "M33.welfare"];
 
 /// Two experiments compared.
 #[derive(Debug, Serialize)]
@@ -23,12 +26,15 @@ pub struct Differences {
     pub single: Vec<String>,
     /// Differences beyond noise.
     pub beyond_noise: Vec<FigureDifference>,
+    /// All of them.
+    #[serde(skip)]
+    pub all: Vec<FigureDifference>,
 }
 
-/// A figure that differs.
-#[derive(Debug, Serialize)]
+/// A figure of both.
+#[derive(Debug, Clone, Serialize)]
 pub struct FigureDifference {
-    /// The group.
+    /// The group, or both of them.
     pub group: String,
     /// The metric.
     pub key: String,
@@ -52,42 +58,75 @@ pub fn compare(own: &ExperimentReport, other: &ExperimentReport) -> Differences 
         let alone = from.groups.iter().filter(|group| !partner(group, of));
         alone.map(|group| format!("{} ({where_})", group.name)).collect()
     };
-    let mut pairs: Vec<(&str, &Figure, &Figure)> = Vec::new();
+    let mut pairs = Vec::new();
     let mut single = Vec::new();
     for group in &own.groups {
         let Some(found) = other.groups.iter().find(|found| found.key == group.key) else { continue };
         if group.seeds.min(found.seeds) < 2 {
             single.push(group.name.clone());
         }
-        for figure in &group.figures {
-            let beside = found.figures.iter().find(|other| other.key == figure.key);
-            if let Some(beside) = beside.filter(|beside| beside.interval.is_some() && figure.interval.is_some()) {
-                pairs.push((&group.name, figure, beside));
-            }
+        pairs.extend(shared(&group.figures, &found.figures).map(|(own, other)| (group.name.clone(), own, other)));
+    }
+    let unmatched = [alone(own, other, "only here"), alone(other, own, "only there")].concat();
+    Differences { unmatched, single, ..Differences::of(&other.name, &pairs) }
+}
+
+/// Compares policies, each pair of them in cells that are otherwise alike, seed by seed.
+#[must_use]
+pub fn of_policies(groups: &[Group], figures: &[GroupFigures]) -> Differences {
+    let seeds = |group: &Group| group.tallies.iter().map(|tally| tally.cell.seed).collect::<Vec<_>>();
+    let all: Vec<_> = groups.iter().zip(figures).collect();
+    let mut pairs = Vec::new();
+    for (place, (group, own)) in all.iter().enumerate() {
+        let population = (group.population(), seeds(group));
+        for (later, other) in
+            all[place + 1..].iter().filter(|(later, _)| (later.population(), seeds(later)) == population)
+        {
+            let name = format!("{} - {}", own.name, later.cell().policy);
+            let asked =
+                shared(&own.figures, &other.figures).filter(|(figure, _)| BY_POLICY.contains(&figure.key.as_str()));
+            pairs.extend(asked.map(|(own, other)| (name.clone(), own, other)));
         }
     }
-    let compared = pairs.len();
-    let beyond = |(group, figure, other): &(&str, &Figure, &Figure)| difference(group, figure, other, compared);
-    Differences {
-        with: other.name.clone(),
-        compared,
-        unmatched: [alone(own, other, "only here"), alone(other, own, "only there")].concat(),
-        single,
-        beyond_noise: pairs.iter().filter_map(beyond).collect(),
+    Differences::of("each other, policy by policy", &pairs)
+}
+
+/// Figures of both that have intervals.
+fn shared<'a>(own: &'a [Figure], other: &'a [Figure]) -> impl Iterator<Item = (&'a Figure, &'a Figure)> {
+    own.iter().filter_map(|figure| {
+        let beside = other.iter().find(|other| other.key == figure.key)?;
+        (beside.interval.is_some() && figure.interval.is_some()).then_some((figure, beside))
+    })
+}
+
+impl Differences {
+    fn of(with: &str, pairs: &[(String, &Figure, &Figure)]) -> Self {
+        let compared = pairs.len();
+        let difference = |(group, own, other): &(String, &Figure, &Figure)| difference(group, own, other, compared);
+        let all: Vec<FigureDifference> = pairs.iter().filter_map(difference).collect();
+        let beyond_noise = all.iter().filter(|found| found.is_beyond_noise()).cloned().collect();
+        Self { with: with.to_owned(), compared, unmatched: Vec::new(), single: Vec::new(), beyond_noise, all }
+    }
+}
+
+impl FigureDifference {
+    /// Whether the interval leaves 0 out, by more than rounding.
+    #[must_use]
+    pub fn is_beyond_noise(&self) -> bool {
+        let Self { value, other, interval, .. } = self;
+        !interval.holds(0.0) && (value - other).abs() > ROUNDING * value.abs().max(other.abs())
     }
 }
 
 fn difference(group: &str, figure: &Figure, other: &Figure, compared: usize) -> Option<FigureDifference> {
     let (own, beside): (&resample::Estimate, _) = (figure.estimate.as_ref()?, other.estimate.as_ref()?);
-    let interval = own.less(beside).interval_among(compared)?;
-    let is_rounding = (own.value - beside.value).abs() <= ROUNDING * own.value.abs().max(beside.value.abs());
-    (!interval.holds(0.0) && !is_rounding).then(|| FigureDifference {
+    Some(FigureDifference {
         group: group.to_owned(),
         key: figure.key.clone(),
         name: figure.name.clone(),
         unit: figure.unit,
         value: own.value,
         other: beside.value,
-        interval,
+        interval: own.less(beside).interval_among(compared)?,
     })
 }

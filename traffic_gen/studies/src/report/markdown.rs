@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use crate::figures::Figure;
 use crate::figures::draw::decimal;
+use crate::figures::hypotheses::HypothesisVerdict;
 use crate::record::{PopulationRecord, counts_told};
 
-use super::ExperimentReport;
-use super::differences::Differences;
+use super::differences::{Differences, FigureDifference};
 use super::paper::{self, PaperComparison};
+use super::{ExperimentReport, GroupFigures};
 
 /// Metrics of the tables, the most asked for: of calls, of bargains, of models that decide. A table has the groups that have one
 /// of them, and is left out without any.
@@ -24,26 +25,20 @@ const ROWS_MAX: usize = 40;
 #[must_use]
 pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> String {
     let mut text = format!("# {}\n\n{}\n", report.name, scope(report));
-    let hypotheses = report.hypotheses.iter().map(|verdict| {
-        let claim = format!("{} {}", verdict.id, verdict.claim);
-        [claim, verdict.judgement.as_str().to_owned(), verdict.reason.clone()]
-    });
-    text += &table("| hypothesis | verdict | because |", hypotheses);
+    text += &table(&heading(&OF_HYPOTHESES), hypothesis_rows(report));
     let paper: Vec<_> = report.paper.iter().map(PaperComparison::cells).collect();
     if !paper.is_empty() {
-        text += &table(&format!("| {} |", paper::COLUMNS.join(" | ")), paper);
+        text += &table(&heading(&paper::COLUMNS), paper);
     }
     SHOWN.iter().for_each(|keys| text += &figures(report, keys));
-    let columns = OF_POPULATIONS.map(|(title, ..)| title).join(" | ");
-    text += &filled(&format!("| group | population | {columns} |"), &population_rows(report));
-    text += &filled(&format!("| {} |", OF_MODELS.join(" | ")), &model_rows(report));
-    text += &filled(&format!("| {} |", OF_MISCONDUCT.join(" | ")), &misconduct_rows(report));
+    text += &filled(&heading(&OF_POPULATIONS), &population_rows(report));
+    text += &filled(&heading(&OF_MODELS), &model_rows(report));
+    text += &filled(&heading(&OF_MISCONDUCT), &misconduct_rows(report));
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
-    if let Some(differences) = differences {
-        text += &changes(differences);
-    }
+    let compared = Some(&report.policies).filter(|policies| policies.compared > 0);
+    compared.into_iter().chain(differences).for_each(|differences| text += &changes(differences));
     text
 }
 
@@ -99,7 +94,7 @@ pub fn scope(report: &ExperimentReport) -> String {
 /// What a comparison says as a whole.
 #[must_use]
 pub fn summary(differences: &Differences) -> String {
-    let Differences { with, compared, unmatched, single, beyond_noise } = differences;
+    let Differences { with, compared, unmatched, single, beyond_noise, .. } = differences;
     let mut text = format!("Against {with}: {} of {compared} figures differ beyond noise.", beyond_noise.len());
     for (what, groups) in [("Not compared", unmatched), ("Of one seed, so nothing can be said", single)] {
         if !groups.is_empty() {
@@ -140,43 +135,53 @@ fn title(report: &ExperimentReport, key: &str) -> String {
     figure.map_or_else(|| key.to_owned(), |figure| format!("{key} {}, {}", figure.name, figure.unit))
 }
 
-/// What is shown of each population: what it did, and what those saw that it did not win.
-pub const OF_POPULATIONS: [(&str, &str, &str); 11] = [
-    ("offers per call", "P1", ""),
-    ("refused offers", "P2", ""),
-    ("time to offer, p50, ms", "P3", ".p50"),
-    ("p99, ms", "P3", ".p99"),
-    ("first awards", "P4", ""),
-    ("of its awards binding", "P5", ""),
-    ("refusals per call", "P6", ""),
-    ("decision beside, p99, ms", "P8d", ".p99"),
-    ("completion beside", "P7", ""),
-    ("others' p99 against calm", "P9d", ""),
-    ("others' completion against calm", "P11o", ""),
-];
+/// The columns of [`hypothesis_rows`].
+pub const OF_HYPOTHESES: [&str; 3] = ["hypothesis", "verdict", "because"];
 
-/// A row for each population of each group: the group, the population with its size, a value for each of [`OF_POPULATIONS`].
+/// A row for each hypothesis.
 #[must_use]
-pub fn population_rows(report: &ExperimentReport) -> Vec<[String; 13]> {
-    let mut rows = Vec::new();
-    for group in &report.groups {
-        for population in &group.populations {
-            let name = &population.name;
-            let shown = |(_, key, rest): (&str, &str, &str)| {
-                let of_it = format!("{key}.{name}{rest}");
-                // Those against calm are of all populations together.
-                value(group.figures.iter().find(|figure| figure.key == of_it || figure.key == key))
-            };
-            let mut row = std::array::from_fn(|_| String::new());
-            row[0].clone_from(&group.name);
-            row[1] = format!("{} {name}", population.contractors.len());
-            for (cell, column) in row[2..].iter_mut().zip(OF_POPULATIONS) {
-                *cell = shown(column);
-            }
-            rows.push(row);
-        }
-    }
-    rows
+pub fn hypothesis_rows(report: &ExperimentReport) -> Vec<[String; 3]> {
+    let row = |HypothesisVerdict { id, claim, judgement, reason, rounds_needed, .. }: &HypothesisVerdict| {
+        let needed = rounds_needed.map(|needed| format!(". In all about {needed} rounds per group would do."));
+        let because = format!("{reason}{}", needed.unwrap_or_default());
+        [format!("{id} {claim}"), judgement.as_str().to_owned(), because]
+    };
+    report.hypotheses.iter().map(row).collect()
+}
+
+/// The columns of [`population_rows`]: what a population did, and what those saw that it did not win.
+pub const OF_POPULATIONS: [&str; 13] = [
+    "group",
+    "population",
+    "offers per call",
+    "refused offers",
+    "time to offer, p50, ms",
+    "p99, ms",
+    "first awards",
+    "of its awards binding",
+    "refusals per call",
+    "decision beside, p99, ms",
+    "completion beside",
+    "others' p99 against calm",
+    "others' completion against calm",
+];
+/// The figures of the third column and those behind it; where they have quantiles, which.
+const FIGURES_OF_POPULATIONS: [&str; 11] =
+    ["P1", "P2", "P3.p50", "P3.p99", "P4", "P5", "P6", "P8d.p99", "P7", "P9d", "P11o"];
+
+/// A row for each population of each group, named with its size.
+#[must_use]
+pub fn population_rows(report: &ExperimentReport) -> Vec<Vec<String>> {
+    let row = |group: &GroupFigures, PopulationRecord { name, contractors, .. }: &PopulationRecord| {
+        let shown = FIGURES_OF_POPULATIONS.map(|of| {
+            let of_it = of.split_once('.').map(|(key, quantile)| format!("{key}.{name}.{quantile}"));
+            let of_it = of_it.unwrap_or_else(|| format!("{of}.{name}"));
+            // Those against calm are of all populations together.
+            value(group.figures.iter().find(|figure| figure.key == of_it || figure.key == of))
+        });
+        [group.name.clone(), format!("{} {name}", contractors.len())].into_iter().chain(shown).collect()
+    };
+    report.groups.iter().flat_map(|group| group.populations.iter().map(move |of| row(group, of))).collect()
 }
 
 /// The columns of [`misconduct_rows`].
@@ -229,12 +234,26 @@ pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
     rows
 }
 
-fn changes(differences: &Differences) -> String {
-    let rows = differences.beyond_noise.iter().map(|found| {
+/// The columns of [`change_rows`].
+pub const OF_CHANGES: [&str; 5] = ["group", "figure", "here", "there", "difference"];
+
+/// A row for each difference beyond noise.
+#[must_use]
+pub fn change_rows(differences: &Differences) -> Vec<[String; 5]> {
+    let row = |found: &FigureDifference| {
         let figure = format!("{} {}, {}", found.key, found.name, found.unit);
         let interval = format!("[{}, {}]", digits(found.interval.low), digits(found.interval.high));
         [found.group.clone(), figure, digits(found.value), digits(found.other), interval]
-    });
-    let table = filled("| group | figure | here | there | difference |", &rows.collect::<Vec<_>>());
-    format!("\n{}\n{table}", summary(differences))
+    };
+    differences.beyond_noise.iter().map(row).collect()
+}
+
+fn changes(differences: &Differences) -> String {
+    format!("\n{}\n{}", summary(differences), filled(&heading(&OF_CHANGES), &change_rows(differences)))
+}
+
+/// The heading of a table.
+#[must_use]
+pub fn heading(columns: &[&str]) -> String {
+    format!("| {} |", columns.join(" | "))
 }

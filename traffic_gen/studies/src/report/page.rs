@@ -3,13 +3,12 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figures::Figure;
-use crate::figures::hypotheses::{HypothesisVerdict, Judgement};
 
 use super::charts::Picture;
 use super::differences::Differences;
 use super::markdown::{
-    OF_MISCONDUCT, OF_MODELS, OF_POPULATIONS, digits, misconduct_rows, model_rows, number, population_rows, scope,
-    summary, value,
+    OF_CHANGES, OF_HYPOTHESES, OF_MISCONDUCT, OF_MODELS, OF_POPULATIONS, change_rows, hypothesis_rows, misconduct_rows,
+    model_rows, number, population_rows, scope, summary, value,
 };
 use super::paper::{self, PaperComparison};
 use super::{ExperimentReport, GroupFigures};
@@ -23,8 +22,9 @@ pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         h1 { "Experiment " (report.name) }
         p { (scope(report)) }
         h2 { "Hypotheses" }
-        (hypotheses(&report.hypotheses))
+        (plain_table("Hypotheses", &OF_HYPOTHESES, &hypothesis_rows(report)))
         @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
+        @if report.policies.compared > 0 { h2 { "Policies" } (changes(&report.policies)) }
         @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
         h2 { "Figures" }
         div.figures { @for picture in &report.pictures { (figure(picture)) } }
@@ -63,45 +63,9 @@ fn table(name: &str, head: &Markup, rows: &Markup) -> Markup {
     }
 }
 
-fn hypotheses(verdicts: &[HypothesisVerdict]) -> Markup {
-    let class = |judgement| match judgement {
-        Judgement::Held => "held",
-        Judgement::Broken => "broken",
-        Judgement::CannotBeSaid => "cannot",
-    };
-    let head = html! { th { "" } th { "claim" } th { "verdict" } th { "because" } };
-    let rows = html! {
-        @for verdict in verdicts {
-            tr {
-                th scope="row" { (verdict.id) }
-                td { (verdict.claim) }
-                td class=(class(verdict.judgement)) { (verdict.judgement.as_str()) }
-                td {
-                    (verdict.reason)
-                    @if let Some(needed) = verdict.rounds_needed { ". In all about " (needed) " rounds per group would do." }
-                }
-            }
-        }
-    };
-    table("Hypotheses", &head, &rows)
-}
-
 fn paper(runs: &[PaperComparison]) -> Markup {
-    let head = html! { @for column in paper::COLUMNS { th { (column) } } };
-    let rows = html! {
-        @for run in runs {
-            @let [name, ours, numbers @ .., factor, completion] = run.cells();
-            tr {
-                th scope="row" { (name) }
-                td { (ours) }
-                @for number in numbers { td.number { (number) } }
-                td.number { span class=(if run.is_met { "held" } else { "broken" }) { (factor) } }
-                td.number { (completion) }
-            }
-        }
-    };
     html! {
-        (table("The paper's runs", &head, &rows))
+        (plain_table("The paper's runs", &paper::COLUMNS, &runs.iter().map(PaperComparison::cells).collect::<Vec<_>>()))
         p.quiet {
             "The factor is the paper's 95th percentile, the upper end where it prints a range, over ours: below 1 we are slower. \
              Of fewer than 20 rounds a 95th percentile is the longest. Counts of the paper are those of one run, ours of all seeds. \
@@ -113,20 +77,12 @@ fn paper(runs: &[PaperComparison]) -> Markup {
 /// What each population did; nothing where all contractors behave alike.
 fn populations(report: &ExperimentReport) -> Markup {
     let rows = population_rows(report);
-    let head = html! {
-        th { "group" } th { "population" } @for (title, ..) in OF_POPULATIONS { th.number { (title) } }
-    };
-    let body = html! {
-        @for [group, population, values @ ..] in &rows {
-            tr { th scope="row" { (group) } td { (population) } @for value in values { td.number { (value) } } }
-        }
-    };
     let models = model_rows(report);
     let sent = misconduct_rows(report);
     html! {
         @if !rows.is_empty() {
             h2 { "Populations" }
-            (table("Populations", &head, &body))
+            (plain_table("Populations", &OF_POPULATIONS, &rows))
             p.quiet { "What is beside a population is the negotiations that awarded nothing to it; the others are those that awarded nothing to any \
                       but the rest. Calm is the group that differs in nothing but that its contractors behave." }
         }
@@ -141,33 +97,33 @@ fn populations(report: &ExperimentReport) -> Markup {
     }
 }
 
-/// A table of texts.
+/// A table of texts: verdicts have their colours, numbers stand at the right.
 #[must_use]
 pub fn plain_table(name: &str, columns: &[&str], rows: &[impl AsRef<[String]>]) -> Markup {
+    let class = |cell: &str| match cell {
+        "held" | "steady" => "held",
+        "broken" | "DRIFTING" => "broken",
+        "cannot be said" => "cannot",
+        _ if cell.starts_with(|first: char| first.is_ascii_digit() || first == '-') => "number",
+        _ => "",
+    };
     let head = html! { @for title in columns { th { (title) } } };
-    let body = html! { @for row in rows { tr { @for cell in row.as_ref() { td { (cell) } } } } };
+    let body = html! {
+        @for row in rows {
+            tr {
+                @for cell in row.as_ref().iter().take(1) { th scope="row" { (cell) } }
+                @for cell in row.as_ref().iter().skip(1) { td class=(class(cell)) { (cell) } }
+            }
+        }
+    };
     table(name, &head, &body)
 }
 
 fn changes(differences: &Differences) -> Markup {
-    let head = html! {
-        th { "group" } th { "figure" } th.number { "here" } th.number { "there" } th.number { "difference, from" } th.number { "to" }
-    };
-    let rows = html! {
-        @for found in &differences.beyond_noise {
-            tr {
-                th scope="row" { (found.group) }
-                td { (found.key) " " (found.name) " (" (found.unit) ")" }
-                td.number { (digits(found.value)) }
-                td.number { (digits(found.other)) }
-                td.number { (digits(found.interval.low)) }
-                td.number { (digits(found.interval.high)) }
-            }
-        }
-    };
+    let rows = change_rows(differences);
     html! {
         p { (summary(differences)) }
-        @if !differences.beyond_noise.is_empty() { (table("Differences beyond noise", &head, &rows)) }
+        @if !rows.is_empty() { (plain_table("Differences beyond noise", &OF_CHANGES, &rows)) }
     }
 }
 

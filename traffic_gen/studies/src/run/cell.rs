@@ -15,7 +15,7 @@ use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::bargain::Played;
-use traffic_gen::bargain::load::{BargainScenario, Bargains};
+use traffic_gen::bargain::load::{BargainScenario, Bargains, Catalog};
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 use traffic_gen::invariants::{Verdict, recompute};
 use traffic_gen::live::{self, Access, CallScenario, Population};
@@ -28,6 +28,7 @@ use super::misconduct::{FloodSpan, MisconductCounts, MisconductTransport};
 use super::models::CellModels;
 use super::rounds::{Markups, RoundObserver};
 use super::{CellBus, RunError, RunOptions};
+use crate::plan::domain::catalog;
 use crate::plan::population::REST;
 use crate::plan::{CellSpec, Misconduct, PopulationSpec};
 use crate::record::{BargainRecord, CellRecord, PopulationRecord};
@@ -47,8 +48,8 @@ const MISCONDUCT_DRAIN: Duration = Duration::from_secs(130);
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 /// Requests of one agent per call, at most: the call or offer, revision, confirmation, report, and repeats.
 const REQUESTS_PER_CALL: f64 = 20.0;
-/// The same per bargain: a move for each round of the longest shipped domain, and repeats.
-const REQUESTS_PER_BARGAIN: f64 = 200.0;
+/// The same for each round of a bargain: a move, and a repeat.
+const REQUESTS_PER_BARGAIN_ROUND: f64 = 2.0;
 
 /// A cell that runs, for whoever shows progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +74,15 @@ pub async fn run_cell(
 ) -> Result<CellRecord, RunError> {
     let mut files = CellFiles::create(folder, &spec.id, spec.seed, spec.policy.id.as_str())?;
     let opened = OpenedBus::open(options.bus).await?;
-    let exchange = Exchange::start(opened.bus.clone(), exchange_options(spec, options)).await?;
+    let catalog = domains(spec)?;
+    let exchange_options = exchange_options(spec, options, catalog.as_deref());
+    let exchange = Exchange::start(opened.bus.clone(), exchange_options).await?;
     let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));
     let observer = Arc::new(RoundObserver::new(Instant::now(), markups(spec)));
     let attending = (&mut files, cancel, show);
-    let measured = if spec.strategies.is_empty() {
-        measure(spec, options, (&exchange, &observer), attending).await
-    } else {
-        measure_bargains(spec, options, (&exchange, &observer), attending).await
+    let measured = match catalog {
+        None => measure(spec, options, (&exchange, &observer), attending).await,
+        Some(catalog) => measure_bargains(spec, options, catalog, (&exchange, &observer), attending).await,
     };
     // What was measured is kept, whatever went wrong behind it.
     let rest = files.write(&observer.take_rest());
@@ -165,19 +167,28 @@ fn recorder(observer: &Arc<RoundObserver>) -> Recorder {
     Recorder::start(Instant::now(), true, None).of_run(RUN).with_due(due)
 }
 
-/// Bargains over the shipped domains; which, among whom and by which strategies is drawn from the seed.
+/// What the bargains of a cell are about, where it has any.
+fn domains(spec: &CellSpec) -> Result<Option<Arc<Catalog>>, RunError> {
+    match (spec.strategies.is_empty(), spec.domains.is_empty()) {
+        (true, _) => Ok(None),
+        (false, true) => Ok(Some(Bargains::default().catalog)),
+        (false, false) => catalog(&spec.domains).map(Arc::new).map(Some).map_err(RunError::Domains),
+    }
+}
+
+/// Bargains; over which domain, among whom and by which strategies is drawn from the seed.
 async fn measure_bargains(
     spec: &CellSpec,
     options: &RunOptions,
+    catalog: Arc<Catalog>,
     (exchange, observer): (&Exchange, &Arc<RoundObserver>),
     (files, cancel, show): (&mut CellFiles, &CancellationToken, &(dyn Fn(CellStanding) + Sync)),
 ) -> Result<Measured, RunError> {
     let protocol = Bargains {
+        catalog: Arc::clone(&catalog),
         policy: Some(spec.policy.name().to_owned()),
         strategies: spec.strategies.iter().filter_map(|name| name.parse().ok()).collect(),
-        ..Bargains::default()
     };
-    let catalog = Arc::clone(&protocol.catalog);
     let mut scenario = BargainScenario {
         protocol,
         agents: spec.contractors,
@@ -369,9 +380,12 @@ impl Conduct {
 }
 
 /// The usual exchange, with the cell's policy and limits that its rate does not reach, unless the plan says otherwise.
-fn exchange_options(spec: &CellSpec, options: &RunOptions) -> ExchangeOptions {
+fn exchange_options(spec: &CellSpec, options: &RunOptions, catalog: Option<&Catalog>) -> ExchangeOptions {
     let usual = LimitConfig::default();
-    let per_round = if spec.strategies.is_empty() { REQUESTS_PER_CALL } else { REQUESTS_PER_BARGAIN };
+    let per_round = catalog.map_or(REQUESTS_PER_CALL, |catalog| {
+        let rounds = (0..catalog.len()).filter_map(|domain| catalog.rules(domain).rounds).max();
+        REQUESTS_PER_BARGAIN_ROUND * f64::from(rounds.unwrap_or(0))
+    });
     let needed = (spec.rate * options.time_scale * per_round).clamp(1.0, f64::from(u32::MAX)) as u32;
     let requests_per_s = spec.requests_per_s.unwrap_or(usual.requests_per_s.max(needed));
     let limits = LimitConfig { requests_per_s, burst: requests_per_s.saturating_mul(2), ..usual };

@@ -1,73 +1,44 @@
 //! The report as one page that needs no other file, no script and no network.
 
+use maud::{PreEscaped, html};
+
 use super::drift::{Drift, SeriesVerdict};
-use super::report::{SoakReport, SoakVerdict, row};
+use super::report::{OF_SERIES, SoakReport, SoakVerdict, row};
 use super::sample::SoakLine;
-use crate::figures::draw::{Axis, Chart, Series, escaped};
+use crate::figures::draw::{Axis, Chart, Series};
+use crate::report::page::{document, plain_table};
 
 /// Points of one part that are drawn; of more, every so many.
 const POINTS_MAX: usize = 400;
 const MIB: f64 = 1024.0 * 1024.0;
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--page:#fff;--ink:#222;--line:#ddd;--bad:#a8203c;--good:#1e7d3a}\
-@media(prefers-color-scheme:dark){:root{--page:#161616;--ink:#e4e4e4;--line:#3a3a3a;--bad:#ff8095;--good:#63cf83}}\
-body{background:var(--page);color:var(--ink);font:16px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1280px;padding:16px}\
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}.wide{overflow-x:auto}\
-table{border-collapse:collapse}td,th{border-bottom:1px solid var(--line);padding:4px 12px 4px 0;text-align:left}\
-.drifting,.violated{color:var(--bad);font-weight:600}.steady{color:var(--good)}\
-.charts{display:grid;gap:16px;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr))}\
-figure{border:1px solid var(--line);margin:0;min-width:0;padding:8px}svg{display:block;height:auto;width:100%}";
-
-/// The page.
+/// The page, with a chart of each series, those that drift first.
 #[must_use]
 pub fn page(report: &SoakReport, lines: &[SoakLine]) -> String {
     let class = match report.verdict {
-        SoakVerdict::Violated | SoakVerdict::Drifting => "drifting",
-        SoakVerdict::Steady => "steady",
+        SoakVerdict::Violated | SoakVerdict::Drifting => "broken",
+        SoakVerdict::Steady => "held",
         SoakVerdict::TooFew => "",
     };
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Soak</title>\n\
-         <link rel=\"icon\" href=\"data:,\">\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>Soak</h1>\n\
-         <p class=\"{class}\">{}</p>\n<p>{}</p>\n{}<h2>Series</h2>\n{}<h2>Charts</h2>\n<div class=\"charts\">\n{}</div>\n\
-         </body>\n</html>\n",
-        escaped(&report.sentence()),
-        escaped(&report.heading()),
-        parts(report),
-        table(report),
-        charts(report, lines)
-    )
-}
-
-fn parts(report: &SoakReport) -> String {
-    let facts = report.facts().chain(report.examples.iter().cloned());
-    let items: String = facts.map(|fact| format!("<li>{}</li>\n", escaped(&fact))).collect();
-    format!("<ul>\n{items}</ul>\n")
-}
-
-fn table(report: &SoakReport) -> String {
-    let mut text = "<div class=\"wide\"><table>\n<tr><th>series</th><th>verdict</th><th>median</th>\
-                    <th>slope per hour (95 % interval)</th><th>p, corrected</th></tr>\n"
-        .to_owned();
-    for verdict in &report.series {
-        let class: &str = verdict.drift.into();
-        let cells = row(verdict).map(|cell| format!("<td>{}</td>", escaped(&cell))).concat();
-        text += &format!("<tr class=\"{class}\">{cells}</tr>\n");
-    }
-    text + "</table></div>\n"
-}
-
-/// A chart of each series, those that drift first.
-fn charts(report: &SoakReport, lines: &[SoakLine]) -> String {
     let mut verdicts: Vec<&SeriesVerdict> = report.series.iter().collect();
     verdicts.sort_by_key(|verdict| verdict.drift != Drift::Drifting);
-    let drawn = verdicts.into_iter().map(|verdict| match chart(verdict, lines).svg() {
-        Ok(svg) => format!("<figure>\n{svg}</figure>\n"),
-        Err(error) => format!("<figure><p>{}</p></figure>\n", escaped(&error.to_string())),
-    });
-    drawn.collect()
+    let body = html! {
+        h1 { "Soak" }
+        p class=(class) { (report.sentence()) }
+        p { (report.heading()) }
+        ul { @for fact in report.facts().chain(report.examples.iter().cloned()) { li { (fact) } } }
+        h2 { "Series" }
+        (plain_table("Series", &OF_SERIES, &report.series.iter().map(row).collect::<Vec<_>>()))
+        h2 { "Charts" }
+        div.figures {
+            @for verdict in verdicts {
+                figure {
+                    @match chart(verdict, lines).svg() { Ok(svg) => (PreEscaped(svg)), Err(error) => p { (error) } }
+                }
+            }
+        }
+    };
+    document("Soak", &body)
 }
 
 /// The whole series over the time since the soak began, with its breaks, and Sen's line where there is one.

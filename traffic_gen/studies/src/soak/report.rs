@@ -13,7 +13,7 @@ use super::html;
 use super::sample::{SAMPLES, SoakFolderError, SoakLine, begins, measured_s, read};
 use crate::figures::draw::decimal;
 use crate::record::{add_counts, counts_told};
-use crate::report::markdown::table;
+use crate::report::markdown::{heading, table};
 use crate::run::FileError;
 use crate::run::files::{pretty, replace_all};
 
@@ -256,7 +256,10 @@ pub fn amount(value: f64, quantity: Quantity) -> String {
     format!("{}{unit}", decimal(value, decimals))
 }
 
-/// The verdict on a series in the words of a table: drift, median, slope with its interval, probability.
+/// The columns of [`row`].
+pub const OF_SERIES: [&str; 5] = ["series", "verdict", "median", "slope per hour (95 % interval)", "p, corrected"];
+
+/// The verdict on a series in the words of a table.
 #[must_use]
 pub fn row(verdict: &SeriesVerdict) -> [String; 5] {
     let say = |value: Option<f64>| value.map_or_else(String::new, |value| amount(value, verdict.quantity));
@@ -303,7 +306,7 @@ pub fn markdown(report: &SoakReport) -> String {
     let mut text = format!("# Soak: {}\n\n{}\n\n", report.sentence(), report.heading());
     report.facts().for_each(|fact| text += &format!("* {fact}\n"));
     let rows = report.series.iter().map(|verdict| row(verdict).map(|cell| cell.replace('|', "\\|")));
-    text + &table("| series | verdict | median | slope per hour (95 % interval) | p, corrected |", rows)
+    text + &table(&heading(&OF_SERIES), rows)
 }
 
 /// Computes the report over the lines of a folder and puts its three files there, each in the place of the one before; none

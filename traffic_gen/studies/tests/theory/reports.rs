@@ -43,7 +43,8 @@ fn a_report_computed_again_is_the_same_to_the_byte() {
     let first = files(folder.path());
     report::write(folder.path()).unwrap();
     assert_eq!(first, files(folder.path()));
-    let expected = ["figures.csv", "figures.json", "hypotheses.csv", "paper.csv", "report.html", "report.md"];
+    let expected =
+        ["figures.csv", "figures.json", "hypotheses.csv", "paper.csv", "policies.csv", "report.html", "report.md"];
     assert_eq!(first.keys().collect::<Vec<_>>(), expected);
 }
 
@@ -176,6 +177,27 @@ fn an_experiment_does_not_differ_from_its_like_beyond_noise_and_does_from_a_slow
     assert!(slower.beyond_noise.iter().all(|found| !found.interval.holds(0.0)));
     let elsewhere = differences::compare(&here, &report(&World { bus: "nats", ..own.clone() }));
     assert_eq!((elsewhere.compared, elsewhere.unmatched.len()), (0, 2), "{elsewhere:?}");
+}
+
+#[test]
+fn policies_are_compared_pair_by_pair_in_cells_that_are_otherwise_alike() {
+    let worlds = [small("high@1", 5, 5), small("k2@1", 5, 2), small("also-high@1", 5, 5), small("high@1", 9, 9)];
+    let folder = experiment(&worlds);
+    let policies = report::write(folder.path()).unwrap().policies;
+    assert!(policies.unmatched.is_empty() && policies.single.is_empty(), "{policies:?}");
+    let of = |group: &str, key: &str| {
+        policies.all.iter().find(|found| found.group == group && found.key == key).unwrap_or_else(|| panic!("{group}"))
+    };
+    let slower = of("high@1, 5 contractors - k2@1", "M2d");
+    assert!(slower.value > slower.other && slower.interval.low > 0.0 && slower.is_beyond_noise(), "{slower:?}");
+    let same = of("also-high@1, 5 contractors - high@1", "M2d");
+    assert_eq!((same.value, same.interval.low, same.interval.high), (same.other, 0.0, 0.0), "the same seeds: no noise");
+    assert!(!same.is_beyond_noise());
+    assert!(policies.all.iter().all(|found| found.group.contains(", 5 contractors")), "9 contractors stand alone");
+    let written = files(folder.path());
+    assert_eq!(written["policies.csv"].lines().count(), policies.compared + 1);
+    let told = format!("{} of {} figures differ beyond noise", policies.beyond_noise.len(), policies.compared);
+    assert!(["report.md", "report.html"].iter().all(|name| written[*name].contains(&told)), "{told}");
 }
 
 #[test]
