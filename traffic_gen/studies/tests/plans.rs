@@ -160,6 +160,9 @@ fn a_plan_that_makes_no_sense_is_refused_with_line_column_and_remedy() {
     }
 }
 
+/// An endpoint on loopback, without a key.
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/model.toml");
+
 const BARGAINS: &str = r#"name = "mine"
 text = "Who agrees"
 [[grid]]
@@ -230,6 +233,20 @@ fn a_grid_of_bargains_may_name_its_domains() {
     }
     let of_calls = GOOD.replacen("[5, 12]", &format!("[5, 12]\ndomains = ['{own}']"), 1);
     assert!(refused(&of_calls).to_string().contains("domains are for bargains; take them out, or add protocol"));
+}
+
+#[test]
+fn a_grid_that_asks_a_model_has_time_for_it_unless_it_says_otherwise() {
+    let asking = format!("[[grid.population]]\nname = \"asking\"\nshare = 1.0\nmodel = '{MODEL}'\n[[hyp");
+    let hurried = GOOD.replacen("policy = [\"low\", \"high\"]\nrate = [2.5, 10]\n", "", 1);
+    let told = refused(&hurried).to_string();
+    assert!(told.contains("missing field `policy`; add it") && told.contains("missing field `rate`; add it"), "{told}");
+    let usual = read("mine.toml", &hurried.replace("[[hyp", &asking), Asked::default()).unwrap();
+    for cell in &usual.cells {
+        assert_eq!((cell.policy.name(), cell.rate, cell.reply_within_ms), ("patient", 0.1, 60_000));
+    }
+    let said = read("mine.toml", &GOOD.replace("[[hyp", &asking), Asked::default()).unwrap();
+    assert_eq!((said.cells[0].policy.name(), said.cells[0].rate), ("low", 2.5));
 }
 
 #[test]

@@ -34,6 +34,10 @@ const WARM_UP_DEFAULT: u32 = 3;
 /// Time to offer unless said otherwise, in milliseconds, and the most a call may give.
 const REPLY_WITHIN_DEFAULT_MS: u64 = 2_000;
 const REPLY_WITHIN_MAX_S: f64 = 3_600.0;
+/// What is usual where a population asks a model: time for a mind.
+const PATIENT: &str = "patient";
+const PATIENT_RATE: f64 = 0.1;
+const PATIENT_REPLY_WITHIN_MS: u64 = 60_000;
 /// Fastest time.
 const TIME_SCALE_MAX: f64 = 1e6;
 /// What stands for every strategy, and what joins several.
@@ -316,8 +320,10 @@ impl Checker<'_, '_> {
             _ => Err(format!("give {least} to {CONTRACTORS_MAX}")),
         });
         let known = if is_bargain { bargain_policy } else { policy };
-        let policies = self.each(&grid.policy, "policy", |name| known(name));
-        let rates = self.each(&grid.rate, "rate", |rate| {
+        let asks_model = grid.asks_model();
+        let policies =
+            self.usual(&grid.policy, ("policy", &span), asks_model.then(|| known(PATIENT)), |name| known(name));
+        let rates = self.usual(&grid.rate, ("rate", &span), asks_model.then_some(Ok(PATIENT_RATE)), |rate| {
             let is_rate = *rate > 0.0 && *rate <= RATE_MAX;
             if is_rate { Ok(*rate) } else { Err(format!("give calls per second, above 0, up to {RATE_MAX}")) }
         });
@@ -406,6 +412,28 @@ impl Checker<'_, '_> {
         self.faults.add(&listed.span(), format!("{name} are for bargains"), remedy);
     }
 
+    /// The values of a list, or what is usual without it; a fault where nothing is.
+    fn usual<T, V>(
+        &mut self,
+        axis: &Option<ValueList<T>>,
+        (name, place): (&str, &Range<usize>),
+        usual: Option<Result<V, String>>,
+        read: impl Fn(&T) -> Result<V, String>,
+    ) -> Vec<V>
+    where
+        T: std::fmt::Display,
+    {
+        match (axis, usual) {
+            (Some(axis), _) => self.each(axis, name, read),
+            (None, Some(usual)) => usual.into_iter().collect(),
+            (None, None) => {
+                let remedy = "add it; `llmx-lab experiment show policies` is an example";
+                self.faults.add(place, format!("missing field `{name}`"), remedy);
+                Vec::new()
+            }
+        }
+    }
+
     /// The values of a list, each as `read` takes it; a fault for every other one, and for an empty list.
     fn each<T, V>(&mut self, axis: &ValueList<T>, name: &str, read: impl Fn(&T) -> Result<V, String>) -> Vec<V>
     where
@@ -439,12 +467,13 @@ impl Checker<'_, '_> {
         let warm_up = grid.warm_up.as_ref().and_then(|calls| {
             self.faults.number("warm_up", calls, 0..=WARM_UP_MAX, format!("give calls, 0 to {WARM_UP_MAX}"))
         });
+        let usual_ms = if grid.asks_model() { PATIENT_REPLY_WITHIN_MS } else { REPLY_WITHIN_DEFAULT_MS };
         let reply_within_ms =
             grid.reply_within.as_ref().map(|text| match seconds(text.get_ref(), REPLY_WITHIN_MAX_S) {
                 Ok(seconds) => (seconds * 1e3) as u64,
                 Err(remedy) => {
                     self.faults.add(&text.span(), format!("reply_within `{}` cannot be", text.get_ref()), remedy);
-                    REPLY_WITHIN_DEFAULT_MS
+                    usual_ms
                 }
             });
         grid.population.iter().for_each(|population| self.name(&population.get_ref().name));
@@ -454,7 +483,7 @@ impl Checker<'_, '_> {
             by_contractors: by_contractors.collect(),
             populations,
             warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
-            reply_within_ms: reply_within_ms.unwrap_or(REPLY_WITHIN_DEFAULT_MS),
+            reply_within_ms: reply_within_ms.unwrap_or(usual_ms),
             requests_per_s: grid.requests_per_s.as_ref().and_then(|rate| self.requests_per_s(rate)),
             domains,
             domain_names,

@@ -47,10 +47,10 @@ pub struct GridFile {
     pub domains: Option<ValueList<String>>,
     /// How many; agents that bargain.
     pub contractors: ValueList<i64>,
-    /// Presets, or `first-K`; of bargains presets that accept for a party.
-    pub policy: ValueList<String>,
-    /// Calls per second.
-    pub rate: ValueList<f64>,
+    /// Presets, or `first-K`; of bargains presets that accept for a party (`patient` where a population asks a model).
+    pub policy: Option<ValueList<String>>,
+    /// Calls per second (0.1 where a population asks a model).
+    pub rate: Option<ValueList<f64>>,
     /// Shapes of loads (`poisson`).
     pub load: Option<ValueList<String>>,
     /// Such as `2m` or `12h`.
@@ -59,7 +59,7 @@ pub struct GridFile {
     pub seeds: Option<Spanned<u64>>,
     /// Calls made one after another before the measured ones (3).
     pub warm_up: Option<Spanned<i64>>,
-    /// How long contractors have to offer (`2s`).
+    /// How long contractors have to offer (`2s`; `60s` where a population asks a model).
     pub reply_within: Option<Spanned<String>>,
     /// Requests per second that a gateway takes of one agent (2000, or what the rate needs).
     pub requests_per_s: Option<Spanned<i64>>,
@@ -121,6 +121,12 @@ pub struct ContractorFile {
 }
 
 impl GridFile {
+    /// Whether contractors of it ask a language model.
+    #[must_use]
+    pub fn asks_model(&self) -> bool {
+        self.population.iter().any(|population| population.get_ref().model.is_some())
+    }
+
     /// What is said that bargains have no use for: the name and the place of the first such thing.
     #[must_use]
     pub fn for_contract_nets(&self) -> Option<(&'static str, std::ops::Range<usize>)> {

@@ -37,7 +37,7 @@ use crate::record::{BargainRecord, CellRecord, PopulationRecord};
 const RUN: &str = "cell";
 /// How often complete rounds are written.
 const WRITE_PERIOD: Duration = Duration::from_millis(500);
-/// Longest wait for the warm-up's calls.
+/// Longest wait for the warm-up's calls, besides their time to offer.
 const WARM_UP_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for the last events of rounds that have ended, after everything else.
 const LAST_EVENTS_MAX: Duration = Duration::from_secs(3);
@@ -257,7 +257,8 @@ async fn warm_up(
     recorder: &Recorder,
     calls: u32,
 ) -> Result<(), RunError> {
-    let failed = |reason: String| RunError::WarmUp { waited_s: WARM_UP_MAX.as_secs(), reason };
+    let wait = WARM_UP_MAX + Duration::from_millis(scenario.reply_within_ms) * calls;
+    let failed = |reason: String| RunError::WarmUp { waited_s: wait.as_secs(), reason };
     let all = async {
         for number in 0..calls {
             let own_id = format!("{RUN}-warm-{number}");
@@ -270,7 +271,7 @@ async fn warm_up(
         Ok(())
     };
     let late = || failed("its calls are open; see why with LLMX_LOG=info".to_owned());
-    tokio::time::timeout(WARM_UP_MAX, all).await.map_err(|_| late())?
+    tokio::time::timeout(wait, all).await.map_err(|_| late())?
 }
 
 async fn await_last_events(observer: &RoundObserver) {
