@@ -59,7 +59,11 @@ pub async fn serve(
     let service = builder.start(SERVICE, env!("CARGO_PKG_VERSION")).await?;
     let mut endpoints = Vec::new();
     for tool in tools::of(participants.sets()) {
-        let schema = HashMap::from([("schema".to_owned(), tool.listed["inputSchema"].to_string())]);
+        let mut schema = tool.listed["inputSchema"].clone();
+        if let Some(wait) = schema.pointer_mut("/properties/wait_ms/maximum") {
+            *wait = WAIT_MS_MAX.into();
+        }
+        let schema = HashMap::from([("schema".to_owned(), schema.to_string())]);
         let endpoint = service.endpoint_builder().name(tool.name).metadata(schema);
         let endpoint: Endpoint = endpoint.add(format!("{SERVICE}.{}", tool.name)).await?;
         endpoints.push(endpoint.map(move |request| (tool, request)));
@@ -67,24 +71,37 @@ pub async fn serve(
     let (places, tasks) = (Arc::new(Semaphore::new(REQUESTS_MAX)), TaskTracker::new());
     let mut requests = select_all(endpoints);
     loop {
-        let (tool, request) = tokio::select! {
-            request = requests.next() => match request {
-                Some(request) => request,
-                None => break,
-            },
-            () = stop.cancelled() => break,
+        // What has come before the end is answered, too.
+        let request = tokio::select! {
+            biased;
+            request = requests.next() => request,
+            () = stop.cancelled() => None,
         };
+        let Some((tool, request)) = request else { break };
         let (participants, places) = (Arc::clone(&participants), Arc::clone(&places));
+        let (client, stop) = (client.clone(), stop.clone());
         tasks.spawn(async move {
-            let answer = match places.try_acquire() {
-                Ok(_place) => called(&participants, tool, &request, arguments(&request.message.payload)).await,
-                Err(_) => Err(busy()),
-            };
-            reply(&request, answer).await;
+            let arguments = arguments(&request.message.payload);
+            let answer = placed(&places, &stop, called(&participants, tool, &request, arguments)).await;
+            reply(&client, &request, answer).await;
         });
     }
     tasks.close();
+    tasks.wait().await;
+    client.flush().await?;
     service.stop().await
+}
+
+/// An answer, where there is a place for it, until `stop`.
+async fn placed(
+    places: &Semaphore,
+    stop: &CancellationToken,
+    answer: impl Future<Output = Result<Value, ToolFault>>,
+) -> Result<Value, ToolFault> {
+    let refuse = |code, fault| Err(Refusal::new(code, fault).retry_after_ms(1000).into());
+    let Ok(_place) = places.try_acquire() else { return refuse(Code::Overloaded, "too many requests") };
+    let ended = refuse(Code::Unavailable, "this bridge ends, and the call may have been made");
+    stop.run_until_cancelled(answer).await.unwrap_or(ended)
 }
 
 /// Calls a tool for the bearer of the request's token.
@@ -129,24 +146,28 @@ fn within_wait(arguments: Arguments) -> Result<Arguments, Refusal> {
     Ok(arguments)
 }
 
-fn busy() -> ToolFault {
-    Refusal::new(Code::Overloaded, "too many requests").retry_after_ms(1000).into()
-}
-
 /// Where a request is answered. Whoever asks names the subject: an answer goes to inboxes alone, never among the exchange's own.
 fn inbox(request: &Request) -> Option<Subject> {
     request.message.reply.clone().filter(|reply| reply.starts_with(INBOX))
 }
 
-async fn reply(request: &Request, answer: Result<Value, ToolFault>) {
-    if inbox(request).is_none() {
-        return;
+async fn reply(client: &Client, request: &Request, answer: Result<Value, ToolFault>) {
+    if inbox(request).is_some() {
+        let (headers, body) = message(client, answer.map(|answer| answer.to_string()));
+        sent(request.respond_with_headers(Ok(body), headers).await);
     }
-    let (headers, body) = match answer {
-        Ok(answer) => (HeaderMap::new(), answer.to_string().into()),
+}
+
+/// Headers and body of an answer or a refusal: an answer that NATS does not take is refused, too.
+fn message(client: &Client, answer: Result<String, ToolFault>) -> (HeaderMap, Bytes) {
+    let bytes_max = client.server_info().max_payload;
+    let too_large =
+        || Refusal::new(Code::TooLarge, "the answer is larger than NATS takes").expecting("a smaller `limit`");
+    let fitting = |body: String| if body.len() > bytes_max { Err(too_large().into()) } else { Ok(body) };
+    match answer.and_then(fitting) {
+        Ok(body) => (HeaderMap::new(), body.into()),
         Err(fault) => fault_message(&fault),
-    };
-    sent(request.respond_with_headers(Ok(body), headers).await);
+    }
 }
 
 fn sent<E: Display>(outcome: Result<(), E>) {

@@ -183,14 +183,27 @@ pub fn check_servers(servers: &str) -> Result<(), BusError> {
 /// A list of server URLs without what may be secret in them.
 #[must_use]
 pub fn shown(servers: &str) -> String {
-    let hosts: Vec<_> = servers.split(',').map(|url| url.rsplit('@').next().unwrap_or("").trim()).collect();
-    hosts.join(", ")
+    let host = |url: &str| {
+        if let Some((_, host)) = url.rsplit_once('@') {
+            return host.trim().to_owned();
+        }
+        let url = url.trim().split(['?', '#']).next().unwrap_or_default();
+        let begin = url.find("://").map_or(0, |place| place + 3);
+        // Without `@` what stands for a port may be a password, or its beginning.
+        match url[begin..].split_once(':') {
+            Some((name, port)) if !name.starts_with('[') && !port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("{}{name}:…", &url[..begin])
+            }
+            _ => url.to_owned(),
+        }
+    };
+    servers.split(',').map(host).collect::<Vec<_>>().join(", ")
 }
 
-/// Connects as what is no part of an exchange, such as a service beside it.
+/// Connects a client that is no part of the exchange, such as a service beside it.
 ///
 /// # Errors
-/// As [`open`], but for streams.
+/// As [`open`], except those of streams.
 pub async fn connect(options: &NatsOptions) -> Result<Client, BusError> {
     let deadline = Instant::now() + options.open_timeout;
     Ok(NatsConnection::open(options, "service", deadline).await?.client)

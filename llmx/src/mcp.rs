@@ -23,7 +23,7 @@ use crate::access::{AccessArgs, Bearer};
 use crate::arguments::{http_url, listen_address, micros, new_id, read_text};
 use crate::call::address;
 use crate::keys::read_record_key;
-use crate::nats::connect_at;
+use crate::nats::{connect, options_at};
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print};
 use crate::remote::GATEWAY_DEFAULT;
@@ -33,6 +33,8 @@ use crate::signals::asked_to_end;
 const PRESENCE_TICK: Duration = Duration::from_secs(2);
 /// Connections of clients of a bridge.
 const CONNECTIONS_MAX: usize = 8192;
+/// Longest wait for what NATS clients are told at the end.
+const END_MAX: Duration = Duration::from_secs(2);
 /// How long a client of a bridge may take to send a header, and to read what waits for it.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -104,7 +106,7 @@ pub struct ToolBridgeArgs {
     /// NATS on which the tools are a service, too: `nats req llmx.follow`
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
-    /// A prompt endpoint there, too, of the Synadia Agent Protocol: agents.prompt.llmx.OWNER.SESSION
+    /// Also answer prompts of the Synadia Agent Protocol there, at agents.prompt.llmx.OWNER.SESSION
     #[arg(long, value_name = "OWNER.SESSION", requires = "nats")]
     agents_service: Option<AgentSession>,
     /// Credentials file of NATS
@@ -173,6 +175,8 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 
 /// Serves until a signal comes.
 pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
+    args.nats.as_deref().map_or(Ok(()), bus::nats::check_servers).map_err(Failure::configuration)?;
+    let nats = args.nats.as_deref().map(|servers| options_at(servers, args.nats_creds.as_deref(), "llmx bridge"));
     let registry = ops::registry()?;
     let agents = args.gateway.clone();
     let ways = crate::access::transport(&agents)?;
@@ -195,16 +199,17 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         http::router(participants.clone(), address, crate::VERSION, stop.clone()).map_err(Failure::configuration)?;
     let port =
         ops::open_with(args.listen, None, &registry, (routes, ServerOptions::new(CONNECTIONS_MAX, CLIENT_TIMEOUT)))?;
-    let reported = participants.clone();
+    let (reported, status) = (participants.clone(), nats.as_ref().map(|options| Arc::clone(&options.status)));
     port.report(move || {
-        let faults: Vec<_> = reported.fault().map(|fault| fault.to_string()).into_iter().collect();
+        let of_nats = status.as_ref().and_then(|status| status.service_fault());
+        let faults: Vec<_> = reported.fault().map(|fault| fault.to_string()).into_iter().chain(of_nats).collect();
         HealthReport { is_ready: faults.is_empty(), faults, state: json!({}) }
     });
     print(format_args!("bridge: {url}/mcp and {url}/a2a for {}", args.gateway.join(", ")));
     let micro = async {
-        let Some(nats) = &args.nats else { return std::future::pending().await };
-        let client = connect_at(nats, args.nats_creds.as_deref(), "llmx bridge").await?;
-        let place = bus::nats::shown(nats);
+        let Some(options) = &nats else { return std::future::pending().await };
+        let client = connect(options).await?;
+        let place = bus::nats::shown(&options.servers);
         let fault = |error| Failure::failed(anyhow::anyhow!("NATS at {place}: {error}"));
         print(format_args!("bridge: service llmx on NATS at {place}"));
         let prompts = async {
@@ -214,13 +219,21 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         let tools = micro::serve(client.clone(), participants.clone(), &url, stop.clone());
         tokio::try_join!(tools, prompts).map(drop).map_err(fault)
     };
-    tokio::select! {
-        served = micro => served?,
-        () = participants.tend() => {}
-        () = asked_to_end() => {}
-    }
+    let mut micro = std::pin::pin!(micro);
+    let served = tokio::select! {
+        served = micro.as_mut() => Some(served),
+        () = participants.tend() => None,
+        () = asked_to_end() => None,
+    };
     stop.cancel();
-    port.close().await;
+    // Who waits on NATS is told that the bridge ends.
+    let ends = async {
+        if nats.is_some() && served.is_none() {
+            drop(tokio::time::timeout(END_MAX, micro).await)
+        }
+    };
+    tokio::join!(port.close(), ends);
+    served.transpose()?;
     participants.close().await;
     Ok(())
 }

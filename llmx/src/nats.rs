@@ -123,12 +123,12 @@ pub async fn open_at(servers: &str, credentials: Option<&Path>, name: &str) -> R
 }
 
 /// Connects a service beside the exchange.
-pub async fn connect_at(servers: &str, credentials: Option<&Path>, name: &str) -> Result<Client, Failure> {
-    let options = options_at(servers, credentials, name);
-    awaited(&options, bus::nats::connect(&options)).await
+pub async fn connect(options: &NatsOptions) -> Result<Client, Failure> {
+    awaited(options, bus::nats::connect(options)).await
 }
 
-fn options_at(servers: &str, credentials: Option<&Path>, name: &str) -> NatsOptions {
+/// Options by the address of servers alone.
+pub fn options_at(servers: &str, credentials: Option<&Path>, name: &str) -> NatsOptions {
     let mut options = NatsOptions::new(servers);
     options.name = name.to_owned();
     if let Some(file) = credentials {

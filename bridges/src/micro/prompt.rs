@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_nats::service::{Request, ServiceExt as _};
-use async_nats::{Client, HeaderMap, Subject};
+use async_nats::{Client, Subject};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use schemas::validate::{BODY_BYTES_MAX, parse_within};
@@ -21,7 +21,7 @@ use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{REQUESTS_MAX, busy, called, fault_message, inbox, sent};
+use super::{REQUESTS_MAX, called, inbox, message, placed, sent};
 use crate::ToolFault;
 use crate::http::Participants;
 use crate::tools::{self, Arguments, drop_fractions};
@@ -33,7 +33,7 @@ const AGENT: &str = "llmx";
 const PROTOCOL_VERSION: &str = "0.3";
 /// Between two heartbeats, in seconds.
 const HEARTBEAT_S: u64 = 30;
-/// Between two signs that an answer is still waited for.
+/// Between two acknowledgements of a prompt that is not answered yet.
 const ACK_PERIOD: Duration = Duration::from_secs(10);
 
 /// Whose agent it is, and of which session.
@@ -56,7 +56,7 @@ impl FromStr for AgentSession {
             Some((owner, session)) if is_token(owner) && is_token(session) => {
                 Ok(Self { owner: owner.to_owned(), session: session.to_owned() })
             }
-            _ => Err("give OWNER.SESSION, each of 1 to 64 small letters, digits, - and _".to_owned()),
+            _ => Err("give OWNER.SESSION, each of 1 to 64 lowercase letters, digits, - and _".to_owned()),
         }
     }
 }
@@ -106,15 +106,18 @@ pub async fn serve(
         (Arc::new(Semaphore::new(REQUESTS_MAX)), TaskTracker::new(), interval(Duration::from_secs(HEARTBEAT_S)));
     loop {
         tokio::select! {
+            biased;
             Some(request) = prompts.next() => {
+                let Some(reply) = inbox(&request) else { continue };
                 let (client, participants, places) = (client.clone(), Arc::clone(&participants), Arc::clone(&places));
+                let stop = stop.clone();
                 tasks.spawn(async move {
-                    let Some(reply) = inbox(&request) else { return };
-                    let answer = match places.try_acquire() {
-                        Ok(_place) => acknowledged(&client, &reply, prompted(&participants, &request)).await,
-                        Err(_) => Err(busy()),
-                    };
-                    end(&client, reply, answer).await;
+                    let answer = Box::pin(placed(&places, &stop, prompted(&participants, &request)));
+                    let answer = acknowledged(&client, &reply, answer).await;
+                    let response = answer.map(|answer| chunk("response", &answer.to_string()));
+                    let (headers, body) = message(&client, response);
+                    sent(client.publish_with_headers(reply, headers, body).await);
+                    sent(request.respond(Ok(Bytes::new())).await);
                 });
             }
             Some(request) = questions.next() => {
@@ -127,31 +130,23 @@ pub async fn serve(
         }
     }
     tasks.close();
+    tasks.wait().await;
+    client.flush().await?;
     service.stop().await
 }
 
 /// Waits for an answer, and says so.
-async fn acknowledged<T>(client: &Client, reply: &Subject, answer: impl Future<Output = T>) -> T {
-    let mut answer = std::pin::pin!(answer);
+async fn acknowledged<T>(client: &Client, reply: &Subject, mut answer: impl Future<Output = T> + Unpin) -> T {
     loop {
-        sent(client.publish(reply.clone(), chunk("status", "ack")).await);
-        if let Ok(answer) = timeout(ACK_PERIOD, answer.as_mut()).await {
+        sent(client.publish(reply.clone(), chunk("status", "ack").into()).await);
+        if let Ok(answer) = timeout(ACK_PERIOD, &mut answer).await {
             return answer;
         }
     }
 }
 
-async fn end(client: &Client, reply: Subject, answer: Result<Value, ToolFault>) {
-    let (headers, body) = match answer {
-        Ok(answer) => (HeaderMap::new(), chunk("response", &answer.to_string())),
-        Err(fault) => fault_message(&fault),
-    };
-    sent(client.publish_with_headers(reply.clone(), headers, body).await);
-    sent(client.publish(reply, Bytes::new()).await);
-}
-
-fn chunk(kind: &str, data: &str) -> Bytes {
-    json!({"type": kind, "data": data}).to_string().into()
+fn chunk(kind: &str, data: &str) -> String {
+    json!({"type": kind, "data": data}).to_string()
 }
 
 /// What a prompt asks for.
@@ -183,8 +178,7 @@ fn tool_call(body: &Bytes) -> Result<ToolCall, Refusal> {
         document = parse_within(&Bytes::from(text.to_owned()), BODY_BYTES_MAX)?;
     }
     drop_fractions(&mut document);
-    ToolCall::deserialize(document).map_err(|error| {
-        let expected = r#"{"tool": "call_for_offers", "arguments": {…}}"#;
-        Refusal::new(Code::BadFormat, format!("the prompt calls no tool: {error}")).expecting(expected)
-    })
+    let call = if document.is_object() { ToolCall::deserialize(document).ok() } else { None };
+    let refusal = || Refusal::new(Code::BadFormat, "the prompt calls no tool");
+    call.ok_or_else(|| refusal().expecting(r#"{"tool": "call_for_offers", "arguments": {…}}"#))
 }

@@ -64,7 +64,12 @@ impl NatsConnection {
 pub(super) fn addresses(servers: &str) -> Result<Vec<ServerAddr>, BusError> {
     let parse = |url: &str| {
         let refused = |error| BusError::Unusable(format!("`{}` is no NATS URL: {error}; {EXAMPLE}", shown(url)));
-        url.trim().parse().map_err(refused)
+        // The client takes an empty text for a host of no name.
+        if url.trim().is_empty() {
+            Err(BusError::Unusable(format!("a NATS URL is empty; {EXAMPLE}")))
+        } else {
+            url.trim().parse().map_err(refused)
+        }
     };
     servers.split(',').map(parse).collect()
 }
@@ -193,6 +198,20 @@ mod tests {
         }
         let given = NatsOptions { credentials: both("a", "b"), ..NatsOptions::new("nats://c:d@host") };
         assert_eq!(in_force(&given), both("a", "b"));
+    }
+
+    #[test]
+    fn no_text_that_may_be_a_password_is_shown() {
+        for (servers, expected) in [
+            ("nats://user:secret@host:4222", "host:4222"),
+            ("nats://host:4222, tls://[::1]:4223", "nats://host:4222, tls://[::1]:4223"),
+            ("nats://user:sec,ret@host:4222", "nats://user:…, host:4222"),
+            ("nats://user:secret127.0.0.1:4222", "nats://user:…"),
+            ("nats://host:4222?password=secret", "nats://host:4222"),
+        ] {
+            assert_eq!(shown(servers), expected);
+        }
+        assert!(addresses("nats://host, ").is_err());
     }
 
     #[test]

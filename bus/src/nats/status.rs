@@ -117,6 +117,17 @@ impl NatsStatus {
         counters
     }
 
+    /// Why what works over one connection cannot, where it cannot.
+    #[must_use]
+    pub fn service_fault(&self) -> Option<String> {
+        let denied = self.denied();
+        if self.read().connections_up == 0 {
+            let why = self.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
+            return Some(format!("there is no connection to NATS{why}"));
+        }
+        (!denied.is_empty()).then(|| format!("NATS does not let this process use {}", denied.join(", ")))
+    }
+
     /// Subjects that the server does not let a connection use.
     pub(super) fn denied(&self) -> Vec<String> {
         let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);

@@ -202,9 +202,8 @@ impl ExperimentReport {
     fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
         let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<String>>();
-        let mut figures = vec![row(&[
-            "group", "seeds", "rounds", "metric", "name", "unit", "value", "low", "high", "theory", "missing",
-        ])];
+        let head = |columns: &str| vec![row(&columns.split(',').collect::<Vec<_>>())];
+        let mut figures = head("group,seeds,rounds,metric,name,unit,value,low,high,theory,missing");
         for group in &self.groups {
             for figure in &group.figures {
                 let (low, high) =
@@ -216,14 +215,14 @@ impl ExperimentReport {
                 figures.push(cells);
             }
         }
-        let mut verdicts = vec![row(&["hypothesis", "claim", "judgement", "reason", "rounds_needed"])];
+        let mut verdicts = head("hypothesis,claim,judgement,reason,rounds_needed");
         for verdict in &self.hypotheses {
             let needed = verdict.rounds_needed.map(|needed| needed.to_string()).unwrap_or_default();
             verdicts.push(row(&[&verdict.id, &verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
         }
         let columns = "run,group,measure,paper_calls,paper_offers,paper_rounds,calls,offers,rounds,\
                        paper_mean_ms,mean_ms,mean_low,mean_high,paper_p95_ms,p95_ms,p95_is_longest,factor,completion";
-        let mut paper = vec![row(&columns.split(',').collect::<Vec<_>>())];
+        let mut paper = head(columns);
         for run in &self.paper {
             let mut cells = row(&[&run.run, &run.group, run.measure]);
             cells.extend(run.paper_counts.map(|count| count.to_string()));
@@ -236,8 +235,7 @@ impl ExperimentReport {
             cells.extend([run.factor, run.completion].map(number));
             paper.push(cells);
         }
-        let mut policies =
-            vec![row(&["groups", "metric", "name", "unit", "value", "other", "low", "high", "beyond_noise"])];
+        let mut policies = head("groups,metric,name,unit,value,other,low,high,beyond_noise");
         for found in &self.policies.all {
             let mut cells = row(&[&found.group, &found.key, &found.name, found.unit]);
             let (Interval { low, high }, is_beyond) = (found.interval, found.is_beyond_noise());

@@ -225,6 +225,7 @@ fn a_grid_of_bargains_may_name_its_domains() {
         ("[]".to_owned(), "domains is an empty list: nothing would run".to_owned()),
         ("['none.json']".to_owned(), "domains `none.json` cannot be; No such file".to_owned()),
         (format!("['{}']", folder.path().join("bad.json").display()), "expected".to_owned()),
+        (format!("['{}']", folder.path().display()), "it is no file".to_owned()),
         (format!("['{own}', '{twin}']"), "have the same name or the same issues; give each domain once".to_owned()),
     ] {
         std::fs::write(folder.path().join("bad.json"), "no domain").unwrap();
@@ -244,6 +245,7 @@ fn a_grid_that_asks_a_model_has_time_for_it_unless_it_says_otherwise() {
     let usual = read("mine.toml", &hurried.replace("[[hyp", &asking), Asked::default()).unwrap();
     for cell in &usual.cells {
         assert_eq!((cell.policy.name(), cell.rate, cell.reply_within_ms), ("patient", 0.1, 60_000));
+        assert_eq!(cell.labels["reply_within_ms"], "60000", "it is like no cell with less time");
     }
     let said = read("mine.toml", &GOOD.replace("[[hyp", &asking), Asked::default()).unwrap();
     assert_eq!((said.cells[0].policy.name(), said.cells[0].rate), ("low", 2.5));

@@ -21,6 +21,8 @@ use super::{AgoraPlan, QUERIES, WEATHER, cell};
 const TITLE: &str = "What protocol documents save";
 
 /// The columns of the table of networks.
+const OF_TWO_AGENTS: [&str; 4] =
+    ["two agents", "negotiating and implementing", "one exchange in natural language", "cheaper from use"];
 const HEADING: [&str; 11] = [
     "network",
     "natural language",
@@ -111,10 +113,8 @@ impl AgoraReport {
     /// What is printed, and stands in `report.md`.
     #[must_use]
     pub fn text(&self) -> String {
-        let weather =
-            "| two agents | negotiating and implementing | one exchange in natural language | cheaper from use |";
-        let mut text = format!("# {TITLE}\n{}", table(weather, self.weather_rows()));
-        text += &table(&format!("| {} |", HEADING.join(" | ")), self.rows());
+        let mut text = format!("# {TITLE}\n{}", table(&OF_TWO_AGENTS, self.weather_rows()));
+        text += &table(&HEADING, self.rows());
         if let Some(first) = self.networks.first() {
             text += &format!("\nCost with Agora, seed {}:\n\n", first.seed);
             for (name, cost, share) in first.split() {
@@ -192,7 +192,6 @@ impl AgoraReport {
     }
 
     fn page(&self) -> String {
-        let weather = ["two agents", "negotiating and implementing", "natural language", "cheaper from use"];
         let split = self.networks.first().map(NetworkFigures::split).into_iter().flatten();
         let split: Vec<[String; 3]> = split
             .map(|(name, cost, share)| [name.to_owned(), format!("{:.2} USD", usd(cost)), percent(share)])
@@ -201,7 +200,7 @@ impl AgoraReport {
             h1 { (TITLE) }
             @if self.networks.len() > 1 { p { (self.spread_text()) } }
             h2 { "Two agents" }
-            (plain_table("Figures", &weather, &self.weather_rows()))
+            (plain_table("Figures", &OF_TWO_AGENTS, &self.weather_rows()))
             h2 { "The network" }
             (plain_table("Figures", &HEADING, &self.rows()))
             h2 { "Where the cost with Agora goes, first seed" }

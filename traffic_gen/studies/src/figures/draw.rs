@@ -317,7 +317,7 @@ fn hex(color: RGBColor) -> String {
 
 /// A text as XML and HTML hold it.
 #[must_use]
-pub fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

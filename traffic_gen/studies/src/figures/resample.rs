@@ -31,6 +31,7 @@ pub struct Estimate {
     /// From every seed once.
     pub value: f64,
     seeds: usize,
+    /// By resample, so that estimates are combined draw by draw; NaN where it is not defined.
     resampled: Vec<f64>,
 }
 
@@ -75,7 +76,7 @@ impl Resamples {
     /// A statistic of weighted seeds: once of all of them, once per resample. Absent where it is not defined.
     pub fn estimate(&self, seeds: usize, statistic: impl Fn(&[u32]) -> Option<f64>) -> Option<Estimate> {
         let value = statistic(&vec![1; seeds]).filter(|value| value.is_finite())?;
-        let resampled = self.weights.iter().filter_map(|weights| statistic(weights)).filter(|value| value.is_finite());
+        let resampled = self.weights.iter().map(|weights| statistic(weights).unwrap_or(f64::NAN));
         Some(Estimate { value, seeds, resampled: resampled.collect() })
     }
 }
@@ -86,7 +87,7 @@ impl Estimate {
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         let beyond = Normal::standard().cdf(-self.widened_quantile(LEVEL)?);
-        let mut sorted = Data::new(self.resampled.clone());
+        let mut sorted = Data::new(self.defined());
         Some(Interval { low: sorted.quantile(beyond), high: sorted.quantile(1.0 - beyond) })
     }
 
@@ -96,7 +97,7 @@ impl Estimate {
     #[must_use]
     pub fn interval_among(&self, family: usize) -> Option<Interval> {
         let level = 1.0 - (1.0 - LEVEL) / family.max(1) as f64;
-        let margin = self.widened_quantile(level)? * self.resampled.iter().std_dev();
+        let margin = self.widened_quantile(level)? * self.defined().std_dev();
         Some(Interval { low: self.value - margin, high: self.value + margin })
     }
 
@@ -118,8 +119,12 @@ impl Estimate {
         Self {
             value: function(&values),
             seeds: of.iter().map(|estimate| estimate.seeds).min().unwrap_or(0),
-            resampled: (0..resamples).map(of_resample).filter(|value| value.is_finite()).collect(),
+            resampled: (0..resamples).map(of_resample).collect(),
         }
+    }
+
+    fn defined(&self) -> Vec<f64> {
+        self.resampled.iter().copied().filter(|value| value.is_finite()).collect()
     }
 
     /// Seeds it was drawn from.
@@ -130,7 +135,7 @@ impl Estimate {
 
     /// Student's quantile, times what a standard deviation over few seeds falls short by.
     fn widened_quantile(&self, level: f64) -> Option<f64> {
-        if self.seeds < 2 || self.resampled.len() < RESAMPLES / 2 {
+        if self.seeds < 2 || self.defined().len() < RESAMPLES / 2 {
             return None;
         }
         let seeds = self.seeds as f64;
@@ -191,6 +196,17 @@ mod tests {
         let difference = estimate(&later).less(&estimate(&shared));
         let interval = difference.interval_among(1).unwrap();
         assert!((interval.low - 0.5).abs() < 1e-9 && (interval.high - 0.5).abs() < 1e-9, "{interval:?}");
+    }
+
+    #[test]
+    fn a_draw_without_a_value_moves_no_other_out_of_its_place() {
+        let shared = [1.0, 9.0, 4.0, 7.0, 2.0, 8.0, 5.0, 3.0];
+        let resamples = Resamples::of(shared.len());
+        // Of a statistic that only some seeds have.
+        let partly = |weights: &[u32]| (weights[0] > 0).then(|| mean_of(&shared)(weights)).flatten();
+        let later = resamples.estimate(shared.len(), partly).unwrap();
+        let interval = later.less(&estimate(&shared)).interval_among(1).unwrap();
+        assert!(interval.low.abs() < 1e-9 && interval.high.abs() < 1e-9, "{interval:?}");
     }
 
     #[test]

@@ -79,8 +79,8 @@ impl FormationReport {
              tasks and profiles were not published. Here each seed draws {} tasks, the agents they were made for and sub-tasks from \
              themes of made-up words. Top@k is the share of those agents of which one of the k most similar (itself first) was \
              called; MR and MRR are the mean of the best rank and of one over it. No model was asked.\n",
-            table("| | teams | Top@1 | Top@10 | MR | MRR |", rows),
-            table("| | decided alone rightly | decided to nest rightly |", decided),
+            table(&["", "teams", "Top@1", "Top@10", "MR", "MRR"], rows),
+            table(&["", "decided alone rightly", "decided to nest rightly"], decided),
             self.failures().count(),
             self.tasks
         )

@@ -1,6 +1,7 @@
 //! Checks a plan, and makes its cells.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use traffic_gen::arrivals::{Load, RATE_MAX};
 use traffic_gen::bargain::load::Bargains;
 use traffic_gen::load::ProtocolLoad;
 
-use super::domain::{DomainFile, catalog};
+use super::domain::{self, DomainFile, catalog};
 use super::fault::{FaultList, PlanFaults, nearest};
 use super::file::{GridFile, PlanFile, ValueList};
 use super::hypothesis::HypothesisTest;
@@ -34,7 +35,7 @@ const WARM_UP_DEFAULT: u32 = 3;
 /// Time to offer unless said otherwise, in milliseconds, and the most a call may give.
 const REPLY_WITHIN_DEFAULT_MS: u64 = 2_000;
 const REPLY_WITHIN_MAX_S: f64 = 3_600.0;
-/// What is usual where a population asks a model: time for a mind.
+/// What is usual where a population asks a model: models take long.
 const PATIENT: &str = "patient";
 const PATIENT_RATE: f64 = 0.1;
 const PATIENT_REPLY_WITHIN_MS: u64 = 60_000;
@@ -140,9 +141,7 @@ impl Axes {
             } else {
                 BTreeMap::from([("strategies".to_owned(), strategies.name.clone())])
             };
-            if !parts.domain_names.is_empty() {
-                labels.insert("domains".to_owned(), parts.domain_names.join("+"));
-            }
+            labels.extend(parts.labels.clone());
             if parts.warm_up_rounds == 0 {
                 // What is measured cold is of another kind.
                 labels.insert(WARM_UP.to_owned(), "none".to_owned());
@@ -195,7 +194,8 @@ struct GridParts {
     reply_within_ms: u64,
     requests_per_s: Option<u32>,
     domains: Vec<DomainFile>,
-    domain_names: Vec<String>,
+    /// What is true of all its rounds besides, where it is not usual.
+    labels: BTreeMap<String, String>,
 }
 
 impl Checker<'_, '_> {
@@ -313,7 +313,7 @@ impl Checker<'_, '_> {
         }
         let is_bargain = self.is_bargain(grid);
         let strategies = self.strategies(grid, is_bargain);
-        let (domains, domain_names, parties) = self.domains(grid, is_bargain);
+        let (domains, parties) = self.domains(grid, is_bargain);
         let least = if is_bargain { i64::from(Bargains::AGENTS_MIN).max(parties) } else { 1 };
         let contractors = self.each(&grid.contractors, "contractors", |count| match u32::try_from(*count) {
             Ok(number) if (least..=CONTRACTORS_MAX).contains(count) => Ok(number),
@@ -335,7 +335,7 @@ impl Checker<'_, '_> {
                 arrivals.map(|_| load).map_err(|error| format!("{error}; name a file that is there"))
             })
         });
-        let parts = self.parts(grid, &contractors, (domains, domain_names));
+        let parts = self.parts(grid, &contractors, domains);
         let seeds = seeds.min(SEEDS_MAX);
         let axes = Axes { contractors, policies, rates, loads, durations, strategies, seed, seeds };
         if axes.product() > CELLS_MAX as u64 {
@@ -386,8 +386,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// The files of domains, their names, and the most parties of any.
-    fn domains(&mut self, grid: &GridFile, is_bargain: bool) -> (Vec<DomainFile>, Vec<String>, i64) {
+    /// The files of domains, and the most parties of any.
+    fn domains(&mut self, grid: &GridFile, is_bargain: bool) -> (Vec<DomainFile>, i64) {
         let Some(listed) = &grid.domains else { return Default::default() };
         if !is_bargain {
             self.for_bargains("domains", listed);
@@ -397,8 +397,7 @@ impl Checker<'_, '_> {
         match catalog(&files) {
             Ok(catalog) => {
                 let places = 0..catalog.len();
-                let names = places.clone().map(|place| catalog.name(place).to_owned()).collect();
-                (files, names, places.map(|place| catalog.parties(place) as i64).max().unwrap_or(0))
+                (files, places.map(|place| catalog.parties(place) as i64).max().unwrap_or(0))
             }
             Err(fault) => {
                 self.faults.add(&listed.span(), fault, "give each domain once, with issues of its own");
@@ -413,16 +412,13 @@ impl Checker<'_, '_> {
     }
 
     /// The values of a list, or what is usual without it; a fault where nothing is.
-    fn usual<T, V>(
+    fn usual<T: Display, V>(
         &mut self,
         axis: &Option<ValueList<T>>,
         (name, place): (&str, &Range<usize>),
         usual: Option<Result<V, String>>,
         read: impl Fn(&T) -> Result<V, String>,
-    ) -> Vec<V>
-    where
-        T: std::fmt::Display,
-    {
+    ) -> Vec<V> {
         match (axis, usual) {
             (Some(axis), _) => self.each(axis, name, read),
             (None, Some(usual)) => usual.into_iter().collect(),
@@ -435,10 +431,12 @@ impl Checker<'_, '_> {
     }
 
     /// The values of a list, each as `read` takes it; a fault for every other one, and for an empty list.
-    fn each<T, V>(&mut self, axis: &ValueList<T>, name: &str, read: impl Fn(&T) -> Result<V, String>) -> Vec<V>
-    where
-        T: std::fmt::Display,
-    {
+    fn each<T: Display, V>(
+        &mut self,
+        axis: &ValueList<T>,
+        name: &str,
+        read: impl Fn(&T) -> Result<V, String>,
+    ) -> Vec<V> {
         if axis.get_ref().is_empty() {
             self.faults.add(
                 &axis.span(),
@@ -458,12 +456,7 @@ impl Checker<'_, '_> {
         values
     }
 
-    fn parts(
-        &mut self,
-        grid: &GridFile,
-        contractors: &[u32],
-        (domains, domain_names): (Vec<DomainFile>, Vec<String>),
-    ) -> GridParts {
+    fn parts(&mut self, grid: &GridFile, contractors: &[u32], domains: Vec<DomainFile>) -> GridParts {
         let warm_up = grid.warm_up.as_ref().and_then(|calls| {
             self.faults.number("warm_up", calls, 0..=WARM_UP_MAX, format!("give calls, 0 to {WARM_UP_MAX}"))
         });
@@ -479,14 +472,24 @@ impl Checker<'_, '_> {
         grid.population.iter().for_each(|population| self.name(&population.get_ref().name));
         let populations = Populations::read(&grid.population, &grid.contractor, self.faults);
         let by_contractors = contractors.iter().map(|count| (*count, populations.of(*count, self.faults)));
+        let by_contractors = by_contractors.collect();
+        let reply_within_ms = reply_within_ms.unwrap_or(usual_ms);
+        let requests_per_s = grid.requests_per_s.as_ref().and_then(|rate| self.requests_per_s(rate));
+        let unusual = [
+            ("domains", (!domains.is_empty()).then(|| domain::label(&domains))),
+            ("markup", (populations.rest().markup != 0.0).then(|| populations.rest().markup.to_string())),
+            ("reply_within_ms", (reply_within_ms != REPLY_WITHIN_DEFAULT_MS).then(|| reply_within_ms.to_string())),
+            ("requests_per_s", requests_per_s.map(|rate| rate.to_string())),
+        ];
+        let labels = unusual.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         GridParts {
-            by_contractors: by_contractors.collect(),
+            by_contractors,
             populations,
             warm_up_rounds: warm_up.unwrap_or(WARM_UP_DEFAULT),
-            reply_within_ms: reply_within_ms.unwrap_or(usual_ms),
-            requests_per_s: grid.requests_per_s.as_ref().and_then(|rate| self.requests_per_s(rate)),
+            reply_within_ms,
+            requests_per_s,
             domains,
-            domain_names,
+            labels,
         }
     }
 

@@ -14,6 +14,8 @@ use super::file::read_text;
 pub struct DomainFile {
     /// Its path.
     pub file: PathBuf,
+    /// Name of the domain.
+    pub name: String,
     /// Digest of its text.
     pub document: Digest,
 }
@@ -25,9 +27,17 @@ impl DomainFile {
     /// Why they cannot.
     pub fn read(path: &str) -> Result<Self, String> {
         let (document, domain) = parse(path)?;
+        let name = domain.name.clone();
         Catalog::try_new(vec![domain]).map_err(|error| error.to_string())?;
-        Ok(Self { file: path.into(), document })
+        Ok(Self { file: path.into(), name, document })
     }
+}
+
+/// What they are called in a report: the name, and enough of the digest to tell documents of one name apart.
+#[must_use]
+pub fn label(files: &[DomainFile]) -> String {
+    let named = |DomainFile { name, document, .. }: &DomainFile| format!("{name} {:.8}", document.to_string());
+    files.iter().map(named).collect::<Vec<_>>().join("+")
 }
 
 /// The catalog of these files.
@@ -35,10 +45,10 @@ impl DomainFile {
 /// # Errors
 /// What has changed since the plan was read; two that a call cannot tell apart.
 pub fn catalog(files: &[DomainFile]) -> Result<Catalog, String> {
-    let read = |DomainFile { file, document }: &DomainFile| {
-        let (found, domain) = parse(&file.to_string_lossy())?;
-        let is_changed = found != *document;
-        if is_changed { Err(format!("{} has changed since the plan was read", file.display())) } else { Ok(domain) }
+    let read = |DomainFile { file, document, .. }: &DomainFile| {
+        let path = file.display();
+        let (found, domain) = parse(&file.to_string_lossy()).map_err(|fault| format!("{path}: {fault}"))?;
+        if found == *document { Ok(domain) } else { Err(format!("{path} has changed since the plan was read")) }
     };
     let domains = files.iter().map(read).collect::<Result<Vec<_>, String>>()?;
     let catalog = Catalog::try_new(domains).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! What may stand in the file of a plan. Every value knows its place.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 
 use serde::Deserialize;
@@ -177,6 +177,11 @@ impl ContractorFile {
 /// # Errors
 /// Why it is not read.
 pub fn read_text(path: &str) -> Result<String, String> {
+    let is_file = fs::metadata(path).map_err(|error| error.to_string())?.is_file();
+    // A pipe would be waited for.
+    if !is_file {
+        return Err("it is no file".to_owned());
+    }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();
     let read = file.take(NAMED_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;

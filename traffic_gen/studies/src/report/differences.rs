@@ -3,13 +3,17 @@
 use serde::Serialize;
 
 use crate::figures::group::Group;
-use crate::figures::resample::Interval;
+use crate::figures::resample::{Interval, SEEDS_MIN};
 use crate::figures::{Figure, resample};
 
 use super::{ExperimentReport, GroupFigures};
 
 /// Differences smaller than this part of a value are rounding.
 const ROUNDING: f64 = 1e-9;
+/// Most groups whose policies are compared pair by pair.
+const GROUPS_MAX: usize = 100;
+/// What policies are compared with.
+const WITH_POLICIES: &str = "each other, policy by policy";
 /// What policies are compared by: time to decision, messages, completion, regret; of bargains agreement, rounds, welfare.
 const BY_POLICY: [&str; 8] = ["M2d", "M2d.p95", "M5", "M8", "M14", "M31", "M32.rounds", "M33.welfare"];
 
@@ -22,7 +26,7 @@ pub struct Differences {
     pub compared: usize,
     /// Groups only this experiment has, or only the other.
     pub unmatched: Vec<String>,
-    /// Groups of a single seed on either side: nothing can be said of them.
+    /// Groups of too few seeds on either side: nothing can be said of them.
     pub single: Vec<String>,
     /// Differences beyond noise.
     pub beyond_noise: Vec<FigureDifference>,
@@ -75,20 +79,28 @@ pub fn compare(own: &ExperimentReport, other: &ExperimentReport) -> Differences 
 #[must_use]
 pub fn of_policies(groups: &[Group], figures: &[GroupFigures]) -> Differences {
     let seeds = |group: &Group| group.tallies.iter().map(|tally| tally.cell.seed).collect::<Vec<_>>();
+    if groups.len() > GROUPS_MAX {
+        let unmatched = vec![format!("{} groups: more than {GROUPS_MAX}", groups.len())];
+        return Differences { unmatched, ..Differences::of(WITH_POLICIES, &[]) };
+    }
     let all: Vec<_> = groups.iter().zip(figures).collect();
-    let mut pairs = Vec::new();
+    let (mut pairs, mut unmatched, mut single) = (Vec::new(), Vec::new(), Vec::new());
     for (place, (group, own)) in all.iter().enumerate() {
-        let population = (group.population(), seeds(group));
-        for (later, other) in
-            all[place + 1..].iter().filter(|(later, _)| (later.population(), seeds(later)) == population)
-        {
+        let population = group.population();
+        for (later, other) in all[place + 1..].iter().filter(|(later, _)| later.population() == population) {
             let name = format!("{} - {}", own.name, later.cell().policy);
-            let asked =
-                shared(&own.figures, &other.figures).filter(|(figure, _)| BY_POLICY.contains(&figure.key.as_str()));
-            pairs.extend(asked.map(|(own, other)| (name.clone(), own, other)));
+            if seeds(group) != seeds(later) {
+                unmatched.push(format!("{name} (other seeds)"));
+            } else if own.seeds < SEEDS_MIN {
+                single.push(name);
+            } else {
+                let asked = shared(&own.figures, &other.figures);
+                let asked = asked.filter(|(figure, _)| BY_POLICY.contains(&figure.key.as_str()));
+                pairs.extend(asked.map(|(own, other)| (name.clone(), own, other)));
+            }
         }
     }
-    Differences::of("each other, policy by policy", &pairs)
+    Differences { unmatched, single, ..Differences::of(WITH_POLICIES, &pairs) }
 }
 
 /// Figures of both that have intervals.
@@ -100,6 +112,12 @@ fn shared<'a>(own: &'a [Figure], other: &'a [Figure]) -> impl Iterator<Item = (&
 }
 
 impl Differences {
+    /// Whether there is anything to say.
+    #[must_use]
+    pub fn is_told(&self) -> bool {
+        self.compared > 0 || !self.unmatched.is_empty() || !self.single.is_empty()
+    }
+
     fn of(with: &str, pairs: &[(String, &Figure, &Figure)]) -> Self {
         let compared = pairs.len();
         let difference = |(group, own, other): &(String, &Figure, &Figure)| difference(group, own, other, compared);

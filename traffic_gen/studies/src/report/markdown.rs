@@ -25,37 +25,42 @@ const ROWS_MAX: usize = 40;
 #[must_use]
 pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> String {
     let mut text = format!("# {}\n\n{}\n", report.name, scope(report));
-    text += &table(&heading(&OF_HYPOTHESES), hypothesis_rows(report));
+    text += &table(&OF_HYPOTHESES, hypothesis_rows(report));
     let paper: Vec<_> = report.paper.iter().map(PaperComparison::cells).collect();
     if !paper.is_empty() {
-        text += &table(&heading(&paper::COLUMNS), paper);
+        text += &table(&paper::COLUMNS, paper);
     }
     SHOWN.iter().for_each(|keys| text += &figures(report, keys));
-    text += &filled(&heading(&OF_POPULATIONS), &population_rows(report));
-    text += &filled(&heading(&OF_MODELS), &model_rows(report));
-    text += &filled(&heading(&OF_MISCONDUCT), &misconduct_rows(report));
+    text += &filled(&OF_POPULATIONS, &population_rows(report));
+    text += &filled(&OF_MODELS, &model_rows(report));
+    text += &filled(&OF_MISCONDUCT, &misconduct_rows(report));
     if report.groups.len() > ROWS_MAX {
         let _ = writeln!(text, "\n{} further groups are in `figures.json`.", report.groups.len() - ROWS_MAX);
     }
-    let compared = Some(&report.policies).filter(|policies| policies.compared > 0);
+    let compared = Some(&report.policies).filter(|policies| policies.is_told());
     compared.into_iter().chain(differences).for_each(|differences| text += &changes(differences));
     text
 }
 
-/// A table behind a blank line, its heading as Markdown writes it.
+/// A table behind a blank line.
 #[must_use]
-pub fn table<R: AsRef<[String]>>(heading: &str, rows: impl IntoIterator<Item = R>) -> String {
-    let columns = heading.matches('|').skip(1).count();
-    let mut text = format!("\n{heading}\n|{}\n", "---|".repeat(columns));
+pub fn table<R: AsRef<[String]>>(columns: &[impl AsRef<str>], rows: impl IntoIterator<Item = R>) -> String {
+    let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let heading = columns.iter().map(|title| title.as_ref().to_owned()).collect();
+    let mut text = format!("\n{}|{}\n", line(heading), "---|".repeat(columns.len()));
     for row in rows {
-        let _ = writeln!(text, "| {} |", row.as_ref().join(" | "));
+        text += &line(row.as_ref().iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect());
     }
     text
 }
 
-/// A table of the first rows; nothing where there are none.
-fn filled(heading: &str, rows: &[impl AsRef<[String]>]) -> String {
-    if rows.is_empty() { String::new() } else { table(heading, rows.iter().take(ROWS_MAX)) }
+/// A table of the first rows, and how many there are besides; nothing where there are none.
+fn filled(columns: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> String {
+    let besides = match rows.len().saturating_sub(ROWS_MAX) {
+        0 => String::new(),
+        besides => format!("\n{besides} further rows are in `figures.json`.\n"),
+    };
+    if rows.is_empty() { besides } else { table(columns, rows.iter().take(ROWS_MAX)) + &besides }
 }
 
 /// The table of some figures.
@@ -67,8 +72,8 @@ fn figures(report: &ExperimentReport, keys: &[&str]) -> String {
         let cells = [group.name.clone(), group.rounds.to_string()].into_iter().chain(found.into_iter().map(value));
         has_value.then(|| cells.collect::<Vec<_>>())
     });
-    let titles: Vec<String> = keys.iter().map(|key| title(report, key)).collect();
-    filled(&format!("| group | rounds | {} |", titles.join(" | ")), &shown.collect::<Vec<_>>())
+    let titles = ["group", "rounds"].map(str::to_owned).into_iter().chain(keys.iter().map(|key| title(report, key)));
+    filled(&titles.collect::<Vec<_>>(), &shown.collect::<Vec<_>>())
 }
 
 /// What was read, and what was not.
@@ -96,7 +101,7 @@ pub fn scope(report: &ExperimentReport) -> String {
 pub fn summary(differences: &Differences) -> String {
     let Differences { with, compared, unmatched, single, beyond_noise, .. } = differences;
     let mut text = format!("Against {with}: {} of {compared} figures differ beyond noise.", beyond_noise.len());
-    for (what, groups) in [("Not compared", unmatched), ("Of one seed, so nothing can be said", single)] {
+    for (what, groups) in [("Not compared", unmatched), ("Of too few seeds, so nothing can be said", single)] {
         if !groups.is_empty() {
             let _ = write!(text, " {what}: {}.", groups.join(", "));
         }
@@ -235,7 +240,7 @@ pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
 }
 
 /// The columns of [`change_rows`].
-pub const OF_CHANGES: [&str; 5] = ["group", "figure", "here", "there", "difference"];
+pub const OF_CHANGES: [&str; 5] = ["group", "figure", "first", "second", "difference, 95 % for all together"];
 
 /// A row for each difference beyond noise.
 #[must_use]
@@ -249,11 +254,5 @@ pub fn change_rows(differences: &Differences) -> Vec<[String; 5]> {
 }
 
 fn changes(differences: &Differences) -> String {
-    format!("\n{}\n{}", summary(differences), filled(&heading(&OF_CHANGES), &change_rows(differences)))
-}
-
-/// The heading of a table.
-#[must_use]
-pub fn heading(columns: &[&str]) -> String {
-    format!("| {} |", columns.join(" | "))
+    format!("\n{}\n{}", summary(differences), filled(&OF_CHANGES, &change_rows(differences)))
 }

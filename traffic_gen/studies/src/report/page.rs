@@ -24,8 +24,8 @@ pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         h2 { "Hypotheses" }
         (plain_table("Hypotheses", &OF_HYPOTHESES, &hypothesis_rows(report)))
         @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
-        @if report.policies.compared > 0 { h2 { "Policies" } (changes(&report.policies)) }
-        @if let Some(differences) = differences { h2 { "Differences" } (changes(differences)) }
+        @if report.policies.is_told() { h2 { "Policies" } (changes("Policies", &report.policies)) }
+        @if let Some(differences) = differences { h2 { "Differences" } (changes("Differences", differences)) }
         h2 { "Figures" }
         div.figures { @for picture in &report.pictures { (figure(picture)) } }
         (populations(report))
@@ -100,14 +100,8 @@ fn populations(report: &ExperimentReport) -> Markup {
 /// A table of texts: verdicts have their colours, numbers stand at the right.
 #[must_use]
 pub fn plain_table(name: &str, columns: &[&str], rows: &[impl AsRef<[String]>]) -> Markup {
-    let class = |cell: &str| match cell {
-        "held" | "steady" => "held",
-        "broken" | "DRIFTING" => "broken",
-        "cannot be said" => "cannot",
-        _ if cell.starts_with(|first: char| first.is_ascii_digit() || first == '-') => "number",
-        _ => "",
-    };
-    let head = html! { @for title in columns { th { (title) } } };
+    let of_column = |place: usize| rows.first().and_then(|row| row.as_ref().get(place)).map_or("", |cell| class(cell));
+    let head = html! { @for (place, title) in columns.iter().enumerate() { th scope="col" class=(of_column(place)) { (title) } } };
     let body = html! {
         @for row in rows {
             tr {
@@ -119,11 +113,22 @@ pub fn plain_table(name: &str, columns: &[&str], rows: &[impl AsRef<[String]>]) 
     table(name, &head, &body)
 }
 
-fn changes(differences: &Differences) -> Markup {
+fn class(cell: &str) -> &'static str {
+    let is_number = |part: &str| part.trim_matches(['[', ']', '(', ')', ',', '%']).parse::<f64>().is_ok();
+    match cell {
+        "held" | "steady" => "held",
+        "broken" | "DRIFTING" => "broken",
+        "cannot be said" => "cannot",
+        _ if cell.split(' ').all(is_number) => "number",
+        _ => "",
+    }
+}
+
+fn changes(name: &str, differences: &Differences) -> Markup {
     let rows = change_rows(differences);
     html! {
         p { (summary(differences)) }
-        @if !rows.is_empty() { (plain_table("Differences beyond noise", &OF_CHANGES, &rows)) }
+        @if !rows.is_empty() { (plain_table(name, &OF_CHANGES, &rows)) }
     }
 }
 

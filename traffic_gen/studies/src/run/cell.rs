@@ -11,6 +11,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
 use gateway::LimitConfig;
+use schemas::bargain::ROUNDS_MAX;
 use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -72,9 +73,9 @@ pub async fn run_cell(
     cancel: &CancellationToken,
     show: &(dyn Fn(CellStanding) + Sync),
 ) -> Result<CellRecord, RunError> {
+    let catalog = domains(spec)?;
     let mut files = CellFiles::create(folder, &spec.id, spec.seed, spec.policy.id.as_str())?;
     let opened = OpenedBus::open(options.bus).await?;
-    let catalog = domains(spec)?;
     let exchange_options = exchange_options(spec, options, catalog.as_deref());
     let exchange = Exchange::start(opened.bus.clone(), exchange_options).await?;
     let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));
@@ -384,8 +385,8 @@ impl Conduct {
 fn exchange_options(spec: &CellSpec, options: &RunOptions, catalog: Option<&Catalog>) -> ExchangeOptions {
     let usual = LimitConfig::default();
     let per_round = catalog.map_or(REQUESTS_PER_CALL, |catalog| {
-        let rounds = (0..catalog.len()).filter_map(|domain| catalog.rules(domain).rounds).max();
-        REQUESTS_PER_BARGAIN_ROUND * f64::from(rounds.unwrap_or(0))
+        let rounds = (0..catalog.len()).map(|domain| catalog.rules(domain).rounds.unwrap_or(ROUNDS_MAX)).max();
+        REQUESTS_PER_BARGAIN_ROUND * f64::from(rounds.unwrap_or(ROUNDS_MAX))
     });
     let needed = (spec.rate * options.time_scale * per_round).clamp(1.0, f64::from(u32::MAX)) as u32;
     let requests_per_s = spec.requests_per_s.unwrap_or(usual.requests_per_s.max(needed));

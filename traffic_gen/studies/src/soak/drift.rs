@@ -134,9 +134,8 @@ impl Quantity {
 }
 
 /// What can be said of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
 pub enum Drift {
     /// No drift was shown.
     Steady,

@@ -13,7 +13,7 @@ use super::html;
 use super::sample::{SAMPLES, SoakFolderError, SoakLine, begins, measured_s, read};
 use crate::figures::draw::decimal;
 use crate::record::{add_counts, counts_told};
-use crate::report::markdown::{heading, table};
+use crate::report::markdown::table;
 use crate::run::FileError;
 use crate::run::files::{pretty, replace_all};
 
@@ -305,8 +305,7 @@ impl fmt::Display for SoakReport {
 pub fn markdown(report: &SoakReport) -> String {
     let mut text = format!("# Soak: {}\n\n{}\n\n", report.sentence(), report.heading());
     report.facts().for_each(|fact| text += &format!("* {fact}\n"));
-    let rows = report.series.iter().map(|verdict| row(verdict).map(|cell| cell.replace('|', "\\|")));
-    text + &table(&heading(&OF_SERIES), rows)
+    text + &table(&OF_SERIES, report.series.iter().map(row))
 }
 
 /// Computes the report over the lines of a folder and puts its three files there, each in the place of the one before; none

@@ -113,6 +113,7 @@ impl TournamentReport {
         let TournamentPlan { competitors, domains, seed, seeds, .. } = &self.plan;
         let (played, bargains) =
             (self.domains.len(), self.plan.bargains_per_domain().saturating_mul(self.domains.len() as u64));
+        let last = seed.saturating_add(seeds.saturating_sub(1));
         let missing =
             if played < domains.len() { format!("; {} are missing", domains.len() - played) } else { String::new() };
         let about = if played < SEEDS_MIN {
@@ -133,19 +134,20 @@ impl TournamentReport {
                 told(nash),
             ]
         });
-        let names: String = self.ranks.iter().map(|rank| format!(" {} |", rank.competitor)).collect();
+        let names = self.ranks.iter().map(|rank| rank.competitor.as_str());
+        let names: Vec<&str> = std::iter::once("utility against").chain(names).collect();
         let against = self.ranks.iter().map(|rank| {
             let utilities = rank.against.iter().map(|utility| format!("{utility:.3}"));
             std::iter::once(rank.competitor.clone()).chain(utilities).collect::<Vec<_>>()
         });
         format!(
-            "# Tournament\n\n{} competitors, {played} domains{missing}, {seeds} seeds from {seed}: {bargains} bargains. Agreements that a \
+            "# Tournament\n\n{} competitors, {played} domains{missing}, seeds {seed} to {last}: {bargains} bargains. Agreements that a \
              party may not make: {}. Turns in which a competitor failed: {}.\n\n{about}\n{}{}",
             competitors.len(),
             self.irrational,
             self.failed_turns,
-            table("| | competitor | utility | behind | agreements | to Pareto | to Nash |", ranks),
-            table(&format!("| utility against |{names}"), against),
+            table(&["", "competitor", "utility", "behind", "agreements", "to Pareto", "to Nash"], ranks),
+            table(&names, against),
         )
     }
 }

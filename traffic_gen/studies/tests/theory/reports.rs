@@ -194,6 +194,12 @@ fn policies_are_compared_pair_by_pair_in_cells_that_are_otherwise_alike() {
     assert_eq!((same.value, same.interval.low, same.interval.high), (same.other, 0.0, 0.0), "the same seeds: no noise");
     assert!(!same.is_beyond_noise());
     assert!(policies.all.iter().all(|found| found.group.contains(", 5 contractors")), "9 contractors stand alone");
+    let few = [World { seeds: 3, ..small("high@1", 7, 7) }, World { seeds: 3, ..small("k2@1", 7, 2) }];
+    let other = [small("high@1", 5, 5), World { seeds: 7, ..small("k2@1", 5, 2) }];
+    for (worlds, unmatched, single) in [(few, 0, 1), (other, 1, 0)] {
+        let policies = report::compute(experiment(&worlds).path()).unwrap().policies;
+        assert_eq!((policies.compared, policies.unmatched.len(), policies.single.len()), (0, unmatched, single));
+    }
     let written = files(folder.path());
     assert_eq!(written["policies.csv"].lines().count(), policies.compared + 1);
     let told = format!("{} of {} figures differ beyond noise", policies.beyond_noise.len(), policies.compared);
