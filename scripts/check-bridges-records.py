@@ -5,22 +5,27 @@ Usage: scripts/check-bridges-records.py LLMX
 
 LLMX is the binary under test. A nats-server (NATS_SERVER, else scripts/nats-server) and `llmx demo` make a log, `llmx archive` its
 archive. Each record must verify by both packages, be refused by both once a byte of it has changed, and say in its payload what its
-RFC 8785 form says. Exit code 1: it does not. Where PyPI cannot be had the part is NOT RUN, and the exit code 0.
+RFC 8785 form says. An archive that is written while three engines are killed in turn must give the bytes of one that is written
+behind them. Exit code 1: it does not. Where PyPI cannot be had the part is NOT RUN, and the exit code 0.
 """
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ["PyJWT[crypto]==2.15.1", "joserfc==1.8.0"]
 RECORDS_MIN = 20
+# Calls while engines are killed: how many a second, for how long, and how long after the last kill the next engine dies, in seconds.
+RATE, DURATION_S, KILLS, PAUSE_S = 20, 12, 4, 2
 # Run by the Python of the environment, which has the packages: arguments are the key set and the records' folder.
 STRANGER = '''
 import json, pathlib, sys
@@ -109,6 +114,35 @@ def archived(llmx, home):
     return home / "archive"
 
 
+def killed(llmx, home):
+    """Archives of one log: written while its engines are killed in turn, and written behind them."""
+    os.environ["LLMX_BIN"] = str(llmx)
+    from testbed import Keys, Site
+
+    with contextlib.ExitStack() as stack:
+        site = Site(stack, home / "site", Keys(home), engines=3)
+        [gateway], nats = site.urls, f"nats://{site.nats}"
+        archiver = site.start("archiver", [llmx, "archive", "--nats", nats, "--to", home / "meanwhile"])
+        agents = ["--gateway", gateway, "--key", site.keys.signing_key]
+        address = site.addresses["contractors"] = f"127.0.0.1:{free_port()}"
+        site.ready(site.start("contractors", [llmx, "contractors", "--count", "3", *agents, "--listen", address]))
+        traffic = ["traffic", *agents, "--to", "topic://courier", "--rate", RATE, "--duration", DURATION_S, "--json"]
+        calling = subprocess.Popen([llmx, *map(str, traffic)], stdout=subprocess.PIPE, text=True)
+        for kill in range(KILLS):
+            time.sleep(PAUSE_S)
+            engine = site.owner() if kill % 2 else site.engines[kill % 3]
+            engine.kill()
+            site.restart(engine)
+        told = json.loads(calling.communicate(timeout=120)[0])
+        if calling.returncode:
+            sys.exit(f"records: llmx traffic: exit code {calling.returncode}: {told}")
+        for service in [*site.engines, archiver]:
+            service.end()
+        for folder in ("meanwhile", "behind"):
+            run(llmx, "archive", "--once", "--nats", nats, "--to", home / folder)
+    return home / "meanwhile", home / "behind"
+
+
 def check(llmx):
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
@@ -125,8 +159,16 @@ def check(llmx):
             sys.exit(f"records: {states} of {exported}")
         record = next(out.glob("*/*.jws"))
         run(llmx, "award", "verify", record, "--jwks", home / "keys/record-jwks.json", "--archive", archive)
+        folders = []
+        for archive in killed(llmx, home):
+            folders.append(home / f"records-{archive.name}")
+            run(llmx, "award", "export", "--archive", archive, "--record-key", home / "keys/record-key.pem", "--out", folders[-1])
+        one, other = ({path.relative_to(each): path.read_bytes() for path in each.glob("*/*.jws")} for each in folders)
+        if one != other or len(one) < RECORDS_MIN:
+            sys.exit(f"records: {len(one)} and {len(other)} of archives of one log differ")
         header = json.loads(base64.urlsafe_b64decode(record.read_text().split(".")[0] + "=="))
-        print(f"ok: records: {exported['records']} verify by {' and '.join(PACKAGES)} ({states}), key {header['kid']}")
+        print(f"ok: records: {len(one)} the same bytes from archives written while {KILLS} engines were killed and behind them; "
+              f"{exported['records']} verify by {' and '.join(PACKAGES)} ({states}), key {header['kid']}")
 
 
 if __name__ == "__main__":
