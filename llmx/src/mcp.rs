@@ -88,7 +88,8 @@ pub struct McpArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llmx bridge\n  llmx bridge --listen 127.0.0.1:8090 --gateway http://127.0.0.1:8080\n  \
-    llmx bridge --public-url https://exchange.example --authorization-server https://login.example\n\n\
+    llmx bridge --public-url https://exchange.example --authorization-server https://login.example\n  \
+    llmx bridge --nats nats://bridge:change-me-three@127.0.0.1:4222 --agents-service acme.main\n\n\
     Serves the tools of `llmx mcp` at /mcp by the Model Context Protocol, and negotiations as tasks of A2A at /a2a, to whoever\n\
     shows a token that the gateways take; /healthz, /readyz, /metrics. It holds no keys. docs/mcp.md, docs/a2a.md\n\
     Exit codes: 1 an address that is taken; 2 usage or configuration."
@@ -211,7 +212,8 @@ pub async fn bridge(args: ToolBridgeArgs) -> Outcome {
         let client = connect(options).await?;
         let place = bus::nats::shown(&options.servers);
         let fault = |error| Failure::failed(anyhow::anyhow!("NATS at {place}: {error}"));
-        print(format_args!("bridge: service llmx on NATS at {place}"));
+        let prompts = args.agents_service.as_ref().map(|name| format!(", prompts at {}", name.prompts()));
+        print(format_args!("bridge: service llmx on NATS at {place}{}", prompts.unwrap_or_default()));
         let prompts = async {
             let Some(name) = args.agents_service else { return Ok(()) };
             prompt::serve(client.clone(), participants.clone(), name, stop.clone()).await

@@ -6,7 +6,7 @@ use serde::Serialize;
 use studies::figures::hypotheses::Judgement;
 use studies::report::differences::{self, Differences};
 use studies::report::folder::FolderError;
-use studies::report::markdown::{digits, scope, summary};
+use studies::report::markdown::{change_rows, scope, summary};
 use studies::report::{self, ExperimentReport, ReportError};
 use studies::{agora, ioa, tournament};
 
@@ -122,15 +122,9 @@ fn shown(report: &ExperimentReport, differences: Option<&Differences>) -> String
         }));
         parts.push(table(&rows));
     }
-    if let Some(differences) = differences {
+    for differences in Some(&report.policies).filter(|policies| policies.is_told()).into_iter().chain(differences) {
         parts.push(summary(differences));
-        let rows = differences.beyond_noise.iter().map(|found| {
-            let (low, high) = (digits(found.interval.low), digits(found.interval.high));
-            let figure = format!("{} {}", found.key, found.name);
-            let values = format!("{} against {} {}", digits(found.value), digits(found.other), found.unit);
-            vec![found.group.clone(), figure, values, format!("difference {low} to {high}")]
-        });
-        parts.push(table(&rows.collect::<Vec<_>>()));
+        parts.push(table(&change_rows(differences).into_iter().map(Vec::from).collect::<Vec<_>>()));
     }
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")

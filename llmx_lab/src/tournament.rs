@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ::agents::bargain::StrategyKind;
 use ::agents::model::ModelAgentConfig;
@@ -24,6 +25,8 @@ use crate::signals::{self, Attending, asked_to_end};
 const GENERATED: u64 = 10;
 /// Tokens that a turn of a model may take, its repairs included.
 const TOKENS_PER_TURN: u64 = 4_000;
+/// How often progress is shown.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Arguments of `llmx-lab tournament`.
 #[derive(Debug, clap::Args)]
@@ -84,11 +87,11 @@ pub async fn run(args: TournamentArgs) -> Outcome {
     let played = tokio::task::spawn_blocking(move || {
         let progress = is_shown.then(Progress::new);
         let total = plan.bargains_per_domain() * domains.len() as u64;
-        let shown = std::cell::Cell::new(None);
+        let shown_at = std::cell::Cell::new(Instant::now());
         let go_on = |played: u64| {
-            let percent = played * 100 / total;
-            if let Some(progress) = progress.as_ref().filter(|_| shown.replace(Some(percent)) != Some(percent)) {
-                progress.show(format_args!("{percent} % of {total} bargains"));
+            if let Some(progress) = progress.as_ref().filter(|_| shown_at.get().elapsed() >= PROGRESS_PERIOD) {
+                shown_at.set(Instant::now());
+                progress.show(format_args!("{} % of {total} bargains", played * 100 / total));
             }
             if attending.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };

@@ -62,6 +62,12 @@ impl FromStr for AgentSession {
 }
 
 impl AgentSession {
+    /// Where prompts go.
+    #[must_use]
+    pub fn prompts(&self) -> String {
+        self.subject("prompt")
+    }
+
     fn subject(&self, verb: &str) -> String {
         format!("{SERVICE}.{verb}.{AGENT}.{}.{}", self.owner, self.session)
     }
@@ -99,7 +105,7 @@ pub async fn serve(
     let limits = [("max_payload", "64KB"), ("attachments_ok", "false")];
     let limits = limits.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let prompts = service.endpoint_builder().name("prompt").metadata(limits);
-    let mut prompts = prompts.add(name.subject("prompt")).await?;
+    let mut prompts = prompts.add(name.prompts()).await?;
     let mut questions = service.endpoint_builder().name("status").add(name.subject("status")).await?;
     let (instance, heart) = (service.info().await.id, Subject::from(name.subject("hb")));
     let (places, tasks, mut beats) =
@@ -169,16 +175,17 @@ async fn prompted(participants: &Participants, request: &Request) -> Result<Valu
 
 /// The tool and its arguments that a prompt names: text, or `{"prompt": text}`.
 fn tool_call(body: &Bytes) -> Result<ToolCall, Refusal> {
-    let mut document = parse_within(body, BODY_BYTES_MAX)?;
+    let expected = r#"{"tool": "call_for_offers", "arguments": {…}}"#;
+    let parse = |body: &Bytes| parse_within(body, BODY_BYTES_MAX).map_err(|refusal| refusal.expecting(expected));
+    let mut document = parse(body)?;
     if document.get("attachments").is_some_and(|attached| !attached.is_null() && *attached != json!([])) {
         return Err(Refusal::new(Code::MalformedRequest, "a prompt has no attachments here").at("/attachments"));
     }
     if let Some(prompt) = document.get("prompt") {
         let text = prompt.as_str().ok_or_else(|| Refusal::new(Code::WrongType, "a prompt is a text").at("/prompt"))?;
-        document = parse_within(&Bytes::from(text.to_owned()), BODY_BYTES_MAX)?;
+        document = parse(&Bytes::from(text.to_owned()))?;
     }
     drop_fractions(&mut document);
     let call = if document.is_object() { ToolCall::deserialize(document).ok() } else { None };
-    let refusal = || Refusal::new(Code::BadFormat, "the prompt calls no tool");
-    call.ok_or_else(|| refusal().expecting(r#"{"tool": "call_for_offers", "arguments": {…}}"#))
+    call.ok_or_else(|| Refusal::new(Code::BadFormat, "the prompt calls no tool").expecting(expected))
 }

@@ -203,7 +203,7 @@ impl ExperimentReport {
         let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<String>>();
         let head = |columns: &str| vec![row(&columns.split(',').collect::<Vec<_>>())];
-        let mut figures = head("group,seeds,rounds,metric,name,unit,value,low,high,theory,missing");
+        let mut figures = head("group,seeds,rounds,metric,name,unit,value,low,high,theory,missing,definition");
         for group in &self.groups {
             for figure in &group.figures {
                 let (low, high) =
@@ -211,7 +211,7 @@ impl ExperimentReport {
                 let mut cells = vec![group.name.clone(), group.seeds.to_string(), group.rounds.to_string()];
                 cells.extend(row(&[&figure.key, &figure.name, figure.unit]));
                 cells.extend([figure.value, low, high, figure.theory].map(number));
-                cells.push(figure.missing.clone().unwrap_or_default());
+                cells.extend([figure.missing.clone().unwrap_or_default(), figure.definition.to_owned()]);
                 figures.push(cells);
             }
         }

@@ -223,7 +223,10 @@ fn a_grid_of_bargains_may_name_its_domains() {
     }
     for (files, words) in [
         ("[]".to_owned(), "domains is an empty list: nothing would run".to_owned()),
-        ("['none.json']".to_owned(), "domains `none.json` cannot be; No such file".to_owned()),
+        (
+            "['none.json']".to_owned(),
+            "domains `none.json` cannot be; give the file of a domain: No such file".to_owned(),
+        ),
         (format!("['{}']", folder.path().join("bad.json").display()), "expected".to_owned()),
         (format!("['{}']", folder.path().display()), "it is no file".to_owned()),
         (format!("['{own}', '{twin}']"), "have the same name or the same issues; give each domain once".to_owned()),

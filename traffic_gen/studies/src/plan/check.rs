@@ -393,7 +393,9 @@ impl Checker<'_, '_> {
             self.for_bargains("domains", listed);
             return Default::default();
         }
-        let files = self.each(listed, "domains", |path| DomainFile::read(path));
+        let files = self.each(listed, "domains", |path| {
+            DomainFile::read(path).map_err(|fault| format!("give the file of a domain: {fault}"))
+        });
         match catalog(&files) {
             Ok(catalog) => {
                 let places = 0..catalog.len();

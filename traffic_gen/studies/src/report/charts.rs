@@ -74,6 +74,9 @@ fn line(policy: String, sizes: &BTreeMap<u32, (f64, f64)>) -> Volume {
 /// [`DrawError`].
 pub fn all(groups: &[Group], volume: &[Volume]) -> Result<Vec<Picture>, DrawError> {
     let nets: Vec<&Group> = groups.iter().filter(|group| group.cell().protocol != "alternating").collect();
+    if nets.is_empty() {
+        return Ok(Vec::new());
+    }
     let most = nets.iter().map(|group| group.cell().contractors).max().unwrap_or(0);
     let large: Vec<&Group> = nets.iter().copied().filter(|group| group.cell().contractors == most).collect();
     let mut longest = large.clone();

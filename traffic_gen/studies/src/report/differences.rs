@@ -10,6 +10,8 @@ use super::{ExperimentReport, GroupFigures};
 
 /// Differences smaller than this part of a value are rounding.
 const ROUNDING: f64 = 1e-9;
+/// What begins the utilities of parties, which policies are compared by, too.
+const UTILITIES: &str = "M33.party";
 /// Most groups whose policies are compared pair by pair.
 const GROUPS_MAX: usize = 100;
 /// What policies are compared with.
@@ -95,12 +97,16 @@ pub fn of_policies(groups: &[Group], figures: &[GroupFigures]) -> Differences {
                 single.push(name);
             } else {
                 let asked = shared(&own.figures, &other.figures);
-                let asked = asked.filter(|(figure, _)| BY_POLICY.contains(&figure.key.as_str()));
+                let asked = asked.filter(|(figure, _)| is_by_policy(&figure.key));
                 pairs.extend(asked.map(|(own, other)| (name.clone(), own, other)));
             }
         }
     }
     Differences { unmatched, single, ..Differences::of(WITH_POLICIES, &pairs) }
+}
+
+fn is_by_policy(key: &str) -> bool {
+    BY_POLICY.contains(&key) || key.starts_with(UTILITIES)
 }
 
 /// Figures of both that have intervals.

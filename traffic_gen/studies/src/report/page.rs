@@ -26,8 +26,10 @@ pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> Str
         @if !report.paper.is_empty() { h2 { "The paper's runs" } (paper(&report.paper)) }
         @if report.policies.is_told() { h2 { "Policies" } (changes("Policies", &report.policies)) }
         @if let Some(differences) = differences { h2 { "Differences" } (changes("Differences", differences)) }
-        h2 { "Figures" }
-        div.figures { @for picture in &report.pictures { (figure(picture)) } }
+        @if !report.pictures.is_empty() {
+            h2 { "Figures" }
+            div.figures { @for picture in &report.pictures { (figure(picture)) } }
+        }
         (populations(report))
         h2 { "Metrics" }
         p.quiet { "A value, its interval over seeds, and what theory expects of these rounds. What a round does not hold says what it needs." }
