@@ -97,9 +97,9 @@ pub struct CompletionRequest {
 const SCHEMA_NAME: &str = "answer";
 
 impl CompletionRequest {
-    /// As the body of a request to an endpoint, for the model of this name.
+    /// As the body of a request to an endpoint, for the model of this name; `limit` is the member that limits the answer.
     #[must_use]
-    pub fn to_body(&self, name: &str) -> String {
+    pub fn to_body(&self, name: &str, limit: &str) -> String {
         let format = match self.form {
             AnswerForm::Alternatives | AnswerForm::JsonSchema => {
                 let named = format!(r#"{{"name":"{SCHEMA_NAME}","strict":true,"schema":{}}}"#, self.schema);
@@ -109,7 +109,7 @@ impl CompletionRequest {
             AnswerForm::Plain => String::new(),
         };
         let (name, messages, most) = (json!(name), json!(self.messages), self.answer_tokens);
-        format!(r#"{{"model":{name},"messages":{messages},"max_tokens":{most}{format}}}"#)
+        format!(r#"{{"model":{name},"messages":{messages},"{limit}":{most}{format}}}"#)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,10 +13,12 @@ use reqwest::{Client, Response};
 
 use super::answer::{BODY_BYTES_MAX, read_response};
 use super::config::ModelConfig;
-use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
+use super::{Completion, CompletionError, CompletionRequest, Model};
 use crate::control::cause;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What limits an answer, as endpoints have it, and as OpenAI's models have it that think first: they refuse the other.
+const LIMITS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 /// Says to the endpoint the how manieth call of a question this is, 0 first.
 pub const RETRY_HEADER: &str = "x-retry-count";
 
@@ -28,6 +31,8 @@ pub struct HttpModel {
     name: Arc<str>,
     timeout: Duration,
     authorization: Option<HeaderValue>,
+    /// Whether it takes the second of [`LIMITS`].
+    is_second_limit: Arc<AtomicBool>,
 }
 
 /// An endpoint that cannot be used.
@@ -60,7 +65,8 @@ impl HttpModel {
         let authorization = key.filter(|key| !key.trim().is_empty()).map(header).transpose()?;
         let url = format!("{}/chat/completions", config.url.trim_end_matches('/')).into();
         let timeout = Duration::from_millis(config.timeout_ms);
-        Ok(Self { client, url, name: config.name.as_str().into(), timeout, authorization })
+        let name = config.name.as_str().into();
+        Ok(Self { client, url, name, timeout, authorization, is_second_limit: Arc::default() })
     }
 }
 
@@ -75,24 +81,50 @@ impl fmt::Debug for HttpModel {
     }
 }
 
-impl Model for HttpModel {
-    fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>> {
+/// What an endpoint has sent.
+struct Answered {
+    status: u16,
+    retry_after_ms: Option<u64>,
+    body: Result<Vec<u8>, CompletionError>,
+}
+
+impl HttpModel {
+    async fn post(&self, request: &CompletionRequest, limit: &str) -> Result<Answered, CompletionError> {
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         headers.insert(RETRY_HEADER, request.retry.into());
-        let post =
-            self.client.post(&*self.url).headers(headers).body(request.to_body(&self.name)).timeout(self.timeout);
-        async move { read(post.send().await.map_err(lost)?, request.form).await }.boxed()
+        let post = self.client.post(&*self.url).headers(headers).body(request.to_body(&self.name, limit));
+        let response = post.timeout(self.timeout).send().await.map_err(lost)?;
+        let (status, retry_after_ms) = (response.status().as_u16(), retry_after_ms(response.headers()));
+        Ok(Answered { status, retry_after_ms, body: body(response).await })
     }
 }
 
-async fn read(response: Response, form: AnswerForm) -> Result<Completion, CompletionError> {
-    let status = response.status();
-    let retry_after_ms = retry_after_ms(response.headers());
-    let body = body(response).await;
-    read_response(status.as_u16(), retry_after_ms, form, body)
+impl Answered {
+    /// Whether the endpoint wants the answer limited by this member.
+    fn asks_for(&self, limit: &str) -> bool {
+        let Ok(body) = &self.body else { return false };
+        self.status == 400 && body.windows(limit.len()).any(|part| part == limit.as_bytes())
+    }
+}
+
+impl Model for HttpModel {
+    fn complete(&self, request: CompletionRequest) -> BoxFuture<'static, Result<Completion, CompletionError>> {
+        let model = self.clone();
+        async move {
+            let [first, second] = LIMITS;
+            let is_second = model.is_second_limit.load(Ordering::Relaxed);
+            let mut answered = model.post(&request, if is_second { second } else { first }).await?;
+            if !is_second && answered.asks_for(second) {
+                model.is_second_limit.store(true, Ordering::Relaxed);
+                answered = model.post(&request, second).await?;
+            }
+            read_response(answered.status, answered.retry_after_ms, request.form, answered.body)
+        }
+        .boxed()
+    }
 }
 
 /// The wait an endpoint asks for: in milliseconds as OpenAI says it, or in seconds. A date counts as none.

@@ -82,7 +82,7 @@ impl StubModel {
     /// # Errors
     /// As an endpoint that behaves so.
     pub fn answer(&self, request: &CompletionRequest) -> Result<Completion, CompletionError> {
-        let body = request.to_body("stub");
+        let body = request.to_body("stub", "max_tokens");
         let reply = reply(&self.script, self.seed, body.as_bytes(), &request.retry.to_string());
         if u128::from(reply.delay_ms) >= request.timeout.as_millis() {
             return Err(CompletionError::TimedOut);

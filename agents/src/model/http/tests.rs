@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use strum::VariantArray;
 
 use super::*;
-use crate::model::{ChatMessage, ChatRole};
+use crate::model::{AnswerForm, ChatMessage, ChatRole};
 
 const KEY: &str = "sk-canary-8251";
 
@@ -16,12 +16,20 @@ type Heard = Arc<Mutex<Vec<String>>>;
 
 /// Serves one answer to each connection, and notes what it is asked.
 async fn serve(answer: Vec<u8>) -> (String, Heard) {
+    serve_in_turn(vec![answer]).await
+}
+
+/// The same, the last answer over and over.
+async fn serve_in_turn(answers: Vec<Vec<u8>>) -> (String, Heard) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let heard = Heard::default();
     let noted = Arc::clone(&heard);
     tokio::spawn(async move {
+        let mut served = 0;
         while let Ok((mut socket, _)) = listener.accept().await {
+            let answer = &answers[served.min(answers.len() - 1)];
+            served += 1;
             let mut request = Vec::new();
             while !is_whole(&request) {
                 let mut piece = [0; 4096];
@@ -31,7 +39,7 @@ async fn serve(answer: Vec<u8>) -> (String, Heard) {
                 }
             }
             noted.lock().unwrap_or_else(PoisonError::into_inner).push(String::from_utf8_lossy(&request).into_owned());
-            let _ = socket.write_all(&answer).await;
+            let _ = socket.write_all(answer).await;
         }
     });
     (url, heard)
@@ -142,6 +150,23 @@ async fn every_way_an_endpoint_fails_is_told_apart() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let unreachable = model(&format!("http://{closed}/v1")).complete(request(schema)).await;
     assert_eq!(unreachable, Err(CompletionError::NotConnected("Connection refused (os error 111)".to_owned())));
+}
+
+#[tokio::test]
+async fn a_model_that_thinks_first_is_limited_as_it_asks_to_be() {
+    // OpenAI: github.com/teilomillet/gollm/issues/33.
+    let words =
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let refused = answer("400 Bad Request", "", &json!({"error": {"message": words}}).to_string());
+    let fine = answer("200 OK", "", r#"{"choices":[{"message":{"content":"5"}}]}"#);
+    let (url, heard) = serve_in_turn(vec![refused.clone(), fine]).await;
+    let model = model(&url);
+    for _ in 0..2 {
+        assert_eq!(model.complete(request(AnswerForm::Plain)).await.unwrap().content, "5");
+    }
+    let limits = heard.lock().unwrap().iter().map(|asked| asked.contains("max_completion_tokens")).collect::<Vec<_>>();
+    assert_eq!(limits, [false, true, true], "it is asked anew once");
+    assert_eq!(outcome(refused, AnswerForm::Plain).await, Err(CompletionError::Refused { status: 400 }));
 }
 
 #[tokio::test]
