@@ -23,7 +23,8 @@ const WATCH_PAUSE: Duration = Duration::from_millis(200);
 const ATTEMPTS_MAX: usize = 3;
 
 /// Operations on the bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StoreOperation {
     /// Stored.
     Put,

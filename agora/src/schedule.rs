@@ -52,9 +52,11 @@ impl Thresholds {
 }
 
 /// Who does the work of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Means {
     /// A language model.
+    #[default]
     Model,
     /// A routine that was written for the document.
     Routine,

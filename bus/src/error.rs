@@ -55,17 +55,7 @@ impl BusError {
     /// Whether what was asked for may have been done already, or may be when it is asked for again.
     #[must_use]
     pub fn is_worth_repeating(&self) -> bool {
-        match self {
-            Self::Unknown(_) | Self::Unreachable(_) | Self::NoResponder(_) => true,
-            Self::Full(_)
-            | Self::TooLarge { .. }
-            | Self::Mismatch(_)
-            | Self::Unusable(_)
-            | Self::Invalid(_)
-            | Self::Diverged(_)
-            | Self::Trimmed(_)
-            | Self::Closed => false,
-        }
+        matches!(self, Self::Unknown(_) | Self::Unreachable(_) | Self::NoResponder(_))
     }
 }
 

@@ -8,11 +8,12 @@
 mod acknowledgements;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::HashMap;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::presence::{Hello, REPORT_PERIOD_MS, encode_report};
 use schemas::{AgentId, GatewayId, routed, subject};
 use tokio::sync::{Notify, mpsc};
@@ -92,7 +93,7 @@ impl Fanout {
     /// Opens a queue of an agent.
     #[must_use]
     pub fn open(self: &Arc<Self>, agent: &AgentId, queue: mpsc::Sender<Bytes>) -> QueuePlace {
-        self.place(&mut self.queues(), agent, queue)
+        self.place(&mut self.queues.lock(), agent, queue)
     }
 
     /// The same, unless the agent has `max` other queues. One that it joins again is no other.
@@ -103,7 +104,7 @@ impl Fanout {
         agent: &AgentId,
         queue: mpsc::Sender<Bytes>,
     ) -> Option<QueuePlace> {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         let open = queues.open_by_agent.get(agent).into_iter().flat_map(|open| &open.senders);
         let others = open.filter(|(_, other)| !other.same_channel(&queue)).count();
         (others < max).then(|| self.place(&mut queues, agent, queue))
@@ -120,7 +121,7 @@ impl Fanout {
 
     /// Cancels [`QueuePlace::ended`] of an agent's open queues.
     pub fn end(&self, agent: &AgentId) {
-        if let Some(open) = self.queues().open_by_agent.get_mut(agent) {
+        if let Some(open) = self.queues.lock().open_by_agent.get_mut(agent) {
             std::mem::take(&mut open.ended).cancel();
         }
     }
@@ -128,7 +129,7 @@ impl Fanout {
     /// The agents that have a queue open, in the order of their ids.
     #[must_use]
     pub fn agents(&self) -> Vec<AgentId> {
-        let mut agents: Vec<_> = self.queues().open_by_agent.keys().cloned().collect();
+        let mut agents: Vec<_> = self.queues.lock().open_by_agent.keys().cloned().collect();
         agents.sort_unstable();
         agents
     }
@@ -136,13 +137,13 @@ impl Fanout {
     /// How many agents have a queue open.
     #[must_use]
     pub fn agents_len(&self) -> usize {
-        self.queues().open_by_agent.len()
+        self.queues.lock().open_by_agent.len()
     }
 
     /// Hands the documents of a message to the queues they are for. `note` hears of each line and queue what became of it, with
     /// the agent, which a line that is none does not name.
     pub fn hand_out(&self, message: &Bytes, mut note: impl FnMut(RoutedResult, &str)) {
-        let queues = self.queues();
+        let queues = self.queues.lock();
         for line in routed::lines(message) {
             let Some((agent, document)) = line else {
                 note(RoutedResult::Unreadable, "");
@@ -193,17 +194,12 @@ impl Fanout {
     /// its hello: its deliveries then come on its inbox until the next list.
     async fn announce_closed(&self, on_unannounced: OnUnannounced) {
         loop {
-            let Some(agent) = self.queues().closed.pop_first() else { return };
+            let Some(agent) = self.queues.lock().closed.pop_first() else { return };
             let Ok(body) = Hello::Closed(self.id.clone()).to_body() else { continue };
             if let Err(error) = self.pub_sub.publish(subject::hello(&agent), body.into()).await {
                 on_unannounced(Some(&agent), &error);
             }
         }
-    }
-
-    /// The queues, for as long as no `await` stands between.
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +219,7 @@ impl QueuePlace {
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        let mut queues = self.fanout.queues();
+        let mut queues = self.fanout.queues.lock();
         let Queues { open_by_agent, closed, .. } = &mut *queues;
         let Some(open) = open_by_agent.get_mut(&self.agent) else { return };
         open.senders.retain(|(number, _)| *number != self.number);

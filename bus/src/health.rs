@@ -6,9 +6,9 @@
 //! records by a clock that is far from the process's own.
 
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use schemas::{Lane, Timestamp};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -116,12 +116,8 @@ impl HealthProbe {
         let own = wall_clock();
         let ahead_ms = |one: Timestamp, other: Timestamp| i64::try_from(one.since_us(other) / 1000).unwrap_or(i64::MAX);
         let skew_ms = ahead_ms(time, own) - ahead_ms(own, time);
-        self.last().skew_ms = skew_ms;
+        self.last.lock().skew_ms = skew_ms;
         is_off(skew_ms)
-    }
-
-    fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the bus answers, and lets this process do its work.
@@ -129,7 +125,7 @@ impl HealthProbe {
     /// # Errors
     /// [`BusFault::Unreachable`] when it has not answered for longer than [`ANSWER_AGE_MAX`]; otherwise what else is wrong.
     pub fn check(&self) -> Result<(), BusFault> {
-        let last = self.last();
+        let last = self.last.lock();
         let silent_for = last.answer_at.elapsed();
         if silent_for > ANSWER_AGE_MAX {
             let reason = last.failure.clone().unwrap_or_else(|| "not asked".to_owned());
@@ -142,7 +138,7 @@ impl HealthProbe {
     }
 
     fn note(&self, failure: Option<String>, denied: Vec<String>) {
-        let mut last = self.last();
+        let mut last = self.last.lock();
         last.denied = denied;
         match (&failure, last.answer_at.elapsed()) {
             (None, silent_for) if silent_for > ANSWER_AGE_MAX => {

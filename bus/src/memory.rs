@@ -9,11 +9,12 @@ mod pub_sub;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use ahash::HashMap;
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
 use schemas::{RegisterKey, Timestamp};
 
 use crate::name::check_key;
@@ -76,17 +77,11 @@ struct StoredDocument {
     value: Bytes,
 }
 
-impl MemoryBlobs {
-    fn documents(&self) -> RwLockReadGuard<'_, HashMap<String, StoredDocument>> {
-        self.documents_by_name.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[async_trait]
 impl Blobs for MemoryBlobs {
     async fn put(&self, name: String, version: u64, value: Bytes) -> Result<bool, BusError> {
         check_key(&name)?;
-        let mut documents = self.documents_by_name.write().unwrap_or_else(PoisonError::into_inner);
+        let mut documents = self.documents_by_name.write();
         let is_overtaken = documents.get(&name).is_some_and(|standing| standing.version > version);
         if !is_overtaken {
             documents.insert(name, StoredDocument { version, value });
@@ -96,12 +91,12 @@ impl Blobs for MemoryBlobs {
 
     async fn value(&self, name: String) -> Result<Option<Bytes>, BusError> {
         check_key(&name)?;
-        Ok(self.documents().get(&name).map(|document| document.value.clone()))
+        Ok(self.documents_by_name.read().get(&name).map(|document| document.value.clone()))
     }
 
     async fn version(&self, name: String) -> Result<Option<u64>, BusError> {
         check_key(&name)?;
-        Ok(self.documents().get(&name).map(|document| document.version))
+        Ok(self.documents_by_name.read().get(&name).map(|document| document.version))
     }
 }
 
@@ -126,13 +121,9 @@ impl MemoryRegister {
         Self { clock, values: Mutex::default() }
     }
 
-    fn values(&self) -> MutexGuard<'_, MemoryEntries> {
-        self.values.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_now(&self, key: RegisterKey, value: Bytes) -> Result<Registered, BusError> {
         let written_at = (self.clock)();
-        let mut entries = self.values();
+        let mut entries = self.values.lock();
         match entries.standing(&key) {
             Some(standing) if standing.value == value => return Ok(Registered::Same),
             Some(standing) => return Ok(Registered::Different(standing.value.clone())),
@@ -171,27 +162,27 @@ impl Register for MemoryRegister {
     }
 
     async fn value(&self, key: RegisterKey) -> Result<Option<Bytes>, BusError> {
-        Ok(self.values().standing(&key).map(|standing| standing.value.clone()))
+        Ok(self.values.lock().standing(&key).map(|standing| standing.value.clone()))
     }
 
     async fn entries(&self) -> Result<Vec<(RegisterKey, Bytes)>, BusError> {
         let all = |entries: &MemoryEntries| {
             entries.by_seq.values().map(|entry| (entry.key.clone(), entry.value.clone())).collect()
         };
-        Ok(all(&self.values()))
+        Ok(all(&self.values.lock()))
     }
 
     async fn entries_from(&self, seq: u64, max: usize) -> Result<Vec<StandingEntry>, BusError> {
-        Ok(self.values().by_seq.range(seq..).take(max).map(|(_, entry)| entry.clone()).collect())
+        Ok(self.values.lock().by_seq.range(seq..).take(max).map(|(_, entry)| entry.clone()).collect())
     }
 
     async fn remove(&self, key: RegisterKey, seq: u64) -> Result<(), BusError> {
-        self.values().remove(&key, seq);
+        self.values.lock().remove(&key, seq);
         Ok(())
     }
 
     async fn size(&self) -> Result<RegisterSize, BusError> {
-        let entries = self.values();
+        let entries = self.values.lock();
         Ok(RegisterSize { entries: entries.by_seq.len() as u64, bytes: entries.bytes })
     }
 }

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use schemas::{AgentId, Code, NegotiationId, Refusal};
 use telemetry::TraceId;
 use tokio::time::{MissedTickBehavior, interval};
@@ -88,7 +88,7 @@ impl AuditLog {
             code = refusal.code.as_str(),
             agent = agent.map(AgentId::as_str),
             peer = peer.map(tracing::field::display),
-            transport = transport.as_str(),
+            transport = <&str>::from(transport),
             negotiation = negotiation.map(NegotiationId::as_str),
             trace_id = trace.map(tracing::field::display),
             pointer = refusal.pointer.as_deref().map(sealed),
@@ -111,11 +111,11 @@ impl AuditLog {
     }
 
     fn count(&self, code: Code, source: LineSource) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)[code as usize].count(source)
+        self.0.lock()[code as usize].count(source)
     }
 
     fn end_second(&self) {
-        let counts = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), nothing_yet());
+        let counts = std::mem::replace(&mut *self.0.lock(), nothing_yet());
         for (code, count) in Code::ALL.iter().map(|code| code.as_str()).zip(counts) {
             for ((agent, peer), SourceCount { unwritten, .. }) in count.by_source {
                 if unwritten > 0 {
@@ -170,7 +170,7 @@ mod tests {
         let agents = (0..10_000).map(|number| AgentId::try_new(&format!("agent-{number}")).unwrap());
         let written = agents.filter(|agent| log.count(Code::RateLimited, (Some(agent.clone()), None))).count();
         assert_eq!(written as u64, LINES_PER_S);
-        let counts = log.0.lock().unwrap();
+        let counts = log.0.lock();
         let count = &counts[Code::RateLimited as usize];
         assert_eq!((count.by_source.len(), count.unwritten), (50, 9_950));
     }

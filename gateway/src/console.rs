@@ -14,11 +14,12 @@ mod snapshot;
 mod statistics;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bus::PubSub;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use schemas::statistics::{Quantiles, Statistics};
 use schemas::subject::gateway_of;
 use schemas::{Code, Refusal, Timestamp, subject};
@@ -136,7 +137,7 @@ impl Console {
         let Ok(mut received) = pub_sub.subscribe(subject::ALL_PRESENCE.to_owned(), None).await else { return };
         while let Some(message) = received.next().await {
             let now = self.began.elapsed();
-            self.gateways.lock().unwrap_or_else(PoisonError::into_inner).handle_report(&message.subject, now);
+            self.gateways.lock().handle_report(&message.subject, now);
         }
     }
 
@@ -148,7 +149,7 @@ impl Console {
             looks.tick().await;
             if self.registry.is_caught_up() {
                 let policy = self.default_policy();
-                self.switches.lock().unwrap_or_else(PoisonError::into_inner).handle_default(&policy, now());
+                self.switches.lock().handle_default(&policy, now());
             }
             if look == 0 {
                 let now = self.began.elapsed();
@@ -167,7 +168,7 @@ impl Console {
     /// # Errors
     /// [`Code::Internal`] when it cannot be written.
     pub(crate) fn snapshot(&self, sight: Sight) -> Result<Arc<str>, Refusal> {
-        let mut written = self.written[sight as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written[sight as usize].lock();
         let tables = self.registry.read();
         let default_policy = tables.policies.default_policy();
         let is_good = |known: &&RenderedSnapshot| known.at.elapsed() < FRESH && known.default_policy == default_policy;
@@ -175,8 +176,8 @@ impl Console {
             return Ok(known.text.clone());
         }
         let now = self.began.elapsed();
-        let switches = self.switches.lock().unwrap_or_else(PoisonError::into_inner);
-        let gateways = self.gateways.lock().unwrap_or_else(PoisonError::into_inner);
+        let switches = self.switches.lock();
+        let gateways = self.gateways.lock();
         let text = self.with_statistics(|statistics| {
             statistics.forget_silent(now);
             let now_ms = self.registry.now_ms();
@@ -218,7 +219,7 @@ impl Console {
     }
 
     fn with_statistics<T>(&self, work: impl FnOnce(&mut EngineStatistics) -> T) -> T {
-        work(&mut self.statistics.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.statistics.lock())
     }
 }
 

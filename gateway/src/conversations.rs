@@ -2,13 +2,12 @@
 //! that opened them; the messages themselves are negotiations of the exchange, and the history is with those who talk.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agora::Selection;
 use ahash::HashMap;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use schemas::{AgentId, Code, Refusal};
 
 /// How long a conversation lasts from its beginning, in seconds, as with the package `agora-protocol`.
@@ -37,11 +36,7 @@ impl ConversationId {
     }
 }
 
-impl fmt::Display for ConversationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+schemas::shown!(ConversationId = |Self(id)| "{id}");
 
 /// Whose conversation, and under what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +72,7 @@ impl Conversations {
     /// # Errors
     /// [`Code::Overloaded`] when there are as many as there may be.
     pub(crate) fn open(&self, id: &ConversationId, conversation: Conversation, now_s: u64) -> Result<u32, Refusal> {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.expire(now_s);
         let of_caller = table.count_by_caller.get(&conversation.caller).copied().unwrap_or(0);
         if table.by_id.len() >= CONVERSATIONS_MAX || of_caller >= CONVERSATIONS_PER_CALLER_MAX {
@@ -104,7 +99,7 @@ impl Conversations {
         agent: &AgentId,
         now_s: u64,
     ) -> Result<(Selection, u32), Refusal> {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         table.expire(now_s);
         let found = table.by_id.get_mut(&ConversationId(id.to_owned()));
         let is_theirs =
@@ -121,7 +116,7 @@ impl Conversations {
 
     /// Ends a conversation of this caller with this agent; anything else is as it was.
     pub(crate) fn end(&self, id: &str, caller: &AgentId, agent: &AgentId) {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let id = ConversationId(id.to_owned());
         let open = table.by_id.get(&id).map(|open| &open.conversation);
         if open.is_some_and(|open| open.caller == *caller && open.agent == *agent) {
@@ -131,11 +126,7 @@ impl Conversations {
 
     /// How many are open, those included whose time has come since the last was opened.
     pub(crate) fn len(&self) -> usize {
-        self.table().by_id.len()
-    }
-
-    fn table(&self) -> MutexGuard<'_, ConversationTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().by_id.len()
     }
 }
 
@@ -206,7 +197,7 @@ mod tests {
         let next = |now_s| conversations.next(&id, &agent("alice"), &agent("bob"), now_s).is_ok();
         assert!(next(NOW_S + 299));
         assert!(!next(NOW_S + 300));
-        let table = conversations.table();
+        let table = conversations.0.lock();
         assert!(table.by_id.is_empty() && table.by_expiry.is_empty() && table.count_by_caller.is_empty());
     }
 

@@ -86,13 +86,6 @@ pub enum Transport {
     InProcess,
 }
 
-impl Transport {
-    /// As it stands in a label.
-    fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Starts gateways.
 #[derive(Debug, Clone, Copy)]
 pub struct Gateway;

@@ -16,7 +16,7 @@ use prometheus::Registry;
 use access::AccessMetrics;
 pub(crate) use access::{Limiter, RefreshResult};
 use control::ControlMetrics;
-pub(crate) use control::{Document, Invited, KvOperation, Rule};
+pub(crate) use control::{Document, Invited, Rule};
 use http::HttpMetrics;
 use messages::MessageMetrics;
 pub(crate) use messages::{ShedReason, Stage};

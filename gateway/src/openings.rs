@@ -10,10 +10,10 @@
 //! Reads no clock; bounds are named below.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::HashMap;
+use parking_lot::Mutex;
 use schemas::admission::{LaneAdmission, LaneQueue, RATE_FIRST};
 use schemas::{AgentId, Lane};
 use tokio::time::Instant;
@@ -216,7 +216,7 @@ impl Openings {
 
     /// The owner of a lane says how much it may be asked to open.
     pub(crate) fn handle_word(&self, lane: Lane, word: LaneAdmission, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let OpeningState { lanes, began, path, .. } = &mut *state;
         let budget = lanes.entry(lane).or_insert_with(|| LaneBudget {
             word,
@@ -236,7 +236,7 @@ impl Openings {
 
     /// Whether anything was refused in the last moments: then acts are judged before they are read whole.
     pub(crate) fn is_refusing(&self, now: Instant) -> bool {
-        self.state().refused_at.is_some_and(|(at, _)| now.saturating_duration_since(at) < REFUSING)
+        self.0.lock().refused_at.is_some_and(|(at, _)| now.saturating_duration_since(at) < REFUSING)
     }
 
     /// Takes an opening act of a caller in, if there is room for it.
@@ -244,7 +244,7 @@ impl Openings {
     /// # Errors
     /// [`Declined`]: nothing was taken.
     pub(crate) fn take(&self, caller: &AgentId, lane: Lane, now: Instant) -> Result<(), Declined> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let outcome = state.take(caller, lane, now);
         if let Err(declined) = outcome {
             state.refused += 1;
@@ -255,7 +255,7 @@ impl Openings {
 
     /// An opening act that was taken has opened nothing: its place is another's.
     pub(crate) fn give_back(&self, caller: &AgentId, lane: Lane, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let Some(budget) = state.lanes.get_mut(&lane) {
             budget.tokens += 1.0;
         }
@@ -268,7 +268,7 @@ impl Openings {
 
     /// Why openings of so many lanes are refused, each with its remedy.
     pub(crate) fn faults(&self, lanes: u8, now: Instant) -> Vec<String> {
-        let state = self.state();
+        let state = self.0.lock();
         let (silent, heard): (Vec<_>, Vec<_>) = (0..lanes).map(Lane).partition(|lane| state.is_silent(*lane, now));
         let unowned = (!silent.is_empty()).then(|| {
             let lanes = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -277,10 +277,6 @@ impl Openings {
         let is_overloaded =
             state.refused_at.is_some_and(|(at, is_silent)| !is_silent && now.saturating_duration_since(at) < REFUSING);
         unowned.into_iter().chain(is_overloaded.then(|| state.overload(&heard))).collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, OpeningState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -613,10 +609,10 @@ mod tests {
         for number in 0..2 * CALLERS_MAX {
             let _ = rig.openings.take(&agent(number), LANE, rig.now);
         }
-        assert_eq!(rig.openings.state().callers.len(), CALLERS_MAX);
+        assert_eq!(rig.openings.0.lock().callers.len(), CALLERS_MAX);
         rig.now += Duration::from_secs(60);
         rig.speak();
         rig.openings.take(&agent(0), LANE, rig.now).unwrap();
-        assert_eq!(rig.openings.state().callers.len(), 1);
+        assert_eq!(rig.openings.0.lock().callers.len(), 1);
     }
 }

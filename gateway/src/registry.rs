@@ -12,14 +12,16 @@ mod presence;
 mod presence_reports;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use agora::registry::StoreOperation;
 use ahash::HashMap;
 use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use schemas::control::Group;
 use schemas::{AgentId, Code, GroupId, Refusal};
 use serde::Serialize;
@@ -27,7 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{GatewayMetrics, KvOperation, ShedReason};
+use crate::metrics::{GatewayMetrics, ShedReason};
 use crate::openings::Openings;
 use crate::problem::store_full;
 use crate::until;
@@ -113,17 +115,17 @@ impl Registry {
 
     /// An engine says which agents acknowledge too little.
     fn handle_backlog(&self, engine: &str, agents: Vec<AgentId>) {
-        self.write().backlogs.handle_report(engine, agents, self.now_ms());
+        self.tables.write().backlogs.handle_report(engine, agents, self.now_ms());
     }
 
     /// An engine says which agents have more to read than they keep up with.
     fn handle_behind(&self, engine: &str, agents: Vec<AgentId>) {
-        self.write().behind.handle_report(engine, agents, self.now_ms());
+        self.tables.write().behind.handle_report(engine, agents, self.now_ms());
     }
 
     /// The tables, for as long as no `await` stands between.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+        self.tables.read()
     }
 
     /// Which opening acts are taken in.
@@ -134,10 +136,6 @@ impl Registry {
     /// The profiles of the agents, to be searched.
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether every bucket has been read whole since its watch began.
@@ -171,7 +169,7 @@ impl Registry {
     async fn until_own_write(&self, is_seen: impl Fn(&Tables) -> bool) -> Result<(), Refusal> {
         let seen = tokio::time::timeout(OWN_WRITE_TIMEOUT, self.until(is_seen)).await;
         // What the tables hold, searches find as well from now on.
-        drop(self.lock_following());
+        drop(self.following.lock());
         seen.map_err(|_| {
             Refusal::new(Code::Unavailable, "stored, but not yet seen by this gateway; repeat the request")
                 .retry_after_ms(1000)
@@ -215,7 +213,7 @@ impl Registry {
 
     async fn replace(&self, bucket: Bucket, entries: Vec<(String, Option<Bytes>)>) {
         let members = {
-            let mut tables = self.write();
+            let mut tables = self.tables.write();
             tables.clear(bucket);
             for (key, value) in &entries {
                 self.follow_one(&mut tables, bucket, key, value.as_ref());
@@ -231,21 +229,17 @@ impl Registry {
 
     fn apply(&self, bucket: Bucket, key: &str, value: Option<&Bytes>) {
         if bucket == Bucket::Agents {
-            let _following = self.lock_following();
-            self.follow_one(&mut self.write(), bucket, key, value);
+            let _following = self.following.lock();
+            self.follow_one(&mut self.tables.write(), bucket, key, value);
             if let Ok(agent) = AgentId::try_new(key) {
                 let member = self.read().agents.member(&agent).cloned();
                 self.directory.follow(&agent, member);
                 self.metrics.control.searchable(self.directory.len());
             }
         } else {
-            self.follow_one(&mut self.write(), bucket, key, value);
+            self.follow_one(&mut self.tables.write(), bucket, key, value);
         }
         self.notify();
-    }
-
-    fn lock_following(&self) -> MutexGuard<'_, ()> {
-        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn follow_one(&self, tables: &mut Tables, bucket: Bucket, key: &str, value: Option<&Bytes>) {
@@ -256,7 +250,7 @@ impl Registry {
     }
 
     fn change(&self, change: impl FnOnce(&mut Tables)) {
-        change(&mut self.write());
+        change(&mut self.tables.write());
         self.notify();
     }
 
@@ -333,7 +327,7 @@ impl Registry {
     ) -> Result<(), Refusal> {
         let document = encode(document)?;
         let writing = self.key_value.put(bucket, key.clone(), document.clone());
-        self.timed(bucket, KvOperation::Put, writing).await?;
+        self.timed(bucket, StoreOperation::Put, writing).await?;
         if tokio::time::timeout(REPLACED_AFTER, self.until_own_write(&is_seen)).await.is_ok_and(|seen| seen.is_ok()) {
             return Ok(());
         }
@@ -350,7 +344,7 @@ impl Registry {
     /// As [`Registry::put`].
     async fn create<T: Serialize + Sync>(&self, bucket: Bucket, key: String, document: &T) -> Result<bool, Refusal> {
         let writing = self.key_value.create(bucket, key, encode(document)?);
-        self.timed(bucket, KvOperation::Create, writing).await
+        self.timed(bucket, StoreOperation::Create, writing).await
     }
 
     /// The stored bytes of a key, read from the bus.
@@ -358,7 +352,7 @@ impl Registry {
     /// # Errors
     /// [`Code::Unavailable`] when the bus does not answer.
     pub(crate) async fn stored(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, Refusal> {
-        self.timed(bucket, KvOperation::Value, self.key_value.value(bucket, key)).await
+        self.timed(bucket, StoreOperation::Value, self.key_value.value(bucket, key)).await
     }
 
     /// Removes a key and waits until this gateway sees that it is gone.
@@ -371,7 +365,7 @@ impl Registry {
         key: String,
         is_seen: impl Fn(&Tables) -> bool,
     ) -> Result<(), Refusal> {
-        self.timed(bucket, KvOperation::Delete, self.key_value.delete(bucket, key)).await?;
+        self.timed(bucket, StoreOperation::Delete, self.key_value.delete(bucket, key)).await?;
         self.until_own_write(is_seen).await
     }
 
@@ -379,7 +373,7 @@ impl Registry {
     async fn timed<T>(
         &self,
         bucket: Bucket,
-        operation: KvOperation,
+        operation: StoreOperation,
         doing: impl Future<Output = Result<T, BusError>>,
     ) -> Result<T, Refusal> {
         let began = std::time::Instant::now();

@@ -10,7 +10,7 @@
 
 mod shared;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ahash::HashMap;
 use bus::fanout::{Fanout, QUEUE_MAX, QueuePlace, RoutedResult};
@@ -18,6 +18,7 @@ use bus::{BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream, Stream};
+use parking_lot::Mutex;
 use schemas::presence::Hello;
 use schemas::{AgentId, Code, GatewayId, Refusal, subject};
 use serde_json::value::RawValue;
@@ -192,7 +193,7 @@ impl StreamTable {
 
     /// Counts a shared stream that an agent opens.
     fn take_shared(&self, opener: &AgentId) -> Result<(), Refusal> {
-        let mut shared_by_opener = self.shared_by_opener();
+        let mut shared_by_opener = self.shared_by_opener.lock();
         let opened = shared_by_opener.entry(opener.clone()).or_default();
         if *opened >= self.per_agent_max {
             return Err(self.too_many());
@@ -202,17 +203,13 @@ impl StreamTable {
     }
 
     fn give_back_shared(&self, opener: &AgentId) {
-        let mut shared_by_opener = self.shared_by_opener();
+        let mut shared_by_opener = self.shared_by_opener.lock();
         if let Some(opened) = shared_by_opener.get_mut(opener) {
             *opened -= 1;
             if *opened == 0 {
                 shared_by_opener.remove(opener);
             }
         }
-    }
-
-    fn shared_by_opener(&self) -> MutexGuard<'_, HashMap<AgentId, usize>> {
-        self.shared_by_opener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn say_hello(&self, agent: &AgentId, hello: &Hello) -> Result<(), Refusal> {

@@ -7,10 +7,11 @@
 //! last. Streams the caller has itself hear the same deliveries. Those of a transaction are acknowledged here, because its
 //! caller may have no other way to; those of the caller's other negotiations are left to the caller.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ahash::{HashMap, HashMapExt as _};
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::document::RoutineReport;
 use schemas::{AgentId, Code, DeliveryId, NegotiationId, Refusal};
@@ -156,7 +157,7 @@ impl Transactions {
         call: WatchedCall,
         waiting: oneshot::Sender<TransactionEnd>,
     ) -> Result<watch::Receiver<StreamState>, Refusal> {
-        let mut watched = self.0.watched();
+        let mut watched = self.0.watched.lock();
         let of_caller = watched.by_caller.get(caller).map_or(0, |transactions| transactions.by_negotiation.len());
         if watched.count >= WATCHED_MAX || of_caller >= WATCHED_PER_CALLER_MAX {
             return Err(Refusal::new(Code::Overloaded, "too many transactions are under way").retry_after_ms(1000));
@@ -183,7 +184,7 @@ impl Transactions {
 
     /// A negotiation that did not begin is watched no longer.
     pub(crate) fn forget(&self, caller: &AgentId, negotiation: &NegotiationId) {
-        let mut watched = self.0.watched();
+        let mut watched = self.0.watched.lock();
         let transactions = watched.by_caller.get_mut(caller);
         if transactions.is_some_and(|transactions| transactions.by_negotiation.remove(negotiation).is_some()) {
             watched.count -= 1;
@@ -234,14 +235,9 @@ impl Transactions {
 }
 
 impl TransactionParts {
-    /// The table, for as long as no `await` stands between.
-    fn watched(&self) -> MutexGuard<'_, WatchedTransactions> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Nobody waits for a caller's transactions any more.
     fn dismiss(&self, caller: &AgentId) {
-        let mut watched = self.watched();
+        let mut watched = self.watched.lock();
         let transactions = watched.by_caller.get_mut(caller);
         for transaction in transactions.into_iter().flat_map(|transactions| transactions.by_negotiation.values_mut()) {
             transaction.waiting = None;
@@ -250,14 +246,14 @@ impl TransactionParts {
 
     /// Whether everything of a caller that is watched has been closed.
     fn is_closed(&self, caller: &AgentId) -> bool {
-        let watched = self.watched();
+        let watched = self.watched.lock();
         let transactions = watched.by_caller.get(caller);
         transactions.is_none_or(|transactions| transactions.by_negotiation.values().all(|one| one.is_closed))
     }
 
     /// Nothing of a caller is watched any more: whoever waits is told so.
     fn end(&self, caller: &AgentId) {
-        let mut watched = self.watched();
+        let mut watched = self.watched.lock();
         if let Some(transactions) = watched.by_caller.remove(caller) {
             watched.count -= transactions.by_negotiation.len();
         }
@@ -265,7 +261,7 @@ impl TransactionParts {
 
     /// Forgets what was watched long enough; whether nothing of the caller is left.
     fn is_idle(&self, caller: &AgentId, now: Instant) -> bool {
-        let mut watched = self.watched();
+        let mut watched = self.watched.lock();
         let Some(transactions) = watched.by_caller.get_mut(caller) else { return true };
         let before = transactions.by_negotiation.len();
         transactions.by_negotiation.retain(|_, transaction| transaction.forget_at > now);
@@ -291,7 +287,7 @@ impl TransactionParts {
         // A delivery that cannot be read is told by the streams of its caller.
         let Ok(HeardDelivery { envelope }) = serde_json::from_slice::<HeardDelivery>(delivery) else { return };
         {
-            let mut watched = self.watched();
+            let mut watched = self.watched.lock();
             let transactions = watched.by_caller.get_mut(caller);
             let transaction =
                 transactions.and_then(|transactions| transactions.by_negotiation.get_mut(&envelope.negotiation));

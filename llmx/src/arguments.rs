@@ -21,6 +21,20 @@ const SECONDS_MAX: f64 = 31_536_000.0;
 /// Decimal places of an amount: micro-units.
 const PLACES: usize = 6;
 
+/// Converts what a command line says into what it means: `same_variants!(Console => ConsoleAccess: Token, Open, Off)`.
+#[macro_export]
+macro_rules! same_variants {
+    ($said:ident => $meant:ident: $($variant:ident),+) => {
+        impl From<$said> for $meant {
+            fn from(said: $said) -> Self {
+                match said {
+                    $($said::$variant => Self::$variant,)+
+                }
+            }
+        }
+    };
+}
+
 /// An argument as a shell reads it back.
 pub fn quoted(arg: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+".contains(character);

@@ -162,8 +162,8 @@ impl Program for Cli {
         let (service, instance) = match &self.command {
             Command::Demo(_) => ("llmx-demo", None),
             Command::Serve(_) => ("llmx-serve", None),
-            Command::Gateway(args) => ("llmx-gateway", args.args.id()),
-            Command::Engine(args) => ("llmx-engine", args.args.id()),
+            Command::Gateway(args) => ("llmx-gateway", args.args.settings.id.as_deref()),
+            Command::Engine(args) => ("llmx-engine", args.args.settings.id.as_deref()),
             Command::Contractors(_) => ("llmx-agents", None),
             Command::Traffic(_) => ("llmx-traffic", None),
             Command::Call(_) => ("llmx-call", None),
@@ -176,11 +176,11 @@ impl Program for Cli {
     #[expect(clippy::wildcard_enum_match_arm, reason = "what the other commands wait for is elsewhere")]
     fn threads(&self) -> Threads {
         match &self.command {
-            Command::Serve(args) => args.args.threads(),
-            Command::Gateway(args) => args.args.threads(),
-            Command::Engine(args) => args.args.threads(),
-            Command::Contractors(args) => args.threads(),
-            Command::Traffic(args) => args.threads(),
+            Command::Serve(args) => Threads::Given(args.args.threads),
+            Command::Gateway(args) => Threads::Given(args.args.threads),
+            Command::Engine(args) => Threads::Given(args.args.threads),
+            Command::Contractors(args) => Threads::Given(args.threads),
+            Command::Traffic(args) => Threads::Given(args.threads),
             Command::Demo(_)
             | Command::Replay(_)
             | Command::Archive(_)

@@ -27,7 +27,7 @@ use crate::model::{self, ModelUse};
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, print, tracer};
 use crate::remote::{Remote, RemoteArgs};
-use crate::runtime::{Threads, ThreadsArgs};
+use crate::runtime::ThreadsArgs;
 use crate::signals::asked_to_end;
 
 use routines::OpenedRoutines;
@@ -79,16 +79,12 @@ pub struct ContractorsArgs {
     /// with --model: a model that carries awards out is named in the file
     #[arg(long, value_name = "FILE")]
     routines: Option<PathBuf>,
+    /// The threads it runs on.
     #[command(flatten)]
-    threads: ThreadsArgs,
+    pub threads: ThreadsArgs,
 }
 
 impl ContractorsArgs {
-    /// The threads it runs on.
-    pub const fn threads(&self) -> Threads {
-        Threads::Given(self.threads)
-    }
-
     /// What cannot be used together.
     fn check(&self) -> Outcome {
         if self.routines.is_some() && self.model.is_some() {

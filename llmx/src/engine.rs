@@ -19,7 +19,7 @@ use crate::arguments::{listen_address, since_epoch};
 use crate::nats::NatsArgs;
 use crate::ops::{self, HealthPort, HealthReport};
 use crate::output::{Failure, Outcome, print};
-use crate::runtime::{Threads, ThreadsArgs};
+use crate::runtime::ThreadsArgs;
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
@@ -44,19 +44,21 @@ pub struct EngineArgs {
     /// Configuration file (TOML, tables `engine` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Members of `[engine]`.
     #[command(flatten)]
-    settings: EngineSettings,
+    pub settings: EngineSettings,
+    /// The threads it runs on.
     #[command(flatten)]
-    threads: ThreadsArgs,
+    pub threads: ThreadsArgs,
 }
 
 /// Members of `[engine]`.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EngineSettings {
+pub struct EngineSettings {
     /// Name in records, logs and heartbeats: 1 to 64 of A-Z a-z 0-9 _ -; engines that run at once must differ
     #[arg(long, env = "LLMX_ENGINE_ID", value_name = "NAME", value_parser = ops::instance_id)]
-    id: Option<String>,
+    pub id: Option<String>,
     /// What must be durable before records of the log are removed (default: after-archive)
     #[arg(long, env = "LLMX_ENGINE_TRIM", value_enum)]
     trim: Option<TrimArg>,
@@ -178,18 +180,6 @@ impl EngineSections {
     }
 }
 
-impl EngineArgs {
-    /// Its name, where the command line gives one.
-    pub fn id(&self) -> Option<&str> {
-        self.settings.id.as_deref()
-    }
-
-    /// The threads it runs on.
-    pub const fn threads(&self) -> Threads {
-        Threads::Given(self.threads)
-    }
-}
-
 /// Reads how long entries of the register stay at least.
 fn register_keep(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds == 0 || REGISTER_KEEP_S.contains(seconds));
@@ -209,15 +199,7 @@ enum TrimArg {
     AfterArchive,
 }
 
-impl From<TrimArg> for Trim {
-    fn from(trim: TrimArg) -> Self {
-        match trim {
-            TrimArg::Never => Self::Never,
-            TrimArg::AfterCheckpoint => Self::AfterCheckpoint,
-            TrimArg::AfterArchive => Self::AfterArchive,
-        }
-    }
-}
+crate::same_variants!(TrimArg => Trim: Never, AfterCheckpoint, AfterArchive);
 
 /// Runs until asked to end, or until every lane has stopped.
 pub async fn run(given: Given<EngineArgs>) -> Outcome {

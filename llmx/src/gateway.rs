@@ -15,7 +15,7 @@ use self::settings::Settings;
 pub use self::settings::console;
 use crate::nats::NatsArgs;
 use crate::output::{Failure, Outcome, print};
-use crate::runtime::{Threads, ThreadsArgs};
+use crate::runtime::ThreadsArgs;
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
@@ -32,10 +32,12 @@ pub struct GatewayArgs {
     /// Configuration file (TOML, tables `gateway` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Members of `[gateway]`.
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
+    /// The threads it runs on.
     #[command(flatten)]
-    threads: ThreadsArgs,
+    pub threads: ThreadsArgs,
 }
 
 /// Who may look at the console.
@@ -49,15 +51,7 @@ pub enum Console {
     Off,
 }
 
-impl From<Console> for ConsoleAccess {
-    fn from(console: Console) -> Self {
-        match console {
-            Console::Token => Self::Token,
-            Console::Open => Self::Open,
-            Console::Off => Self::Off,
-        }
-    }
-}
+crate::same_variants!(Console => ConsoleAccess: Token, Open, Off);
 
 /// Tables of `[gateway]` that are merged member by member.
 pub const GROUPS: [&str; 2] = ["auth", "limits"];
@@ -68,18 +62,6 @@ pub struct Sections {
     pub nats: Section,
     /// `[gateway]`.
     pub gateway: Section,
-}
-
-impl GatewayArgs {
-    /// Its name, where the command line gives one.
-    pub fn id(&self) -> Option<&str> {
-        self.settings.id.as_deref()
-    }
-
-    /// The threads it runs on.
-    pub const fn threads(&self) -> Threads {
-        Threads::Given(self.threads)
-    }
 }
 
 impl Sections {

@@ -60,12 +60,15 @@ pub struct KeysArgs {
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Algorithm {
     /// Ed25519
-    Eddsa,
+    #[value(name = "eddsa")]
+    EdDsa,
     /// ECDSA on P-256
     Es256,
     /// RSA with 2048 bits
     Rs256,
 }
+
+crate::same_variants!(Algorithm => KeyAlgorithm: EdDsa, Es256, Rs256);
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Purpose {
@@ -73,16 +76,6 @@ enum Purpose {
     Tokens,
     /// Records of awards (`llmx award`): record-key.pem, record-jwks.json
     Records,
-}
-
-impl From<Algorithm> for KeyAlgorithm {
-    fn from(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Eddsa => Self::EdDsa,
-            Algorithm::Es256 => Self::Es256,
-            Algorithm::Rs256 => Self::Rs256,
-        }
-    }
 }
 
 /// Writes a new key and its key set.

@@ -94,14 +94,7 @@ enum Sync {
     Always,
 }
 
-impl From<Sync> for SyncMode {
-    fn from(sync: Sync) -> Self {
-        match sync {
-            Sync::Default => Self::Default,
-            Sync::Always => Self::Always,
-        }
-    }
-}
+crate::same_variants!(Sync => SyncMode: Default, Always);
 
 /// Opens a bus.
 async fn open(options: NatsOptions) -> Result<Bus, Failure> {

@@ -78,11 +78,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&with_causes(&self.error))
-    }
-}
+schemas::shown!(Failure = |Self { error, .. }| "{}", with_causes(error));
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {

@@ -63,14 +63,7 @@ enum WantedKind {
     Thing,
 }
 
-impl From<WantedKind> for AgentKind {
-    fn from(kind: WantedKind) -> Self {
-        match kind {
-            WantedKind::Human => Self::Human,
-            WantedKind::Thing => Self::Thing,
-        }
-    }
-}
+crate::same_variants!(WantedKind => AgentKind: Human, Thing);
 
 /// Asks the gateway and prints what it found.
 pub async fn run(args: SearchArgs) -> Outcome {

@@ -25,7 +25,7 @@ use crate::keys::{FOLDER_DEFAULT, JWKS_FILE, signing_options};
 use crate::nats::NatsArgs;
 use crate::ops;
 use crate::output::{Failure, Outcome, announced, note, print};
-use crate::runtime::{Threads, ThreadsArgs};
+use crate::runtime::ThreadsArgs;
 use crate::settings::{File, Given, Section};
 use crate::signals::asked_to_end;
 
@@ -61,8 +61,9 @@ pub struct ServeArgs {
     /// Configuration file (TOML, tables `gateway`, `engine` and `nats`)
     #[arg(long, env = "LLMX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The threads it runs on.
     #[command(flatten)]
-    threads: ThreadsArgs,
+    pub threads: ThreadsArgs,
     #[command(flatten, next_help_heading = "NATS")]
     nats: NatsArgs,
 }
@@ -84,11 +85,6 @@ struct ServeSettings {
 }
 
 impl ServeArgs {
-    /// The threads it runs on.
-    pub const fn threads(&self) -> Threads {
-        Threads::Given(self.threads)
-    }
-
     /// The keys of tokens where none are set.
     pub fn keys(&self) -> Value {
         json!({ "file": self.data.join(JWKS_FILE) })

@@ -33,7 +33,7 @@ use crate::connections::Connections;
 use crate::ops::{self, HealthReport};
 use crate::output::{Failure, Outcome, Progress, create, print_result, tracer};
 use crate::remote::{Remote, RemoteArgs};
-use crate::runtime::{Threads, ThreadsArgs};
+use crate::runtime::ThreadsArgs;
 
 /// How often progress is told where nobody watches it, in seconds; a terminal gets it each second.
 const PROGRESS_LOG_S: u64 = 5;
@@ -87,15 +87,9 @@ pub struct TrafficArgs {
     /// example 127.0.0.1:9466 (default: none)
     #[arg(long, env = "LLMX_TRAFFIC_LISTEN", value_name = "ADDRESS", value_parser = listen_address)]
     listen: Option<SocketAddr>,
-    #[command(flatten)]
-    threads: ThreadsArgs,
-}
-
-impl TrafficArgs {
     /// The threads it runs on.
-    pub const fn threads(&self) -> Threads {
-        Threads::Given(self.threads)
-    }
+    #[command(flatten)]
+    pub threads: ThreadsArgs,
 }
 
 /// Runs the traffic and prints its summary.

@@ -2,112 +2,95 @@
 
 use serde::{Deserialize, Serialize};
 
-crate::words! {
+/// Declares the codes, each with the HTTP status that goes with it.
+macro_rules! codes {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $code:ident => $status:literal,)+ }) => {
+        crate::words! {
+            $(#[$meta])*
+            pub enum $name { $($(#[$doc])* $code,)+ }
+        }
+
+        impl $name {
+            /// The HTTP status that goes with the code.
+            #[must_use]
+            pub const fn http_status(self) -> u16 {
+                match self {
+                    $(Self::$code => $status,)+
+                }
+            }
+        }
+    };
+}
+
+codes! {
     /// Why a gateway refused a request. Codes are part of the wire contract: they are never renamed or reused.
     pub enum Code {
         /// No token, or one whose signature, algorithm, key or form is not accepted.
-        Unauthenticated,
+        Unauthenticated => 401,
         /// The token's `exp` lies in the past.
-        TokenExpired,
+        TokenExpired => 401,
         /// The token's `nbf` or `iat` lies in the future, by more than the leeway.
-        TokenNotYetValid,
+        TokenNotYetValid => 401,
         /// A valid token whose subject may not do this: `from` differs from `sub`, or another agent's resource.
-        Unauthorized,
+        Unauthorized => 403,
         /// No invited agent consents to this topic and counterpart.
-        NoConsent,
+        NoConsent => 403,
         /// Nobody is addressed who exists, shares a capability and is not the sender.
-        NoRecipient,
+        NoRecipient => 422,
         /// Everybody who could be invited has too many deliveries it has not acknowledged.
-        Unresponsive,
+        Unresponsive => 422,
         /// The agent's rate is used up, or it has as many streams open as it may; `retry_after_ms` says when to come back.
-        RateLimited,
+        RateLimited => 429,
         /// The body is larger than the gateway reads.
-        TooLarge,
+        TooLarge => 413,
         /// The body is not declared as `application/json`, or is compressed.
-        UnsupportedMediaType,
+        UnsupportedMediaType => 415,
         /// The request did not arrive in time.
-        RequestTimeout,
+        RequestTimeout => 408,
         /// The request is no HTTP/1.1 request (RFC 9112): its first line, a header, or not exactly one Host.
-        MalformedRequest,
+        MalformedRequest => 400,
         /// The request's header is larger than the gateway reads.
-        HeaderTooLarge,
+        HeaderTooLarge => 431,
         /// The WebSocket handshake names another version than 13 (RFC 6455 section 4.4).
-        UpgradeRequired,
+        UpgradeRequired => 426,
         /// The body is no JSON text (RFC 8259): syntax, byte order mark, encoding, trailing bytes, lone surrogate.
-        MalformedJson,
+        MalformedJson => 422,
         /// An object names a member twice.
-        DuplicateKey,
+        DuplicateKey => 422,
         /// Nesting is deeper than the gateway reads.
-        TooDeep,
+        TooDeep => 422,
         /// A required member is missing.
-        MissingField,
+        MissingField => 422,
         /// A member the schema does not know.
-        UnknownField,
+        UnknownField => 422,
         /// A value of another JSON type.
-        WrongType,
+        WrongType => 422,
         /// A number, length or count outside its range.
-        OutOfRange,
+        OutOfRange => 422,
         /// A text that does not match its format or pattern.
-        BadFormat,
+        BadFormat => 422,
         /// A value that is none of those allowed, for example an act agents may not send.
-        NotAllowed,
+        NotAllowed => 422,
         /// `scope.ttl` has no time left, or a deadline lies outside what the policy allows.
-        BadDeadline,
+        BadDeadline => 422,
         /// The policy named does not exist.
-        UnknownPolicy,
+        UnknownPolicy => 422,
         /// The policy document contradicts itself.
-        InvalidPolicy,
+        InvalidPolicy => 422,
         /// The same `msg_id` with another body; the first stands.
-        Conflict,
+        Conflict => 409,
         /// No such resource, or none the caller may see: the same answer for both.
-        NotFound,
+        NotFound => 404,
         /// The method is not offered on this path.
-        MethodNotAllowed,
+        MethodNotAllowed => 405,
         /// The log did not answer in time: the outcome is unknown, retry with the same `msg_id`.
-        LogUnavailable,
+        LogUnavailable => 503,
         /// The process is shutting down or not ready.
-        Unavailable,
+        Unavailable => 503,
         /// A bound was reached (connections, inboxes, keys); come back later.
-        Overloaded,
+        Overloaded => 503,
         /// A fault of ours.
-        Internal,
-    }
-}
-
-impl Code {
-    /// The HTTP status that goes with the code.
-    #[must_use]
-    pub const fn http_status(self) -> u16 {
-        match self {
-            Self::MalformedRequest => 400,
-            Self::Unauthenticated | Self::TokenExpired | Self::TokenNotYetValid => 401,
-            Self::Unauthorized | Self::NoConsent => 403,
-            Self::NotFound => 404,
-            Self::MethodNotAllowed => 405,
-            Self::RequestTimeout => 408,
-            Self::Conflict => 409,
-            Self::TooLarge => 413,
-            Self::UnsupportedMediaType => 415,
-            Self::UpgradeRequired => 426,
-            Self::HeaderTooLarge => 431,
-            Self::NoRecipient
-            | Self::Unresponsive
-            | Self::MalformedJson
-            | Self::DuplicateKey
-            | Self::TooDeep
-            | Self::MissingField
-            | Self::UnknownField
-            | Self::WrongType
-            | Self::OutOfRange
-            | Self::BadFormat
-            | Self::NotAllowed
-            | Self::BadDeadline
-            | Self::UnknownPolicy
-            | Self::InvalidPolicy => 422,
-            Self::RateLimited => 429,
-            Self::Internal => 500,
-            Self::LogUnavailable | Self::Unavailable | Self::Overloaded => 503,
-        }
+        Internal => 500,
     }
 }
 

@@ -8,7 +8,7 @@ use strum::VariantArray as _;
 use crate::ids::{AgentId, Capability, GroupId, TopicName};
 use crate::protocols::Protocol;
 use crate::record::Qos;
-use crate::text::{shown, text};
+use crate::text::text;
 
 /// Most topics one agent subscribes to.
 pub const TOPICS_MAX: usize = 64;
@@ -121,7 +121,7 @@ impl Tag {
     }
 }
 
-shown!(Tag = |Self(tag)| "{tag}");
+crate::shown!(Tag = |Self(tag)| "{tag}");
 
 /// Which receipts an agent is sent at once (docs/spec/messages.md#ms-56).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
 use crate::code::{Code, Refusal};
-use crate::text::{shown, text};
+use crate::text::text;
 
 /// Most documents that a call or an offer names.
 pub const DOCUMENTS_MAX: usize = 8;
@@ -72,7 +72,7 @@ fn malformed() -> Refusal {
         .expecting("the SHA-1 of its UTF-8 text: base64 (28 characters), base64url (27), or 40 hexadecimal digits")
 }
 
-shown!(DocumentHash = |Self(hash)| "{}", STANDARD.encode(hash));
+crate::shown!(DocumentHash = |Self(hash)| "{}", STANDARD.encode(hash));
 crate::debug_as_shown!(DocumentHash);
 
 crate::json_texts!(Option<Box<CallDocuments>>);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use negotiation::{AWARD_MAX, DEPTH_MAX, FamilyPlace, NEGOTIATION_SEPARATOR, NegotiationId, TASKS_MAX};
 
-use crate::text::{hexadecimal, shown, text};
+use crate::text::{hexadecimal, text};
 
 /// Longest agent, topic or group name, and longest id an initiator may choose, in characters.
 /// 64 keeps every derived subject well under NATS's practical subject length.
@@ -60,12 +60,7 @@ macro_rules! name {
             }
         }
 
-        impl fmt::Display for $ty {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
+        crate::shown!($ty = |Self(name)| "{name}");
         crate::debug_as_shown!($ty);
     };
 }
@@ -123,7 +118,7 @@ impl Borrow<str> for AgentId {
 #[serde(transparent)]
 pub struct Lane(pub u8);
 
-shown!(Lane = |Self(lane)| "{lane}");
+crate::shown!(Lane = |Self(lane)| "{lane}");
 
 /// Where an entry stands in the log: the record's stream sequence and the entry's index inside the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,7 +129,7 @@ pub struct Position {
     pub index: u32,
 }
 
-shown!(Position = |Self { seq, index }| "{seq}.{index}");
+crate::shown!(Position = |Self { seq, index }| "{seq}.{index}");
 
 /// A position with its members in the order of their names, for `serialize_with` in what [`crate::Digest::of_ordered`] takes.
 ///
@@ -174,21 +169,21 @@ impl OfferId {
     }
 }
 
-shown!(OfferId = |Self(Position { seq, index })| "o{seq}-{index}");
+crate::shown!(OfferId = |Self(Position { seq, index })| "o{seq}-{index}");
 
 /// The number of an award inside its negotiation, counted from 1: a fencing token (docs/spec/contract-net.md#cn-38).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AwardNo(pub u32);
 
-shown!(AwardNo = |Self(number)| "{number}");
+crate::shown!(AwardNo = |Self(number)| "{number}");
 
 /// The number of a lot inside its negotiation, counted from 0 (`awards: m` makes m lots).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lot(pub u32);
 
-shown!(Lot = |Self(number)| "{number}");
+crate::shown!(Lot = |Self(number)| "{number}");
 
 /// The id of one delivery to one recipient: a hash of the effect that caused it and the recipient, behind the lane.
 ///

@@ -318,22 +318,15 @@ impl Payload {
     /// The round it refers to, where it names one that counts (docs/spec/messages.md#ms-36).
     #[must_use]
     pub fn round(&self) -> Option<u32> {
-        match self {
-            Self::Offer(offer) => offer.round,
-            Self::Refuse(said) | Self::NotUnderstood(said) | Self::Withdraw(said) | Self::Cancel(said) => said.round,
-            Self::Cfp(_)
-            | Self::Accept(_)
-            | Self::Confirm(_)
-            | Self::Inform(_)
-            | Self::Failure(_)
-            | Self::Join(_)
-            | Self::End(_)
-            | Self::Answer(_)
-            | Self::Say(_)
-            | Self::Assign(_)
-            | Self::Pause(_)
-            | Self::Conclude(_) => None,
+        if let Self::Offer(Offer { round, .. })
+        | Self::Refuse(Reasoned { round, .. })
+        | Self::NotUnderstood(Reasoned { round, .. })
+        | Self::Withdraw(Reasoned { round, .. })
+        | Self::Cancel(Reasoned { round, .. }) = self
+        {
+            return *round;
         }
+        None
     }
 
     /// [`Payload::read`] from text.

@@ -81,6 +81,7 @@ macro_rules! text {
 pub(crate) use text;
 
 /// Implements `Display`: `shown!(Lane = |Self(lane)| "{lane}")`.
+#[macro_export]
 macro_rules! shown {
     ($ty:ident = |$value:pat_param| $($format:tt)+) => {
         impl std::fmt::Display for $ty {
@@ -91,8 +92,6 @@ macro_rules! shown {
         }
     };
 }
-
-pub(crate) use shown;
 
 /// Implements `Debug` as what is displayed, behind the name of the type.
 #[macro_export]

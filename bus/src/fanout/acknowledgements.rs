@@ -1,10 +1,11 @@
 //! Acknowledgements of many agents, which leave as one message.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::acknowledgement::{COLLECTED_IDS_MAX, encode_collected};
 use schemas::{AgentId, DeliveryId};
 use tokio::sync::Notify;
@@ -46,7 +47,7 @@ impl AckCollector {
     /// Takes an agent's acknowledgement in, which leaves within [`COLLECT_FOR`]; `false` where there is no room for it.
     #[must_use]
     pub fn collect(&self, agent: &AgentId, deliveries: &[DeliveryId]) -> bool {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let (before, after) = (waiting.ids, waiting.ids + deliveries.len());
         if !(self.has_room)(waiting.acknowledgements + 1, after) {
             return false;
@@ -86,7 +87,7 @@ impl AckCollector {
     /// Passes on what waits, and tells of each message what became of it and how many ids are in it. What the bus does not take
     /// is dropped.
     pub async fn flush(&self, on_passed: impl Fn(Result<(), BusError>, usize) + Sync) {
-        let waiting = std::mem::take(&mut *self.waiting());
+        let waiting = std::mem::take(&mut *self.waiting.lock());
         let messages = match encode_collected(waiting.ids_by_agent) {
             Ok(messages) => messages,
             Err(error) => {
@@ -100,13 +101,9 @@ impl AckCollector {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, WaitingAcks> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until a message is full.
     async fn full(&self) {
-        while self.waiting().ids < COLLECTED_IDS_MAX {
+        while self.waiting.lock().ids < COLLECTED_IDS_MAX {
             self.changed.notified().await;
         }
     }

@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use ahash::HashMap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::name::check_key;
@@ -89,13 +90,9 @@ impl Default for MemoryKeyValue {
 }
 
 impl BucketState {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `change` under the lock and wakes the watchers when it stored something.
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> Result<T, BusError>) -> Result<T, BusError> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let before = entries.last_revision;
         let outcome = change(&mut entries);
         if entries.last_revision > before {
@@ -130,7 +127,7 @@ impl KeyValue for MemoryKeyValue {
 
     async fn value(&self, bucket: Bucket, key: String) -> Result<Option<Bytes>, BusError> {
         check_key(&key)?;
-        Ok(self.shelf(bucket).entries().value(&key).cloned())
+        Ok(self.shelf(bucket).entries.lock().value(&key).cloned())
     }
 
     async fn delete(&self, bucket: Bucket, key: String) -> Result<bool, BusError> {
@@ -148,7 +145,7 @@ impl KeyValue for MemoryKeyValue {
         let shelf = self.shelf(bucket);
         let revision = shelf.revision.subscribe();
         let seen = Arc::default();
-        shelf.entries().seen.push(Arc::downgrade(&seen));
+        shelf.entries.lock().seen.push(Arc::downgrade(&seen));
         let watcher = MemoryWatcher {
             entries: Arc::clone(&shelf.entries),
             revision,
@@ -185,7 +182,7 @@ impl MemoryWatcher {
     }
 
     fn refill(&mut self) {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let mut seen = self.seen.load(Ordering::Relaxed);
         for (&revision, key) in entries.key_by_revision.range(seen + 1..).take(WATCH_BATCH_MAX) {
             seen = revision;
@@ -231,7 +228,7 @@ mod tests {
     async fn a_removed_key_is_forgotten_once_every_watcher_has_seen_it_go() {
         let store = MemoryKeyValue::default();
         let mut watch = store.watch(Bucket::Groups).await.unwrap();
-        let held = || store.shelf(Bucket::Groups).entries().by_key.len();
+        let held = || store.shelf(Bucket::Groups).entries.lock().by_key.len();
         for n in 0..10_000 {
             store.put(Bucket::Groups, format!("g{n}"), Bytes::new()).await.unwrap();
             store.delete(Bucket::Groups, format!("g{n}")).await.unwrap();

@@ -1,12 +1,13 @@
 //! The log: a list of records per lane.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use parking_lot::RwLock;
 use schemas::Lane;
 use schemas::record::RECORD_BYTES_MAX;
 use tokio::sync::watch;
@@ -57,7 +58,7 @@ impl MemoryLog {
         }
         self.reserve(bytes.len())?;
         let now = (self.clock)();
-        let mut records = lane_log.records.write().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lane_log.records.write();
         let time = records.last().map_or(now, |last| last.time.max(now));
         // Taken under the lane's lock: sequences rise within a lane.
         let seq = self.last_seq.fetch_add(1, Ordering::Relaxed) + 1;
@@ -99,7 +100,7 @@ impl Log for MemoryLog {
         let lane_log = self.lane(lane)?;
         let from_seq = from_seq.max(1);
         let next = {
-            let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
+            let records = lane_log.records.read();
             if from_seq <= records.trimmed {
                 return Err(BusError::Trimmed(records.trimmed));
             }
@@ -118,23 +119,23 @@ impl Log for MemoryLog {
 
     async fn last_seq(&self, lane: Lane) -> Result<u64, BusError> {
         let lane_log = self.lane(lane)?;
-        let records = lane_log.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = lane_log.records.read();
         Ok(records.last().map_or(0, |record| record.seq))
     }
 
     async fn record(&self, lane: Lane, seq: u64) -> Result<Option<LogRecord>, BusError> {
-        let records = self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = self.lane(lane)?.records.read();
         Ok(records.get(records.first_from(seq)).filter(|record| record.seq == seq).cloned())
     }
 
     async fn trim(&self, lane: Lane, below_seq: u64) -> Result<(), BusError> {
-        let freed = self.lane(lane)?.records.write().unwrap_or_else(PoisonError::into_inner).trim(below_seq);
+        let freed = self.lane(lane)?.records.write().trim(below_seq);
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
         Ok(())
     }
 
     async fn trimmed(&self, lane: Lane) -> Result<u64, BusError> {
-        Ok(self.lane(lane)?.records.read().unwrap_or_else(PoisonError::into_inner).trimmed)
+        Ok(self.lane(lane)?.records.read().trimmed)
     }
 }
 
@@ -176,7 +177,7 @@ impl MemoryReader {
 
     /// Takes the next batch and returns whether it was the last there is; fails when some of it is trimmed.
     fn refill(&mut self) -> Result<bool, BusError> {
-        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = self.records.read();
         if self.next < records.first {
             return Err(BusError::Trimmed(records.trimmed));
         }

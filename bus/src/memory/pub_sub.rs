@@ -1,8 +1,8 @@
 //! Messages by subject: a hash lookup for literal subjects, a short list for patterns, a bounded queue per subscriber.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -43,10 +44,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn requests(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Bytes>>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Hands a message to everyone it is for, and returns whether there was anyone.
     fn deliver(&self, message: &Received) -> Result<bool, BusError> {
         check_subject(&message.subject)?;
@@ -54,12 +51,11 @@ impl Shared {
             return Err(BusError::TooLarge { bytes: message.payload.len(), limit: PAYLOAD_BYTES_MAX });
         }
         if let Some(request) = message.subject.strip_prefix(REPLY_PREFIX) {
-            let asker = request.parse().ok().and_then(|number: u64| self.requests().remove(&number));
+            let asker = request.parse().ok().and_then(|number: u64| self.requests.lock().remove(&number));
             // The asker may have given up: its answer has nowhere to go.
             return Ok(asker.is_some_and(|asker| asker.send(message.payload.clone()).is_ok()));
         }
-        let Delivered { reached, dropped } =
-            self.subscriptions.read().unwrap_or_else(PoisonError::into_inner).deliver(message);
+        let Delivered { reached, dropped } = self.subscriptions.read().deliver(message);
         if dropped > 0 {
             self.dropped.fetch_add(dropped, Ordering::Relaxed);
         }
@@ -69,7 +65,7 @@ impl Shared {
     fn subscribe(self: &Arc<Self>, pattern: &str, queue: Option<String>) -> Result<Subscription, BusError> {
         check_pattern(pattern)?;
         let (sender, receiver) = mpsc::channel(SUBSCRIBER_QUEUE_MAX);
-        let mut subscriptions = self.subscriptions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subscriptions = self.subscriptions.write();
         if subscriptions.len() >= SUBSCRIPTIONS_MAX {
             return Err(BusError::Full(format!("the bus has {SUBSCRIPTIONS_MAX} subscriptions")));
         }
@@ -80,7 +76,7 @@ impl Shared {
     fn register_request(self: &Arc<Self>) -> Result<(PendingRequest, oneshot::Receiver<Bytes>), BusError> {
         let (sender, answer) = oneshot::channel();
         let number = self.last_request.fetch_add(1, Ordering::Relaxed);
-        let mut requests = self.requests();
+        let mut requests = self.requests.lock();
         if requests.len() >= REQUESTS_MAX {
             return Err(BusError::Full(format!("{REQUESTS_MAX} requests wait for answers")));
         }
@@ -97,7 +93,7 @@ struct PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.shared.requests().remove(&self.number);
+        self.shared.requests.lock().remove(&self.number);
     }
 }
 
@@ -118,7 +114,7 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.shared.subscriptions.write().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.shared.subscriptions.write().remove(&self.key);
     }
 }
 
@@ -358,7 +354,7 @@ mod tests {
             let queued = pub_sub.subscribe(pattern.to_owned(), Some("q".to_owned())).await.unwrap();
             drop((plain, queued));
         }
-        let subscriptions = pub_sub.shared.subscriptions.read().unwrap();
+        let subscriptions = pub_sub.shared.subscriptions.read();
         assert!(subscriptions.is_empty(), "{subscriptions:?}");
     }
 
@@ -369,7 +365,7 @@ mod tests {
         let timeout = Duration::from_secs(1);
         let outcome = pub_sub.request("a".to_owned(), None, Bytes::new(), timeout).await;
         assert!(matches!(outcome, Err(BusError::Unknown(_))), "{outcome:?}");
-        assert!(pub_sub.shared.requests().is_empty());
+        assert!(pub_sub.shared.requests.lock().is_empty());
         let late = silent.next().await.and_then(|message| message.reply).unwrap();
         pub_sub.publish(late, Bytes::new()).await.unwrap();
     }

@@ -3,7 +3,6 @@
 //! A client cannot ask for that over NATS unless it is let into the system account.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -20,22 +19,14 @@ const ENABLE: &str = "set `http: \"127.0.0.1:8222\"` in the configuration of eac
                       monitoring ports, separated by commas";
 
 /// When a server flushes what it has stored to disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display)]
+#[strum(serialize_all = "snake_case")]
 pub enum SyncMode {
     /// Every two minutes: an acknowledged record survives the crash of the server, not of its machine.
     #[default]
     Default,
     /// Before it acknowledges: an acknowledged record survives a power cut.
     Always,
-}
-
-impl fmt::Display for SyncMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Default => "default",
-            Self::Always => "always",
-        })
-    }
 }
 
 /// What a server says of itself.

@@ -67,10 +67,10 @@ impl Mismatches {
 
     /// Compares a stream.
     pub(super) fn check_stream(&mut self, found: &Config, needed: &Config) {
-        self.0.extend(SETTINGS.iter().filter_map(|setting| {
-            let (is, ought) = ((setting.show)(found), (setting.show)(needed));
-            let name = format!("stream {} {}", needed.name, setting.name);
-            (is != ought).then(|| difference(&name, &is, &ought, setting.remedy))
+        self.0.extend(SETTINGS.iter().filter_map(|(name, show, remedy)| {
+            let (is, ought) = (show(found), show(needed));
+            let name = format!("stream {} {name}", needed.name);
+            (is != ought).then(|| difference(&name, &is, &ought, remedy))
         }));
     }
 
@@ -80,73 +80,53 @@ impl Mismatches {
 }
 
 /// A setting that is compared: its name, how it reads, what to do when it differs.
-struct Setting {
-    name: &'static str,
-    show: fn(&Config) -> String,
-    remedy: &'static str,
-}
+type Setting = (&'static str, fn(&Config) -> String, &'static str);
 
 const EDIT: &str = "set it with `nats stream edit`";
 const RECREATE: &str = "it cannot be changed: back up, delete and let it be created anew";
 
 const SETTINGS: &[Setting] = &[
-    Setting { name: "subjects", show: |config| sorted(&config.subjects), remedy: EDIT },
-    Setting { name: "storage", show: |config| format!("{:?}", config.storage), remedy: RECREATE },
-    Setting {
-        name: "replicas",
-        show: |config| config.num_replicas.max(1).to_string(),
-        remedy: "set it with `nats stream edit --replicas`, or change the configured number of replicas",
-    },
-    Setting { name: "retention", show: |config| format!("{:?}", config.retention), remedy: RECREATE },
-    Setting { name: "discard", show: |config| format!("{:?}", config.discard), remedy: EDIT },
-    Setting {
-        name: "discard_new_per_subject",
-        show: |config| config.discard_new_per_subject.to_string(),
-        remedy: EDIT,
-    },
-    Setting { name: "max_msgs_per_subject", show: |config| limit(config.max_messages_per_subject), remedy: EDIT },
-    Setting { name: "max_msgs", show: |config| limit(config.max_messages), remedy: EDIT },
-    Setting {
-        name: "max_bytes",
-        show: |config| limit(config.max_bytes),
-        remedy: "set it with `nats stream edit --max-bytes`, or change the configured size of the log",
-    },
-    Setting { name: "max_age", show: |config| format!("{:?}", config.max_age), remedy: EDIT },
-    Setting { name: "max_msg_size", show: |config| limit(config.max_message_size.into()), remedy: EDIT },
-    Setting { name: "max_consumers", show: |config| limit(config.max_consumers.into()), remedy: RECREATE },
-    Setting { name: "deny_delete", show: |config| config.deny_delete.to_string(), remedy: RECREATE },
-    Setting { name: "deny_purge", show: |config| config.deny_purge.to_string(), remedy: RECREATE },
-    Setting { name: "allow_rollup", show: |config| config.allow_rollup.to_string(), remedy: EDIT },
-    Setting {
-        name: "allow_msg_ttl",
-        show: |config| config.allow_message_ttl.to_string(),
-        remedy: "turn it on with `nats stream edit --allow-msg-ttl`; a stream that has it cannot lose it: back up, delete and \
-                 let it be created anew",
-    },
-    Setting { name: "no_ack", show: |config| config.no_ack.to_string(), remedy: EDIT },
-    Setting { name: "sealed", show: |config| config.sealed.to_string(), remedy: RECREATE },
-    Setting { name: "mirror", show: |config| config.mirror.is_some().to_string(), remedy: RECREATE },
-    Setting {
-        name: "sources",
-        show: |config| config.sources.as_ref().is_some_and(|sources| !sources.is_empty()).to_string(),
-        remedy: EDIT,
-    },
-    Setting { name: "subject_transform", show: |config| config.subject_transform.is_some().to_string(), remedy: EDIT },
-    Setting {
-        name: "persist_mode",
-        show: |config| format!("{:?}", config.persist_mode.unwrap_or(PersistenceMode::Default)),
-        remedy: RECREATE,
-    },
-    Setting {
-        name: "metadata llmx-format",
-        show: |config| metadata(config, FORMAT_KEY),
-        remedy: "use the version of llmx that created it",
-    },
-    Setting {
-        name: "metadata llmx-lanes",
-        show: |config| metadata(config, LANES_KEY),
-        remedy: "the number of lanes is fixed when the log is created: configure that number",
-    },
+    ("subjects", |config| sorted(&config.subjects), EDIT),
+    ("storage", |config| format!("{:?}", config.storage), RECREATE),
+    (
+        "replicas",
+        |config| config.num_replicas.max(1).to_string(),
+        "set it with `nats stream edit --replicas`, or change the configured number of replicas",
+    ),
+    ("retention", |config| format!("{:?}", config.retention), RECREATE),
+    ("discard", |config| format!("{:?}", config.discard), EDIT),
+    ("discard_new_per_subject", |config| config.discard_new_per_subject.to_string(), EDIT),
+    ("max_msgs_per_subject", |config| limit(config.max_messages_per_subject), EDIT),
+    ("max_msgs", |config| limit(config.max_messages), EDIT),
+    (
+        "max_bytes",
+        |config| limit(config.max_bytes),
+        "set it with `nats stream edit --max-bytes`, or change the configured size of the log",
+    ),
+    ("max_age", |config| format!("{:?}", config.max_age), EDIT),
+    ("max_msg_size", |config| limit(config.max_message_size.into()), EDIT),
+    ("max_consumers", |config| limit(config.max_consumers.into()), RECREATE),
+    ("deny_delete", |config| config.deny_delete.to_string(), RECREATE),
+    ("deny_purge", |config| config.deny_purge.to_string(), RECREATE),
+    ("allow_rollup", |config| config.allow_rollup.to_string(), EDIT),
+    (
+        "allow_msg_ttl",
+        |config| config.allow_message_ttl.to_string(),
+        "turn it on with `nats stream edit --allow-msg-ttl`; a stream that has it cannot lose it: back up, delete and \
+         let it be created anew",
+    ),
+    ("no_ack", |config| config.no_ack.to_string(), EDIT),
+    ("sealed", |config| config.sealed.to_string(), RECREATE),
+    ("mirror", |config| config.mirror.is_some().to_string(), RECREATE),
+    ("sources", |config| config.sources.as_ref().is_some_and(|sources| !sources.is_empty()).to_string(), EDIT),
+    ("subject_transform", |config| config.subject_transform.is_some().to_string(), EDIT),
+    ("persist_mode", |config| format!("{:?}", config.persist_mode.unwrap_or(PersistenceMode::Default)), RECREATE),
+    ("metadata llmx-format", |config| metadata(config, FORMAT_KEY), "use the version of llmx that created it"),
+    (
+        "metadata llmx-lanes",
+        |config| metadata(config, LANES_KEY),
+        "the number of lanes is fixed when the log is created: configure that number",
+    ),
 ];
 
 /// The server writes "no limit" as -1, a client may leave it at 0.

@@ -1,10 +1,11 @@
 //! What happens to the connections, counted for metrics.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::{Event, ServerError, Statistics};
+use parking_lot::Mutex;
 use schemas::subject;
 
 /// Denied subjects that are remembered: more than a process subscribes to.
@@ -105,7 +106,7 @@ impl NatsStatus {
             events: std::array::from_fn(|index| self.events[index].load(Ordering::Relaxed)),
             ..Counters::default()
         };
-        for Watched { statistics, is_up } in self.connections.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for Watched { statistics, is_up } in self.connections.lock().iter() {
             counters.connections += 1;
             counters.connections_up += usize::from(is_up.load(Ordering::Relaxed));
             counters.connects += statistics.connects.load(Ordering::Relaxed);
@@ -130,13 +131,13 @@ impl NatsStatus {
 
     /// Subjects that the server does not let a connection use.
     pub(super) fn denied(&self) -> Vec<String> {
-        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = self.denied.lock();
         denied.iter().map(|(_, subject)| subject.clone()).collect()
     }
 
     /// Remembers what a connection may not use, until it is made anew and asks again.
     fn note_denied(&self, connection: &str, event: &Event) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = self.denied.lock();
         if let Event::Connected = event {
             denied.retain(|(of, _)| of != connection);
         } else if let Event::ServerError(ServerError::Other(error)) = event
@@ -150,11 +151,11 @@ impl NatsStatus {
     /// Why the last attempt at a first connection failed; nothing where none has.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     pub(super) fn set_fault(&self, fault: &str) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault.to_owned());
+        *self.fault.lock() = Some(fault.to_owned());
     }
 
     /// Reads one counter.
@@ -165,7 +166,7 @@ impl NatsStatus {
     /// A connection that has been made; `is_up` is what [`NatsStatus::note`] is given for it.
     pub(super) fn add_connection(&self, statistics: Arc<Statistics>, is_up: Arc<AtomicBool>) {
         is_up.store(true, Ordering::Relaxed);
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(Watched { statistics, is_up });
+        self.connections.lock().push(Watched { statistics, is_up });
     }
 
     /// Counts an event and tells the operator about it.

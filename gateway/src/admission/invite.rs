@@ -1,7 +1,6 @@
 //! Who a call reaches: addresses resolved to agents, then presence, capability, consent. No consent, no delivery.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use schemas::control::{ConsentEffect, Group, Registration};
 use schemas::ids::Capability;
@@ -314,11 +313,10 @@ struct AbsentCount {
     is_upper_bound: bool,
 }
 
-impl fmt::Display for AbsentCount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.is_upper_bound { "at most " } else { "" }, self.agents)
-    }
-}
+schemas::shown!(
+    AbsentCount = |Self { agents, is_upper_bound }| "{}{agents}",
+    if *is_upper_bound { "at most " } else { "" }
+);
 
 impl Absent<'_> {
     /// How many are left out: exact where at most [`LOOKED_AT_MAX`] subscribe to the addressed topics beside the one with the

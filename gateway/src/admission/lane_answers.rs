@@ -4,11 +4,11 @@
 //! disk of nats-server is full. From then on one append at a time finds out whether the log answers again, and all others are
 //! refused at once.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bus::BusError;
 use bus::appender::AppendError;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Appends without an answer for so long are a fault: an election takes up to nine seconds, and is one as long as it lasts.
@@ -67,7 +67,7 @@ pub(super) enum LaneFault {
 impl LaneAnswers {
     /// Begins an append, unless another one is finding out whether the log answers again.
     pub(super) fn begin(&self, now: Instant) -> Option<Attempt<'_>> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if state.is_silent && state.is_probed {
             return None;
         }
@@ -80,15 +80,11 @@ impl LaneAnswers {
 
     /// What is wrong, as of the last appends.
     pub(super) fn fault(&self, now: Instant) -> Option<LaneFault> {
-        let state = self.state();
+        let state = self.0.lock();
         state.tried_at.filter(|at| now.saturating_duration_since(*at) < STALE)?;
         let unanswered =
             state.asked_at.map(|at| now.saturating_duration_since(at)).filter(|time| *time > UNANSWERED_MIN);
         unanswered.map(LaneFault::Unanswered).or_else(|| state.full.clone().map(LaneFault::Full))
-    }
-
-    fn state(&self) -> MutexGuard<'_, AnswerState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +94,7 @@ impl Attempt<'_> {
         if let Err(AppendError::Unknown(_)) = outcome {
             self.asked_at = None;
         }
-        let mut state = self.answers.state();
+        let mut state = self.answers.0.lock();
         match outcome {
             Ok(_) => {
                 let was_at_fault = state.is_silent || state.full.is_some();
@@ -119,7 +115,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let mut state = self.answers.state();
+        let mut state = self.answers.0.lock();
         if self.is_probe {
             state.is_probed = false;
         }

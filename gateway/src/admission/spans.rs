@@ -141,7 +141,7 @@ fn admission(kept: Kept<'_>) -> Span {
         .with("messaging.operation.type", "receive")
         .with("messaging.operation.name", "admit")
         .with("messaging.message.body.size", context.bytes)
-        .with("llmx.transport", context.transport.as_str())
+        .with("llmx.transport", <&str>::from(context.transport))
         .with_some("messaging.system", is_over_nats.then_some("nats"))
         .with_some("llmx.repeat", context.is_repeat.then_some(true))
         .failed(kept.error);

@@ -4,12 +4,13 @@ mod cursor;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::search::{Hit, HitPlace, Query};
 use axum::extract::State;
 use axum::routing::post;
+use parking_lot::Mutex;
 use schemas::control::ConsentEffect;
 use schemas::protocols::Protocol;
 use schemas::search::{DEPTH_MAX, SearchAnswer, SearchHit, SearchRequest};
@@ -64,7 +65,7 @@ impl Searches {
     }
 
     fn turn(&self, agent: &AgentId) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.turns.lock();
         // Those that nobody holds or waits for.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(agent.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
@@ -204,6 +205,6 @@ mod tests {
         assert!(refused.iter().all(|place| place.as_ref().is_err_and(|refusal| refusal.code == Code::Overloaded)));
         drop(held);
         assert!(searches.place(&heavy).await.is_ok());
-        assert!(searches.turns.lock().unwrap().len() <= 1, "nobody else searches");
+        assert!(searches.turns.lock().len() <= 1, "nobody else searches");
     }
 }

@@ -1,14 +1,12 @@
 //! Serving HTTP within bounds: connections are limited in number, read within a time, and drained at the end. The
 //! gateway's interface is served so, and whatever else a process of the exchange answers over HTTP.
 
-mod early_refusal;
+mod client_stream;
 mod fair_places;
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -22,18 +20,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ipnet::IpNet;
 use proxy_header::{ParseConfig, ProxyHeader};
 use schemas::{Code, Refusal};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-pub use self::early_refusal::OnEarlyRefusal;
+pub use self::client_stream::OnEarlyRefusal;
 pub use self::fair_places::{FairPlace, FairPlaces};
 
-use self::early_refusal::EarlyRefusals;
+use self::client_stream::ClientStream;
 
 use super::{PeerConnection, Refused};
 
@@ -212,8 +210,8 @@ impl BoundedServer {
             .keep_alive(!is_brief)
             .max_buf_size(HEADER_BYTES_MAX)
             .max_headers(HEADERS_MAX);
-        let stream = Unread::new(stream, client_timeout);
-        let stream = TokioIo::new(EarlyRefusals::new(stream, self.options.on_early_refusal.clone()));
+        let stream = ClientStream::new(stream, client_timeout, self.options.on_early_refusal.clone());
+        let stream = TokioIo::new(stream);
         let mut serving = std::pin::pin!(builder.serve_connection(stream, service).with_upgrades());
         let mut crowded = std::pin::pin!(async {
             sleep(SCARCE_TIMEOUT).await;
@@ -269,100 +267,5 @@ fn peer(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         address @ IpAddr::V4(_) => address,
-    }
-}
-
-/// A connection that fails once a write has waited too long. What is written to a client that does not read waits for ever in
-/// the system's buffers, and the connection holds one of a limited number of places.
-struct Unread<S> {
-    stream: S,
-    patience: Duration,
-    /// Runs while a write waits.
-    waiting: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S> Unread<S> {
-    /// Ends the connection when nothing can be written to it for `patience`.
-    const fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
-    }
-
-    fn bound<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if outcome.is_ready() {
-            self.waiting = None;
-            return outcome;
-        }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
-        waiting.as_mut().poll(cx).map(|()| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("the client has read nothing for {patience:?}")))
-        })
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, into)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bound(cx, outcome)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.bound(cx, outcome)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
-        self.bound(cx, outcome)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outcome = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.bound(cx, outcome)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(10);
-
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_reads_fails_after_the_patience_and_not_before() {
-        let (mut client, server) = duplex(16);
-        let mut server = Unread::new(server, PATIENCE);
-        let began = tokio::time::Instant::now();
-        let error = server.write_all(&[0; 17]).await.unwrap_err();
-        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
-        client.read_exact(&mut [0; 16]).await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_now_and_then_is_served() {
-        let (mut client, server) = duplex(16);
-        let mut server = Unread::new(server, PATIENCE);
-        let writing = tokio::spawn(async move { server.write_all(&[0; 64]).await });
-        for _ in 0..4 {
-            tokio::time::sleep(PATIENCE * 9 / 10).await;
-            client.read_exact(&mut [0; 16]).await.unwrap();
-        }
-        writing.await.unwrap().unwrap();
     }
 }

@@ -1,9 +1,9 @@
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agora::registry::{PutResult, RegistryObserver, StoreOperation};
 use bus::Bucket;
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 use prometheus::{Error, Registry};
 use schemas::validate::{SCHEMA_BASE, published};
 use schemas::{Code, Digest, Refusal};
@@ -51,9 +51,9 @@ telemetry::metrics! {
         /// Supports of protocol documents that ended for want of room, because their agent held more than the one that needed it.
         document_supports_ended: Counter = "exchange_protocol_document_supports_ended_total";
         /// Operations on the control plane's buckets, by result.
-        kv_operations: Counter[bucket: Bucket, op: KvOperation, result: StoreResult] = "exchange_kv_operations_total";
+        kv_operations: Counter[bucket: Bucket, op: StoreOperation, result: StoreResult] = "exchange_kv_operations_total";
         /// Time of an operation on the control plane's buckets.
-        kv_durations: Histogram(STORE_S)[bucket: Bucket, op: KvOperation; KvOperation::OF_BUCKETS] = "exchange_kv_operation_duration_seconds";
+        kv_durations: Histogram(STORE_S)[bucket: Bucket, op: StoreOperation; BUCKET_OPERATIONS] = "exchange_kv_operation_duration_seconds";
     }
 }
 
@@ -97,7 +97,7 @@ impl ControlMetrics {
     /// This is in force now.
     pub(crate) fn in_force(&self, revision: &Digest) {
         let text = short(revision);
-        let mut shown = self.revision.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.revision.lock();
         if *shown != text {
             // What is shown is there to be removed.
             let _ = self.documents.bundle.remove_label_values(&[shown.as_str()]);
@@ -133,7 +133,7 @@ impl ControlMetrics {
     }
 
     /// The store answered, or did not.
-    pub(crate) fn stored(&self, bucket: Bucket, operation: KvOperation, is_done: bool, time: Duration) {
+    pub(crate) fn stored(&self, bucket: Bucket, operation: StoreOperation, is_done: bool, time: Duration) {
         let result = if is_done { StoreResult::Ok } else { StoreResult::Error };
         self.documents.kv_operations.of(bucket, operation, result).inc();
         self.documents.kv_durations.of(bucket, operation).observe(time.as_secs_f64());
@@ -142,12 +142,6 @@ impl ControlMetrics {
 
 impl RegistryObserver for GatewayMetrics {
     fn operated(&self, operation: StoreOperation, is_done: bool, time: Duration) {
-        let operation = match operation {
-            StoreOperation::Put => KvOperation::Put,
-            StoreOperation::Create => KvOperation::Create,
-            StoreOperation::Value => KvOperation::Value,
-            StoreOperation::Delete => KvOperation::Delete,
-        };
         self.control.stored(Bucket::Documents, operation, is_done, time);
     }
 
@@ -303,36 +297,20 @@ enum Discovery {
     Refused,
 }
 
-/// Operations on the control plane's buckets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-pub(crate) enum KvOperation {
-    /// Stored.
-    Put,
-    /// Stored unless something stands there.
-    Create,
-    /// Read.
-    Value,
-    /// Removed.
-    Delete,
-}
-
-impl KvOperation {
-    /// What is done to each bucket.
-    const OF_BUCKETS: [(Bucket, Self); 11] = [
-        (Bucket::Agents, Self::Put),
-        (Bucket::Agents, Self::Delete),
-        (Bucket::Groups, Self::Put),
-        (Bucket::Groups, Self::Delete),
-        (Bucket::Policies, Self::Put),
-        (Bucket::Policies, Self::Create),
-        (Bucket::Policies, Self::Value),
-        (Bucket::Documents, Self::Put),
-        (Bucket::Documents, Self::Create),
-        (Bucket::Documents, Self::Value),
-        (Bucket::Documents, Self::Delete),
-    ];
-}
+/// What is done to each bucket of the control plane.
+const BUCKET_OPERATIONS: [(Bucket, StoreOperation); 11] = [
+    (Bucket::Agents, StoreOperation::Put),
+    (Bucket::Agents, StoreOperation::Delete),
+    (Bucket::Groups, StoreOperation::Put),
+    (Bucket::Groups, StoreOperation::Delete),
+    (Bucket::Policies, StoreOperation::Put),
+    (Bucket::Policies, StoreOperation::Create),
+    (Bucket::Policies, StoreOperation::Value),
+    (Bucket::Documents, StoreOperation::Put),
+    (Bucket::Documents, StoreOperation::Create),
+    (Bucket::Documents, StoreOperation::Value),
+    (Bucket::Documents, StoreOperation::Delete),
+];
 
 /// Whether the store did what it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]

@@ -15,30 +15,17 @@ const CLASSES: [&str; 4] = ["101", "2xx", "4xx", "5xx"];
 const UPGRADED: &str = CLASSES[0];
 /// A status the gateway does not answer with.
 const OTHER: &str = "other";
+
+/// Numbers, each with its text.
+macro_rules! with_texts {
+    ($($number:literal)+) => {
+        [$(($number, stringify!($number))),+]
+    };
+}
+
 /// Statuses the gateway answers with.
-const STATUSES: [(u16, &str); 21] = [
-    (101, "101"),
-    (200, "200"),
-    (201, "201"),
-    (202, "202"),
-    (204, "204"),
-    (304, "304"),
-    (400, "400"),
-    (401, "401"),
-    (403, "403"),
-    (404, "404"),
-    (405, "405"),
-    (408, "408"),
-    (409, "409"),
-    (413, "413"),
-    (415, "415"),
-    (422, "422"),
-    (426, "426"),
-    (429, "429"),
-    (431, "431"),
-    (500, "500"),
-    (503, "503"),
-];
+const STATUSES: [(u16, &str); 21] =
+    with_texts![101 200 201 202 204 304 400 401 403 404 405 408 409 413 415 422 426 429 431 500 503];
 
 telemetry::metrics! {
     /// HTTP requests.

@@ -1,8 +1,9 @@
 //! The agents' profiles, to be searched: a table beside those of the control plane, with a lock of its own, so that a long
 //! search holds up no message. It follows the agents' table: what that holds, this finds (docs/spec/search.md#se-15).
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use schemas::AgentId;
 use schemas::control::{Registration, Tag, Visibility};
 use schemas::ids::Capability;
@@ -31,7 +32,7 @@ impl Directory {
         }
         // The words are counted before the lock is taken.
         let document = member.as_ref().map(|member| document(&member.registration));
-        let mut profiles = self.profiles.write().unwrap_or_else(PoisonError::into_inner);
+        let mut profiles = self.profiles.write();
         put(&mut profiles, agent, member.zip(document));
     }
 
@@ -44,7 +45,7 @@ impl Directory {
             }
             tokio::task::yield_now().await;
         }
-        *self.profiles.write().unwrap_or_else(PoisonError::into_inner) = profiles;
+        *self.profiles.write() = profiles;
     }
 
     /// How many agents can be found.
@@ -65,7 +66,7 @@ impl Directory {
     }
 
     fn read<R>(&self, look: impl FnOnce(&Profiles) -> R) -> R {
-        look(&self.profiles.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.profiles.read())
     }
 }
 

@@ -131,7 +131,7 @@ impl EvidenceFollower {
             match self.blobs.value(subject::evidence_document(lane)).await {
                 Ok(None) => {}
                 Ok(Some(document)) => match serde_json::from_slice::<LaneEvidence>(&document) {
-                    Ok(evidence) => self.registry.write().evidence.take(lane, evidence),
+                    Ok(evidence) => self.registry.tables.write().evidence.take(lane, evidence),
                     Err(error) => {
                         tracing::error!(lane = lane.0, %error, "stored evidence is not readable; it is left out")
                     }

@@ -26,18 +26,18 @@ impl Registry {
     pub(crate) fn note_presence(&self, agent: &AgentId, signal: PresenceSignal) {
         let was_absent = self.read().agents.note_presence(agent, self.now_ms(), signal);
         if was_absent {
-            self.write().agents.handle_return(agent);
+            self.tables.write().agents.handle_return(agent);
         }
     }
 
     /// The bus answered: this gateway hears whoever speaks.
     pub(super) fn handle_answer(&self) {
-        self.write().agents.handle_answer(self.now_ms());
+        self.tables.write().agents.handle_answer(self.now_ms());
     }
 
     /// Finds agents absent whose lease has ended; true when more are due.
     pub(super) fn sweep(&self) -> bool {
-        self.write().agents.sweep(self.now_ms())
+        self.tables.write().agents.sweep(self.now_ms())
     }
 
     /// Stores a registration; true when the agent had none.

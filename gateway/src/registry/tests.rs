@@ -1,7 +1,5 @@
 //! The registry against a store whose watches the test ends and fills.
 
-use std::sync::Mutex;
-
 use futures_util::stream::{self, BoxStream};
 use schemas::AgentId;
 
@@ -116,7 +114,7 @@ impl KeyValue for Watches {
     }
 
     async fn watch(&self, _: Bucket) -> Result<BoxStream<'static, Change>, BusError> {
-        let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let changes = self.0.lock().pop().unwrap_or_default();
         Ok(stream::iter(changes).boxed())
     }
 }

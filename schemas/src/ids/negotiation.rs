@@ -1,6 +1,5 @@
 //! The id of a negotiation, and what can be read off it: its lane, its place in a family of teams and tasks.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::{AgentId, AwardNo, IdError, Lane, NAME_LEN_MAX, is_name};
@@ -148,12 +147,7 @@ impl NegotiationId {
     }
 }
 
-impl fmt::Display for NegotiationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
+crate::shown!(NegotiationId = |Self(id)| "{id}");
 crate::debug_as_shown!(NegotiationId);
 
 /// Whether the parts behind a root are those of a family: sub-teams, then at most one task.

@@ -1,7 +1,5 @@
 //! Which trace, and which span in it.
 
-use std::fmt;
-
 use data_encoding::HEXLOWER;
 use schemas::text::hexadecimal;
 use schemas::{AgentId, DeliveryId, MsgId, NegotiationId};
@@ -151,20 +149,10 @@ fn hash<const N: usize>(kind: &str, parts: &[&str]) -> [u8; N] {
     id
 }
 
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Display for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
+schemas::shown!(TraceId = |Self(bytes)| "{}", HEXLOWER.encode(bytes));
 schemas::debug_as_shown!(TraceId);
 
+schemas::shown!(SpanId = |Self(bytes)| "{}", HEXLOWER.encode(bytes));
 schemas::debug_as_shown!(SpanId);
 
 #[cfg(test)]

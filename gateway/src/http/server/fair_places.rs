@@ -4,9 +4,10 @@
 //! Hahne 1998): k holders that take all they get leave one place in 1 + k × `multiple` free.
 
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ahash::{HashMap, HashMapExt as _};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Places are scarce when fewer than one in so many is free.
@@ -46,7 +47,7 @@ impl<K: Clone + Eq + Hash> FairPlaces<K> {
     #[must_use]
     pub fn take(&self, holder: K) -> Option<FairPlace<K>> {
         let table = &self.0;
-        let mut held = table.held();
+        let mut held = table.held.lock();
         let has = held.by_holder.get(&holder).copied().unwrap_or_default();
         if has >= held.free.saturating_mul(table.multiple) {
             return None;
@@ -71,11 +72,6 @@ impl<K: Clone + Eq + Hash> FairPlaces<K> {
 }
 
 impl<K: Eq + Hash> PlaceTable<K> {
-    /// The places, for as long as no `await` stands between.
-    fn held(&self) -> MutexGuard<'_, HeldPlaces<K>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn tell(&self, free: usize) {
         let is_scarce = free.saturating_mul(SCARCE_ONE_IN) < self.places;
         self.is_scarce.send_if_modified(|told| std::mem::replace(told, is_scarce) != is_scarce);
@@ -84,7 +80,7 @@ impl<K: Eq + Hash> PlaceTable<K> {
 
 impl<K: Eq + Hash> Drop for FairPlace<K> {
     fn drop(&mut self) {
-        let mut held = self.table.held();
+        let mut held = self.table.held.lock();
         held.free += 1;
         if let Some(has) = held.by_holder.get_mut(&self.holder) {
             *has -= 1;
@@ -127,7 +123,7 @@ mod tests {
         let held = [places.take("first"), places.take("second")];
         assert!(held.iter().all(Option::is_some) && places.take("third").is_none());
         drop(held);
-        assert!(places.0.held().by_holder.is_empty() && places.0.held().free == 2);
+        assert!(places.0.held.lock().by_holder.is_empty() && places.0.held.lock().free == 2);
     }
 
     #[test]

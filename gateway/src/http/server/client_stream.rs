@@ -1,7 +1,7 @@
-//! Refusals that come before there is a request to route.
+//! The stream of a client: what it is answered before there is a request to route, and how long it may leave answers unread.
 //!
 //! A request line or a header that is not HTTP, or too large, is answered by the HTTP library itself: with a status and
-//! an empty body, and without a hook. [`EarlyRefusals`] gives those answers the problem document every other refusal has
+//! an empty body, and without a hook. [`ClientStream`] gives those answers the problem document every other refusal has
 //! (RFC 9457), and says that there was one, since no route can count it.
 //!
 //! It recognises them by their form: one write that is a whole head of an HTTP/1.1 answer 400, 414 or 431 without a body.
@@ -11,10 +11,12 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use schemas::{Code, Refusal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::HEADER_BYTES_MAX;
 use crate::problem::{MEDIA_TYPE, Problem};
@@ -27,26 +29,45 @@ const HEAD_END: &str = "\r\n\r\n";
 /// What is done for each refusal that comes before there is a request to route.
 pub type OnEarlyRefusal = Arc<dyn Fn(Code) + Send + Sync>;
 
-/// A connection whose early refusals carry a problem document.
-pub(super) struct EarlyRefusals<S> {
+/// A connection whose early refusals carry a problem document, and which fails once a write has waited too long. What is written
+/// to a client that does not read waits for ever in the system's buffers, and the connection holds one of a limited number of
+/// places.
+pub(super) struct ClientStream<S> {
     stream: S,
+    patience: Duration,
+    /// Runs while a write waits.
+    waiting: Option<Pin<Box<Sleep>>>,
     on_refusal: OnEarlyRefusal,
     /// What is left to be written in place of a head of `replaced` bytes.
     answer: Bytes,
     replaced: usize,
 }
 
-impl<S> EarlyRefusals<S> {
-    pub(super) const fn new(stream: S, on_refusal: OnEarlyRefusal) -> Self {
-        Self { stream, on_refusal, answer: Bytes::new(), replaced: 0 }
+impl<S> ClientStream<S> {
+    /// Ends the connection when nothing can be written to it for `patience`.
+    pub(super) const fn new(stream: S, patience: Duration, on_refusal: OnEarlyRefusal) -> Self {
+        Self { stream, patience, waiting: None, on_refusal, answer: Bytes::new(), replaced: 0 }
+    }
+
+    fn bound<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.waiting = None;
+            return outcome;
+        }
+        let patience = self.patience;
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(patience)));
+        waiting.as_mut().poll(cx).map(|()| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("the client has read nothing for {patience:?}")))
+        })
     }
 }
 
-impl<S: AsyncWrite + Unpin> EarlyRefusals<S> {
+impl<S: AsyncWrite + Unpin> ClientStream<S> {
     /// Writes what stands in place of a head, and reports the head as written once all of it has left.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while !self.answer.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.answer))?;
+            let outcome = Pin::new(&mut self.stream).poll_write(cx, &self.answer);
+            let written = ready!(self.bound(cx, outcome))?;
             if written == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -67,18 +88,19 @@ impl<S: AsyncWrite + Unpin> EarlyRefusals<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for EarlyRefusals<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for EarlyRefusals<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.replaces(bytes) {
             return self.poll_answer(cx);
         }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bound(cx, outcome)
     }
 
     fn poll_write_vectored(
@@ -92,7 +114,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EarlyRefusals<S> {
         {
             return self.poll_answer(cx);
         }
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.bound(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -100,11 +123,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for EarlyRefusals<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+        self.bound(cx, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.bound(cx, outcome)
     }
 }
 
@@ -138,10 +163,11 @@ fn http_status(code: Code) -> axum::http::StatusCode {
 mod tests {
     use std::sync::Mutex;
 
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(10);
     const HEAD: &str =
         "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
 
@@ -163,11 +189,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_keeps_its_members_gets_a_body_and_is_told_once_however_slowly_it_is_read() {
-        let (near, mut far) = tokio::io::duplex(7);
+        let (near, mut far) = duplex(7);
         let told = Arc::new(Mutex::new(Vec::new()));
         let note = told.clone();
         let writing = tokio::spawn(async move {
-            let mut stream = EarlyRefusals::new(near, Arc::new(move |code| note.lock().unwrap().push(code)));
+            let mut stream = ClientStream::new(near, PATIENCE, Arc::new(move |code| note.lock().unwrap().push(code)));
             stream.write_all(HEAD.as_bytes()).await.unwrap();
             stream.write_all(b"plain").await.unwrap();
         });
@@ -182,5 +208,27 @@ mod tests {
         assert!(head.contains(&format!("content-length: {}", document.len())), "{head}");
         let problem: serde_json::Value = serde_json::from_str(document).unwrap();
         assert_eq!((&problem["code"], &problem["status"]), (&"header_too_large".into(), &431.into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_nobody_reads_fails_after_the_patience_and_not_before() {
+        let (mut client, server) = duplex(16);
+        let mut server = ClientStream::new(server, PATIENCE, Arc::new(|_| {}));
+        let began = tokio::time::Instant::now();
+        let error = server.write_all(&[0; 17]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, PATIENCE));
+        client.read_exact(&mut [0; 16]).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_now_and_then_is_served() {
+        let (mut client, server) = duplex(16);
+        let mut server = ClientStream::new(server, PATIENCE, Arc::new(|_| {}));
+        let writing = tokio::spawn(async move { server.write_all(&[0; 64]).await });
+        for _ in 0..4 {
+            tokio::time::sleep(PATIENCE * 9 / 10).await;
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        }
+        writing.await.unwrap().unwrap();
     }
 }
