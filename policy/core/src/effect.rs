@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{CloseReason, Disposition, Notice, Notification, Outcome, Receipt};
+use schemas::delivery::{Cancellation, CloseReason, Disposition, Notice, Notification, Outcome, Receipt};
 use schemas::record::Qos;
 use schemas::team::TaskMode;
 use schemas::{
     Act, Address, AgentId, AwardNo, DeliveryId, Lot, MsgId, NegotiationId, OfferId, RegisterKey, RegisterValue,
     Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::decision::{AwardLoss, Decision};
 use crate::panel::decision::PanelDecision;
@@ -27,8 +28,9 @@ pub enum Effect {
     Event(Event),
 }
 
-/// A delivery to one agent.
-#[derive(Debug, Clone)]
+/// A delivery to one agent. Checkpoints hold it but for what it says, which stands there once for all that say the same:
+/// whoever reads one sets [`Deliver::told`]. Its fields stand in the order of their declaration.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Deliver {
     /// The same on every engine and every repeat: the hash of (negotiation, position, ordinal, recipient), behind the
     /// lane. The position of an effect caused by a timer is (sequence of the record that fired it, `u32::MAX - k`) for
@@ -43,8 +45,10 @@ pub struct Deliver {
     /// The recipient's message this answers.
     pub in_reply_to: Option<MsgId>,
     /// What is said; shared between the recipients of a call.
+    #[serde(skip, default = "untold")]
     pub told: Arc<Notification>,
     /// The receipts that waited for a delivery to this recipient, in the order of its messages.
+    #[serde(with = "schemas::text::json")]
     pub receipts: Box<[Receipt]>,
     /// Log time of the record that caused it.
     pub at: Timestamp,
@@ -57,9 +61,15 @@ pub struct Deliver {
     /// Hold it back until this key is registered.
     pub after: Option<RegisterKey>,
     /// Not to be sent: its recipient was answered so after the end, on another message (docs/spec/deliveries.md#dl-44).
+    #[serde(skip)]
     pub told_before: bool,
     /// W3C trace context of the negotiation's call.
     pub traceparent: Option<Arc<str>>,
+}
+
+/// What stands in a delivery that was read until what it says is set.
+fn untold() -> Arc<Notification> {
+    Arc::new(Notification::Cancel(Cancellation { award_no: AwardNo(0), reason: String::new() }))
 }
 
 impl Deliver {

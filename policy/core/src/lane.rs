@@ -13,6 +13,7 @@ use std::sync::Arc;
 use schemas::ids::Position;
 use schemas::record::{Entry, Record};
 use schemas::{AgentId, Digest, Lane, NegotiationId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::acceptance::tie_break::Winners;
 use crate::effect::Effect;
@@ -51,11 +52,21 @@ const _: () = assert!(RULES_FIRST <= RULES_VERSION);
 /// [`LaneState::poll_deadline`]. The same records give byte-identical effects.
 #[derive(Debug)]
 pub struct LaneState {
+    table: NegotiationTable,
+    context: LaneContext,
+}
+
+/// How far a lane has come.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct LaneProgress {
     position: u64,
     epoch: u64,
     owner: Option<Arc<str>>,
-    table: NegotiationTable,
-    context: LaneContext,
+    now: Timestamp,
+    /// Inputs folded so far: messages, timers, engine events.
+    inputs: u64,
+    /// Running hash of what was decided: dispositions, states, outcomes.
+    state_hash: u64,
 }
 
 /// What every input passes through, whichever negotiation it concerns.
@@ -64,16 +75,12 @@ struct LaneContext {
     lane: Lane,
     limits: Limits,
     rules: u32,
-    now: Timestamp,
-    /// Inputs folded so far: messages, timers, engine events.
-    inputs: u64,
+    progress: LaneProgress,
     names: Names,
     winners: Winners,
     ledger: EvidenceLedger,
     effects: VecDeque<Effect>,
     causes: Causes,
-    /// Running hash of what was decided: dispositions, states, outcomes.
-    state_hash: u64,
     /// The inputs of negotiations, where somebody asked for them. No part of the state.
     links: Option<Vec<ChainLink>>,
 }
@@ -83,21 +90,16 @@ impl LaneState {
     #[must_use]
     pub fn new(lane: Lane, limits: Limits) -> Self {
         Self {
-            position: 0,
-            epoch: 0,
-            owner: None,
             table: NegotiationTable::new(limits.clone()),
             context: LaneContext {
                 lane,
                 rules: RULES_FIRST,
-                now: Timestamp(0),
-                inputs: 0,
+                progress: LaneProgress { state_hash: state_hash::START, ..LaneProgress::default() },
                 names: Names::new(limits.names_shared_max),
                 winners: Winners::default(),
                 ledger: EvidenceLedger::default(),
                 effects: VecDeque::new(),
                 causes: Causes::default(),
-                state_hash: state_hash::START,
                 links: None,
                 limits,
             },
@@ -110,13 +112,14 @@ impl LaneState {
     /// A timer is evaluated at its deadline, but what it arms counts from `time`. Its position is
     /// (`seq`, `u32::MAX - k`) for the k-th timer the record fires, counted from 0.
     pub fn handle_record(&mut self, seq: u64, time: Timestamp, record: &Record) {
-        if seq <= self.position {
+        let progress = &mut self.context.progress;
+        if seq <= progress.position {
             return;
         }
-        self.position = seq;
-        self.context.now = self.context.now.max(time);
+        progress.position = seq;
+        progress.now = progress.now.max(time);
         self.fire_timers(seq);
-        self.table.drop_expired(self.context.now);
+        self.table.drop_expired(self.context.progress.now);
         for (index, entry) in (0..).zip(&record.entries) {
             self.handle_entry(Position { seq, index }, entry);
         }
@@ -154,19 +157,19 @@ impl LaneState {
     /// Log time of the last record folded.
     #[must_use]
     pub fn now(&self) -> Timestamp {
-        self.context.now
+        self.context.progress.now
     }
 
     /// Sequence of the last record folded, 0 at the beginning.
     #[must_use]
     pub fn position(&self) -> u64 {
-        self.position
+        self.context.progress.position
     }
 
     /// Epoch of the last accepted claim, 0 before any.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.context.progress.epoch
     }
 
     /// Rules version of the lane.
@@ -178,7 +181,7 @@ impl LaneState {
     /// Whether the last accepted claim is this engine's.
     #[must_use]
     pub fn is_owner(&self, engine: &str) -> bool {
-        self.owner.as_deref() == Some(engine)
+        self.context.progress.owner.as_deref() == Some(engine)
     }
 
     /// Negotiations that have not ended.
@@ -211,15 +214,16 @@ impl LaneState {
     /// [`LaneState::state_digest_full`] tells them apart.
     #[must_use]
     pub fn digest(&self) -> Digest {
+        let LaneContext { lane, rules, progress, .. } = &self.context;
         Digest::of_parts(&[
-            &[self.context.lane.0],
-            &self.position.to_be_bytes(),
-            &self.context.now.0.to_be_bytes(),
-            &self.epoch.to_be_bytes(),
-            &self.context.rules.to_be_bytes(),
-            &self.context.inputs.to_be_bytes(),
+            &[lane.0],
+            &progress.position.to_be_bytes(),
+            &progress.now.0.to_be_bytes(),
+            &progress.epoch.to_be_bytes(),
+            &rules.to_be_bytes(),
+            &progress.inputs.to_be_bytes(),
             &self.table.chains().to_be_bytes(),
-            &self.context.state_hash.to_be_bytes(),
+            &progress.state_hash.to_be_bytes(),
         ])
     }
 
@@ -236,7 +240,7 @@ impl LaneState {
             return None;
         }
         match self.table.entry(Key::of(negotiation))? {
-            TableEntry::Open(open) => open.view(viewer, self.context.now),
+            TableEntry::Open(open) => open.view(viewer, self.now()),
             TableEntry::Ended(tombstone) => NegotiationView::of_ended(tombstone, viewer),
         }
     }
@@ -261,7 +265,7 @@ impl LaneState {
 
     fn fire_timers(&mut self, seq: u64) {
         let mut index = u32::MAX;
-        while let Some((deadline, kind, key)) = self.table.pop_due(self.context.now) {
+        while let Some((deadline, kind, key)) = self.table.pop_due(self.context.progress.now) {
             self.with_entry(key, Position { seq, index }, deadline, |entry, context| {
                 if let TableEntry::Open(open) = entry {
                     open.fire(kind, context);
@@ -309,7 +313,7 @@ impl LaneContext {
         now: Timestamp,
         input: impl FnOnce(&mut InputContext<'_>, &mut Names) -> R,
     ) -> R {
-        self.inputs += 1;
+        self.progress.inputs += 1;
         let first_effect = self.effects.len();
         let mut context = InputContext {
             lane: self.lane,
@@ -317,9 +321,9 @@ impl LaneContext {
             rules: self.rules,
             position,
             protocol: Protocol::default(),
-            input: self.inputs,
+            input: self.progress.inputs,
             now,
-            clock: self.now,
+            clock: self.progress.now,
             winners: &mut self.winners,
             ledger: &mut self.ledger,
             out: &mut self.effects,
@@ -328,7 +332,7 @@ impl LaneContext {
             orders: FamilyOrders::default(),
         };
         let result = input(&mut context, &mut self.names);
-        self.state_hash = state_hash::extend(self.state_hash, self.effects.range(first_effect..));
+        self.progress.state_hash = state_hash::extend(self.progress.state_hash, self.effects.range(first_effect..));
         self.note_cause(position, first_effect);
         result
     }

@@ -17,12 +17,13 @@ pub mod view;
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use nonmax::NonMaxU64;
 use schemas::delivery::{Agreement, Call, Closing, Disposition, Misunderstanding, Notice, Notification, Outcome};
 use schemas::envelope::{Envelope, Scope};
-use schemas::ids::{Capability, Position};
+use schemas::ids::Position;
 use schemas::payload::Cfp;
 use schemas::protocols::Protocol;
 use schemas::record::{AdmittedMessage, Invitation, Pinned, Qos};
@@ -272,6 +273,17 @@ impl Refusal {
         }
     }
 
+    /// Compares how many are invited with how many may be.
+    fn check_invited(invited: usize, allowed: RangeInclusive<usize>) -> Result<(), Self> {
+        if invited < *allowed.start() {
+            Err(Self::unfit(NotUnderstoodReason::NoRecipient))
+        } else if invited > *allowed.end() {
+            Err(Self::unfit(NotUnderstoodReason::TooManyParties))
+        } else {
+            Ok(())
+        }
+    }
+
     /// Says in a NOT_UNDERSTOOD what could have been said, unless it does already.
     pub(crate) fn expecting(mut self, acts: impl FnOnce() -> ActSet) -> Self {
         if let Some(expected) = self.reply.expected_mut().filter(|expected| **expected == ActSet::NONE) {
@@ -450,16 +462,14 @@ type Called = (AgentId, Qos, Option<u32>);
 
 /// A call on its way to becoming a negotiation.
 pub(crate) struct Opening<'a> {
-    id: NegotiationId,
+    admitted: &'a AdmittedMessage,
     initiator: AgentId,
-    digest: Digest,
     envelope: &'a Envelope,
     cfp: &'a Cfp,
     policy: Arc<PinnedPolicy>,
     /// Of a team: what its tasks are awarded under.
     task_policy: Option<Arc<PinnedPolicy>>,
     pinned: &'a Pinned,
-    capabilities: &'a [Capability],
 }
 
 impl<'a> Opening<'a> {
@@ -472,9 +482,7 @@ impl<'a> Opening<'a> {
         (policy, task_policy): (Arc<PinnedPolicy>, Option<Arc<PinnedPolicy>>),
         initiator: AgentId,
     ) -> Self {
-        let (digest, capabilities) = (admitted.digest, &*admitted.capabilities);
-        let id = admitted.negotiation.clone();
-        Self { id, initiator, digest, envelope, cfp, policy, task_policy, pinned, capabilities }
+        Self { admitted, initiator, envelope, cfp, policy, task_policy, pinned }
     }
 
     /// Who is invited, each once, in the order of their ids. The initiator cannot invite itself.
@@ -523,7 +531,7 @@ impl<'a> Opening<'a> {
     /// What the negotiation has, whatever its protocol.
     fn header(&self, ends_by: Timestamp, now: Timestamp) -> Header {
         Header {
-            id: self.id.clone(),
+            id: self.admitted.negotiation.clone(),
             call_msg_id: self.envelope.msg_id.clone(),
             left_out: self.pinned.left_out,
             notices: public_addresses(&self.envelope.to),

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{EngineMetrics, Observation};
+use crate::metrics::EngineMetrics;
 use crate::routes::AgentRoutes;
 use crate::status::{DigestPoint, LanePhase, LaneStatus};
 
@@ -114,17 +114,17 @@ impl Ingress {
     fn handle_collected(&self, received: &Received) {
         match decode_collected(&received.payload) {
             Ok(acks) => self.send_acks(acks),
-            Err(_) => self.metrics.observe(Observation::AckIgnored),
+            Err(_) => self.metrics.deliveries.acks_ignored.inc(),
         }
     }
 
     fn handle_ack(&self, received: &Received) {
         let Some((agent, first)) = subject::parse_ack(&received.subject) else {
-            self.metrics.observe(Observation::AckIgnored);
+            self.metrics.deliveries.acks_ignored.inc();
             return;
         };
         let mut ids = parse_ids(&received.payload).unwrap_or_else(|| {
-            self.metrics.observe(Observation::AckIgnored);
+            self.metrics.deliveries.acks_ignored.inc();
             Vec::new()
         });
         ids.insert(0, first);
@@ -162,7 +162,7 @@ impl Ingress {
         // Lanes of other engines are not ours to tell; a full lane loses the signal, which is counted.
         let Some((signals, status)) = self.lanes.get(&lane) else { return };
         if status.borrow().phase != LanePhase::Elsewhere && signals.try_send(signal).is_err() {
-            self.metrics.observe(Observation::SignalDropped);
+            self.metrics.deliveries.signals_dropped.inc();
         }
     }
 }

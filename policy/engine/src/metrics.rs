@@ -17,7 +17,7 @@ use std::time::Duration;
 use policy_core::view::Role;
 use policy_core::{AskKind, Event, Phase, Protocol};
 use prometheus::{Error, IntCounter, Registry};
-use schemas::delivery::{CloseReason, Disposition, Notification, Outcome, Stopped};
+use schemas::delivery::{CloseReason, Disposition, Outcome, Stopped};
 use schemas::{Act, Lane};
 use strum::VariantArray;
 use telemetry::metrics::LATENCY_S;
@@ -29,16 +29,16 @@ use protocols::{DEADLINES, Deadline, ROLES};
 use rounds::{OTHER_POLICY, RoundMetrics};
 use teams::TeamMetrics;
 
-/// The engine's metrics; one per process, shared by its lanes.
+/// The engine's metrics; one per process, shared by its lanes. Whoever meets what is only counted counts it.
 pub struct EngineMetrics {
     negotiations: NegotiationMetrics,
     rounds: RoundMetrics,
     awards: AwardMetrics,
     teams: TeamMetrics,
-    deliveries: DeliveryMetrics,
-    engines: EnginesMetrics,
+    pub(crate) deliveries: DeliveryMetrics,
+    pub(crate) engines: EnginesMetrics,
     lanes: LaneMetrics,
-    register: RegisterMetrics,
+    pub(crate) register: RegisterMetrics,
 }
 
 telemetry::metrics! {
@@ -81,7 +81,7 @@ telemetry::metrics! {
 
 telemetry::metrics! {
     /// What becomes of deliveries.
-    struct DeliveryMetrics {
+    pub(crate) struct DeliveryMetrics {
         /// Deliveries sent.
         sent: Counter[kind: Act = Act::FROM_EXCHANGE] = "exchange_deliveries_sent_total";
         /// Deliveries sent again, hellos included.
@@ -108,8 +108,8 @@ telemetry::metrics! {
 }
 
 telemetry::metrics! {
-    /// What engines know of each other.
-    struct EnginesMetrics {
+    /// What engines know of each other, and do beside the fold.
+    pub(crate) struct EnginesMetrics {
         /// Live engines, this one included; 0 until it has listened.
         alive: Gauge = "llmx_engine_engines_alive";
         /// Heartbeats that could not be read, or came from another engine of the same name.
@@ -121,19 +121,19 @@ telemetry::metrics! {
         /// Times another engine had another state after the same records: emission stops.
         mismatches: Counter = "llmx_engine_digest_mismatches_total";
         /// Checkpoints this engine made; one is outdated when a later one is stored already.
-        checkpoints: Counter[result: CheckpointResult] = "exchange_checkpoints_total";
+        checkpoints: Counter[result: &'static str = ["stored", "outdated", "failed"]] = "exchange_checkpoints_total";
+        /// Ticks appended.
+        ticks: Counter = "exchange_ticks_total";
+        /// Records that could not be read.
+        records_skipped: Counter = "exchange_records_skipped_total";
     }
 }
 
 telemetry::metrics! {
     /// What lanes do.
     struct LaneMetrics {
-        /// Ticks appended.
-        ticks: Counter = "exchange_ticks_total";
         /// Records folded, catch-up included.
         records: Counter = "exchange_records_folded_total";
-        /// Records that could not be read.
-        records_skipped: Counter = "exchange_records_skipped_total";
         /// Time to fold one record.
         fold_duration: Histogram(LATENCY_S) = "exchange_fold_duration_seconds";
         /// Log time between a record's stamp and its fold, as the engine estimates it.
@@ -159,7 +159,7 @@ telemetry::metrics! {
 
 telemetry::metrics! {
     /// The register, and what must never happen.
-    struct RegisterMetrics {
+    pub(crate) struct RegisterMetrics {
         /// Writes to the register, by answer.
         writes: Counter[result: WriteResult] = "exchange_register_writes_total";
         /// Entries the register holds, as an engine that owns a lane was told last; all engines show the same register.
@@ -229,16 +229,6 @@ pub(crate) enum WriteResult {
     Error,
 }
 
-/// What becomes of a checkpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-enum CheckpointResult {
-    Stored,
-    /// A later one is stored already.
-    Outdated,
-    Failed,
-}
-
 /// Something to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Noticed {
@@ -279,43 +269,6 @@ fn ends_of_rounds() -> Vec<(Protocol, Outcome)> {
     ends().into_iter().filter(|(protocol, _)| *protocol != Protocol::EnglishAuction).collect()
 }
 
-/// Something that is only counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Observation {
-    /// A record could not be read.
-    RecordSkipped,
-    /// Folding a record panicked.
-    FoldPanicked,
-    /// Another engine has another state after the same record.
-    DigestMismatch,
-    /// The log has lost records.
-    LogDiverged,
-    /// A tick was answered by the log.
-    TickAnswered,
-    /// A message was handed to the bus, or could not be.
-    InboxMessage { is_published: bool },
-    /// A message for the streams of a gateway was published, or the bus did not take it.
-    GatewayMessage { is_published: bool },
-    /// A delivery was given up.
-    DeadLetter(DeadLetterReason),
-    /// An acknowledgement could not be read.
-    AckIgnored,
-    /// A lane was too busy for an acknowledgement or a hello.
-    SignalDropped,
-    /// A checkpoint is stored, or a later one was; absent where it could not be.
-    Checkpoint(Option<bool>),
-    /// So many entries of the register were removed.
-    RegisterExpired(u64),
-    /// The register holds so many entries and bytes.
-    RegisterSize(bus::RegisterSize),
-    /// This engine took a lane.
-    LaneTaken,
-    /// A heartbeat could not be read, or came from another engine of the same name.
-    HeartbeatIgnored,
-    /// So many engines are alive, this one included.
-    EnginesAlive(usize),
-}
-
 impl EngineMetrics {
     /// Registers every metric of the engine.
     ///
@@ -340,58 +293,6 @@ impl EngineMetrics {
         INVARIANTS.iter().find(|known| **known == name).map(|known| self.register.invariants.of(known))
     }
 
-    /// Counts what only has to be counted.
-    pub(crate) fn observe(&self, observation: Observation) {
-        let Self { deliveries, engines, lanes, register, .. } = self;
-        match observation {
-            Observation::RecordSkipped => lanes.records_skipped.inc(),
-            Observation::FoldPanicked => {
-                if let Some(lost) = self.invariant("no_lost_admission") {
-                    lost.inc();
-                }
-            }
-            Observation::DigestMismatch => engines.mismatches.inc(),
-            Observation::LogDiverged => engines.divergences.inc(),
-            Observation::TickAnswered => lanes.ticks.inc(),
-            Observation::InboxMessage { is_published: true } => deliveries.inbox_messages.inc(),
-            Observation::InboxMessage { is_published: false } => deliveries.inbox_failures.inc(),
-            Observation::GatewayMessage { is_published: true } => deliveries.gateway_messages.inc(),
-            Observation::GatewayMessage { is_published: false } => deliveries.gateway_failures.inc(),
-            Observation::DeadLetter(reason) => deliveries.dead_letters.of(reason).inc(),
-            Observation::AckIgnored => deliveries.acks_ignored.inc(),
-            Observation::SignalDropped => deliveries.signals_dropped.inc(),
-            Observation::Checkpoint(Some(true)) => engines.checkpoints.of(CheckpointResult::Stored).inc(),
-            Observation::Checkpoint(Some(false)) => engines.checkpoints.of(CheckpointResult::Outdated).inc(),
-            Observation::Checkpoint(None) => engines.checkpoints.of(CheckpointResult::Failed).inc(),
-            Observation::RegisterExpired(count) => register.expired.inc_by(count),
-            Observation::RegisterSize(size) => {
-                register.entries.set(i64::try_from(size.entries).unwrap_or(i64::MAX));
-                register.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
-            }
-            Observation::LaneTaken => engines.takeovers.inc(),
-            Observation::HeartbeatIgnored => engines.heartbeats_ignored.inc(),
-            Observation::EnginesAlive(count) => engines.alive.set(i64::try_from(count).unwrap_or(i64::MAX)),
-        }
-    }
-
-    /// Counts a delivery that was sent.
-    pub(crate) fn count_sent(&self, told: &Notification, is_repeat: bool) {
-        let kind = told.act();
-        self.deliveries.sent.of(kind).inc();
-        if is_repeat {
-            self.deliveries.retries.of(kind).inc();
-        }
-    }
-
-    /// Counts a delivery that was acknowledged; `waited` is absent for what an earlier owner of the lane sent.
-    pub(crate) fn count_acked(&self, told: &Notification, waited: Option<Duration>) {
-        let kind = told.act();
-        self.deliveries.acked.of(kind).inc();
-        if let Some(waited) = waited {
-            self.deliveries.duration.of(kind).observe(waited.as_secs_f64());
-        }
-    }
-
     /// Counts a fact of a lane that is live.
     pub(crate) fn count(&self, event: &Event) {
         self.negotiations.count(event);
@@ -409,17 +310,6 @@ impl EngineMetrics {
         if let Event::Closed { expected, offers, elapsed_us, .. } = event {
             self.rounds.count(OTHER_POLICY, *expected, *offers, *elapsed_us);
         }
-    }
-
-    pub(crate) fn register_answered(&self, result: WriteResult, waited: Duration) {
-        self.register.writes.of(result).inc();
-        self.register.write_duration.observe(waited.as_secs_f64());
-    }
-
-    /// The register holds another value, as a write found or as it was read at the start.
-    pub(crate) fn register_conflict(&self, protocol: Option<Protocol>) {
-        // A negotiation nobody remembers any more is most likely of the older protocol.
-        self.register.conflicts.of(protocol.unwrap_or(Protocol::ContractNet)).inc();
     }
 
     /// `lag_us` is absent while the lane catches up.

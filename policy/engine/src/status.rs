@@ -187,9 +187,6 @@ pub enum StopReason {
     /// The register contradicts this log in too many negotiations, or under too many keys: it belongs to another log.
     #[error("the register contradicts the log in {0} places; it belongs to another log")]
     RegisterForeign(usize),
-    /// The bus refused a subscription.
-    #[error("the bus refused a subscription: {0}")]
-    Bus(String),
     /// Folding a record panicked, and no single negotiation is to blame.
     #[error("folding record {seq} panicked; the lane stays stopped until the fault is mended")]
     FoldPanicked {

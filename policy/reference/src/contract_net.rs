@@ -284,7 +284,7 @@ impl ContractNet {
 
     fn tell_initiator(&mut self, what: &str, contractor: &AgentId, award_no: AwardNo, routine: Option<RoutineReport>) {
         let told = fact::inform(&self.id, &self.initiator, what, contractor, award_no);
-        self.facts.push(fact::by_routine(told, routine));
+        self.facts.push(fact::naming(told, routine));
     }
 
     /// The first of the call's documents that stands in an offer (docs/spec/agora.md#ag-31).
@@ -349,7 +349,7 @@ impl ContractNet {
         }
         if award.stage == Stage::Awarded {
             self.past.push((award.no, award.contractor.clone()));
-            self.facts.push(fact::end_entry(&self.end_key(lot, award.no), AwardEnd::Revoked));
+            self.facts.push(fact::entry(&self.end_key(lot, award.no), AwardEnd::Revoked));
         }
         self.cancel_award(&award, AwardLoss::Cancelled);
         self.session(&award.contractor).state = SessionState::CancelPending;
@@ -515,7 +515,7 @@ impl ContractNet {
 
     /// What is told of a call or an award, with what is to be done.
     pub(super) fn with_brief(&self, told: String) -> String {
-        self.task.iter().fold(told, |told, task| fact::with_brief(&told, &task.brief))
+        self.task.iter().fold(told, |told, task| fact::with(&told, &task.brief))
     }
 
     fn note_result(&mut self, result: Option<String>) {

@@ -6,13 +6,10 @@ use std::fmt::Debug;
 use policy_core::{AwardLoss, Decision, Deliver, Effect, Event};
 use schemas::bargain::BargainSpec;
 use schemas::delivery::{
-    Agreement, Ask, Award, CloseReason, Closing, Disposition, Finding, Misunderstanding, Notice, Notification, Outcome,
-    ProgressReport, Receipt, RejectReason, Rejection, Turn,
+    Agreement, Award, CloseReason, Closing, ContractorReport, Disposition, Finding, Misunderstanding, Notice,
+    Notification, Outcome, ProgressReport, Receipt, RejectReason, Rejection,
 };
-use schemas::document::{CallDocuments, RoutineReport};
-use schemas::english_auction::StandingBid;
-use schemas::register::AwardEnd;
-use schemas::team::{Brief, Conclusion, Floor, TeamCall, TeamTask};
+use schemas::team::{Conclusion, TeamTask};
 use schemas::{
     AgentId, AwardNo, Digest, DocumentHash, Lot, MsgId, NegotiationId, OfferId, Position, RegisterKey, RegisterValue,
     Timestamp, WireTime,
@@ -44,8 +41,8 @@ fn of(effect: &Effect) -> Option<String> {
             }
             RegisterValue::Formed { .. } => formed_entry(&write.key.to_string()),
             RegisterValue::Finding { .. } => found_entry(&write.key.to_string()),
-            RegisterValue::AwardEnd { end, .. } => end_entry(&write.key.to_string(), *end),
-            RegisterValue::Closed { outcome, .. } => closed_entry(&write.key.to_string(), *outcome),
+            RegisterValue::AwardEnd { end, .. } => entry(&write.key.to_string(), end),
+            RegisterValue::Closed { outcome, .. } => entry(&write.key.to_string(), outcome),
         }),
         Effect::Notice(notice) => Some(match &notice.notice {
             Notice::Called { negotiation, .. } => notice_called(negotiation),
@@ -57,19 +54,22 @@ fn of(effect: &Effect) -> Option<String> {
 
 fn told(deliver: &Deliver) -> String {
     let (negotiation, to) = (&deliver.negotiation, &deliver.to);
+    let report = |what, news: &ContractorReport| {
+        naming(inform(negotiation, to, what, &news.contractor, news.award_no), news.routine)
+    };
     match &*deliver.told {
         Notification::Ack(receipt) => ack(negotiation, to, receipt),
         Notification::Cfp(call) => {
             let called = cfp(negotiation, to, call.round, call.reply_by.0, call.ends_by.0);
-            let called = with_documents(called, call.documents.as_ref());
-            let called = call.brief.iter().fold(called, |called, brief| with_brief(&called, brief));
-            let called = call.team.iter().fold(called, |called, team| to_team(&called, team));
+            let called = naming(called, call.documents.as_ref());
+            let called = call.brief.iter().fold(called, |called, brief| with(&called, brief));
+            let called = call.team.iter().fold(called, |called, team| with(&called, team));
             call.bargain.iter().fold(called, |called, bargain| to_bargain(&called, &bargain.parties, &bargain.rules))
         }
         Notification::Accept(award) => {
             let Award { offer_id, lot, award_no, payment, confirm_by, document, brief, .. } = award;
             let told = pinning(accept(negotiation, to, *offer_id, *lot, *award_no, *payment, *confirm_by), *document);
-            brief.iter().fold(told, |told, brief| with_brief(&told, brief))
+            brief.iter().fold(told, |told, brief| with(&told, brief))
         }
         Notification::Reject(rejection) => reject(negotiation, to, rejection),
         Notification::Cancel(cancellation) => cancel(negotiation, to, cancellation.award_no, &cancellation.reason),
@@ -83,18 +83,10 @@ fn told(deliver: &Deliver) -> String {
             let told = inform_awarded(negotiation, to, &news.contractor, news.award_no, news.score, news.payment);
             pinning(told, news.document)
         }
-        Notification::Inform(ProgressReport::Committed(news)) => {
-            by_routine(inform(negotiation, to, "committed", &news.contractor, news.award_no), news.routine)
-        }
-        Notification::Inform(ProgressReport::Done(news)) => {
-            by_routine(inform(negotiation, to, "done", &news.contractor, news.award_no), news.routine)
-        }
-        Notification::Inform(ProgressReport::Result(news)) => {
-            by_routine(inform(negotiation, to, "result", &news.contractor, news.award_no), news.routine)
-        }
-        Notification::Inform(ProgressReport::Cancelled(news)) => {
-            by_routine(inform(negotiation, to, "cancelled", &news.contractor, news.award_no), news.routine)
-        }
+        Notification::Inform(ProgressReport::Committed(news)) => report("committed", news),
+        Notification::Inform(ProgressReport::Done(news)) => report("done", news),
+        Notification::Inform(ProgressReport::Result(news)) => report("result", news),
+        Notification::Inform(ProgressReport::Cancelled(news)) => report("cancelled", news),
         Notification::Failure(failure) => failed(negotiation, to, &failure.contractor, failure.award_no),
         Notification::NotUnderstood(misunderstanding) => {
             let Misunderstanding { reason, pointer, .. } = misunderstanding;
@@ -107,11 +99,11 @@ fn told(deliver: &Deliver) -> String {
             }
             bargain_closed(negotiation, to, *outcome, detail.as_deref(), agreement.as_deref())
         }
-        Notification::Turn(turn) => self::turn(negotiation, to, turn),
-        Notification::Ask(ask) => asked(negotiation, to, ask),
+        Notification::Turn(turn) => whole(negotiation, to, turn),
+        Notification::Ask(ask) => whole(negotiation, to, ask),
         Notification::Inform(ProgressReport::Finding(finding)) => found(negotiation, to, finding),
-        Notification::Inform(ProgressReport::Bid(standing)) => bid(negotiation, to, standing),
-        Notification::Floor(told) => floor(negotiation, to, told),
+        Notification::Inform(ProgressReport::Bid(standing)) => whole(negotiation, to, standing),
+        Notification::Floor(floor) => whole(negotiation, to, floor),
     }
 }
 
@@ -142,9 +134,9 @@ fn happened(event: &Event) -> Option<String> {
     }
 }
 
-/// A standing bid.
-pub(crate) fn bid(negotiation: &NegotiationId, to: &AgentId, standing: &StandingBid) -> String {
-    format!("{negotiation} {to} {standing:?}")
+/// What is told, whole.
+pub(crate) fn whole(negotiation: &NegotiationId, to: &AgentId, told: &impl Debug) -> String {
+    format!("{negotiation} {to} {told:?}")
 }
 
 /// What is not sent, because its recipient was answered so before.
@@ -185,24 +177,19 @@ pub(crate) fn cfp(
     format!("{negotiation} {to} cfp {round} {} {}", reply_by.0, ends_by.0)
 }
 
-/// A call, with the documents it names.
-pub(crate) fn with_documents(called: String, documents: Option<&CallDocuments>) -> String {
-    documents.iter().fold(called, |called, documents| format!("{called} by {documents:?}"))
+/// A call with the documents it names, or a report with its routine.
+pub(crate) fn naming(told: String, named: Option<impl Debug>) -> String {
+    named.iter().fold(told, |told, named| format!("{told} by {named:?}"))
 }
 
-/// What is told of a call or an award of a task, with what is to be done.
-pub(crate) fn with_brief(told: &str, brief: &Brief) -> String {
-    format!("{told} {brief:?}")
+/// What is told of a call or an award, with what is to be done; a call to a team with its lead and its rules.
+pub(crate) fn with(told: &str, more: &impl Debug) -> String {
+    format!("{told} {more:?}")
 }
 
 /// What is told of an award, with the document it pins.
 pub(crate) fn pinning(told: String, document: Option<DocumentHash>) -> String {
     document.iter().fold(told, |told, document| format!("{told} pins {document}"))
-}
-
-/// A report, with the routine it names.
-pub(crate) fn by_routine(told: String, routine: Option<RoutineReport>) -> String {
-    routine.iter().fold(told, |told, routine| format!("{told} by {routine:?}"))
 }
 
 pub(crate) fn accept(
@@ -319,32 +306,14 @@ pub(crate) fn team_closed(
     format!("{closed} {detail:?} {conclusion:?} {tasks:?}")
 }
 
-/// A call to a team: its lead and its rules.
-pub(crate) fn to_team(called: &str, team: &TeamCall) -> String {
-    format!("{called} {team:?}")
-}
-
-pub(crate) fn turn(negotiation: &NegotiationId, to: &AgentId, turn: &Turn) -> String {
-    format!("{negotiation} {to} {turn:?}")
-}
-
-pub(crate) fn asked(negotiation: &NegotiationId, to: &AgentId, ask: &Ask) -> String {
-    format!("{negotiation} {to} {ask:?}")
-}
-
 /// A finding, without the digest of its decision record.
 pub(crate) fn found(negotiation: &NegotiationId, to: &AgentId, finding: &Finding) -> String {
-    let undecided = Finding { decision: Digest([0; 32]), ..finding.clone() };
-    format!("{negotiation} {to} {undecided:?}")
+    whole(negotiation, to, &Finding { decision: Digest([0; 32]), ..finding.clone() })
 }
 
 /// The result of a panel in the register.
 pub(crate) fn found_entry(key: &str) -> String {
     format!("{key} found")
-}
-
-pub(crate) fn floor(negotiation: &NegotiationId, to: &AgentId, told: &Floor) -> String {
-    format!("{negotiation} {to} {told:?}")
 }
 
 pub(crate) fn agreed(key: &str, offer: OfferId, terms_digest: Digest) -> String {
@@ -355,17 +324,14 @@ pub(crate) fn award_entry(key: &str, offer: OfferId) -> String {
     format!("{key} = {offer}")
 }
 
-pub(crate) fn end_entry(key: &str, end: AwardEnd) -> String {
+/// An end in the register.
+pub(crate) fn entry(key: &str, end: impl Debug) -> String {
     format!("{key} = {end:?}")
 }
 
 /// Who formed a team: its decision is compared by itself.
 pub(crate) fn formed_entry(key: &str) -> String {
     format!("{key} formed")
-}
-
-fn closed_entry(key: &str, outcome: Outcome) -> String {
-    format!("{key} = {outcome:?}")
 }
 
 pub(crate) fn notice_called(negotiation: &NegotiationId) -> String {
@@ -434,7 +400,7 @@ pub(crate) fn end(
     at: Timestamp,
 ) -> Vec<String> {
     let key = RegisterKey::Closed(negotiation.clone()).to_string();
-    let mut facts = vec![closed_entry(&key, outcome), ended(negotiation, outcome, counts, at)];
+    let mut facts = vec![entry(&key, outcome), ended(negotiation, outcome, counts, at)];
     facts.extend(is_public.then(|| notice_closed(negotiation, outcome)));
     facts
 }

@@ -285,15 +285,8 @@ impl Panel {
     /// In the order in which somebody is shown them.
     fn shown_to(&self, recipient: &AgentId, mut shown: Vec<AgentId>, round: &Round) -> Vec<AgentId> {
         let ended = round.closed_at.expect("others see closed rounds").to_string();
-        let parts = |agent: &AgentId| {
-            hash(&[
-                self.id.as_str().as_bytes(),
-                ended.as_bytes(),
-                recipient.as_str().as_bytes(),
-                agent.as_str().as_bytes(),
-            ])
-        };
-        shown.sort_by_key(parts);
+        let (id, to) = (self.id.as_str().as_bytes(), recipient.as_str().as_bytes());
+        shown.sort_by_key(|agent| hash(&[id, ended.as_bytes(), to, agent.as_str().as_bytes()]));
         shown
     }
 
@@ -378,7 +371,7 @@ impl Panel {
                 rate: is_rated.then_some(rated),
                 ..self.plain_ask(answer_by)
             };
-            facts.push(fact::asked(&self.id, agent, &ask));
+            facts.push(fact::whole(&self.id, agent, &ask));
         }
         self.facts.extend(facts);
         self.calls.answers += count(wave.len());
@@ -434,7 +427,7 @@ impl Panel {
         let rank_by = moment.clock.plus_ms(rank_ms).min(self.ends_by);
         let peers = candidates.iter().map(|candidate| shown(&self.round().replies[candidate])).collect();
         let ask = Ask { peers: Some(peers), rank: Some(RankAsk { keep: select.keep }), ..self.plain_ask(rank_by) };
-        self.facts.push(fact::asked(&self.id, &agent, &ask));
+        self.facts.push(fact::whole(&self.id, &agent, &ask));
         self.calls.ranks += 1;
         self.people.get_mut(&agent).expect("it is pinned").was_asked = true;
         self.ranking = Some(Ranking { rank_by, candidates });

@@ -363,6 +363,9 @@ impl Reference {
             let receipt = Receipt::new(msg_id, disposition);
             fact::ack(&message.negotiation, &message.from, &receipt)
         };
+        let not_understood = |NotUnderstood { reason, pointer }| {
+            fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
+        };
         let Ok(decoded) = message.message() else {
             // Without even an id there is nobody to answer.
             facts.extend(msg_id(message).map(|id| stranger(id, Disposition::Malformed)));
@@ -406,9 +409,7 @@ impl Reference {
             None if matches!(&above, Some(Err(_))) => {
                 let Some(Err((disposition, misread))) = above else { return };
                 facts.push(stranger(msg_id, disposition));
-                facts.extend(misread.map(|NotUnderstood { reason, pointer }| {
-                    fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
-                }));
+                facts.extend(misread.map(not_understood));
             }
             None if is_own_call && self.forgotten.contains(&key) => {
                 facts.push(stranger(msg_id, Disposition::Closed));
@@ -422,9 +423,7 @@ impl Reference {
                 }
                 Err(misread) => {
                     facts.push(stranger(msg_id, Disposition::Malformed));
-                    facts.extend(misread.map(|NotUnderstood { reason, pointer }| {
-                        fact::not_understood(&message.negotiation, &message.from, reason, pointer.as_deref())
-                    }));
+                    facts.extend(misread.map(not_understood));
                 }
             },
             Some(_) | None => facts.push(stranger(msg_id, Disposition::Unauthorized)),

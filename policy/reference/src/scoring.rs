@@ -130,21 +130,17 @@ pub(crate) fn rank(
 }
 
 fn wins_tie(tie_break: TieBreak, negotiation: &NegotiationId, closing: Position, one: &Ranked, other: &Ranked) -> bool {
-    let hash = |ranked: &Ranked| {
-        let closing = closing.to_string();
-        Digest::of_parts(&[negotiation.as_str().as_bytes(), ranked.contractor.as_str().as_bytes(), closing.as_bytes()])
+    let closing = closing.to_string();
+    let hash = |seed: Option<u64>, ranked: &Ranked| {
+        let seed = seed.map(u64::to_be_bytes);
+        let named = [negotiation.as_str().as_bytes(), ranked.contractor.as_str().as_bytes(), closing.as_bytes()];
+        Digest::of_parts(&seed.iter().map(|seed| &seed[..]).chain(named).collect::<Vec<_>>())
     };
+    let is_less = |seed| hash(seed, one) < hash(seed, other);
     match tie_break {
-        TieBreak::Hash => hash(one) < hash(other),
-        TieBreak::Lottery { seed } => {
-            let lot = |ranked: &Ranked| {
-                let closing = closing.to_string();
-                let (id, agent) = (negotiation.as_str().as_bytes(), ranked.contractor.as_str().as_bytes());
-                Digest::of_parts(&[&seed.to_be_bytes(), id, agent, closing.as_bytes()])
-            };
-            lot(one) < lot(other)
-        }
-        TieBreak::LeastRecentWinner if one.last_win == other.last_win => hash(one) < hash(other),
+        TieBreak::Hash => is_less(None),
+        TieBreak::Lottery { seed } => is_less(Some(seed)),
+        TieBreak::LeastRecentWinner if one.last_win == other.last_win => is_less(None),
         TieBreak::LeastRecentWinner => one.last_win < other.last_win,
         TieBreak::Arrival => one.offer < other.offer,
     }

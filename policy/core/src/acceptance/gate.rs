@@ -101,28 +101,23 @@ fn check_gate(gate: &Gate, index: u16, terms: &Terms) -> Result<(), GateFault> {
     let Some(value) = terms.get(&gate.attr) else {
         return Err(GateFault::Required(index));
     };
-    match value {
+    // A text lies in no range, and a number is none of the texts.
+    let (is_below, is_above, is_listed) = match value {
         AttrValue::Int(value) => {
-            if gate.min.is_some_and(|min| *value < min) {
-                Err(GateFault::Min(index))
-            } else if gate.max.is_some_and(|max| *value > max) {
-                Err(GateFault::Max(index))
-            } else if gate.one_of.is_some() {
-                Err(GateFault::Enum(index))
-            } else {
-                Ok(())
-            }
+            (gate.min.is_some_and(|min| *value < min), gate.max.is_some_and(|max| *value > max), false)
         }
         AttrValue::Text(text) => {
-            if gate.min.is_some() {
-                Err(GateFault::Min(index))
-            } else if gate.max.is_some() {
-                Err(GateFault::Max(index))
-            } else if gate.one_of.as_ref().is_some_and(|allowed| !allowed.contains(text)) {
-                Err(GateFault::Enum(index))
-            } else {
-                Ok(())
-            }
+            let is_listed = gate.one_of.as_ref().is_some_and(|allowed| allowed.contains(text));
+            (gate.min.is_some(), gate.max.is_some(), is_listed)
         }
+    };
+    if is_below {
+        Err(GateFault::Min(index))
+    } else if is_above {
+        Err(GateFault::Max(index))
+    } else if gate.one_of.is_some() && !is_listed {
+        Err(GateFault::Enum(index))
+    } else {
+        Ok(())
     }
 }

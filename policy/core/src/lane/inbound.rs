@@ -89,7 +89,7 @@ impl LaneState {
             },
             leads: admitted.act == Act::Cancel && self.table.leads_above(&admitted.negotiation, &admitted.from),
         };
-        let now = self.context.now;
+        let now = self.now();
         let is_party = self.with_entry(key, position, now, |entry, context| match entry {
             TableEntry::Open(open) => open.handle_message(&incoming, context),
             TableEntry::Ended(tombstone) => tombstone.handle_message(&incoming, context),
@@ -124,7 +124,7 @@ impl LaneState {
         let task_policy = pinned.task_policy.as_ref().and_then(|pinned| policies.share(&pinned.policy, pinned.digest));
         let policies = (policy, task_policy);
         let opening = Opening::new(admitted, &message.envelope, cfp, pinned, policies, initiator);
-        let now = self.context.now;
+        let now = self.now();
         let protocol = Protocol::of_call(cfp);
         let table = &mut self.table;
         self.context.with_context(position, now, |context, names| {
@@ -164,7 +164,7 @@ impl LaneState {
         refusal: Refusal,
     ) {
         let Refusal { disposition, reply, .. } = refusal.expecting(|| ActSet::of(&[Act::Cfp]));
-        let now = self.context.now;
+        let now = self.now();
         self.context.with_context(position, now, |context, _| {
             let receipt = Receipt::new(msg_id.clone(), disposition);
             send(admitted, msg_id, Notification::Ack(receipt), context);
@@ -189,24 +189,26 @@ impl LaneState {
     /// epoch only once it has folded its own claim of it, so records of an epoch beyond the lane's do not occur; they
     /// count as the lane's own, and take nothing.
     pub(super) fn handle_engine_event(&mut self, position: Position, epoch: u64, event: &EngineEvent) {
+        let progress = &mut self.context.progress;
+        let is_current = epoch >= progress.epoch;
         match event {
             EngineEvent::Claim { engine } => {
-                if epoch > self.epoch {
+                if epoch > progress.epoch {
                     let engine: Arc<str> = Arc::from(engine.as_str());
-                    self.epoch = epoch;
-                    self.owner = Some(Arc::clone(&engine));
+                    progress.epoch = epoch;
+                    progress.owner = Some(Arc::clone(&engine));
                     let first_effect = self.context.effects.len();
                     self.context.effects.push_back(Effect::Event(Event::Claimed { engine, epoch }));
                     self.context.note_cause(position, first_effect);
                 }
             }
-            EngineEvent::Rules { version } if epoch >= self.epoch => self.context.rules = *version,
-            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _, may_answer } if epoch >= self.epoch => {
+            EngineEvent::Rules { version } if is_current => self.context.rules = *version,
+            EngineEvent::DeliveryFailed { id, negotiation, to, attempts: _, may_answer } if is_current => {
                 self.with_open(position, negotiation, |open, context| {
                     open.handle_delivery_failure(*id, to, *may_answer, context)
                 });
             }
-            EngineEvent::Abort { negotiation, code } if epoch >= self.epoch => {
+            EngineEvent::Abort { negotiation, code } if is_current => {
                 self.with_open(position, negotiation, |open, context| open.handle_abort(code, context));
             }
             // Acknowledgements concern the outbox; they change nothing here.
@@ -226,7 +228,7 @@ impl LaneState {
     ) {
         let key = Key::of(negotiation);
         if matches!(self.table.entry(key), Some(TableEntry::Open(..))) {
-            self.with_entry(key, position, self.context.now, |entry, context| {
+            self.with_entry(key, position, self.now(), |entry, context| {
                 if let TableEntry::Open(open) = entry {
                     input(open, context);
                 }

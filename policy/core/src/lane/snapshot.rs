@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use schemas::ids::Position;
-use schemas::{AgentId, AwardNo, Digest, Lane, Timestamp};
+use schemas::{AgentId, AwardNo, Digest, Lane};
 use serde::{Deserialize, Serialize};
 
 use super::shared::Names;
 use super::table::{Key, NegotiationTable};
-use super::{Causes, LaneContext, LaneState};
+use super::{Causes, LaneContext, LaneProgress, LaneState};
 use crate::acceptance::tie_break::Winners;
 use crate::limits::Limits;
 use crate::negotiation::protocols::{ReadEntry, TableEntry};
@@ -143,29 +143,20 @@ impl LaneState {
     }
 
     fn write_state(&self, out: &mut Writer) {
-        let Self { position, epoch, owner, table, context } = self;
+        let Self { table, context } = self;
         let LaneContext {
             lane: _,
             limits: _,
             rules: _,
-            now,
-            inputs,
+            progress,
             names: _,
             winners,
             ledger,
             effects: _,
             causes: _,
-            state_hash,
             links: _,
         } = context;
-        out.put(&LaneProgress {
-            position: *position,
-            epoch: *epoch,
-            owner: owner.clone(),
-            now: *now,
-            inputs: *inputs,
-            state_hash: *state_hash,
-        });
+        out.put(progress);
         out.list(winners.len(), winners.wins());
         let policies = table.policies.in_use();
         out.list(policies.len(), policies.map(|policy| policy.document()));
@@ -179,17 +170,6 @@ impl LaneState {
             out.put(&ledger.additions());
         }
     }
-}
-
-/// How far a lane has come.
-#[derive(Serialize, Deserialize)]
-struct LaneProgress {
-    position: u64,
-    epoch: u64,
-    owner: Option<Arc<str>>,
-    now: Timestamp,
-    inputs: u64,
-    state_hash: u64,
 }
 
 /// The entry, once it is known to hold what the fold relies on.
@@ -264,7 +244,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -> Result<LaneState, SnapshotError> {
-    let LaneProgress { position, epoch, owner, now, inputs, state_hash } = input.take()?;
+    let progress: LaneProgress = input.take()?;
     let mut names = Names::new(limits.names_shared_max);
     let winners = read_winners(input, &mut names, limits.winners_max)?;
     let table = read_table(input, &mut names, &limits)?;
@@ -276,17 +256,15 @@ fn read_state(input: &mut Reader<'_>, header: &SnapshotHeader, limits: Limits) -
         lane: header.lane,
         limits,
         rules: header.rules,
-        now,
-        inputs,
+        progress,
         names,
         winners,
         ledger,
         effects: VecDeque::new(),
         causes: Causes::default(),
-        state_hash,
         links: None,
     };
-    Ok(LaneState { position, epoch, owner, table, context })
+    Ok(LaneState { table, context })
 }
 
 fn read_winners(input: &mut Reader<'_>, names: &mut Names, max: usize) -> Result<Winners, SnapshotError> {

@@ -5,10 +5,10 @@
 //! award's holds the digest of its decision, and so the ranking, the last wins, the policy and the payments), every turn of
 //! a bargain with the offer that stands in it, every disposition and score. It belongs to the rules version: engines compare it, and the golden logs pin it.
 
-use schemas::RegisterValue;
 use schemas::delivery::{Ask, Notification, Turn};
 use schemas::digest::{FNV_START, fnv};
 use schemas::team::Spoken;
+use schemas::{Digest, RegisterValue};
 
 use crate::effect::{Effect, Event};
 
@@ -78,35 +78,21 @@ impl StateHash {
 
     fn note_value(&mut self, value: &RegisterValue) {
         match value {
-            RegisterValue::Award { decision, offer_id: _, chain } => {
-                self.bytes(&[2, 0]);
-                self.bytes(&decision.0);
-                self.bytes(&chain.short());
-            }
-            RegisterValue::AwardEnd { end, chain } => {
-                self.bytes(&[2, 1, *end as u8]);
-                self.bytes(&chain.short());
-            }
-            RegisterValue::Closed { outcome, chain } => {
-                self.bytes(&[2, 2, *outcome as u8]);
-                self.bytes(&chain.short());
-            }
-            RegisterValue::Formed { decision, chain } => {
-                self.bytes(&[2, 4]);
-                self.bytes(&decision.0);
-                self.bytes(&chain.short());
-            }
-            RegisterValue::Finding { decision, chain } => {
-                self.bytes(&[2, 5]);
-                self.bytes(&decision.0);
-                self.bytes(&chain.short());
-            }
+            RegisterValue::Award { decision, offer_id: _, chain } => self.note_entry(0, &decision.0, chain),
+            RegisterValue::AwardEnd { end, chain } => self.note_entry(1, &[*end as u8], chain),
+            RegisterValue::Closed { outcome, chain } => self.note_entry(2, &[*outcome as u8], chain),
             RegisterValue::Agreement { offer_id: _, terms_digest, chain } => {
-                self.bytes(&[2, 3]);
-                self.bytes(&terms_digest.short());
-                self.bytes(&chain.short());
+                self.note_entry(3, &terms_digest.short(), chain);
             }
+            RegisterValue::Formed { decision, chain } => self.note_entry(4, &decision.0, chain),
+            RegisterValue::Finding { decision, chain } => self.note_entry(5, &decision.0, chain),
         }
+    }
+
+    fn note_entry(&mut self, kind: u8, about: &[u8], chain: &Digest) {
+        self.bytes(&[2, kind]);
+        self.bytes(about);
+        self.bytes(&chain.short());
     }
 
     fn note_event(&mut self, event: &Event) {

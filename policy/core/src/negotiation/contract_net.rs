@@ -20,7 +20,7 @@ mod view;
 use std::sync::Arc;
 
 use schemas::delivery::{
-    Call, CloseReason, Disposition, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
+    Call, CloseReason, Notification, OffersReport, Outcome, ProgressReport, RejectReason, Rejection,
 };
 use schemas::document::CallDocuments;
 use schemas::policy::{Decider, OnIncomplete, STEPS_MAX};
@@ -36,7 +36,7 @@ use crate::effect::{Deliver, Event, Invariant};
 use crate::limits::Limits;
 use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase};
 use crate::negotiation::lazy_box::LazyBox;
-use crate::negotiation::misunderstanding::{ActSet, is_numbered};
+use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
 use crate::negotiation::view::NegotiationView;
@@ -211,10 +211,6 @@ impl ProtocolRules for ContractNet {
     /// A CANCEL is only the beginning of an end.
     fn leaves(&self, _: Self::Speaker, _: &Payload) -> bool {
         false
-    }
-
-    fn is_numbered(disposition: Disposition) -> bool {
-        is_numbered(disposition)
     }
 
     fn gate_code(&self, fault: GateFault) -> String {

@@ -53,23 +53,23 @@ pub(crate) struct ReceiptChange {
     pub(crate) tasks: Vec<u32>,
 }
 
-/// The accessors of a state with the fields `header` and `phase`.
+/// The accessors of a state with the fields `header` and `phase`, or of one whose field named has them.
 macro_rules! header_and_phase {
-    () => {
+    ($($field:ident)?) => {
         fn header(&self) -> &Header {
-            &self.header
+            &self.$($field.)?header
         }
 
         fn header_mut(&mut self) -> &mut Header {
-            &mut self.header
+            &mut self.$($field.)?header
         }
 
         fn phase(&self) -> Phase {
-            self.phase
+            self.$($field.)?phase
         }
 
         fn phase_mut(&mut self) -> &mut Phase {
-            &mut self.phase
+            &mut self.$($field.)?phase
         }
     };
 }
@@ -118,9 +118,10 @@ pub(crate) trait ProtocolRules {
     /// Whether a message ends the negotiation whatever state it is in: such a one is taken beyond
     /// [`ProtocolRules::messages_max`], because no other can follow it.
     fn leaves(&self, speaker: Self::Speaker, payload: &Payload) -> bool;
-    /// Whether an offer with this disposition was given an id its sender may refer to; never where there are no offers.
-    fn is_numbered(_: Disposition) -> bool {
-        false
+    /// Whether an offer with this disposition was given an id its sender may refer to. Where there are no offers, none has
+    /// such a one.
+    fn is_numbered(disposition: Disposition) -> bool {
+        matches!(disposition, Disposition::Ok | Disposition::Late | Disposition::PolicyReject)
     }
     /// What a gate of its policy is called, where there are gates.
     fn gate_code(&self, _: GateFault) -> String {
@@ -338,7 +339,7 @@ pub(crate) trait ProtocolRules {
     fn acknowledge_call(&mut self, initiator: Self::Speaker, opening: &Opening<'_>, context: &mut InputContext<'_>) {
         let seen = SeenMessage {
             msg_id: opening.envelope.msg_id.clone(),
-            digest: opening.digest.short(),
+            digest: opening.admitted.digest.short(),
             act: Act::Cfp,
             disposition: Disposition::Ok,
             beside: None,

@@ -1,7 +1,6 @@
 //! Why an act could not be followed, and what could have been said instead (docs/spec/messages.md#ms-40).
 
 use schemas::Act;
-use schemas::delivery::Disposition;
 use serde::{Deserialize, Serialize};
 
 /// A set of acts, of which it has room for 32.
@@ -114,11 +113,6 @@ impl NotUnderstoodReason {
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
-}
-
-/// Whether an offer with this disposition was given an id its sender may refer to.
-pub(crate) const fn is_numbered(disposition: Disposition) -> bool {
-    matches!(disposition, Disposition::Ok | Disposition::Late | Disposition::PolicyReject)
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! How many agree, and whether that ends a panel (docs/spec/panel-answers.md#pa-10).
 
 use schemas::Digest;
-use schemas::panel::AnswerKind;
-
-use super::key::{AnswerKey, agrees};
 
 /// Fewest equal answers that are a consensus among `members`, whether those replied or not: more than two thirds.
 #[must_use]
@@ -24,21 +21,11 @@ pub struct AnswerTally {
     supporters: Vec<Vec<usize>>,
 }
 
-/// Counts the answers of a round. `None` stands for a member without an answer, silent or without opinion: it agrees with
-/// nothing.
-#[must_use]
-pub fn tally(kind: &AnswerKind, answers: &[Option<&AnswerKey>]) -> AnswerTally {
-    let has_answer: Vec<bool> = answers.iter().map(Option::is_some).collect();
-    let answer = |place: usize| answers.get(place).copied().flatten();
-    AnswerTally::of(&has_answer, |one, other| {
-        answer(one).zip(answer(other)).is_some_and(|(one, other)| agrees(kind, one, other))
-    })
-}
-
 impl AnswerTally {
-    /// Counts the answers of a round of which `has_answer` says where there are any; `agrees` says of two places whether their
-    /// answers do, and is asked once of each pair that has answers.
-    pub(crate) fn of(has_answer: &[bool], agrees: impl Fn(usize, usize) -> bool) -> Self {
+    /// Counts the answers of a round of which `has_answer` says where there are any: a member without one, silent or without
+    /// opinion, agrees with nothing. `agrees` says of two places whether their answers do, and is asked once of each pair that
+    /// has answers.
+    pub fn of(has_answer: &[bool], agrees: impl Fn(usize, usize) -> bool) -> Self {
         let mut supporters = vec![Vec::new(); has_answer.len()];
         let with_answer = || has_answer.iter().enumerate().filter(|(_, has)| **has).map(|(place, _)| place);
         for place in with_answer() {
@@ -84,8 +71,10 @@ impl AnswerTally {
 
 #[cfg(test)]
 mod tests {
+    use schemas::panel::AnswerKind;
+
     use super::*;
-    use crate::panel::key::key;
+    use crate::panel::key::{AnswerKey, agrees, key};
 
     const EXACT: AnswerKind = AnswerKind::Exact { ignore_case: false };
 
@@ -147,14 +136,14 @@ mod tests {
         let words: Vec<String> = (0..60).map(|word| format!("w{word}")).collect();
         let texts = [&words[..56], &words[..50], &words[..44]].map(|words| words.join(" "));
         let keys = texts.map(|text| key(&kind, &text).unwrap());
-        let counted = tally(&kind, &keys.iter().map(Some).collect::<Vec<_>>());
+        let counted = tally(&kind, &keys.map(Some));
         assert_eq!(
             [0, 1, 2].map(|answer| counted.supporters(answer).to_vec()),
             [vec![0, 1], vec![0, 1, 2], vec![1, 2]]
         );
         assert_eq!(counted.leader(&[], hash), Some(1));
         let nothing = key(&kind, "").unwrap();
-        assert_eq!(tally(&kind, &[Some(&nothing), Some(&nothing)]).most(), 1);
+        assert_eq!(tally(&kind, &[Some(nothing.clone()), Some(nothing)]).most(), 1);
     }
 
     fn hash(answer: usize) -> Digest {
@@ -164,6 +153,12 @@ mod tests {
     fn of(answers: &[Option<&str>]) -> AnswerTally {
         let keys: Vec<Option<AnswerKey>> =
             answers.iter().map(|answer| answer.map(|text| key(&EXACT, text).unwrap())).collect();
-        tally(&EXACT, &keys.iter().map(Option::as_ref).collect::<Vec<_>>())
+        tally(&EXACT, &keys)
+    }
+
+    fn tally(kind: &AnswerKind, answers: &[Option<AnswerKey>]) -> AnswerTally {
+        let has_answer: Vec<bool> = answers.iter().map(Option::is_some).collect();
+        let answer = |place: usize| answers[place].as_ref().unwrap();
+        AnswerTally::of(&has_answer, |one, other| agrees(kind, answer(one), answer(other)))
     }
 }

@@ -71,14 +71,6 @@ impl fmt::Display for Fraction {
     }
 }
 
-impl PartialEq for Fraction {
-    fn eq(&self, other: &Self) -> bool {
-        &self.numerator * &other.denominator == &other.numerator * &self.denominator
-    }
-}
-
-impl Eq for Fraction {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,14 +98,12 @@ mod tests {
     fn millionths_are_rounded_down() {
         assert_eq!(fraction(2, 3).ppm(), 666_666);
         assert_eq!(fraction(23, 33).scaled(4, 2).ppm(), 1_393_939);
-        assert_eq!(fraction(1, 3).scaled(1, 0), Fraction::zero());
+        assert_eq!(fraction(1, 3).scaled(1, 0).ppm(), 0);
     }
 
     #[test]
     fn a_fraction_is_written_reduced() {
-        assert_eq!(["384/1056", "8/4", "0/7", "5/0"].map(written), ["4/11", "2", "0", "0"]);
-        assert_eq!(fraction(2, 4), fraction(1, 2));
-        assert_ne!(fraction(2, 4), fraction(2, 3));
+        assert_eq!(["384/1056", "8/4", "2/4", "0/7", "5/0"].map(written), ["4/11", "2", "1/2", "0", "0"]);
 
         fn written(text: &str) -> String {
             let (numerator, denominator) = text.split_once('/').unwrap();

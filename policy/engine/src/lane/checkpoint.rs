@@ -20,9 +20,8 @@ use std::sync::Arc;
 use bus::BusError;
 use bytes::Bytes;
 use policy_core::Deliver;
-use schemas::delivery::{Notification, Receipt};
-use schemas::record::Qos;
-use schemas::{AgentId, DeliveryId, Digest, Lane, MsgId, NegotiationId, RegisterKey, Timestamp};
+use schemas::delivery::Notification;
+use schemas::{AgentId, Digest, Lane, NegotiationId, RegisterKey, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::task::yield_now;
@@ -83,29 +82,12 @@ pub(crate) struct Head {
 enum Frame {
     /// What the deliveries that follow say, up to the next one of these.
     Notification(#[serde(with = "schemas::text::json")] Arc<Notification>),
-    Delivery(Box<StoredDelivery>),
+    /// A delivery but for what it says.
+    Delivery(Box<Deliver>),
     Write(PendingWrite),
     Refused(RegisterKey),
     Abort(NegotiationId, AbortCode),
     Blamed(NegotiationId),
-}
-
-/// A delivery but for what it says.
-#[derive(Serialize, Deserialize)]
-struct StoredDelivery {
-    id: DeliveryId,
-    to: AgentId,
-    negotiation: NegotiationId,
-    from: Option<AgentId>,
-    in_reply_to: Option<MsgId>,
-    #[serde(with = "schemas::text::json")]
-    receipts: Box<[Receipt]>,
-    at: Timestamp,
-    expires: Timestamp,
-    qos: Qos,
-    attempts_max: Option<u32>,
-    after: Option<RegisterKey>,
-    traceparent: Option<Arc<str>>,
 }
 
 /// Why a checkpoint is not to be had. The log can be read instead, unless it was trimmed.
@@ -178,7 +160,7 @@ impl Checkpoint {
                 out.put(&Frame::Notification(Arc::clone(&deliver.told)))?;
                 notification = Some(Arc::clone(&deliver.told));
             }
-            out.put(&Frame::Delivery(Box::new(StoredDelivery::of(deliver))))?;
+            out.put(&Frame::Delivery(Box::new(deliver)))?;
             out.pause().await;
         }
         for pending in writes {
@@ -220,10 +202,10 @@ impl Checkpoint {
             let at = reader.at;
             match reader.take()? {
                 Frame::Notification(next) => notification = Some(next),
-                Frame::Delivery(stored) => {
+                Frame::Delivery(mut deliver) => {
                     let told = notification.clone();
-                    let told = told.ok_or_else(|| CheckpointError::malformed(at, "a delivery says nothing"))?;
-                    checkpoint.deliveries.push(names.share(stored.into_deliver(told)));
+                    deliver.told = told.ok_or_else(|| CheckpointError::malformed(at, "a delivery says nothing"))?;
+                    checkpoint.deliveries.push(names.share(*deliver));
                 }
                 Frame::Write(pending) => checkpoint.writes.push(pending),
                 Frame::Refused(key) => checkpoint.refused.push(key),
@@ -242,47 +224,6 @@ impl Head {
     /// [`CheckpointError`] naming the fault.
     fn decode(bytes: &Bytes) -> Result<Self, CheckpointError> {
         Reader::open(bytes)?.take()
-    }
-}
-
-impl StoredDelivery {
-    fn of(deliver: Deliver) -> Self {
-        let Deliver {
-            id,
-            to,
-            negotiation,
-            from,
-            in_reply_to,
-            told: _,
-            receipts,
-            at,
-            expires,
-            qos,
-            attempts_max,
-            after,
-            told_before: _,
-            traceparent,
-        } = deliver;
-        Self { id, to, negotiation, from, in_reply_to, receipts, at, expires, qos, attempts_max, after, traceparent }
-    }
-
-    fn into_deliver(self, told: Arc<Notification>) -> Deliver {
-        Deliver {
-            id: self.id,
-            to: self.to,
-            negotiation: self.negotiation,
-            from: self.from,
-            in_reply_to: self.in_reply_to,
-            told,
-            receipts: self.receipts,
-            at: self.at,
-            expires: self.expires,
-            qos: self.qos,
-            attempts_max: self.attempts_max,
-            after: self.after,
-            told_before: false,
-            traceparent: self.traceparent,
-        }
     }
 }
 

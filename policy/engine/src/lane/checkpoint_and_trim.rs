@@ -26,7 +26,6 @@ use crate::config::{EngineConfig, Trim, WallClock};
 use crate::lane::checkpoint::{Checkpoint, CheckpointError, CheckpointStore};
 use crate::lane::observer::LaneObserver;
 use crate::lane::{Answered, LogClock, expired_name, register_keep};
-use crate::metrics::Observation;
 
 /// Gap after a checkpoint that could not be stored.
 const FAILED_GAP: Duration = Duration::from_secs(10);
@@ -191,7 +190,8 @@ impl Maintenance {
         match done {
             WorkDone::Saved(position, outcome) => {
                 self.is_saving = false;
-                observer.observe(Observation::Checkpoint(outcome.as_ref().ok().copied()));
+                let result = outcome.as_ref().map_or("failed", |is_last| if *is_last { "stored" } else { "outdated" });
+                observer.metrics.engines.checkpoints.of(result).inc();
                 match outcome {
                     // A later one serves as well; its position is learned with the next trim.
                     Ok(_) => {
@@ -421,10 +421,12 @@ impl Expiry {
         let (lane, removed) = (turn.lane.0, take(&mut turn.removed));
         if removed > 0 {
             tracing::info!(lane, removed, "register entries of archived negotiations are removed");
-            observer.observe(Observation::RegisterExpired(removed));
+            observer.metrics.register.expired.inc_by(removed);
         }
         if let Some(size) = turn.size.take() {
-            observer.observe(Observation::RegisterSize(size));
+            let register = &observer.metrics.register;
+            register.entries.set(i64::try_from(size.entries).unwrap_or(i64::MAX));
+            register.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
         }
         self.turn = Some(turn);
         match outcome {

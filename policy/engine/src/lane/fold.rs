@@ -21,7 +21,6 @@ use crate::lane::AbortCode;
 use crate::lane::LogClock;
 use crate::lane::checkpoint::{Checkpoint, Head};
 use crate::lane::observer::LaneObserver;
-use crate::metrics::Observation;
 use crate::status::{DigestPoint, Digests};
 use crate::status::{LaneStatus, StopReason};
 
@@ -138,7 +137,7 @@ impl Fold {
             Err(RecordError::Unreadable(error)) => {
                 // A foreign writer. Every engine skips the record alike, as if it were not there.
                 tracing::error!(lane = self.lane.0, seq = record.seq, %error, "a record is not readable and is skipped");
-                sinks.observer.observe(Observation::RecordSkipped);
+                sinks.observer.metrics.engines.records_skipped.inc();
             }
         }
         self.ticker.handle_fold(record.seq, record.time, self.state.poll_deadline(), &mut self.clock, now);
@@ -160,7 +159,7 @@ impl Fold {
     /// Emission stops where two engines differ: one of them is wrong, and nobody knows which.
     fn check_digests(&self, mismatch: Option<StopReason>, observer: &LaneObserver) -> Result<(), StopReason> {
         let Some(mismatch) = mismatch else { return Ok(()) };
-        observer.observe(Observation::DigestMismatch);
+        observer.metrics.engines.mismatches.inc();
         Err(mismatch)
     }
 
@@ -216,7 +215,7 @@ impl Fold {
     /// state. Where the record touches one negotiation, that one is aborted and the lane goes on. Where it touches
     /// several, or the negotiation is already to blame, nothing says what is still sound, and the lane stops.
     fn handle_panic(&mut self, seq: u64, record: &Record, sinks: &mut Sinks<'_>) -> Result<(), StopReason> {
-        sinks.observer.observe(Observation::FoldPanicked);
+        sinks.observer.metrics.register.invariants.of("no_lost_admission").inc();
         match sole_negotiation(record) {
             Some(only) if self.blamed.insert(only.clone()) => {
                 let trace_id = sinks.observer.trace_id(only, &self.state);

@@ -27,7 +27,7 @@ use super::Shared;
 use crate::config::WallClock;
 use crate::lane::DeliveryEvent;
 use crate::lane::outbox::Outbox;
-use crate::metrics::{EngineMetrics, LaneGauges, Observation, WriteResult};
+use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
 
 pub(crate) use self::statistics::StatisticsReporter;
 
@@ -111,7 +111,7 @@ pub(crate) struct LaneObserver {
     lane: Lane,
     engine: String,
     clock: WallClock,
-    metrics: Arc<EngineMetrics>,
+    pub(crate) metrics: Arc<EngineMetrics>,
     gauges: LaneGauges,
     /// Absent where nobody is told anything.
     kept: Option<Kept>,
@@ -176,7 +176,7 @@ impl LaneObserver {
     /// The lane is owned from now on. `is_orderly`: the owner before hands it over, and has counted what it folded;
     /// `outlives`: it is gone, and with it what it counted.
     pub(crate) fn handle_takeover(&mut self, state: &LaneState, is_orderly: bool, outlives: bool) {
-        self.metrics.observe(Observation::LaneTaken);
+        self.metrics.engines.takeovers.inc();
         if let Some(Kept { journals, counters, .. }) = &mut self.kept {
             counters.handle_takeover(outlives);
             journals.handle_takeover(state.open_count());
@@ -201,11 +201,6 @@ impl LaneObserver {
                 kept.counters.count(event, at);
             }
         }
-    }
-
-    /// Something happened that is only counted.
-    pub(crate) fn observe(&self, observation: Observation) {
-        self.metrics.observe(observation);
     }
 
     /// Gateways are told how much the lane may be asked to open.
@@ -302,7 +297,9 @@ impl LaneObserver {
         now: Instant,
         state: &LaneState,
     ) {
-        self.metrics.register_answered(result, now.saturating_duration_since(started));
+        let register = &self.metrics.register;
+        register.writes.of(result).inc();
+        register.write_duration.observe(now.saturating_duration_since(started).as_secs_f64());
         if result == WriteResult::Error {
             return;
         }
@@ -312,9 +309,11 @@ impl LaneObserver {
         self.traces.handle_written(key, result, started, state.traceparent(key.negotiation()));
     }
 
-    /// The register holds another value than the log leads to.
+    /// The register holds another value than the log leads to, as a write found or as it was read at the start.
     pub(crate) fn handle_register_conflict(&self, negotiation: &NegotiationId, state: &LaneState) {
-        self.metrics.register_conflict(self.protocol(negotiation, state));
+        // A negotiation nobody remembers any more is most likely of the older protocol.
+        let protocol = self.protocol(negotiation, state).unwrap_or(Protocol::ContractNet);
+        self.metrics.register.conflicts.of(protocol).inc();
     }
 
     /// What a negotiation is, or was, conducted by; the state may have forgotten which, of one that was cancelled or aborted.

@@ -38,7 +38,7 @@ use tokio::time::Instant;
 use crate::config::OutboxConfig;
 use crate::lane::document::DocumentWriter;
 use crate::lane::{AgentBacklog, DeliveryEvent, DeliveryStep, Gate};
-use crate::metrics::{DeadLetterReason, EngineMetrics, Observation};
+use crate::metrics::{DeadLetterReason, EngineMetrics};
 use answer_times::AnswerTimes;
 use unreachable::UnreachableAgents;
 
@@ -368,9 +368,14 @@ impl Outbox {
         else {
             return false;
         };
+        // Absent for what an earlier owner of the lane sent.
         let since = |at| (entry.attempts > 0).then(|| now.saturating_duration_since(at));
         let waited = since(entry.left_at);
-        self.metrics.count_acked(&entry.deliver.told, since(entry.made_at));
+        let (deliveries, kind) = (&self.metrics.deliveries, entry.deliver.told.act());
+        deliveries.acked.of(kind).inc();
+        if let Some(waited) = since(entry.made_at) {
+            deliveries.duration.of(kind).observe(waited.as_secs_f64());
+        }
         if let Some(waited) = waited.filter(|_| entry.is_under_way) {
             self.answer_times.note(agent, waited);
             if let Some(recipient) = self.recipients.get_mut(agent) {
@@ -449,7 +454,7 @@ impl Outbox {
                 self.opened.insert(entry.deliver.to.clone());
             }
         }
-        self.metrics.observe(Observation::DeadLetter(reason));
+        self.metrics.deliveries.dead_letters.of(reason).inc();
         if is_blamed {
             self.unreachable.note(&entry.deliver.to, reason);
         }

@@ -27,7 +27,7 @@ use crate::lane::observer::LaneObserver;
 use crate::lane::outbox::Outbox;
 use crate::lane::register::Registrar;
 use crate::lane::{Destination, WRITES_PENDING_MAX, Write, WriteOutcome};
-use crate::metrics::{Observation, WriteResult};
+use crate::metrics::WriteResult;
 use crate::routes::AgentRoutes;
 use crate::status::{LaneStatus, StopReason};
 
@@ -593,12 +593,16 @@ impl Publisher {
         if timeout(FLUSH_MAX, publishing).await.is_err() {
             tracing::warn!(lane = self.lane.0, "the bus takes no messages; deliveries are repeated");
         }
+        let deliveries = &observer.metrics.deliveries;
         for (bundle, is_published) in bundles.iter().zip(is_published) {
-            observer.observe(match bundle.destination {
-                Destination::Inbox(_) => Observation::InboxMessage { is_published },
-                Destination::Gateway(_) => Observation::GatewayMessage { is_published },
-            });
-            if !is_published {
+            let (messages, failures) = match bundle.destination {
+                Destination::Inbox(_) => (&deliveries.inbox_messages, &deliveries.inbox_failures),
+                Destination::Gateway(_) => (&deliveries.gateway_messages, &deliveries.gateway_failures),
+            };
+            if is_published {
+                messages.inc();
+            } else {
+                failures.inc();
                 self.outbox.handle_unsent(bundle, now);
             }
         }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Heartbeat, HeartbeatOrigin, LaneHeartbeat, LiveEngines, Membership};
 use crate::config::EngineConfig;
 use crate::ingress::Signal;
-use crate::metrics::{EngineMetrics, Observation};
+use crate::metrics::EngineMetrics;
 use crate::status::{LanePhase, LaneStatus, lane_status};
 
 /// Most inputs of lanes that wait. A lane makes a few per claim; one that is lost costs a heartbeat of delay.
@@ -187,7 +187,7 @@ impl HeartbeatTask {
 
     fn handle_received(&mut self, received: &Received) {
         let Some(heartbeat) = Heartbeat::read(&received.subject, &received.payload) else {
-            self.metrics.observe(Observation::HeartbeatIgnored);
+            self.metrics.engines.heartbeats_ignored.inc();
             return;
         };
         match self.membership.handle_heartbeat(&heartbeat, Instant::now()) {
@@ -199,10 +199,10 @@ impl HeartbeatTask {
                 self.forward_digests(heartbeat);
             }
             HeartbeatOrigin::DuplicateId => {
-                self.metrics.observe(Observation::HeartbeatIgnored);
+                self.metrics.engines.heartbeats_ignored.inc();
                 self.handle_duplicate_id(&heartbeat, Instant::now());
             }
-            HeartbeatOrigin::Ignored => self.metrics.observe(Observation::HeartbeatIgnored),
+            HeartbeatOrigin::Ignored => self.metrics.engines.heartbeats_ignored.inc(),
         }
     }
 
@@ -271,7 +271,7 @@ impl HeartbeatTask {
         }
         self.has_duplicate_id.send_replace(self.membership.has_duplicate_id(now));
         let live = self.membership.live(now);
-        self.metrics.observe(Observation::EnginesAlive(live.others.len() + 1));
+        self.metrics.engines.alive.set(i64::try_from(live.others.len() + 1).unwrap_or(i64::MAX));
         for watched in &self.live {
             watched.send_if_modified(|known| {
                 let is_changed = known.as_ref() != Some(&live);

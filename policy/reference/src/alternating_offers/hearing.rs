@@ -223,7 +223,7 @@ impl Bargain {
         let turn = self.turn_notice(moment);
         for (index, seat) in self.seats.iter().enumerate() {
             if Some(index) != but {
-                self.facts.push(fact::turn(&self.id, &seat.agent, &turn));
+                self.facts.push(fact::whole(&self.id, &seat.agent, &turn));
             }
         }
     }

@@ -4,7 +4,7 @@ use policy_core::{Cause, Limits, Phase, SessionState};
 use schemas::bargain::Conditions;
 use schemas::delivery::{CloseReason, Disposition, Outcome, RejectReason, Rejection};
 use schemas::english_auction::{AuctionSpec, BIDDERS_MAX, PriceDirection, StandingBid, Step};
-use schemas::payload::{AttrValue, Cfp, INTEGER_MAX, Offer};
+use schemas::payload::{Cfp, INTEGER_MAX, Offer};
 use schemas::policy::{Decider, Payment};
 use schemas::record::{AdmittedMessage, Message, Pinned};
 use schemas::{AgentId, OfferId, Payload, Policy, Timestamp, WireTime};
@@ -170,11 +170,7 @@ fn judge_bid(net: &ContractNet, from: &AgentId, bid: &Offer, moment: Moment) -> 
         Some(bid) => scoring::gate_failed(&net.policy, currency, bid, asked, Timestamp::MAX, moment.now),
         None => Some("reputation.reserved".to_owned()),
     };
-    let price = bid.terms.iter().find_map(|(name, value)| match value {
-        AttrValue::Int(price) if name.as_str() == "price" => Some(*price),
-        AttrValue::Int(_) | AttrValue::Text(_) => None,
-    });
-    if let Some(code) = failed.or_else(|| part(net).fault(price).map(str::to_owned)) {
+    if let Some(code) = failed.or_else(|| part(net).fault(scoring::price(&bid.terms)).map(str::to_owned)) {
         let rejection = Rejection { offer_id: Some(id), reason: RejectReason::Policy, code: Some(code) };
         let reply = Some(fact::reject(&net.id, from, &rejection));
         return NetVerdict { reply, ..NetVerdict::of(Disposition::PolicyReject) };
@@ -204,8 +200,8 @@ pub(super) fn record_bid(net: &mut ContractNet, bidder: &AgentId, now: Timestamp
         next_price: own.next_price(),
         reply_by: WireTime(net.reply_by),
     };
-    let told = bidders.iter().map(|to| fact::bid(&net.id, to, &standing(to == bidder)));
-    let told: Vec<String> = told.chain([fact::bid(&net.id, &net.initiator, &standing(false))]).collect();
+    let told = bidders.iter().map(|to| fact::whole(&net.id, to, &standing(to == bidder)));
+    let told: Vec<String> = told.chain([fact::whole(&net.id, &net.initiator, &standing(false))]).collect();
     net.facts.extend(told);
 }
 

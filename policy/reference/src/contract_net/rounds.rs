@@ -16,7 +16,7 @@ impl ContractNet {
         for contractor in contractors {
             self.session(contractor).was_heard = false;
             let called = fact::cfp(&self.id, contractor, self.round, self.reply_by, self.ends_by);
-            let called = fact::with_documents(called, self.documents.as_ref());
+            let called = fact::naming(called, self.documents.as_ref());
             self.facts.push(self.with_brief(called));
         }
     }
@@ -371,7 +371,7 @@ impl ContractNet {
         let award = self.lots[lot].award.as_mut().expect("awarded");
         (award.stage, award.deadline) = (Stage::Committed, deadline);
         let (no, contractor) = (award.no, award.contractor.clone());
-        self.facts.push(fact::end_entry(&self.end_key(lot, no), AwardEnd::Committed));
+        self.facts.push(fact::entry(&self.end_key(lot, no), AwardEnd::Committed));
         self.tell_initiator("committed", &contractor, no, None);
         let session = self.session(&contractor);
         (session.state, session.was_bound) = (SessionState::Committed, true);
@@ -406,7 +406,7 @@ impl ContractNet {
     pub(crate) fn take_back(&mut self, lot: usize, loss: AwardLoss) {
         let Some(award) = self.lots[lot].award.take() else { return };
         if award.stage == Stage::Awarded && loss != AwardLoss::Aborted {
-            self.facts.push(fact::end_entry(&self.end_key(lot, award.no), AwardEnd::Revoked));
+            self.facts.push(fact::entry(&self.end_key(lot, award.no), AwardEnd::Revoked));
         }
         if award.stage != Stage::CancelPending && loss != AwardLoss::PerformFailed {
             self.cancel_award(&award, loss);

@@ -124,27 +124,18 @@ fn reviewers(panel: &Panel, layers: &[LayerShares]) -> Vec<ReviewerReport> {
 }
 
 /// The shares of a round, by those of the next and how its members weigh what they were shown.
-fn before(earlier: &Round, later: &Round, shares: &BTreeMap<AgentId, Share>) -> BTreeMap<AgentId, Share> {
-    let mut found: BTreeMap<AgentId, Share> = BTreeMap::new();
-    let mut give = |agent: &AgentId, part: Share| {
-        let so_far = found.entry(agent.clone()).or_insert_with(|| Share::of(0, 1));
-        *so_far = so_far.plus(&part);
-    };
+fn before(earlier: &Round, later: &Round, shares: &LayerShares) -> LayerShares {
+    let mut found = LayerShares::new();
     for (agent, reply) in &later.replies {
         let Some(share) = shares.get(agent) else { continue };
         let others = reply.shown.len();
-        let ratings = reply.ratings.clone().unwrap_or_else(|| vec![1; others]);
-        let ratings: Vec<usize> = ratings.into_iter().map(|rating| usize::try_from(rating).expect("5")).collect();
-        let sum: usize = ratings.iter().sum();
-        let of_others = if earlier.replies.contains_key(agent) {
-            give(agent, share.times(&Share::of(1, others + 1)));
-            Share::of(others, others + 1)
-        } else {
-            Share::of(1, 1)
-        };
-        for (other, rating) in reply.shown.iter().zip(ratings) {
-            give(other, share.times(&of_others).times(&Share::of(rating, sum)));
+        let mut of_others = share.clone();
+        if earlier.replies.contains_key(agent) {
+            let own = share.times(&Share::of(1, others + 1));
+            divide(&mut found, Some(&own), std::slice::from_ref(agent), None);
+            of_others = share.times(&Share::of(others, others + 1));
         }
+        divide(&mut found, Some(&of_others), &reply.shown, reply.ratings.as_deref());
     }
     found
 }

@@ -93,7 +93,7 @@ impl Panel {
             let peers = authors.iter().map(|author| shown(&self.round().replies[author])).collect();
             let rate = self.rules.rate.then_some(Rated::Peers);
             let ask = Ask { peers: Some(peers), rate, review: true, ..self.plain_ask(review_by) };
-            self.facts.push(fact::asked(&self.id, reviewer, &ask));
+            self.facts.push(fact::whole(&self.id, reviewer, &ask));
             self.calls.reviews += 1;
             self.people.get_mut(reviewer).expect("it is pinned").was_asked = true;
             seen.insert(reviewer.clone(), authors);

@@ -278,7 +278,7 @@ impl Team {
         let floor = self.stands(by, news);
         for member in self.members() {
             if Some(member) != by {
-                self.facts.push(fact::floor(&self.id, &self.people[member].agent, &floor));
+                self.facts.push(fact::whole(&self.id, &self.people[member].agent, &floor));
             }
         }
     }

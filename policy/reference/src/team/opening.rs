@@ -106,7 +106,7 @@ fn call_to(team: &mut Team, message: &AdmittedMessage, decoded: &Message) {
     let call = TeamCall { lead: message.from.clone(), rules: team.rules.clone(), depth_left: team.depth_left, of };
     for person in &team.people[1..] {
         let called = fact::cfp(&team.id, &person.agent, 1, team.join_by, team.ends_by);
-        team.facts.push(fact::to_team(&called, &call));
+        team.facts.push(fact::with(&called, &call));
     }
     team.people[0].party.note_call(message, decoded);
 }

@@ -36,18 +36,13 @@ impl Opening<'_> {
         let sealed = mandate.map(|mandate| seal(mandate, space, Some(&self.policy.policy))).transpose()?;
         let invited: Vec<Called> =
             self.invited().into_iter().map(|invitation| (invitation.agent.clone(), invitation.qos, None)).collect();
-        if invited.is_empty() {
-            return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
-        }
-        if invited.len() >= PARTIES_MAX {
-            return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
-        }
+        Refusal::check_invited(invited.len(), 1..=PARTIES_MAX - 1)?;
         let (join_by, ends_by) = self.bounds(rules, invited.len() + 1, context.now)?;
         let names = std::iter::once(&self.initiator).chain(invited.iter().map(|(agent, ..)| agent));
         let mut parties: Vec<BargainParty> = names.map(share).map(BargainParty::new).collect();
         (parties[0].has_joined, parties[0].sealed) = (true, sealed);
         let mut bargain = self.bargain(rules, parties, join_by, ends_by, context.now);
-        bargain.header.link(&self.digest.0, context);
+        bargain.header.link(&self.admitted.digest.0, context);
         self.deliver_call(&bargain.header, self.bargain_call(&bargain), &invited, CALL_ORDINAL, context);
         bargain.acknowledge_call(0, &self, context);
         bargain.announce(&Arc::from(POLICY_WORD), join_by, context);

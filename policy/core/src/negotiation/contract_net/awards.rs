@@ -5,6 +5,7 @@ use schemas::register::AwardEnd;
 use schemas::{AwardNo, DeliveryId, Digest, DocumentHash, Lot, OfferId, RegisterKey, RegisterValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::session::ContractorSession;
 use super::{CANCEL, CONFIRM, PERFORM};
 use crate::acceptance::decision::AwardLoss;
 use crate::negotiation::Header;
@@ -12,6 +13,7 @@ use crate::negotiation::InputContext;
 use crate::negotiation::lazy_box::HasEmpty;
 use crate::negotiation::protocols::Timer;
 use crate::negotiation::tombstone::PastAward;
+use crate::negotiation::view::AwardView;
 
 /// The lots, the live award of each, and the awards that were taken back.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -51,19 +53,9 @@ pub(super) struct LiveAward {
     pub(super) document: Option<DocumentHash>,
 }
 
-/// An award as its parties may see it.
-pub(super) struct ShownAward {
-    pub(super) award_no: AwardNo,
-    pub(super) lot: Lot,
-    pub(super) session: usize,
-    /// Where it stands, in a word.
-    pub(super) state: &'static str,
-    /// The document it pins; forgotten once it is taken back.
-    pub(super) document: Option<DocumentHash>,
-}
-
 /// How far a live award has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum AwardStage {
     /// Waits for CONFIRM.
     Awarded,
@@ -313,28 +305,22 @@ impl Awards {
         self.last_key.take()
     }
 
-    /// Every award, once: one that was called off stands with those that are live until its contractor has answered.
-    pub(super) fn shown(&self) -> Vec<ShownAward> {
+    /// The awards of one session, or of all, each once: one that was called off stands with those that are live until its
+    /// contractor has answered.
+    pub(super) fn shown(&self, sessions: &[ContractorSession], of: Option<usize>) -> Vec<AwardView> {
+        let shown = |award_no, lot, session: usize, state, document| {
+            let contractor = sessions[session].party.agent.clone();
+            let award = AwardView { award_no, lot: Some(lot_number(lot)), contractor, state, document };
+            of.is_none_or(|of| of == session).then_some(award)
+        };
         let is_over = |past: &&RevokedAward| {
             self.of_session(past.session).is_none_or(|(_, award)| award.award_no != past.award_no)
         };
-        let past = self.revoked.iter().filter(is_over).map(|past| ShownAward {
-            award_no: past.award_no,
-            lot: lot_number(past.lot),
-            session: past.session,
-            state: "revoked",
-            document: None,
-        });
+        let past = self.revoked.iter().filter(is_over);
+        let past = past.filter_map(|past| shown(past.award_no, past.lot, past.session, "revoked", None));
         let live = self.lots.iter().enumerate().filter_map(|(lot, state)| {
-            let award = state.award.as_ref()?;
-            let state = match award.stage {
-                AwardStage::Awarded => "awarded",
-                AwardStage::Committed => "committed",
-                AwardStage::Done => "done",
-                AwardStage::CancelPending => "cancel_pending",
-            };
-            let LiveAward { award_no, session, document, .. } = *award;
-            Some(ShownAward { award_no, lot: lot_number(lot), session, state, document })
+            let LiveAward { award_no, session, stage, document, .. } = *state.award.as_ref()?;
+            shown(award_no, lot, session, stage.into(), document)
         });
         let mut awards: Vec<_> = past.chain(live).collect();
         awards.sort_by_key(|award| award.award_no);

@@ -118,9 +118,7 @@ pub(crate) fn open(
     if check_policy(&opening.policy.policy).is_err() {
         return Err(Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/policy"));
     }
-    if opening.invited().len() > BIDDERS_MAX {
-        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
-    }
+    Refusal::check_invited(opening.invited().len(), 0..=BIDDERS_MAX)?;
     let confirm_ms = opening.policy.policy.timers_ms.confirm;
     let latest = spec.rules.extend.map(|extend| context.now.plus_ms(extend.latest_within_ms));
     let net = opening.open_as(context, share, |call| {

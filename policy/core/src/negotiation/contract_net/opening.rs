@@ -19,13 +19,6 @@ use crate::negotiation::misunderstanding::NotUnderstoodReason;
 use crate::negotiation::{InputContext, Opening, Party, Refusal, lifetime_ms, reply_by};
 use schemas::protocols::Phase;
 
-/// The deadlines of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Deadlines {
-    reply_by: Timestamp,
-    ends_by: Timestamp,
-}
-
 impl Opening<'_> {
     /// Opens the negotiation and calls the contractors; `share` gives the shared form of an agent's name.
     ///
@@ -46,23 +39,20 @@ impl Opening<'_> {
         share: impl FnMut(&AgentId) -> AgentId,
         complete: impl FnOnce(&mut Call) -> Result<(), Refusal>,
     ) -> Result<ContractNet, Refusal> {
-        let deadlines = deadlines(&self.policy.policy, self.cfp, self.envelope.scope.as_ref(), context.now)?;
+        let (policy, scope) = (&self.policy.policy, self.envelope.scope.as_ref());
+        let (reply_by, ends_by) = deadlines(policy, self.cfp, scope, context.now)?;
         let sessions = self.sessions(context.limits.invited_max, share);
-        if sessions.is_empty() {
-            return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
-        }
-        let (policy, document) = (&self.policy.policy, self.cfp.documents.clone());
-        let Deadlines { reply_by, ends_by } = deadlines;
+        Refusal::check_invited(sessions.len(), 1..=usize::MAX)?;
         let call = self.call(policy.id.clone(), self.policy.digest, reply_by, ends_by);
-        let mut call = Call { lots: policy.awards, documents: document, ..call };
+        let mut call = Call { lots: policy.awards, documents: self.cfp.documents.clone(), ..call };
         complete(&mut call)?;
         let call = Arc::new(call);
-        let mut negotiation = self.negotiation(deadlines, sessions, &call, context);
-        negotiation.header.link(&self.digest.0, context);
+        let mut negotiation = self.negotiation((reply_by, ends_by), sessions, &call, context);
+        negotiation.header.link(&self.admitted.digest.0, context);
         let everyone: Vec<usize> = (0..negotiation.sessions.len()).collect();
         negotiation.deliver_call(&call, &everyone, context);
         negotiation.acknowledge_call(Speaker::Initiator, &self, context);
-        negotiation.announce(&self.policy.id, deadlines.reply_by, context);
+        negotiation.announce(&self.policy.id, reply_by, context);
         Ok(negotiation)
     }
 
@@ -78,7 +68,7 @@ impl Opening<'_> {
 
     fn negotiation(
         &self,
-        deadlines: Deadlines,
+        (reply_by, ends_by): (Timestamp, Timestamp),
         sessions: Box<[ContractorSession]>,
         call: &Arc<Call>,
         context: &InputContext<'_>,
@@ -86,10 +76,10 @@ impl Opening<'_> {
         let policy = &self.policy.policy;
         let may_call_again = policy.max_rounds > 1 || matches!(policy.on_incomplete, OnIncomplete::Extend { .. });
         ContractNet {
-            header: self.header(deadlines.ends_by, context.now),
+            header: self.header(ends_by, context.now),
             pinned: Arc::clone(&self.policy),
             initiator: Party::new(self.initiator.clone()),
-            collection: Collection::new(policy, sessions.len(), deadlines.reply_by, context),
+            collection: Collection::new(policy, sessions.len(), reply_by, context),
             sessions,
             currency: self.cfp.currency.as_deref().map(Box::from),
             documents: self.cfp.documents.clone().map(Box::new),
@@ -108,7 +98,12 @@ impl Opening<'_> {
 
 /// The collection deadline ([`reply_by`]). The hard deadline: the policy's, or the scope's lifetime if that is shorter and not already spent as the
 /// collection deadline.
-fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) -> Result<Deadlines, Refusal> {
+fn deadlines(
+    policy: &Policy,
+    cfp: &Cfp,
+    scope: Option<&Scope>,
+    now: Timestamp,
+) -> Result<(Timestamp, Timestamp), Refusal> {
     let lifetime_ms = lifetime_ms(scope);
     let has_own_deadline = cfp.reply_within_ms.is_some() || cfp.reply_by.is_some();
     let reply_by = reply_by(policy.timers_ms.collect, cfp, scope, now);
@@ -120,5 +115,5 @@ fn deadlines(policy: &Policy, cfp: &Cfp, scope: Option<&Scope>, now: Timestamp) 
     if reply_by <= now || reply_by > ends_by || reply_by > now.plus_ms(TIMER_MS_MAX) {
         return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
     }
-    Ok(Deadlines { reply_by, ends_by })
+    Ok((reply_by, ends_by))
 }

@@ -7,8 +7,7 @@ use crate::negotiation::Party;
 use crate::negotiation::contract_net::ContractNet;
 use crate::negotiation::contract_net::session::ContractorSession;
 use crate::negotiation::disposition::ProtocolRules;
-use crate::negotiation::misunderstanding::is_numbered;
-use crate::negotiation::view::{AwardView, NegotiationView, OfferView, Role, messages};
+use crate::negotiation::view::{NegotiationView, OfferView, Role, messages};
 use schemas::protocols::Phase;
 
 /// What a participant may see of an open contract net; absent when the viewer takes no part.
@@ -33,21 +32,11 @@ pub(super) fn view_of(net: &ContractNet, viewer: &AgentId) -> Option<Negotiation
 
 /// What every participant may see, with the awards of one session or of all.
 fn base_view(net: &ContractNet, role: Role, party: &Party, session: Option<usize>) -> NegotiationView {
-    let is_shown = |owner: usize| session.is_none_or(|session| session == owner);
-    let messages = messages(party, is_numbered);
-    let awards = net.awards.shown().into_iter().filter(|award| is_shown(award.session));
+    let messages = messages(party, ContractNet::is_numbered);
     NegotiationView {
         reply_by: Some(WireTime(net.collection.reply_by())),
         policy: Some(net.policy().id.clone()),
-        awards: awards
-            .map(|award| AwardView {
-                award_no: award.award_no,
-                lot: Some(award.lot),
-                contractor: net.sessions[award.session].party.agent.clone(),
-                state: award.state,
-                document: award.document,
-            })
-            .collect(),
+        awards: net.awards.shown(&net.sessions, session),
         ..NegotiationView::plain(&net.header.id, role, (net.phase, net.round), net.header.ends_by, messages)
     }
 }

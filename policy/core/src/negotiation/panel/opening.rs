@@ -31,12 +31,8 @@ pub(crate) fn open(
     check(opening, spec)?;
     let invited = opening.invited();
     let (seats, choice) = seated(opening, spec, &invited)?;
-    if seats.len() < usize::try_from(spec.min_seats).unwrap_or(usize::MAX) {
-        return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
-    }
-    if seats.len() > spec.seats_max() {
-        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
-    }
+    let seats_min = usize::try_from(spec.min_seats).unwrap_or(usize::MAX);
+    Refusal::check_invited(seats.len(), seats_min..=spec.seats_max())?;
     let members = members(opening, spec, (&seats, &invited), share)?;
     let ends_by = ends_by(opening, spec, seats.len(), context.now)?;
     let rules = PanelSpec { domain: Some(spec.domain_of(&opening.envelope.to)), ..spec.clone() };
@@ -62,7 +58,7 @@ pub(crate) fn open(
         reported_by: 0,
         ended: None,
     };
-    panel.header.link(&opening.digest.0, context);
+    panel.header.link(&opening.admitted.digest.0, context);
     panel.acknowledge_call(0, opening, context);
     panel.announce(&Arc::from(POLICY_WORD), ends_by, context);
     let seats: Vec<_> = panel.seats().collect();
@@ -98,12 +94,10 @@ fn seated<'a>(
     invited: &[&'a Invitation],
 ) -> Result<(Vec<&'a Invitation>, Option<Box<ChoiceRecord>>), Refusal> {
     let Some(rule) = &spec.choose else { return Ok((invited.to_vec(), None)) };
-    if invited.len() > CANDIDATES_MAX {
-        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
-    }
+    Refusal::check_invited(invited.len(), 0..=CANDIDATES_MAX)?;
     let candidate = |one: &&Invitation| (one.agent.clone(), one.reputation);
     let candidates: Vec<_> = invited.iter().map(candidate).collect();
-    let RecommendedSeats { seats, choice } = choose(&opening.id, rule, &candidates);
+    let RecommendedSeats { seats, choice } = choose(&opening.admitted.negotiation, rule, &candidates);
     let is_seat = |one: &&Invitation| seats.binary_search(&one.agent).is_ok();
     let record = |(agent, reputation)| CandidateRecord { agent, reputation };
     let record = ChoiceRecord { candidates: candidates.into_iter().map(record).collect(), seats: choice };

@@ -24,13 +24,6 @@ use crate::policy::PinnedPolicy;
 use schemas::protocols::Phase;
 use schemas::record::{Invitation, Qos};
 
-/// The deadlines of a call to a team.
-#[derive(Debug, Clone, Copy)]
-struct TeamDeadlines {
-    join_by: Timestamp,
-    ends_by: Timestamp,
-}
-
 /// Opens the team and calls the invited; `share` gives the shared form of an agent's name. A sub-team has a `grant`.
 ///
 /// # Errors
@@ -51,37 +44,32 @@ pub(crate) fn open_team(
         .filter(|pinned| decides_tasks(&pinned.policy))
         .ok_or_else(|| Refusal::malformed(NotUnderstoodReason::InvalidPolicy, "/payload/team/task_policy"))?;
     let invited: Vec<Called> = opening.invited().into_iter().map(called).collect();
-    if invited.is_empty() {
-        return Err(Refusal::unfit(NotUnderstoodReason::NoRecipient));
-    }
-    if invited.len() > INVITED_MAX {
-        return Err(Refusal::unfit(NotUnderstoodReason::TooManyParties));
-    }
-    let deadlines = team_deadlines(opening, rules, grant, context.now)?;
+    Refusal::check_invited(invited.len(), 1..=INVITED_MAX)?;
+    let (join_by, ends_by) = team_deadlines(opening, rules, grant, context.now)?;
     let names = std::iter::once(&opening.initiator).chain(invited.iter().map(|(agent, ..)| agent)).map(share);
-    let roster = Roster::new(names, opening.capabilities.to_vec());
-    let mut team = new_team(opening, rules, task_policy, roster, deadlines, context);
+    let roster = Roster::new(names, opening.admitted.capabilities.clone());
+    let mut team = new_team(opening, rules, task_policy, roster, (join_by, ends_by), context);
     if let Some(SubTeamGrant { of, depth_left, traceparent, .. }) = grant {
         team.depth_left = rules.depth.min(*depth_left);
         // A family is one trace.
         team.header.traceparent = traceparent.clone().or(team.header.traceparent.take());
         let action = FamilyAction::SubTeamCalled(of.award_no);
-        context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.digest, action });
+        context.orders.give(FamilyOrder { to: of.task.clone(), cause: opening.admitted.digest, action });
     }
-    team.header.link(&opening.digest.0, context);
+    team.header.link(&opening.admitted.digest.0, context);
     opening.deliver_call(&team.header, team_call(opening, spec, &team), &invited, call_ordinal(1), context);
     team.acknowledge_call(0, opening, context);
-    team.announce(&team.policy_id(), deadlines.join_by, context);
+    team.announce(&team.policy_id(), join_by, context);
     Ok(team)
 }
 
-/// Those of a sub-team lie within what the contractor has left.
+/// When everybody must have joined, and the hard deadline. Those of a sub-team lie within what the contractor has left.
 fn team_deadlines(
     opening: &Opening<'_>,
     rules: &TeamRules,
     grant: Option<&SubTeamGrant>,
     now: Timestamp,
-) -> Result<TeamDeadlines, Refusal> {
+) -> Result<(Timestamp, Timestamp), Refusal> {
     let join_by = reply_by(Timers::default().collect, opening.cfp, opening.envelope.scope.as_ref(), now);
     let own_end = now.plus_ms(rules.ends_within_ms);
     let ends_by = grant.map_or(own_end, |grant| grant.ends_by.min(own_end));
@@ -89,7 +77,7 @@ fn team_deadlines(
     if join_by <= now || rules.ends_within_ms > TIMER_MS_MAX || !has_time {
         return Err(Refusal::unfit(NotUnderstoodReason::BadDeadline));
     }
-    Ok(TeamDeadlines { join_by, ends_by })
+    Ok((join_by, ends_by))
 }
 
 fn new_team(
@@ -97,12 +85,12 @@ fn new_team(
     rules: &TeamRules,
     task_policy: Arc<PinnedPolicy>,
     roster: Roster,
-    deadlines: TeamDeadlines,
+    (join_by, ends_by): (Timestamp, Timestamp),
     context: &InputContext<'_>,
 ) -> Team {
     let wrap_ms = rules.speak_ms.saturating_mul(WRAP_TIMES);
     Team {
-        header: opening.header(deadlines.ends_by, context.now),
+        header: opening.header(ends_by, context.now),
         policy: Arc::clone(&opening.policy),
         reputations: PinnedReputations::of(&opening.policy.policy, opening.invited().into_iter()),
         task_policy,
@@ -111,14 +99,14 @@ fn new_team(
         depth_left: rules.depth,
         roster,
         phase: Phase::Forming,
-        join_by: deadlines.join_by,
+        join_by,
         called_at: context.position,
-        wrap_at: Timestamp(deadlines.ends_by.0.saturating_sub(wrap_ms.saturating_mul(1000))),
+        wrap_at: Timestamp(ends_by.0.saturating_sub(wrap_ms.saturating_mul(1000))),
         has_wrapped: false,
         step: 0,
         turn: 0,
         holder: 0,
-        act_by: deadlines.ends_by,
+        act_by: ends_by,
         asked: Vec::new(),
         ballot: None,
         attempts: 0,

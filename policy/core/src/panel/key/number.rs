@@ -1,9 +1,9 @@
 //! Numbers as exact reduced fractions (docs/spec/panel-answers.md#pa-5).
 
 use num_bigint::BigUint;
-use num_integer::Integer;
 
 use super::BadAnswer;
+use crate::panel::fraction::Fraction;
 
 /// Digits a number may be written with, those of numerator and denominator together.
 pub const DIGITS_MAX: usize = 64;
@@ -31,18 +31,8 @@ pub(super) fn key(text: &str) -> Result<String, BadAnswer> {
     if hundredth {
         denominator *= 100_u32;
     }
-    Ok(written(is_negative, &numerator, &denominator))
-}
-
-fn written(is_negative: bool, numerator: &BigUint, denominator: &BigUint) -> String {
-    let common = numerator.gcd(denominator);
-    let (numerator, denominator) = (numerator / &common, denominator / &common);
     let sign = if is_negative && numerator != BigUint::ZERO { "-" } else { "" };
-    if denominator == BigUint::from(1_u32) {
-        format!("{sign}{numerator}")
-    } else {
-        format!("{sign}{numerator}/{denominator}")
-    }
+    Ok(format!("{sign}{}", Fraction::new(numerator, denominator)))
 }
 
 fn ratio(numerator: &str, denominator: &str) -> Option<(BigUint, BigUint)> {

@@ -62,7 +62,7 @@ async fn a_checkpoint_of_a_build_before_this_codec_is_none() {
 async fn a_fault_behind_a_right_checksum_is_named_with_its_place() {
     let head = part(&sample().head);
     let behind_head = head.len();
-    let delivery = part(&Frame::Delivery(Box::new(StoredDelivery::of(deliver(1, "bob")))));
+    let delivery = part(&Frame::Delivery(Box::new(deliver(1, "bob"))));
     let text = |tag: u8, text: &str| [part(&tag), part(&text)].concat();
     for (contents, snapshot_len, at, expected) in [
         (vec![], 0, 0, "end of buffer"),

@@ -28,7 +28,6 @@ use crate::lane::requests::Requests;
 use crate::lane::{AppendDone, Inputs, LanePorts, LaneWake, Purpose, Recovered, Shared};
 use crate::lane::{Claim, OwnershipStep};
 use crate::membership::MembershipInput;
-use crate::metrics::Observation;
 use crate::status::{LanePhase, LaneStatus, StopReason};
 
 /// Most requests for views taken in between two flushes; each costs one look-up and one document.
@@ -204,7 +203,7 @@ impl LaneDriver {
         match purpose {
             Purpose::Claim => self.ownership.handle_claim_append(failure, now),
             Purpose::Tick => {
-                self.observer.observe(Observation::TickAnswered);
+                self.observer.metrics.engines.ticks.inc();
                 self.fold.handle_tick_append(seq, now);
             }
             Purpose::Rules => {}
@@ -467,7 +466,7 @@ impl LaneDriver {
     async fn report_loss(&mut self, error: &BusError) {
         let (lane, folded, position) = (self.lane.0, self.fold.folded(), self.fold.position());
         if let BusError::Diverged(_) = error {
-            self.observer.observe(Observation::LogDiverged);
+            self.observer.metrics.engines.divergences.inc();
             let left = self.shared.bus.log.last_seq(self.lane).await.ok();
             let lost = left.map(|left| position.saturating_sub(left));
             tracing::error!(lane, %error, folded, position, ?left, ?lost, "the log has lost records; the lane is rebuilt");

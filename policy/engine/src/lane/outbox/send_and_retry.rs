@@ -270,7 +270,11 @@ impl Outbox {
 
     fn note_sent(&mut self, id: DeliveryId, document: Option<Bytes>, now: Instant, clock: &LogClock) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        self.metrics.count_sent(&entry.deliver.told, entry.attempts > 0);
+        let (deliveries, kind) = (&self.metrics.deliveries, entry.deliver.told.act());
+        deliveries.sent.of(kind).inc();
+        if entry.attempts > 0 {
+            deliveries.retries.of(kind).inc();
+        }
         if self.keeps_events && entry.attempts == 0 {
             let is_once = entry.deliver.qos == Qos::BestEffort;
             self.events

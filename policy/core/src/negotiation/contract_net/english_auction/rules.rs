@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use schemas::delivery::{CloseReason, Disposition};
+use schemas::delivery::CloseReason;
 use schemas::protocols::{Phase, Protocol};
 use schemas::{Act, AgentId, AwardNo, DeliveryId, Payload, RegisterKey, Timestamp, WireTime};
 
 use super::{Auction, AuctionAction, AuctionView, BIDDING, LeadingBid, MESSAGES_SPARE, MESSAGES_TIMES, QUIET};
 use crate::acceptance::gate::GateFault;
 use crate::limits::Limits;
+use crate::negotiation::contract_net::SessionState;
 use crate::negotiation::contract_net::rules::{ContractNetAction, Speaker};
-use crate::negotiation::contract_net::{ContractNet, SessionState};
-use crate::negotiation::disposition::{Incoming, ProtocolRules};
+use crate::negotiation::disposition::{Incoming, ProtocolRules, header_and_phase};
 use crate::negotiation::misunderstanding::ActSet;
 use crate::negotiation::protocols::{ProtocolEnd, ProtocolView, Timer, TimerKind};
 use crate::negotiation::tombstone::Tombstone;
@@ -26,21 +26,7 @@ impl ProtocolRules for Auction {
     const PROTOCOL: Protocol = Protocol::EnglishAuction;
     const STRIKE: AuctionAction = AuctionAction::Strike;
 
-    fn header(&self) -> &Header {
-        self.net.header()
-    }
-
-    fn header_mut(&mut self) -> &mut Header {
-        self.net.header_mut()
-    }
-
-    fn phase(&self) -> Phase {
-        self.net.phase()
-    }
-
-    fn phase_mut(&mut self) -> &mut Phase {
-        self.net.phase_mut()
-    }
+    header_and_phase!(net);
 
     fn view(&self, viewer: &AgentId, now: Timestamp) -> Option<NegotiationView> {
         let mut view = self.net.view(viewer, now)?;
@@ -130,10 +116,6 @@ impl ProtocolRules for Auction {
     fn leaves(&self, speaker: Speaker, payload: &Payload) -> bool {
         let others = self.party(speaker).seen.iter().filter(|seen| seen.act != Act::Offer).count();
         !matches!(payload, Payload::Offer(_)) && others < MESSAGES_SPARE
-    }
-
-    fn is_numbered(disposition: Disposition) -> bool {
-        ContractNet::is_numbered(disposition)
     }
 
     fn gate_code(&self, fault: GateFault) -> String {
