@@ -314,10 +314,6 @@ struct Alarm {
 }
 
 impl Alarm {
-    fn new() -> Self {
-        Self { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), is_set: false }
-    }
-
     fn set(&mut self, at: Option<Instant>) {
         self.is_set = at.is_some();
         if let Some(at) = at

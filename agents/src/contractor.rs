@@ -159,7 +159,7 @@ impl Contractor {
     /// Offers these terms at once instead of drawing an answer: somebody else has decided. What follows is scripted.
     pub fn offer(&mut self, delivery: &Delivery, call: &Call, terms: Terms) -> Vec<Action> {
         self.counts.calls += 1;
-        self.answer_call(delivery, call, CallPlan::of_terms(terms), 0)
+        self.answer_call(delivery, call, CallPlan { terms, ..CallPlan::default() }, 0)
     }
 
     /// Refuses a call at once, as [`Contractor::offer`] offers.
@@ -402,11 +402,6 @@ struct CallPlan {
 }
 
 impl CallPlan {
-    /// One offer, at once.
-    fn of_terms(terms: Terms) -> Self {
-        Self { terms, ..Self::default() }
-    }
-
     fn draw(config: &ContractorConfig, draws: &mut Draws) -> Self {
         let is_silent = draws.comes_true(config.silent);
         let is_refusal = draws.comes_true(config.refuse);

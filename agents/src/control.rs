@@ -4,6 +4,7 @@ mod answer;
 
 use std::time::Duration;
 
+pub(crate) use answer::{body, direct};
 pub use answer::{cause, client, proxy_variable};
 
 use schemas::control::{Group, Registration, Tag};

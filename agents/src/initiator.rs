@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ahash::{HashMap, HashMapExt as _};
+use ahash::HashMap;
 use schemas::delivery::{
     AwardReport, Closing, ContractorFailure, ContractorReport, Delivery, Disposition, Finding, Misunderstanding,
     Notification, OffersReport, ProgressReport, Receipt,
@@ -170,14 +170,14 @@ pub enum CallError {
 /// it is full, events are dropped and counted ([`Initiator::dropped_events`]).
 pub struct Initiator {
     handle: AgentHandle<Calls>,
-    counters: Counters,
+    counts: Arc<Counts>,
 }
 
 impl Initiator {
     /// Starts the agent in a task of its own.
     #[must_use]
     pub fn spawn(transport: impl Transport + 'static, identity: Identity, options: AgentOptions) -> Self {
-        Self::spawn_calls(transport, identity, options, Calls::new())
+        Self::spawn_calls(transport, identity, options, Calls::default())
     }
 
     /// Starts an initiator that ranks the answers of the panels whose calls name itself as the ranker.
@@ -188,7 +188,7 @@ impl Initiator {
         options: AgentOptions,
         panelist: impl Panelist + 'static,
     ) -> Self {
-        let calls = Calls { panelist: Some(Box::new(panelist)), ..Calls::new() };
+        let calls = Calls { panelist: Some(Box::new(panelist)), ..Calls::default() };
         Self::spawn_calls(transport, identity, options, calls)
     }
 
@@ -198,9 +198,9 @@ impl Initiator {
         options: AgentOptions,
         calls: Calls,
     ) -> Self {
-        let counters = calls.counters();
+        let counts = Arc::clone(&calls.counts);
         let handle = Agent::new(transport, identity, calls).with_options(options).spawn(CancellationToken::new());
-        Self { handle, counters }
+        Self { handle, counts }
     }
 
     /// The agent.
@@ -286,13 +286,13 @@ impl Initiator {
     /// Number of calls that have not ended.
     #[must_use]
     pub fn open_count(&self) -> usize {
-        self.counters.open_count()
+        self.counts.open.load(Ordering::Relaxed)
     }
 
     /// Number of events dropped because their receiver was full or gone.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
-        self.counters.dropped_events()
+        self.counts.dropped_events.load(Ordering::Relaxed)
     }
 
     /// Ends the agent. Calls go on in the exchange.
@@ -304,11 +304,7 @@ impl Initiator {
     }
 
     async fn say(&self, negotiation: NegotiationId, payload: Payload) -> Result<(), AgentError> {
-        let say = move |calls: &mut Calls, _now: Timestamp| {
-            let traceparent = calls.traceparent(&negotiation);
-            vec![Outgoing { traceparent, ..Outgoing::new(negotiation, payload) }.into()]
-        };
-        self.handle.command(say).await
+        self.handle.command(move |calls: &mut Calls, _now| calls.say(negotiation, payload)).await
     }
 }
 
@@ -322,9 +318,10 @@ const EXPLAINED_MS: u64 = 2_000;
 const CALLS_ONLY: &str = "calls others only";
 
 /// Calls that have not ended.
+#[derive(Default)]
 struct Calls {
     calls_by_negotiation: HashMap<NegotiationId, OpenCall>,
-    counters: Counters,
+    counts: Arc<Counts>,
     /// Where offers go of which one is to be chosen, and who chooses.
     decisions: Option<(AgentId, mpsc::Sender<OpenDecision>)>,
     /// What answers the asks of panels that the initiator itself is to rank.
@@ -344,24 +341,13 @@ struct OpenCall {
 }
 
 /// What the handle reads.
-#[derive(Clone, Default)]
-struct Counters(Arc<Counts>);
-
 #[derive(Default)]
 struct Counts {
     open: AtomicUsize,
     dropped_events: AtomicU64,
 }
 
-impl Counters {
-    fn open_count(&self) -> usize {
-        self.0.open.load(Ordering::Relaxed)
-    }
-
-    fn dropped_events(&self) -> u64 {
-        self.0.dropped_events.load(Ordering::Relaxed)
-    }
-
+impl Counts {
     /// Time is read here, where the report leaves the pure part: what it means has been decided without it.
     fn tell(
         &self,
@@ -372,21 +358,12 @@ impl Counters {
     ) {
         let event = CallEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, report };
         if listener.try_send(event).is_err() {
-            self.0.dropped_events.fetch_add(1, Ordering::Relaxed);
+            self.dropped_events.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Calls {
-    fn new() -> Self {
-        let (calls_by_negotiation, unexplained) = (HashMap::new(), VecDeque::new());
-        Self { calls_by_negotiation, counters: Counters::default(), decisions: None, panelist: None, unexplained }
-    }
-
-    fn counters(&self) -> Counters {
-        self.counters.clone()
-    }
-
     /// Listens to a call from now on. A call that cannot be opened is told so, and false is returned.
     fn open(
         &mut self,
@@ -410,20 +387,22 @@ impl Calls {
             self.count_open();
             return true;
         };
-        self.counters.tell(&listener, negotiation, now, CallReport::Refused(refusal));
+        self.counts.tell(&listener, negotiation, now, CallReport::Refused(refusal));
         false
     }
 
-    /// The trace the caller of an open call gave it.
-    fn traceparent(&self, negotiation: &NegotiationId) -> Option<String> {
-        self.calls_by_negotiation.get(negotiation)?.traceparent.as_deref().map(str::to_owned)
+    /// Says something, of an open call in the trace its caller gave it.
+    fn say(&self, negotiation: NegotiationId, payload: Payload) -> Vec<Action> {
+        let call = self.calls_by_negotiation.get(&negotiation);
+        let traceparent = call.and_then(|call| call.traceparent.as_deref().map(str::to_owned));
+        vec![Outgoing { traceparent, ..Outgoing::new(negotiation, payload) }.into()]
     }
 
     /// Tells the call's listener; after the last report nobody listens any more.
     fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, report: CallReport) -> Vec<Action> {
         let Some(call) = self.calls_by_negotiation.get(negotiation) else { return Vec::new() };
         let is_last = report.is_last();
-        self.counters.tell(&call.listener, negotiation, log_time, report);
+        self.counts.tell(&call.listener, negotiation, log_time, report);
         if is_last { self.forget(negotiation) } else { Vec::new() }
     }
 
@@ -490,7 +469,7 @@ impl Calls {
     }
 
     fn count_open(&self) {
-        self.counters.0.open.store(self.calls_by_negotiation.len(), Ordering::Relaxed);
+        self.counts.open.store(self.calls_by_negotiation.len(), Ordering::Relaxed);
     }
 }
 
@@ -573,7 +552,7 @@ mod tests {
             let envelope = json!({"msg_id": "0".repeat(32), "ts": "2025-10-09T08:53:20Z", "from": "exchange://llmx",
                 "to": ["agent://bob"], "negotiation": "alice~n1"});
             let told: Delivery = serde_json::from_value(json!({"envelope": envelope, "payload": payload})).unwrap();
-            let actions = Calls::new().handle(Timestamp(0), &told);
+            let actions = Calls::default().handle(Timestamp(0), &told);
             assert_eq!(actions, [Action::refuse(&told, CALLS_ONLY)], "{payload}");
         }
     }

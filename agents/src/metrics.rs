@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemas::delivery::{Delivery, Notification};
 use schemas::{Act, AgentId, Code};
+use strum::VariantNames as _;
 use tokio::time::Instant;
 
 use crate::observer::{Observed, Observer};
@@ -19,6 +20,8 @@ const DURATION_BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0];
 /// Value of `action` of a call or an award that is left without an answer.
 const SILENCE: &str = "silence";
+/// What happens for the first time, and what happens again.
+const REPETITIONS: [&str; 2] = ["first", "repeated"];
 
 /// What kind of agent decides: value of the label `strategy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
@@ -34,43 +37,9 @@ pub enum AgentRole {
     Other,
 }
 
-/// Whether something happens for the first time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-enum Repetition {
-    First,
-    Repeated,
-}
-
-impl Repetition {
-    fn of(is_repeat: bool) -> Self {
-        if is_repeat { Self::Repeated } else { Self::First }
-    }
-}
-
-/// How sending a message ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-enum SendResult {
-    Accepted,
-    Refused,
-    Unanswered,
-}
-
-/// An act, or [`SILENCE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said(Option<Act>);
-
-impl Said {
-    fn all() -> Vec<Self> {
-        Act::FROM_AGENTS.into_iter().map(Some).chain([None]).map(Self).collect()
-    }
-}
-
-impl From<Said> for &'static str {
-    fn from(said: Said) -> Self {
-        said.0.map_or(SILENCE, Act::as_str)
-    }
+/// What agents choose: an act, or [`SILENCE`].
+fn said() -> Vec<&'static str> {
+    Act::FROM_AGENTS.into_iter().map(Act::as_str).chain([SILENCE]).collect()
 }
 
 /// The codes of refusals that are not final.
@@ -88,19 +57,19 @@ telemetry::metrics! {
         /// Connections ended, also by the agent's own end.
         disconnects: Counter[strategy: AgentRole] = "agent_disconnects_total";
         /// Deliveries heard: for the first time, or repeated.
-        deliveries: Counter[act: Act = Act::FROM_EXCHANGE, result: Repetition] = "agent_deliveries_total";
+        deliveries: Counter[act: Act = Act::FROM_EXCHANGE, result: &'static str = REPETITIONS] = "agent_deliveries_total";
         /// Decisions: what agents chose to say, or that a call or award gets no answer.
-        decisions: Counter[strategy: AgentRole, action: Said = Said::all()] = "agent_decisions_total";
+        decisions: Counter[strategy: AgentRole, action: &'static str = said()] = "agent_decisions_total";
         /// Times a message left: first, or repeated.
-        transmissions: Counter[attempt: Repetition] = "agent_transmissions_total";
+        transmissions: Counter[attempt: &'static str = REPETITIONS] = "agent_transmissions_total";
         /// Messages by how sending them ended.
-        messages: Counter[act: Act = Act::FROM_AGENTS, outcome: SendResult] = "agent_messages_total";
+        messages: Counter[act: Act = Act::FROM_AGENTS, outcome: &'static str = SendOutcome::VARIANTS] = "agent_messages_total";
         /// Messages refused, by code.
         refusals: Counter[code: Code] = "agent_refusals_total";
         /// Refusals for now, by code, and messages not answered in time (`log_unavailable`): all are sent again.
         deferrals: Counter[code: Code = passing()] = "agent_deferrals_total";
         /// From writing a message until it is in the log, refused or given up.
-        durations: Histogram(DURATION_BUCKETS)[outcome: SendResult] = "agent_message_duration_seconds";
+        durations: Histogram(DURATION_BUCKETS)[outcome: &'static str = SendOutcome::VARIANTS] = "agent_message_duration_seconds";
     }
 }
 
@@ -119,14 +88,10 @@ impl AgentMetrics {
     }
 
     fn settled(&self, sent: &Sent, took: Duration) {
-        let outcome = match &sent.outcome {
-            SendOutcome::Accepted { .. } => SendResult::Accepted,
-            SendOutcome::Refused(refusal) => {
-                self.refusals.of(refusal.code).inc();
-                SendResult::Refused
-            }
-            SendOutcome::Unanswered => SendResult::Unanswered,
-        };
+        if let SendOutcome::Refused(refusal) = &sent.outcome {
+            self.refusals.of(refusal.code).inc();
+        }
+        let outcome: &'static str = (&sent.outcome).into();
         self.messages.of(sent.act, outcome).inc();
         self.durations.of(outcome).observe(took.as_secs_f64());
     }
@@ -137,7 +102,7 @@ impl AgentMetrics {
             match action {
                 Action::Send(outgoing) => {
                     is_settled = true;
-                    self.decisions.of(role, Said(Some(outgoing.payload.act()))).inc();
+                    self.decisions.of(role, outgoing.payload.act().as_str()).inc();
                 }
                 // What it comes to is counted when it comes.
                 Action::Defer => is_settled = true,
@@ -148,7 +113,7 @@ impl AgentMetrics {
         let is_asked =
             cause.is_some_and(|cause| matches!(cause.payload, Notification::Cfp(_) | Notification::Accept(_)));
         if is_asked && !is_settled {
-            self.decisions.of(role, Said(None)).inc();
+            self.decisions.of(role, SILENCE).inc();
         }
     }
 }
@@ -172,12 +137,12 @@ impl Observer for Counting {
                 metrics.disconnects.of(*role).inc();
             }
             Observed::Transmitted { attempt, .. } => {
-                metrics.transmissions.of(Repetition::of(attempt != 1)).inc();
+                metrics.transmissions.of(REPETITIONS[usize::from(attempt != 1)]).inc();
             }
             Observed::Settled { sent, took } => metrics.settled(sent, took),
             Observed::Deferred { refusal } => metrics.deferrals.of(refusal.code).inc(),
             Observed::Delivered { delivery, is_repeat } => {
-                metrics.deliveries.of(delivery.payload.act(), Repetition::of(is_repeat)).inc();
+                metrics.deliveries.of(delivery.payload.act(), REPETITIONS[usize::from(is_repeat)]).inc();
             }
             Observed::Decided { cause, actions } => metrics.decided(*role, cause, actions),
         }

@@ -172,7 +172,7 @@ pub struct Completion {
 }
 
 /// Why there is no answer. No variant repeats what the endpoint wrote.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum CompletionError {
     /// Too many requests: ask again later.

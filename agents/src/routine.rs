@@ -20,8 +20,6 @@
 pub mod attempt;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 pub mod native;
 pub mod runner;
 pub mod table;
@@ -87,7 +85,7 @@ pub struct RoutineRequest {
 }
 
 /// Why a routine gave no result. No variant holds words of the request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RoutineFault {
     /// It reported an error, or ended abnormally.
@@ -111,4 +109,42 @@ pub enum RoutineFault {
     /// Too many run at once.
     #[error("too many routines run at once")]
     Busy,
+}
+
+/// Runs of routines, counted for Prometheus. Every label is a closed set.
+#[cfg(feature = "metrics")]
+pub mod metrics {
+    use std::time::Duration;
+
+    use schemas::document::RoutineKind;
+    use strum::VariantNames as _;
+
+    use super::RoutineFault;
+
+    /// Bounds of the time of a run, in seconds: a function takes microseconds, a model takes seconds.
+    const DURATION_BUCKETS: [f64; 14] =
+        [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
+
+    /// How runs end.
+    fn results() -> Vec<&'static str> {
+        [&["ok"][..], RoutineFault::VARIANTS].concat()
+    }
+
+    telemetry::metrics! {
+        /// The metrics of all routines that contractors of a process run. Cheap to clone.
+        pub struct RoutineMetrics {
+            /// Runs of routines by what ran and how the run ended; a run that fails is followed by one of a weaker kind.
+            runs: Counter[kind: RoutineKind, result: &'static str = results()] = "exchange_routine_runs_total";
+            /// Time of runs of routines, by what ran.
+            durations: Histogram(&DURATION_BUCKETS)[kind: RoutineKind] = "exchange_routine_duration_seconds";
+        }
+    }
+
+    impl RoutineMetrics {
+        /// Counts a run.
+        pub fn ran(&self, kind: RoutineKind, took: Duration, fault: Option<&RoutineFault>) {
+            self.runs.of(kind, fault.map_or("ok", Into::into)).inc();
+            self.durations.of(kind).observe(took.as_secs_f64());
+        }
+    }
 }

@@ -86,7 +86,7 @@ impl AgentSession {
     #[must_use]
     pub fn new(agent: AgentId, instance: u64, limits: SessionLimits) -> Self {
         Self {
-            composer: Composer::new(agent, instance),
+            composer: Composer { agent, instance, last_number: 0 },
             heard: RecentMap::new(limits.deliveries_remembered),
             said: RecentMap::new(limits.negotiations_remembered),
             unanswered_by_number: HashMap::new(),
@@ -228,7 +228,7 @@ impl AgentSession {
         let is_told = wait_ms.is_some() && refusal.is_some_and(|refusal| refusal.code == Code::Overloaded);
         let SessionLimits { retry_base_ms, retry_max_ms, .. } = self.limits;
         let (base, max) = (Duration::from_millis(retry_base_ms), Duration::from_millis(retry_max_ms));
-        let seed = self.composer.instance() ^ (number << 8) ^ u64::from(unanswered.attempts);
+        let seed = self.composer.instance ^ (number << 8) ^ u64::from(unanswered.attempts);
         let delay = Backoff { base, max, jitter: 0.5 }.delay(unanswered.attempts, draw(seed));
         let delay_ms = if is_told { 0 } else { u64::try_from(delay.as_millis()).unwrap_or(retry_max_ms) };
         let at = now.plus_ms(delay_ms.max(wait_ms.unwrap_or(0).min(retry_max_ms)));
@@ -357,14 +357,6 @@ struct Composer {
 }
 
 impl Composer {
-    fn new(agent: AgentId, instance: u64) -> Self {
-        Self { agent, instance, last_number: 0 }
-    }
-
-    fn instance(&self) -> u64 {
-        self.instance
-    }
-
     /// The id of a message that is never written.
     fn next_msg_id(&mut self) -> MsgId {
         self.last_number += 1;

@@ -177,7 +177,8 @@ pub struct Way {
 }
 
 /// How sending ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum SendOutcome {
     /// It is in the log. The sequence of its record, unless only a receipt told us.
     Accepted {

@@ -55,7 +55,8 @@ impl FrontMatter {
             return Err(fault(Code::TooLarge, "the front matter is too long")
                 .expecting(format!("at most {FRONT_MATTER_BYTES_MAX} bytes between the first two `{MARK}`")));
         }
-        let members = Members(YamlReader::new(yaml).document()?);
+        let reader = YamlReader { parser: Parser::new_from_str(yaml), open: Vec::new(), nodes: 0 };
+        let members = Members(reader.document()?);
         let required = |name: &str, default: &str, chars_max: usize| match members.text(name)? {
             Some(text) => within(name, text, chars_max),
             None if origin == Origin::Foreign => Ok(default.to_owned()),
@@ -206,11 +207,7 @@ enum Container {
     Mapping(Vec<(String, Node)>, Option<String>),
 }
 
-impl<'a> YamlReader<'a> {
-    fn new(yaml: &'a str) -> Self {
-        Self { parser: Parser::new_from_str(yaml), open: Vec::new(), nodes: 0 }
-    }
-
+impl YamlReader<'_> {
     /// The members of the one document there is.
     fn document(mut self) -> Result<Vec<(String, Node)>, Refusal> {
         while let Some(event) = self.parser.next_event() {

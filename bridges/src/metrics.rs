@@ -20,14 +20,6 @@ pub enum ForeignProtocol {
     A2a,
 }
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(serialize_all = "snake_case")]
-enum CallResult {
-    Ok,
-    Refused,
-}
-
 fn operations() -> Vec<&'static str> {
     TOOLS.iter().map(|tool| tool.name).chain(METHODS).collect()
 }
@@ -36,7 +28,7 @@ telemetry::metrics! {
     /// The metrics of a bridge. Cheap to clone.
     pub struct BridgeMetrics {
         /// Calls of tools and methods by protocol, name and how they ended.
-        requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: CallResult] = "exchange_bridge_requests_total";
+        requests: Counter[protocol: ForeignProtocol, operation: &'static str = operations(), result: &'static str = ["ok", "refused"]] = "exchange_bridge_requests_total";
         /// Time of calls of tools and methods, waits for news included, streams up to their first event.
         durations: Histogram(&DURATION_BUCKETS)[protocol: ForeignProtocol] = "exchange_bridge_request_seconds";
         /// Agents that are served.
@@ -49,7 +41,7 @@ telemetry::metrics! {
 impl BridgeMetrics {
     /// Counts a call.
     pub fn called(&self, over: ForeignProtocol, tool: &'static str, is_ok: bool, took: Duration) {
-        let result = if is_ok { CallResult::Ok } else { CallResult::Refused };
+        let result = if is_ok { "ok" } else { "refused" };
         self.requests.of(over, tool, result).inc();
         self.durations.of(over).observe(took.as_secs_f64());
     }

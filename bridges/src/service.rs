@@ -83,7 +83,7 @@ impl Gateways {
             if !can_pass(fault.code) {
                 return Err(fault);
             }
-            if is_sent && !question.is_read() {
+            if is_sent && !matches!(question, GatewayRequest::Get(_) | GatewayRequest::Agents(_)) {
                 let detail = "no answer: it may or may not have been done; look before you ask again";
                 return Err(if fault.code == Code::Unavailable {
                     Refusal::new(Code::LogUnavailable, detail)
@@ -111,12 +111,6 @@ pub enum GatewayRequest<'a> {
     Delete(&'a str),
     /// Lists agents.
     Agents(&'a Wanted),
-}
-
-impl GatewayRequest<'_> {
-    const fn is_read(&self) -> bool {
-        matches!(self, Self::Get(_) | Self::Agents(_))
-    }
 }
 
 /// A registration that was made by a tool.

@@ -174,7 +174,8 @@ async fn connect(
     let agent = site.bridge.own(&name.map(|Path(name)| name).unwrap_or_default(), "/ws")?;
     let upgrade = upgrade.max_message_size(FRAME_BYTES_MAX).max_frame_size(FRAME_BYTES_MAX);
     // Open before the handshake is answered: a client that has its answer misses nothing that is told from then on.
-    let open = OpenSocket::new(site, agent);
+    let (number, frames) = site.bridge.hub().connect(&agent);
+    let open = OpenSocket { site, agent, number, frames };
     Ok(upgrade.on_upgrade(move |socket| open.serve(socket)))
 }
 
@@ -187,11 +188,6 @@ struct OpenSocket {
 }
 
 impl OpenSocket {
-    fn new(site: BridgeSite, agent: AgentId) -> Self {
-        let (number, frames) = site.bridge.hub().connect(&agent);
-        Self { site, agent, number, frames }
-    }
-
     /// Serves it until either end closes it, another takes its place, or the client reads too slowly.
     async fn serve(mut self, mut socket: WebSocket) {
         loop {

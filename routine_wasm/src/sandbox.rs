@@ -98,7 +98,7 @@ impl Sandbox {
         let mut running = Running { store, meter };
         running.refuel(SLICE_FUEL)?;
         let instance = Instance::new(&mut running.store, &self.module, &[]).map_err(fault)?;
-        let memory = instance.get_memory(&running.store, "memory").ok_or_else(unreadable)?;
+        let memory = instance.get_memory(&running.store, "memory").ok_or(RoutineFault::Unreadable)?;
         let alloc = instance.get_typed_func::<i32, i32>(&running.store, "alloc").map_err(fault)?;
         let run = instance.get_typed_func::<(i32, i32), i64>(&running.store, "run").map_err(fault)?;
         let length = i32::try_from(request.len()).map_err(|_| RoutineFault::TooLong)?;
@@ -140,8 +140,8 @@ fn check(module: &Module, limits: WasmLimits) -> Result<(), WasmRoutineError> {
 fn read(store: &Store<StoreLimits>, memory: Memory, place: u64) -> Result<String, RoutineFault> {
     let start = usize::try_from(place >> 32).map_err(|_| RoutineFault::Unreadable)?;
     let length = usize::try_from(place & u64::from(u32::MAX)).map_err(|_| RoutineFault::Unreadable)?;
-    let end = start.checked_add(length).ok_or_else(unreadable)?;
-    let bytes = memory.data(store).get(start..end).ok_or_else(unreadable)?;
+    let end = start.checked_add(length).ok_or(RoutineFault::Unreadable)?;
+    let bytes = memory.data(store).get(start..end).ok_or(RoutineFault::Unreadable)?;
     if length > RESULT_BYTES_MAX {
         return Err(RoutineFault::TooLong);
     }
@@ -221,10 +221,6 @@ fn fault(error: Error) -> RoutineFault {
         };
     }
     RoutineFault::Failed(error.to_string())
-}
-
-fn unreadable() -> RoutineFault {
-    RoutineFault::Unreadable
 }
 
 impl fmt::Debug for Sandbox {

@@ -38,23 +38,11 @@ pub struct Hit<T> {
     pub value: T,
 }
 
-/// A place in the order of hits: places compare as hits follow each other.
+/// A place in the order of hits: the higher score first, of equal scores the smaller id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HitPlace {
     /// The score, in millionths; above 0.
     pub score: u64,
     /// The agent.
     pub agent: AgentId,
-}
-
-impl Ord for HitPlace {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.score.cmp(&self.score).then_with(|| self.agent.cmp(&other.agent))
-    }
-}
-
-impl PartialOrd for HitPlace {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
 }

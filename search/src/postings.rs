@@ -186,10 +186,6 @@ impl Remaining {
 struct Met(Vec<u64>);
 
 impl Met {
-    fn none_of(slots: usize) -> Self {
-        Self(vec![0; slots.div_ceil(64)])
-    }
-
     /// True when the slot was not met before.
     fn meet(&mut self, slot: u32) -> bool {
         let Some(word) = self.0.get_mut(slot as usize / 64) else { return false };
@@ -300,7 +296,7 @@ impl<T: Clone> PostingsIndex<T> {
         let wanted = self.wanted(query);
         let walks = self.walks(&wanted);
         let mut remaining = Remaining::of(&walks, wanted.len());
-        let mut met = Met::none_of(self.slots.len());
+        let mut met = Met(vec![0; self.slots.len().div_ceil(64)]);
         let mut leaders = Leaders::new(limit, after);
         let mut looked_at = 0;
         for walk in &walks {

@@ -92,23 +92,6 @@ impl Query {
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.tokens.iter().map(String::as_str)
     }
-
-    /// What a document scores, in millionths; 0 where it has none of the tokens. `documents_with` says in how many listed
-    /// documents a token stands.
-    pub fn score(
-        &self,
-        document: &ProfileDocument,
-        collection: &CollectionStatistics,
-        documents_with: impl Fn(&str) -> u64,
-    ) -> u64 {
-        let found = self.tokens().filter(|token| document.frequency(token) > 0);
-        found
-            .map(|token| {
-                let inverse_frequency = collection.inverse_frequency(documents_with(token));
-                collection.part(inverse_frequency, document.frequency(token), document.length())
-            })
-            .sum()
-    }
 }
 
 #[cfg(test)]

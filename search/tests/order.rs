@@ -7,6 +7,8 @@ mod corpus;
 #[allow(dead_code, unreachable_pub, reason = "another test uses the rest")]
 mod scan;
 
+use std::cmp::Reverse;
+
 use corpus::Corpus;
 use proptest::prelude::*;
 use proptest::sample::SizeRange;
@@ -230,12 +232,14 @@ fn equal_scores_follow_the_agents_id_and_places_compare_as_hits_follow() {
     for number in [3, 1, 2, 0] {
         index.put(&agent(number), ProfileDocument::of_texts(["same"]), ProfileStanding::Listed, ());
     }
-    let hits = index.search(&Query::of_text("same"), 3, None, &|_, ()| true);
+    let query = Query::of_text("same");
+    let hits = index.search(&query, 3, None, &|_, ()| true);
     let names: Vec<&str> = hits.iter().map(|hit| hit.place.agent.as_str()).collect();
     assert_eq!(names, ["agent-0", "agent-1", "agent-2"]);
-    assert!(hits.windows(2).all(|pair| pair[0].place < pair[1].place));
+    let place = |hit: &Hit<()>| (Reverse(hit.place.score), hit.place.agent.clone());
+    assert!(hits.is_sorted_by(|one, next| place(one) < place(next)));
     let better = HitPlace { score: hits[0].place.score + 1, agent: agent(9) };
-    assert!(better < hits[0].place);
+    assert_eq!(index.search(&query, 3, Some(&better), &|_, ()| true), hits);
 }
 
 fn agent(number: usize) -> AgentId {

@@ -1,4 +1,4 @@
-//! The agent's loop: one task owns strategy, session and schedule; everything that can wake it is one [`LoopEvent`].
+//! The agent's loop: one task owns strategy, session and schedule, and waits in one place for all that can wake it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::observer::Observed;
 use crate::session::{AgentSession, Origin};
 use crate::strategy::{Action, Outgoing, SendOutcome, Sent, Strategy};
-use crate::transport::{Connection, Inbox, InboxMessage, SendReply, TransportError, Uplink, can_pass};
+use crate::transport::{Connection, InboxMessage, SendReply, TransportError, Uplink, can_pass};
 
 /// A connection that is lost sooner counts as a failed attempt, so that one closed at once is not made in a hot loop.
 const CONNECTION_LIFE_MIN: Duration = Duration::from_secs(5);
@@ -54,16 +54,6 @@ pub(super) struct Drive<S> {
     warned_at: Option<Instant>,
 }
 
-/// Everything that can wake the loop.
-enum LoopEvent<S> {
-    Inbox(Option<InboxMessage>),
-    Done(Done),
-    NoRoom,
-    Command(Option<Command<S>>),
-    Timer,
-    Cancelled,
-}
-
 /// Work that was under way and is done.
 enum Done {
     Answered(u64, SendReply),
@@ -90,7 +80,7 @@ impl<S: Strategy + 'static> Drive<S> {
             session: AgentSession::new(identity.agent.clone(), instance, options.limits.clone()),
             schedule: DelayedMessages::new(options.delayed_max),
             acks: WaitingAcks::default(),
-            alarm: Alarm::new(),
+            alarm: Alarm { sleep: Box::pin(tokio::time::sleep(Duration::ZERO)), is_set: false },
             spans: Spans::new(options.tracer.clone(), identity.agent.clone()),
             connector: Connector::new(transport, options.connect_attempts_max, cancel.clone()),
             identity,
@@ -141,33 +131,26 @@ impl<S: Strategy + 'static> Drive<S> {
                 self.drain(&*link).await;
                 return Left::Stopped;
             }
-            match self.next_wake(&mut inbox).await {
-                LoopEvent::Inbox(Some(message)) => self.handle_inbox(&message),
-                LoopEvent::Inbox(None) => return Left::Lost,
-                LoopEvent::Done(done) => self.handle_done(done),
-                LoopEvent::NoRoom => self.handle_no_room(),
-                LoopEvent::Command(Some(command)) => {
-                    let log_now = self.clock.log_time(self.clock.now());
-                    let actions = command(&mut self.strategy, log_now);
-                    self.perform(actions, None);
-                }
-                // Nobody holds a handle any more; the agent goes on.
-                LoopEvent::Command(None) => self.has_commands = false,
-                LoopEvent::Timer => self.handle_timers(),
-                LoopEvent::Cancelled => self.is_stopping = true,
+            self.alarm.set(self.next_deadline().and_then(|at| self.clock.instant(at)));
+            tokio::select! {
+                message = inbox.next() => match message {
+                    Some(message) => self.handle_inbox(&message),
+                    None => return Left::Lost,
+                },
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.handle_done(done),
+                () = std::future::ready(()), if !self.no_room.is_empty() => self.handle_no_room(),
+                command = self.commands.recv(), if self.has_commands => match command {
+                    Some(command) => {
+                        let log_now = self.clock.log_time(self.clock.now());
+                        let actions = command(&mut self.strategy, log_now);
+                        self.perform(actions, None);
+                    }
+                    // Nobody holds a handle any more; the agent goes on.
+                    None => self.has_commands = false,
+                },
+                () = &mut self.alarm.sleep, if self.alarm.is_set => self.handle_timers(),
+                () = self.cancel.cancelled() => self.is_stopping = true,
             }
-        }
-    }
-
-    async fn next_wake(&mut self, inbox: &mut Inbox) -> LoopEvent<S> {
-        self.alarm.set(self.next_deadline().and_then(|at| self.clock.instant(at)));
-        tokio::select! {
-            message = inbox.next() => LoopEvent::Inbox(message),
-            Some(done) = self.work.next(), if !self.work.is_empty() => LoopEvent::Done(done),
-            () = std::future::ready(()), if !self.no_room.is_empty() => LoopEvent::NoRoom,
-            command = self.commands.recv(), if self.has_commands => LoopEvent::Command(command),
-            () = &mut self.alarm.sleep, if self.alarm.is_set => LoopEvent::Timer,
-            () = self.cancel.cancelled() => LoopEvent::Cancelled,
         }
     }
 

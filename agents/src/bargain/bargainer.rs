@@ -58,7 +58,7 @@ impl Bargainer {
     #[must_use]
     pub fn new(agent: AgentId, planner: impl Planner + 'static, events: mpsc::Sender<BargainEvent>) -> Self {
         let bargains = OpenNegotiations::new(Self::BARGAINS_MAX);
-        Self { agent, planner: Box::new(planner), bargains, reporter: Reporter::new(events) }
+        Self { agent, planner: Box::new(planner), bargains, reporter: Reporter { events, dropped: 0 } }
     }
 
     /// Number of bargains that have not ended.
@@ -70,7 +70,7 @@ impl Bargainer {
     /// Number of events dropped because their receiver was full or gone.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
-        self.reporter.dropped()
+        self.reporter.dropped
     }
 
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {

@@ -54,7 +54,11 @@ impl Utility {
     /// The first [`DocumentFault`], its pointer starting at the utility: an issue unknown or twice, weights of another sum, a list of
     /// another length than what it is for, a number out of range.
     pub fn check(&self, space: &Space) -> Result<(), DocumentFault> {
-        check(self, space)
+        match self {
+            Self::Ppm(utility) => Ok(mandate::check_utility(utility, space.outcomes())?),
+            Self::Linear(contributions) => check_linear(contributions, space),
+            Self::Table(table) => check_list("/table_real", table, space.len(), "outcome"),
+        }
     }
 
     /// The utility of every outcome, 0 to 1, in the order of their numbers. Of a function that fits the space.
@@ -245,24 +249,11 @@ impl Preferences {
     }
 }
 
-fn check(utility: &Utility, space: &Space) -> Result<(), DocumentFault> {
-    match utility {
-        Utility::Ppm(utility) => Ok(mandate::check_utility(utility, space.outcomes())?),
-        Utility::Linear(contributions) => check_linear(contributions, space),
-        Utility::Table(table) => {
-            check_length("/table_real", table.len(), space.len(), "outcome")?;
-            check_each("/table_real", table, |utility| (0.0..=1.0).contains(utility), "0 to 1")
-        }
-    }
-}
-
 fn check_linear(contributions: &[Contribution], space: &Space) -> Result<(), DocumentFault> {
     for (index, one) in contributions.iter().enumerate() {
         let earlier = contributions[..index].iter().map(|one| &one.issue);
         let checked = check_issue(&one.issue, earlier, space).and_then(|values| {
-            if !(0.0..=1.0).contains(&one.weight) {
-                return Err(DocumentFault::at("/weight", "0 to 1"));
-            }
+            check_part("/weight", one.weight)?;
             check_worth(&one.worth, values)
         });
         checked.map_err(|fault| fault.under(&format!("/linear_real/{index}")))?;
@@ -288,44 +279,35 @@ fn check_issue<'a, 'b>(
 }
 
 fn check_worth(worth: &ValueWorth, values: &IssueValues) -> Result<(), DocumentFault> {
-    let is_worth = |worth: &f64| (0.0..=1.0).contains(worth);
     match (worth, values) {
         (ValueWorth::Listed(worth), IssueValues::Discrete { values }) => {
-            check_length("/worth", worth.len(), values.len(), "value of the issue")?;
-            check_each("/worth", worth, is_worth, "0 to 1")
+            check_list("/worth", worth, values.len(), "value of the issue")
         }
         (ValueWorth::Linear { at_min, at_max }, IssueValues::Range { .. }) => {
-            check_ends([at_min, at_max], is_worth, "0 to 1")
+            check_part("/at_min", *at_min)?;
+            check_part("/at_max", *at_max)
         }
-        (ValueWorth::Listed(_), IssueValues::Range { .. }) => Err(listed_of_a_range()),
-        (ValueWorth::Linear { .. }, IssueValues::Discrete { .. }) => Err(ends_of_values()),
+        (ValueWorth::Listed(_), IssueValues::Range { .. }) => {
+            Err(DocumentFault::at("/worth", "the issue is a range: `at_min` and `at_max` tell its worth"))
+        }
+        (ValueWorth::Linear { .. }, IssueValues::Discrete { .. }) => {
+            Err(DocumentFault::at("/at_min", "the issue lists its values: `worth` has one number for each"))
+        }
     }
 }
 
-fn listed_of_a_range() -> DocumentFault {
-    DocumentFault::at("/worth", "the issue is a range: `at_min` and `at_max` tell its worth")
-}
-
-fn ends_of_values() -> DocumentFault {
-    DocumentFault::at("/at_min", "the issue lists its values: `worth` has one number for each")
-}
-
-fn check_ends<T>(ends: [&T; 2], is_worth: impl Fn(&T) -> bool, range: &str) -> Result<(), DocumentFault> {
-    let at_fault = ends.into_iter().zip(["/at_min", "/at_max"]).find(|(end, _)| !is_worth(end));
-    at_fault.map_or(Ok(()), |(_, pointer)| Err(DocumentFault::at(pointer, range)))
-}
-
-fn check_length(pointer: &str, len: usize, expected: usize, of: &str) -> Result<(), DocumentFault> {
-    if len == expected {
-        Ok(())
-    } else {
-        Err(DocumentFault::at(pointer, format!("one number for each {of}: {expected}, not {len}")))
+fn check_list(pointer: &str, list: &[f64], expected: usize, of: &str) -> Result<(), DocumentFault> {
+    if list.len() != expected {
+        return Err(DocumentFault::at(pointer, format!("one number for each {of}: {expected}, not {}", list.len())));
     }
+    let mut numbers = list.iter().enumerate();
+    numbers.try_for_each(|(index, &number)| {
+        check_part("", number).map_err(|fault| fault.under(&format!("{pointer}/{index}")))
+    })
 }
 
-fn check_each<T>(pointer: &str, list: &[T], is_good: impl Fn(&T) -> bool, range: &str) -> Result<(), DocumentFault> {
-    let at_fault = list.iter().position(|one| !is_good(one));
-    at_fault.map_or(Ok(()), |index| Err(DocumentFault::at(format!("{pointer}/{index}"), range)))
+fn check_part(pointer: &str, number: f64) -> Result<(), DocumentFault> {
+    if (0.0..=1.0).contains(&number) { Ok(()) } else { Err(DocumentFault::at(pointer, "0 to 1")) }
 }
 
 #[cfg(test)]

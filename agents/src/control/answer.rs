@@ -29,6 +29,17 @@ pub fn client<'a>(timeout: Duration, urls: impl IntoIterator<Item = &'a str>) ->
     builder.build()
 }
 
+/// A client of this address alone: it goes through no proxy, and no redirect takes a token elsewhere.
+///
+/// # Errors
+/// The library's, for want of what TLS needs.
+pub(crate) fn direct(url: &str, connect_timeout: Duration) -> reqwest::Result<Client> {
+    let builder = Client::builder().connect_timeout(connect_timeout).redirect(Policy::none()).no_proxy();
+    // Without TLS no certificates are needed, and a machine without any must not fail.
+    let builder = if url.starts_with("https://") { builder } else { builder.tls_certs_only([]) };
+    builder.build()
+}
+
 fn is_own(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(is_loopback))
 }
@@ -57,7 +68,8 @@ pub(super) async fn accepted(response: Response) -> Result<Response, ControlErro
         let location = shortened(&String::from_utf8_lossy(location.as_bytes()));
         return Err(ControlError::Redirected { url: url(&response), status: status.as_u16(), location });
     }
-    let (body, _) = body(response, REFUSAL_BYTES_MAX).await?;
+    let (body, is_whole) = body(response, REFUSAL_BYTES_MAX).await;
+    is_whole?;
     Err(match serde_json::from_slice::<Refusal>(&body) {
         Ok(refusal) => ControlError::Refused(refusal),
         Err(_) => {
@@ -72,8 +84,8 @@ pub(super) async fn accepted(response: Response) -> Result<Response, ControlErro
 /// It is larger than any of a gateway's, or none of the kind.
 pub(super) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, ControlError> {
     let url = url(&response);
-    let (body, is_whole) = body(response, ANSWER_BYTES_MAX).await?;
-    let read = if is_whole {
+    let (body, is_whole) = body(response, ANSWER_BYTES_MAX).await;
+    let read = if is_whole? {
         serde_json::from_slice(&body).map_err(|error| error.to_string())
     } else {
         Err(format!("it is larger than {ANSWER_BYTES_MAX} bytes"))
@@ -81,17 +93,20 @@ pub(super) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, C
     read.map_err(|what| ControlError::Unreadable { url, what })
 }
 
-/// The first bytes of a body, and whether they are all.
-async fn body(mut response: Response, bytes_max: usize) -> Result<(Vec<u8>, bool), ControlError> {
+/// The first bytes of a body, and whether they are all, or why no more came.
+pub(crate) async fn body(mut response: Response, bytes_max: usize) -> (Vec<u8>, reqwest::Result<bool>) {
     let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await? {
+    loop {
+        let piece = match response.chunk().await {
+            Ok(Some(piece)) => piece,
+            end => return (body, end.map(|_| true)),
+        };
         let room = bytes_max - body.len();
         body.extend_from_slice(&piece[..piece.len().min(room)]);
         if piece.len() > room {
-            return Ok((body, false));
+            return (body, Ok(false));
         }
     }
-    Ok((body, true))
 }
 
 fn url(response: &Response) -> String {

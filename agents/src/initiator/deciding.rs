@@ -7,12 +7,11 @@ use schemas::delivery::OffersReport;
 use schemas::payload::Accept;
 use schemas::{AgentId, NegotiationId, OfferId, Payload, Timestamp};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::{Calls, Initiator};
-use crate::agent::{ASKED_MAX, Agent, AgentOptions, QUESTIONS_MAX};
+use crate::agent::{ASKED_MAX, AgentOptions, QUESTIONS_MAX};
 use crate::identity::Identity;
-use crate::strategy::{Action, Outgoing};
+use crate::strategy::Action;
 use crate::transport::Transport;
 
 /// Offers of which one is to be chosen.
@@ -47,10 +46,8 @@ impl Initiator {
         chooser: Arc<dyn OfferChooser>,
     ) -> Self {
         let (sender, decisions) = mpsc::channel(QUESTIONS_MAX);
-        let mut calls = Calls::new();
-        calls.decisions = Some((identity.agent.clone(), sender));
-        let counters = calls.counters();
-        let handle = Agent::new(transport, identity, calls).with_options(options).spawn(CancellationToken::new());
+        let calls = Calls { decisions: Some((identity.agent.clone(), sender)), ..Calls::default() };
+        let initiator = Self::spawn_calls(transport, identity, options, calls);
         let choose = move |decision: OpenDecision| {
             let (negotiation, decide_by) = (decision.negotiation.clone(), decision.report.decide_by.0);
             let chosen = chooser.choose(decision);
@@ -59,8 +56,8 @@ impl Initiator {
         let take = |calls: &mut Calls, now, (negotiation, decide_by, chosen): (_, _, Option<OfferId>)| {
             chosen.map_or_else(Vec::new, |offer_id| accept(calls, now, negotiation, (offer_id, decide_by)))
         };
-        tokio::spawn(handle.commander().answer_all(decisions, ASKED_MAX, choose, take));
-        Self { handle, counters }
+        tokio::spawn(initiator.handle.commander().answer_all(decisions, ASKED_MAX, choose, take));
+        initiator
     }
 }
 
@@ -74,7 +71,5 @@ fn accept(
     if now >= decide_by || !calls.calls_by_negotiation.contains_key(&negotiation) {
         return Vec::new();
     }
-    let traceparent = calls.traceparent(&negotiation);
-    let accept = Payload::Accept(Accept { offer_id, terms_digest: None });
-    vec![Outgoing { traceparent, ..Outgoing::new(negotiation, accept) }.into()]
+    calls.say(negotiation, Payload::Accept(Accept { offer_id, terms_digest: None }))
 }

@@ -38,19 +38,19 @@ fn what_agents_see_and_do_is_counted() {
     for (counter, expected) in [
         (metrics.connects.of(role), 2),
         (metrics.disconnects.of(role), 1),
-        (metrics.transmissions.of(Repetition::First), 1),
-        (metrics.transmissions.of(Repetition::Repeated), 1),
-        (metrics.messages.of(Act::Refuse, SendResult::Refused), 1),
+        (metrics.transmissions.of(REPETITIONS[0]), 1),
+        (metrics.transmissions.of(REPETITIONS[1]), 1),
+        (metrics.messages.of(Act::Refuse, "refused"), 1),
         (metrics.refusals.of(Code::NoConsent), 1),
         (metrics.refusals.of(Code::RateLimited), 0),
         (metrics.deferrals.of(Code::RateLimited), 1),
-        (metrics.deliveries.of(Act::Cfp, Repetition::Repeated), 1),
-        (metrics.decisions.of(role, Said(Some(Act::Refuse))), 1),
-        (metrics.decisions.of(role, Said(None)), 1),
+        (metrics.deliveries.of(Act::Cfp, REPETITIONS[1]), 1),
+        (metrics.decisions.of(role, Act::Refuse.as_str()), 1),
+        (metrics.decisions.of(role, SILENCE), 1),
     ] {
         assert_eq!(counter.get(), expected, "{counter:?}");
     }
-    assert_eq!(metrics.durations.of(SendResult::Refused).get_sample_count(), 1);
+    assert_eq!(metrics.durations.of("refused").get_sample_count(), 1);
 }
 
 /// One of everything.

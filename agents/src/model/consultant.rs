@@ -269,7 +269,8 @@ impl Consultant {
                         self.metrics.iter().for_each(|metrics| metrics.unusable(reason));
                     }
                     if is_answer {
-                        self.note_form(consultation.form());
+                        // Later questions begin with the form that works.
+                        self.form.fetch_max(consultation.form() as u8, Ordering::Relaxed);
                     }
                 }
             }
@@ -352,11 +353,6 @@ impl Consultant {
 
     fn with_accounts<T>(&self, does: impl FnOnce(&mut ModelAccounts) -> T) -> T {
         does(&mut locked(&self.accounts))
-    }
-
-    /// Later questions begin with the form that works.
-    fn note_form(&self, form: AnswerForm) {
-        self.form.fetch_max(form as u8, Ordering::Relaxed);
     }
 
     /// The span of a call: `chat <model>`, in the conversation that is the negotiation. Prompts are in it by digest.

@@ -64,7 +64,7 @@ pub trait Question: Send + 'static {
 }
 
 /// Why a consultation ends without a choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantNames)]
 pub enum GaveUp {
     /// No answer fits, after every repair.
     #[strum(serialize = "model_output")]

@@ -8,13 +8,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 
 use super::answer::{BODY_BYTES_MAX, read_response};
 use super::config::ModelConfig;
 use super::{Completion, CompletionError, CompletionRequest, Model};
-use crate::control::cause;
+use crate::control::{self, cause};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What limits an answer, as endpoints have it, and as OpenAI's models have it that think first: they refuse the other.
@@ -52,10 +51,8 @@ impl HttpModel {
     /// # Errors
     /// [`HttpModelError`].
     pub fn try_new(config: &ModelConfig, key: Option<&str>) -> Result<Self, HttpModelError> {
-        let client = Client::builder().connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none()).no_proxy();
-        // Without TLS no certificates are needed, and a machine without any must not fail.
-        let client = if config.url.starts_with("https://") { client } else { client.tls_certs_only([]) };
-        let client = client.build().map_err(|error| HttpModelError::Client(error.to_string()))?;
+        let client =
+            control::direct(&config.url, CONNECT_TIMEOUT).map_err(|error| HttpModelError::Client(error.to_string()))?;
         let header = |key: &str| {
             let mut value =
                 HeaderValue::from_str(&format!("Bearer {}", key.trim())).map_err(|_| HttpModelError::Key)?;
@@ -135,19 +132,13 @@ fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
     u64::try_from(wait.as_micros().div_ceil(1000)).ok()
 }
 
-async fn body(mut response: Response) -> Result<Vec<u8>, CompletionError> {
+async fn body(response: Response) -> Result<Vec<u8>, CompletionError> {
     let announced = response.content_length().unwrap_or(0);
     if announced > BODY_BYTES_MAX as u64 {
         return Err(CompletionError::TooLarge);
     }
-    let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(lost)? {
-        if body.len() + piece.len() > BODY_BYTES_MAX {
-            return Err(CompletionError::TooLarge);
-        }
-        body.extend_from_slice(&piece);
-    }
-    Ok(body)
+    let (body, is_whole) = control::body(response, BODY_BYTES_MAX).await;
+    if is_whole.map_err(lost)? { Ok(body) } else { Err(CompletionError::TooLarge) }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]

@@ -65,12 +65,13 @@ impl ModelPanelist {
     /// A member with the owner's words to its model. `marker_seed` makes the markers around words of others, who must not know it.
     #[must_use]
     pub fn new(agent: AgentId, config: Arc<ModelAgentConfig>, marker_seed: u64) -> Self {
+        let replies = PanelReplies { replies: OpenNegotiations::new(REPLIES_MAX), refused: VecDeque::new() };
         Self {
             // Two agents that are shown the same have different markers.
             marker_seed: retry::hash(agent.as_str(), marker_seed),
             agent,
             config,
-            member: PanelMember::new(PanelReplies::new()),
+            member: PanelMember::new(replies),
             waiting: BTreeMap::new(),
             questions: VecDeque::new(),
             last_number: 0,
@@ -152,7 +153,7 @@ impl ModelPanelist {
 
     /// Puts what was refused and may be corrected to the model again.
     fn correct(&mut self, now: Timestamp) {
-        while let Some((panel, refusal, ask)) = self.member.panelist_mut().poll_refused() {
+        while let Some((panel, refusal, ask)) = self.member.panelist_mut().refused.pop_front() {
             let context = TraceContext::of(None, &panel);
             if let Err(reason) = self.question(now, (&panel, context), &ask, Some(&refusal)) {
                 tracing::debug!(agent = %self.agent, %panel, reason = reason.as_str(), "a refused answer is not corrected");
@@ -241,7 +242,7 @@ impl Strategy for ModelPanelist {
         if matches!(delivery.payload, Notification::Closed(_)) {
             let panel = &delivery.envelope.negotiation;
             self.waiting.remove(panel);
-            self.member.panelist_mut().forget(panel);
+            self.member.panelist_mut().replies.remove(panel);
         }
         self.correct(now);
         actions
@@ -267,10 +268,6 @@ pub struct PanelReplies {
 }
 
 impl PanelReplies {
-    fn new() -> Self {
-        Self { replies: OpenNegotiations::new(REPLIES_MAX), refused: VecDeque::new() }
-    }
-
     fn note_reply(&mut self, now: Timestamp, panel: &NegotiationId, ask: &Ask, reply: &AskReply) {
         self.replies.remove(panel);
         self.replies.expire(now);
@@ -284,14 +281,6 @@ impl PanelReplies {
     fn reply_to(&mut self, panel: &NegotiationId, ask: &Ask) -> Option<AskReply> {
         let (_, reply) = self.replies.part(panel).filter(|(asked, _)| is_same(asked, ask))?;
         Some(reply.clone())
-    }
-
-    fn forget(&mut self, panel: &NegotiationId) {
-        self.replies.remove(panel);
-    }
-
-    fn poll_refused(&mut self) -> Option<(NegotiationId, ActRefusal, Box<Ask>)> {
-        self.refused.pop_front()
     }
 }
 

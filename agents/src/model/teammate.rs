@@ -5,7 +5,6 @@
 
 mod question;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -65,6 +64,7 @@ impl Advisor for ModelAdvisor {
 }
 
 /// A model as what carries the tasks of a team out. The task is quoted in the prompt.
+#[derive(Debug)]
 pub struct ModelWorker {
     routine: ModelRoutine,
 }
@@ -91,12 +91,6 @@ impl Worker for ModelWorker {
             document: None,
             text: if title.is_empty() { text } else { format!("{title}\n{text}") },
         })
-    }
-}
-
-impl fmt::Debug for ModelWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelWorker").field("routine", &self.routine).finish()
     }
 }
 

@@ -52,10 +52,12 @@ impl StubPanelist {
 
     fn round<'a>(&'a self, panel: &NegotiationId, ask: &Ask) -> StubRound<'a> {
         let question = ask.task.as_deref().and_then(|task| self.questions.get(task));
+        let accuracy =
+            question.and_then(|question| self.profile.accuracy.get(&question.domain)).copied().unwrap_or(0.0);
         let mut draws = RoundDraws::new(self.seed, &self.agent, panel, ask.round);
         let chances = Chances {
             is_silent: draws.happens(self.profile.silent),
-            finds_it: draws.happens(question.map_or(0.0, |question| self.profile.accuracy_in(&question.domain))),
+            finds_it: draws.happens(accuracy),
             wrong: draws.below(question.map_or(0, |question| question.wrong.len())),
             holds: draws.happens(self.profile.holds),
             peer: draws.below(usize::MAX),
@@ -66,12 +68,6 @@ impl StubPanelist {
     fn scripted(&self, round: u32) -> Option<&AnswerScript> {
         let index = (round.max(1) as usize - 1).min(self.profile.script.len().saturating_sub(1));
         self.profile.script.get(index)
-    }
-}
-
-impl StubProfile {
-    fn accuracy_in(&self, domain: &DomainName) -> f64 {
-        self.accuracy.get(domain).copied().unwrap_or(0.0)
     }
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode, Url};
 use schemas::document::RoutineKind;
 
 use super::{RESULT_CHARS_MAX, Routine, RoutineFault, RoutineRequest};
+use crate::control::{body, direct};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of an answer: every character of the longest result can have four.
@@ -60,10 +60,8 @@ impl HttpService {
         if !matches!(url.scheme(), "http" | "https") || has_credentials {
             return Err(fault());
         }
-        let client = Client::builder().connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none()).no_proxy();
-        // Without TLS no certificates are needed, and a machine without any must not fail.
-        let client = if url.scheme() == "https" { client } else { client.tls_certs_only([]) };
-        let client = client.build().map_err(|error| HttpRoutineError::Client(error.to_string()))?;
+        let client =
+            direct(url.as_str(), CONNECT_TIMEOUT).map_err(|error| HttpRoutineError::Client(error.to_string()))?;
         Ok(Self { client, url })
     }
 
@@ -107,16 +105,13 @@ impl Routine for HttpRoutine {
     }
 }
 
-async fn read(mut response: Response) -> Result<String, RoutineFault> {
+async fn read(response: Response) -> Result<String, RoutineFault> {
     if response.status() != StatusCode::OK {
         return Err(RoutineFault::Unavailable(format!("the service answers {}", response.status().as_u16())));
     }
-    let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(lost)? {
-        if body.len() + piece.len() > BODY_BYTES_MAX {
-            return Err(RoutineFault::TooLong);
-        }
-        body.extend_from_slice(&piece);
+    let (body, is_whole) = body(response, BODY_BYTES_MAX).await;
+    if !is_whole.map_err(lost)? {
+        return Err(RoutineFault::TooLong);
     }
     String::from_utf8(body).map_err(|_| RoutineFault::Unreadable)
 }

@@ -67,18 +67,6 @@ impl TeamAgent {
         }
     }
 
-    /// What it knows of a team.
-    #[must_use]
-    pub fn view(&mut self, team: &NegotiationId) -> Option<&TeamView> {
-        self.memberships.part(team).map(|membership| membership.view())
-    }
-
-    /// Number of teams that have not ended.
-    #[must_use]
-    pub fn open_count(&self) -> usize {
-        self.memberships.len()
-    }
-
     /// Calls a team, `of` the award it works for where it is a sub-team. Searches first where the request asks for that.
     pub fn call(
         &mut self,
@@ -102,7 +90,8 @@ impl TeamAgent {
     pub fn handle_done(&mut self, now: Timestamp, done: JobDone) -> Vec<Action> {
         match done {
             JobDone::Work { task, award_no, outcome } => {
-                let Some(owned) = self.tasks.part(&task).filter(|owned| owned.works_under(award_no)) else {
+                let Some(owned) = self.tasks.part(&task).filter(|owned| owned.stage == TaskStage::Working(award_no))
+                else {
                     // Cancelled in the meantime, or over.
                     return Vec::new();
                 };

@@ -22,6 +22,10 @@ use crate::identity::Identity;
 const DELIVERIES_COUNTED_MAX: usize = 1_000_000;
 /// Repeated sends under way at a time; beyond them a message is not repeated.
 const REPEATS_MAX: usize = 1024;
+/// Direction of deliveries: its draws are its own.
+const IN: u64 = 1;
+/// Direction of messages.
+const OUT: u64 = 2;
 
 /// Which faults, how often. Chances are per message, 0 to 1.
 #[derive(Debug, Clone, Default)]
@@ -66,14 +70,14 @@ impl Transport for FaultyTransport {
         async move {
             let Connection { link, inbox } = self.inner.connect(identity).await?;
             let faults = Arc::clone(&self.faults);
-            let mut draws = rng(&faults, &identity.agent, LinkDirection::In);
+            let mut draws = rng(&faults, &identity.agent, IN);
             let inbox = inbox.map(move |message| disturb(&faults, &mut draws, message)).boxed();
             let link = FaultyUplink {
                 inner: link,
                 faults: Arc::clone(&self.faults),
                 repeats: Arc::clone(&self.repeats),
                 state: Mutex::new(LinkState {
-                    draws: rng(&self.faults, &identity.agent, LinkDirection::Out),
+                    draws: rng(&self.faults, &identity.agent, OUT),
                     dropped_by_delivery: HashMap::new(),
                 }),
             };
@@ -83,18 +87,8 @@ impl Transport for FaultyTransport {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum LinkDirection {
-    In,
-    Out,
-}
-
-fn rng(faults: &Faults, agent: &AgentId, direction: LinkDirection) -> ChaCha12Rng {
-    let salt = match direction {
-        LinkDirection::In => 1,
-        LinkDirection::Out => 2,
-    };
-    let name = retry::hash(agent.as_str(), salt);
+fn rng(faults: &Faults, agent: &AgentId, direction: u64) -> ChaCha12Rng {
+    let name = retry::hash(agent.as_str(), direction);
     ChaCha12Rng::seed_from_u64(faults.seed ^ name)
 }
 

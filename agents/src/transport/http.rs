@@ -16,13 +16,14 @@ use tokio::sync::Semaphore;
 
 use super::sse::SseReader;
 use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, Connection, InboxMessage, SendReply, Transport, TransportError, Uplink};
+use crate::control::{body, direct};
 use crate::identity::{Identity, Token};
 
 /// Most requests of one agent under way at a time: each takes a connection of its own.
 const REQUESTS_MAX: usize = 16;
 /// An event stream on which nothing came for so long, not even a keep-alive comment, is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Largest answer read.
+/// Most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A gateway by its HTTP address.
@@ -41,14 +42,7 @@ impl HttpTransport {
     /// [`TransportError::Unusable`] when no HTTP client can be made (no certificates for `https`).
     pub fn try_new(url: &str) -> Result<Self, TransportError> {
         let base: Arc<str> = url.trim_end_matches('/').into();
-        let client = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            // A redirect would send the token elsewhere.
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy();
-        // Without TLS no certificates are needed, and a machine without any must not fail.
-        let client = if base.starts_with("https://") { client } else { client.tls_certs_only([]) };
-        let client = client.build().map_err(|error| TransportError::Unusable(error.to_string()))?;
+        let client = direct(&base, CONNECT_TIMEOUT).map_err(|error| TransportError::Unusable(error.to_string()))?;
         let instance = Tag::try_new(&format!("{:016x}", rand::random::<u64>())).ok();
         Ok(Self { base, client, instance })
     }
@@ -170,7 +164,7 @@ impl Uplink for HttpUplink {
             if !response.status().is_success() {
                 return SendReply::Refused(refusal(response).await);
             }
-            let body = body(response).await;
+            let (body, _) = body(response, ANSWER_BYTES_MAX).await;
             serde_json::from_slice(&body)
                 .map_or_else(|error| SendReply::Unknown(error.to_string()), SendReply::Accepted)
         }
@@ -192,23 +186,10 @@ async fn granted(response: Response) -> Result<(), TransportError> {
 async fn refusal(response: Response) -> Refusal {
     let status = response.status().as_u16();
     let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    let mut refusal = super::read_problem(&body(response).await, Some(status));
+    let mut refusal = super::read_problem(&body(response, ANSWER_BYTES_MAX).await.0, Some(status));
     refusal.retry_after_ms =
         refusal.retry_after_ms.or_else(|| retry_after.map(|seconds: u64| seconds.saturating_mul(1000)));
     refusal
-}
-
-/// The body, cut at [`ANSWER_BYTES_MAX`].
-async fn body(mut response: Response) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Some(piece)) = response.chunk().await {
-        let room = ANSWER_BYTES_MAX - body.len();
-        body.extend_from_slice(&piece[..piece.len().min(room)]);
-        if body.len() >= ANSWER_BYTES_MAX {
-            break;
-        }
-    }
-    body
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]

@@ -111,7 +111,8 @@ impl WebSocketTransport {
     async fn open(&self, identity: &Identity) -> Result<Socket, TransportError> {
         let mut request = self.stream_url().as_ref().into_client_request().map_err(unusable)?;
         let bearer = format!("Bearer {}", identity.token.current());
-        let mut bearer = HeaderValue::try_from(bearer).map_err(|_| no_header())?;
+        let no_header = |_| TransportError::Unusable("the token cannot stand in a header".to_owned());
+        let mut bearer = HeaderValue::try_from(bearer).map_err(no_header)?;
         bearer.set_sensitive(true);
         request.headers_mut().insert("authorization", bearer);
         let buffer_bytes = if self.shared.is_some() { SHARED_BUFFER_BYTES } else { BUFFER_BYTES };
@@ -173,9 +174,12 @@ impl WrittenSoon {
     }
 }
 
+/// Waits for an answer, which is nothing where the agent has joined.
+type Asker = oneshot::Sender<Option<SendReply>>;
+
 /// What an agent asks of the task that owns the socket.
 enum SocketCommand {
-    Send(Option<AgentId>, Bytes, oneshot::Sender<SendReply>),
+    Send(Option<AgentId>, Bytes, Asker),
     /// Acknowledgements are to be written.
     Ack,
     Join(Box<Joining>),
@@ -189,7 +193,7 @@ struct Joining {
     number: u64,
     token: String,
     deliveries: mpsc::Sender<Option<Delivery>>,
-    reply: oneshot::Sender<Result<(), TransportError>>,
+    reply: Asker,
 }
 
 impl Uplink for WebSocketUplink {
@@ -200,7 +204,7 @@ impl Uplink for WebSocketUplink {
             if commands.send(SocketCommand::Send(agent, document, sender)).await.is_err() {
                 return None;
             }
-            answer.await.ok()
+            answer.await.ok().flatten()
         };
         async move {
             match tokio::time::timeout(ANSWER_TIMEOUT, exchange).await {
@@ -252,10 +256,6 @@ impl Recipients {
             Self::Many(recipients) => recipients.is_empty(),
         }
     }
-}
-
-fn no_header() -> TransportError {
-    TransportError::Unusable("the token cannot stand in a header".to_owned())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the signature `map_err` wants")]

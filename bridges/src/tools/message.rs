@@ -114,18 +114,18 @@ pub fn negotiation(arguments: &Arguments) -> Result<NegotiationId, Refusal> {
 /// A limit that is broken ([`Code::NotAllowed`]), or an id of no negotiation.
 pub fn opening(agent: &AgentId, tool: &str, mut arguments: Arguments, limits: &Limits) -> Result<Message, Refusal> {
     arguments.remove("wait_ms");
-    let own = take_text(&mut arguments, "id");
+    let own = arguments.remove("id").and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default();
     let negotiation = NegotiationId::form(agent, &own).map_err(|error| id_fault(&error, "/id"))?;
     let id = MsgId::try_new(&own).map_err(|error| id_fault(&error, "/id"))?;
-    let to = take(&mut arguments, "to").or_else(|| take(&mut arguments, "with")).unwrap_or_default();
+    let to = arguments.remove("to").or_else(|| arguments.remove("with")).unwrap_or_default();
     let to: Vec<String> = to.as_array().into_iter().flatten().filter_map(Value::as_str).map(address).collect();
     let mut scope = json!({"consent": "opt-in"});
-    if take(&mut arguments, "absent") == Some(Value::Bool(true)) {
+    if arguments.remove("absent") == Some(Value::Bool(true)) {
         scope["absent"] = Value::Bool(true);
     }
     let mut envelope = envelope(agent, &id, &own);
     envelope.extend([("to".to_owned(), json!(to)), ("scope".to_owned(), scope)]);
-    envelope.extend(take(&mut arguments, "capabilities").map(|names| ("capabilities".to_owned(), names)));
+    envelope.extend(arguments.remove("capabilities").map(|names| ("capabilities".to_owned(), names)));
     let mut payload = match tool {
         "bargain" => bargain(arguments),
         "form_team" => team(arguments),
@@ -150,7 +150,7 @@ pub fn act(
     let negotiation = negotiation(&arguments)?;
     arguments.remove("negotiation");
     let asked = known.and_then(|known| known.asked.get(tool)).copied();
-    let given = take(&mut arguments, "request_id");
+    let given = arguments.remove("request_id");
     let id = match given.as_ref().and_then(Value::as_str) {
         Some(given) => given.to_owned(),
         None => {
@@ -180,7 +180,7 @@ pub fn request(
     known: Option<&NegotiationMemory>,
     limits: &Limits,
 ) -> Result<Message, Refusal> {
-    let Some(Value::Object(mut payload)) = take(&mut request, "payload") else {
+    let Some(Value::Object(mut payload)) = request.remove("payload") else {
         return Err(Refusal::new(Code::MissingField, "a payload is expected").at("/payload"));
     };
     limits.hold(&mut payload, known.is_some_and(|known| known.is_team)).map_err(|mut refusal| {
@@ -240,19 +240,19 @@ fn spell_answer(payload: &mut Arguments) {
 
 fn report(mut arguments: Arguments) -> Arguments {
     let mut payload = Arguments::new();
-    if let Some(code) = take(&mut arguments, "failed") {
+    if let Some(code) = arguments.remove("failed") {
         payload.extend(members(json!({"act": "failure", "phase": "perform", "code": code})));
-    } else if take(&mut arguments, "stopped") == Some(Value::Bool(true)) {
+    } else if arguments.remove("stopped") == Some(Value::Bool(true)) {
         payload.extend(members(json!({"act": "inform", "kind": "cancelled"})));
     } else {
         payload.extend(members(json!({"act": "inform", "kind": "done"})));
-        payload.extend(take(&mut arguments, "result").map(|result| ("result".to_owned(), result)));
+        payload.extend(arguments.remove("result").map(|result| ("result".to_owned(), result)));
     }
     payload
 }
 
 fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
-    let named = take(&mut cfp, "price_max").and_then(|max| max.as_i64());
+    let named = cfp.remove("price_max").and_then(|max| max.as_i64());
     if let Some(limit) = limits.price_max.filter(|limit| named.is_some_and(|named| named > *limit)) {
         return Err(not_allowed("/price_max", format!("at most {limit}")));
     }
@@ -262,7 +262,7 @@ fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
     if cfp.get("policy").and_then(Value::as_str) != Some(PATIENT) {
         cfp.entry("reply_within_ms").or_insert(json!(REPLY_WITHIN_MS));
     }
-    if let Some(hashes) = take(&mut cfp, "documents") {
+    if let Some(hashes) = cfp.remove("documents") {
         cfp.insert("documents".to_owned(), json!({"hashes": hashes}));
     }
     cfp.insert("act".to_owned(), json!("cfp"));
@@ -272,7 +272,7 @@ fn call(mut cfp: Arguments, limits: &Limits) -> Result<Arguments, Refusal> {
 fn bargain(mut cfp: Arguments) -> Arguments {
     let mut rules = Arguments::new();
     for rule in ["issues", "rounds", "deadline_ms", "step_ms", "confirm_ms"] {
-        rules.extend(take(&mut cfp, rule).map(|value| (rule.to_owned(), value)));
+        rules.extend(cfp.remove(rule).map(|value| (rule.to_owned(), value)));
     }
     rules.entry("step_ms").or_insert(json!(STEP_MS));
     if !rules.contains_key("deadline_ms") {
@@ -287,32 +287,32 @@ fn bargain(mut cfp: Arguments) -> Arguments {
 fn team(mut arguments: Arguments) -> Arguments {
     let mut rules = members(json!({"speak_ms": STEP_MS, "ends_within_ms": TEAM_MS}));
     for rule in ["turns", "speak_ms", "depth"] {
-        rules.extend(take(&mut arguments, rule).map(|value| (rule.to_owned(), value)));
+        rules.extend(arguments.remove(rule).map(|value| (rule.to_owned(), value)));
     }
     let seats = [("min", "members_min"), ("max", "members_max")];
     let seats: Arguments =
-        seats.into_iter().filter_map(|(seat, named)| Some((seat.to_owned(), take(&mut arguments, named)?))).collect();
+        seats.into_iter().filter_map(|(seat, named)| Some((seat.to_owned(), arguments.remove(named)?))).collect();
     if !seats.is_empty() {
         rules.insert("members".to_owned(), Value::Object(seats));
     }
-    if let Some(of) = take(&mut arguments, "vote") {
+    if let Some(of) = arguments.remove("vote") {
         rules.insert("vote".to_owned(), json!({"of": of, "vote_ms": ANSWER_MS}));
     }
     let mut cfp = members(json!({"act": "cfp", "team": rules, "reply_within_ms": JOIN_WITHIN_MS}));
-    cfp.insert("task".to_owned(), take(&mut arguments, "goal").unwrap_or_default());
-    cfp.extend(take(&mut arguments, "policy").map(|policy| ("policy".to_owned(), policy)));
+    cfp.insert("task".to_owned(), arguments.remove("goal").unwrap_or_default());
+    cfp.extend(arguments.remove("policy").map(|policy| ("policy".to_owned(), policy)));
     cfp
 }
 
 fn panel(mut arguments: Arguments) -> Arguments {
     let mut rules = members(json!({"answer_ms": ANSWER_MS}));
     for rule in ["domain", "rounds", "answer_ms"] {
-        rules.extend(take(&mut arguments, rule).map(|value| (rule.to_owned(), value)));
+        rules.extend(arguments.remove(rule).map(|value| (rule.to_owned(), value)));
     }
-    if let Some(options) = take(&mut arguments, "options") {
+    if let Some(options) = arguments.remove("options") {
         rules.insert("answer".to_owned(), json!({"kind": "choice", "options": options}));
     }
-    let question = take(&mut arguments, "question").unwrap_or_default();
+    let question = arguments.remove("question").unwrap_or_default();
     members(json!({"act": "cfp", "task": question, "panel": rules}))
 }
 
@@ -387,14 +387,6 @@ fn not_allowed(pointer: &str, expected: String) -> Refusal {
 
 fn id_fault(error: &IdError, pointer: &str) -> Refusal {
     Refusal::new(Code::BadFormat, error.to_string()).at(pointer)
-}
-
-fn take(arguments: &mut Arguments, name: &str) -> Option<Value> {
-    arguments.remove(name)
-}
-
-fn take_text(arguments: &mut Arguments, name: &str) -> String {
-    take(arguments, name).and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default()
 }
 
 fn members(value: Value) -> Arguments {

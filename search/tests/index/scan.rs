@@ -44,7 +44,7 @@ impl ScanIndex {
         let documents_with = |token: &str| with.get(token).copied().unwrap_or_default();
         let mut hits = Vec::new();
         for (agent, (document, _, value)) in &self.by_agent {
-            let score = query.score(document, &collection, documents_with);
+            let score = score(query, document, &collection, documents_with);
             if score > 0 && admits(agent, value) {
                 hits.push(Hit { place: HitPlace { score, agent: agent.clone() }, value: *value });
             }
@@ -61,4 +61,21 @@ impl ScanIndex {
         };
         self.by_agent.values().filter(has).count() as u64
     }
+}
+
+/// What a document scores, in millionths; 0 where it has none of the tokens. `documents_with` says in how many listed
+/// documents a token stands.
+fn score(
+    query: &Query,
+    document: &ProfileDocument,
+    collection: &CollectionStatistics,
+    documents_with: impl Fn(&str) -> u64,
+) -> u64 {
+    let found = query.tokens().filter(|token| document.frequency(token) > 0);
+    found
+        .map(|token| {
+            let inverse_frequency = collection.inverse_frequency(documents_with(token));
+            collection.part(inverse_frequency, document.frequency(token), document.length())
+        })
+        .sum()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use schemas::bargain::mandate::holds;
 use schemas::bargain::{ATTR_ROUND, BargainSpec, PPM, Predicate};
 use schemas::delivery::{Award, Closing, Delivery, Disposition, Standing, Turn};
-use schemas::payload::{Accept, AttrValue, Confirm, Offer, Reasoned, Terms};
+use schemas::payload::{Accept, AttrValue, Confirm, Offer, Reasoned};
 use schemas::{Act, AgentId, Digest, NegotiationId, OfferId, Payload, Timestamp};
 
 use super::Bargainer;
@@ -272,10 +272,6 @@ impl BargainParty {
             offers,
         }
     }
-
-    fn terms(&self, outcome: usize) -> Option<Terms> {
-        self.rules.space.terms(outcome)
-    }
 }
 
 /// Whether an offer can be accepted now, as far as a party can tell: how much time has passed it leaves to the exchange.
@@ -412,7 +408,7 @@ impl BargainParty {
         let turn = self.turn.clone()?;
         let payload = match decided {
             Move::Offer(outcome) => {
-                let offer = Payload::Offer(Offer { terms: self.terms(outcome)?, ..Offer::default() });
+                let offer = Payload::Offer(Offer { terms: self.rules.space.terms(outcome)?, ..Offer::default() });
                 self.note(turn.step, outcome, self.parties?);
                 offer
             }

@@ -92,19 +92,11 @@ pub struct BargainOutcome {
 
 /// Sends events to who listens.
 pub(super) struct Reporter {
-    events: mpsc::Sender<BargainEvent>,
-    dropped: u64,
+    pub(super) events: mpsc::Sender<BargainEvent>,
+    pub(super) dropped: u64,
 }
 
 impl Reporter {
-    pub(super) fn new(events: mpsc::Sender<BargainEvent>) -> Self {
-        Self { events, dropped: 0 }
-    }
-
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
     /// Local time is read here, where the report leaves the pure part: what it means has been decided without it.
     pub(super) fn tell(&mut self, negotiation: &NegotiationId, log_time: Timestamp, report: BargainReport) {
         let event = BargainEvent { negotiation: negotiation.clone(), at: Instant::now(), log_time, report };

@@ -38,13 +38,6 @@ impl TimeDependent {
         Self { preferences, exponent: 0.25 }
     }
 
-    /// Any other exponent above 0. One that is no such number counts as 1.
-    #[must_use]
-    pub fn with_exponent(preferences: Arc<Preferences>, exponent: f64) -> Self {
-        let is_exponent = exponent.is_finite() && exponent > 0.0;
-        Self { preferences, exponent: if is_exponent { exponent } else { 1.0 } }
-    }
-
     /// The least utility it accepts and proposes at relative time `t`; absent when it may agree to nothing. It never rises
     /// with time.
     #[must_use]

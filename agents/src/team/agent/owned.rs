@@ -62,12 +62,6 @@ impl OwnedTask {
         self.plan.take()
     }
 
-    /// Whether the worker works under this award.
-    #[must_use]
-    pub fn works_under(&self, award_no: AwardNo) -> bool {
-        self.stage == TaskStage::Working(award_no)
-    }
-
     /// The report of what a worker came to: its result, or its failure with a code. The code of a worker that failed is its own.
     #[must_use]
     pub fn report(outcome: Result<String, RoutineFault>) -> Payload {

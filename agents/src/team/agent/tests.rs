@@ -18,7 +18,7 @@ fn an_agent_joins_teams_offers_for_tasks_and_refuses_everything_else() {
     let (mut bob, _jobs) = agent_of("bob");
     let joined = said(&mut bob, "alice~paper", team_call("write"));
     assert_eq!(joined, json!({"act": "join", "terms": {"fit": 800_000}}));
-    assert_eq!(bob.view(&id("alice~paper")).unwrap().goal, "write");
+    assert_eq!(bob.memberships.part(&id("alice~paper")).unwrap().view().goal, "write");
     let offered = said(&mut bob, "alice~paper~t1", task_call("figures"));
     assert_eq!(offered, json!({"act": "offer", "round": 1, "terms": {"fit": 900_000}}));
     for (negotiation, told, reason) in [

@@ -12,13 +12,13 @@ use schemas::{AgentId, DeliveryId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message, Utf8Bytes};
 
 use super::keepalive::{Keepalive, KeepaliveAction, PONG_TIMEOUT};
-use super::{BATCH_MAX, Joining, Recipients, Socket, SocketCommand, WrittenSoon};
-use crate::transport::{SendReply, TransportError, read_problem};
+use super::{Asker, BATCH_MAX, Joining, Recipients, Socket, SocketCommand, WrittenSoon};
+use crate::transport::{SendReply, read_problem};
 
 /// Frames waiting for the socket; a sender beyond them waits.
 const FRAMES_MAX: usize = 1024;
@@ -40,38 +40,6 @@ struct Pump {
     asked_room: usize,
     last: u64,
     keepalive: Keepalive,
-}
-
-enum Asker {
-    Sender(oneshot::Sender<SendReply>),
-    Joining(oneshot::Sender<Result<(), TransportError>>),
-}
-
-impl Asker {
-    fn is_gone(&self) -> bool {
-        match self {
-            Self::Sender(sender) => sender.is_closed(),
-            Self::Joining(reply) => reply.is_closed(),
-        }
-    }
-
-    /// Tells it the answer. It may have given up meanwhile.
-    fn answer(self, answer: SendReply) {
-        match self {
-            Self::Sender(sender) => drop(sender.send(answer)),
-            Self::Joining(reply) => drop(reply.send(match answer {
-                SendReply::Accepted(_) => Ok(()),
-                SendReply::Refused(refusal) => Err(TransportError::Refused(refusal)),
-                SendReply::Unknown(why) => Err(TransportError::Unreachable(why)),
-            })),
-        }
-    }
-}
-
-enum SocketEvent {
-    Command(Option<SocketCommand>),
-    Frame(Option<Result<Message, WebSocketError>>),
-    Timer,
 }
 
 /// Begins to serve an open connection.
@@ -98,17 +66,14 @@ impl Pump {
     async fn drive(mut self) {
         let mut alarm = std::pin::pin!(tokio::time::sleep_until(self.keepalive.poll_timeout()));
         loop {
-            let wake = tokio::select! {
-                command = self.commands.recv() => SocketEvent::Command(command),
-                frame = self.stream.next() => SocketEvent::Frame(frame),
-                () = &mut alarm => SocketEvent::Timer,
-            };
-            let is_up = match wake {
-                SocketEvent::Command(Some(command)) => self.handle_commands(command).await,
-                // The agent dropped the link.
-                SocketEvent::Command(None) => false,
-                SocketEvent::Frame(frame) => self.handle_frames(frame).await,
-                SocketEvent::Timer => self.handle_timer().await,
+            let is_up = tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(command) => self.handle_commands(command).await,
+                    // The agent dropped the link.
+                    None => false,
+                },
+                frame = self.stream.next() => self.handle_frames(frame).await,
+                () = &mut alarm => self.handle_timer().await,
             };
             if !is_up {
                 break;
@@ -162,7 +127,7 @@ impl Pump {
     /// Writes every frame that is ready, then flushes once.
     async fn handle_commands(&mut self, first: SocketCommand) -> bool {
         if self.asked.len() >= self.asked_room {
-            self.asked.retain(|_, asker| !asker.is_gone());
+            self.asked.retain(|_, asker| !asker.is_closed());
             self.asked_room = ASKED_ROOM.max(2 * self.asked.len());
         }
         let mut next = Some(first);
@@ -170,7 +135,7 @@ impl Pump {
         while let Some(command) = next {
             let frame = match command {
                 SocketCommand::Send(agent, document, sender) => {
-                    let reference = self.ask(Asker::Sender(sender));
+                    let reference = self.ask(sender);
                     Some(message_frame(agent.as_ref(), reference, &document))
                 }
                 SocketCommand::Join(joining) => self.join(*joining),
@@ -217,7 +182,7 @@ impl Pump {
         let Joining { agent, number, token, deliveries, reply } = joining;
         let Recipients::Many(recipients) = &mut self.recipients else { return None };
         recipients.insert(agent, (number, deliveries));
-        let reference = self.ask(Asker::Joining(reply));
+        let reference = self.ask(reply);
         Some(json!({"type": "join", "id": reference.to_string(), "token": token}).to_string().into_bytes())
     }
 
@@ -248,14 +213,8 @@ impl Pump {
             ServerFrame::Delivery(delivery) => self.hand_over(delivery.map(|delivery| *delivery), &text).await,
             ServerFrame::Answer(reference, answer) => {
                 if let Some(asker) = self.asked.remove(&reference) {
-                    asker.answer(answer);
-                }
-                true
-            }
-            ServerFrame::Joined(reference) => {
-                if let Some(Asker::Joining(reply)) = self.asked.remove(&reference) {
                     // Whoever has given up leaves by itself.
-                    let _ = reply.send(Ok(()));
+                    let _ = asker.send(answer);
                 }
                 true
             }
@@ -330,8 +289,8 @@ fn agent_member(agent: Option<&AgentId>) -> String {
 #[derive(Debug)]
 enum ServerFrame {
     Delivery(Option<Box<Delivery>>),
-    Answer(u64, SendReply),
-    Joined(u64),
+    /// Nothing where the agent has joined.
+    Answer(u64, Option<SendReply>),
     /// The agent may not stay on a shared connection.
     Closing(AgentId),
     /// `hello`, and whatever later versions add.
@@ -364,12 +323,12 @@ fn read_frame(text: &str) -> ServerFrame {
         ("accepted", Some(reference)) => {
             let answer = serde_json::from_str(text);
             let answer = answer.map_or_else(|e| SendReply::Unknown(e.to_string()), SendReply::Accepted);
-            ServerFrame::Answer(reference, answer)
+            ServerFrame::Answer(reference, Some(answer))
         }
-        ("joined", Some(reference)) => ServerFrame::Joined(reference),
+        ("joined", Some(reference)) => ServerFrame::Answer(reference, None),
         ("refused", Some(reference)) => {
             let problem = frame.problem.map_or("{}", RawValue::get);
-            ServerFrame::Answer(reference, SendReply::Refused(read_problem(problem.as_bytes(), None)))
+            ServerFrame::Answer(reference, Some(SendReply::Refused(read_problem(problem.as_bytes(), None))))
         }
         (_, _) => ServerFrame::Other,
     }
@@ -390,9 +349,10 @@ mod tests {
     #[test]
     fn frames_are_read_and_unknown_ones_ignored() {
         let accepted = r#"{"type":"accepted","id":"4","agent":"bob","seq":9,"msg_id":"m","negotiation":"alice~job"}"#;
-        assert!(matches!(read_frame(accepted), ServerFrame::Answer(4, SendReply::Accepted(Accepted { seq: 9, .. }))));
+        let read = read_frame(accepted);
+        assert!(matches!(read, ServerFrame::Answer(4, Some(SendReply::Accepted(Accepted { seq: 9, .. })))));
         let refused = r#"{"type":"refused","id":"5","problem":{"code":"no_consent","detail":"nobody"}}"#;
-        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, SendReply::Refused(_))));
+        assert!(matches!(read_frame(refused), ServerFrame::Answer(5, Some(SendReply::Refused(_)))));
         assert!(matches!(read_frame(r#"{"type":"delivery","delivery":{}}"#), ServerFrame::Delivery(None)));
         let delivery = r#"{"envelope":{"msg_id":"00000000000000000000000000000001","ts":"2026-11-20T00:00:00Z",
             "from":"exchange://llmx","to":["agent://bob"],"negotiation":"alice~job"},

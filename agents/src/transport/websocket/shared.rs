@@ -14,7 +14,7 @@ use super::{
     DELIVERIES_MAX, Joining, Recipients, SocketCommand, WebSocketTransport, WebSocketUplink, WrittenSoon, inbox, pump,
 };
 use crate::identity::Identity;
-use crate::transport::{CONNECT_TIMEOUT, Connection, TransportError};
+use crate::transport::{CONNECT_TIMEOUT, Connection, SendReply, TransportError};
 
 /// The shared connections of one transport. Clones are handles to the same.
 #[derive(Clone)]
@@ -67,7 +67,11 @@ impl SharedSockets {
         let joining = Joining { agent: agent.clone(), number, token: identity.token.current(), deliveries, reply };
         let lost = || TransportError::Unreachable("the connection was lost".to_owned());
         commands.send(SocketCommand::Join(Box::new(joining))).await.map_err(|_| lost())?;
-        joined.await.map_err(|_| lost())??;
+        match joined.await.map_err(|_| lost())? {
+            None | Some(SendReply::Accepted(_)) => {}
+            Some(SendReply::Refused(refusal)) => return Err(refusal.into()),
+            Some(SendReply::Unknown(why)) => return Err(TransportError::Unreachable(why)),
+        }
         let link = WebSocketUplink { commands, acks, agent: Some(agent), _seat: Some(seat) };
         Ok(Connection { link: Arc::new(link), inbox: inbox(receiver) })
     }
