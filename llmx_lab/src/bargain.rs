@@ -73,7 +73,7 @@ pub fn run(args: &BargainArgs) -> Outcome {
     if let Some(bargains) = args.repeat {
         return repeat(&matchup, bargains, args);
     }
-    let played = run_matchup(&matchup, &mut InMemoryExchange::new(), "bargain", args.seed).map_err(failure)?;
+    let played = run_matchup(&matchup, &mut InMemoryExchange::default(), "bargain", args.seed).map_err(failure)?;
     let drawn = args.plot.as_deref().map_or(Ok(()), |file| draw(&matchup, &played, file));
     let report = BargainReport::new(&matchup, played);
     if args.json {

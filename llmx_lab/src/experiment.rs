@@ -453,8 +453,7 @@ fn failure(error: ExperimentError) -> Failure {
         ExperimentError::OtherPlan(_)
         | ExperimentError::Held(_)
         | ExperimentError::OtherTrace { .. }
-        | ExperimentError::Trace(_)
-        | ExperimentError::Folder { .. } => Failure::configuration(error),
+        | ExperimentError::Trace(_) => Failure::configuration(error),
         ExperimentError::Cell { .. } => Failure::failed(error),
     }
 }

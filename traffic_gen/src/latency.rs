@@ -69,7 +69,7 @@ impl Latency {
 }
 
 /// Quantiles of a latency, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Quantiles {
     /// Median.
     pub p50: f64,

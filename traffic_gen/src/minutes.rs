@@ -14,8 +14,6 @@ use crate::latency::{Latency, Quantiles};
 const COUNTED_MAX: usize = 3;
 /// Rows kept, the oldest go first: a year, some 40 MB.
 const ROWS_MAX: usize = 60 * 24 * 366;
-/// The latency of a minute without a decision.
-const NO_DECISION: Quantiles = Quantiles { p50: 0.0, p95: 0.0, p99: 0.0, max: 0.0, count: 0 };
 
 #[derive(Debug, Default)]
 struct Minute {
@@ -95,7 +93,7 @@ impl Minutes {
 impl MinuteRow {
     fn new(number: u64, minute: &Minute) -> Self {
         let Minute { cfps, offers, confirms, ref decision } = *minute;
-        let decision = decision.as_ref().map_or(NO_DECISION, Latency::quantiles);
+        let decision = decision.as_ref().map(Latency::quantiles).unwrap_or_default();
         Self { number, cfps, offers, confirms, decision }
     }
 

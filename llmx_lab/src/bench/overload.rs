@@ -54,7 +54,7 @@ pub struct OverloadArgs {
     plain_clients: Option<PathBuf>,
 }
 
-/// [`Workload`] on the command line, or all of them in turn.
+/// [`Workload`] on the command line, in the same order, or all of them in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum LoadArg {
     /// Contract nets with one contractor
@@ -75,15 +75,7 @@ enum LoadArg {
 
 impl LoadArg {
     fn workloads(self) -> Vec<Workload> {
-        match self {
-            Self::NetOfOne => vec![Workload::NetOfOne],
-            Self::NetOfTwelve => vec![Workload::NetOfTwelve],
-            Self::Auction => vec![Workload::Auction],
-            Self::Bargain => vec![Workload::Bargain],
-            Self::Team => vec![Workload::Team],
-            Self::Panel => vec![Workload::Panel],
-            Self::Mixed => Workload::ALL.to_vec(),
-        }
+        Workload::ALL.get(self as usize).map_or_else(|| Workload::ALL.to_vec(), |only| vec![*only])
     }
 }
 

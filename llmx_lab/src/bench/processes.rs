@@ -7,7 +7,6 @@ use bench::processes::{self, AgentsVia, MeasuredBuild, ProcessFigures, ProcessPl
 use bench::usage;
 
 use crate::output::{Failure, Outcome, note, print, print_json, table};
-use crate::remote::TransportKind;
 
 /// How long calls arrive in one measurement, in seconds, and the same with `--quick`.
 const SECONDS: [u64; 2] = [15, 4];
@@ -25,7 +24,7 @@ pub struct ProcessesArgs {
     processes: bool,
     /// How agents reach the exchange, one after another (default: websocket,nats)
     #[arg(long, value_enum, value_delimiter = ',', requires = "processes")]
-    transport: Vec<TransportKind>,
+    transport: Vec<AgentsVia>,
     /// Calls per second, one row each (default: 400,200,50)
     #[arg(long, value_delimiter = ',', requires = "processes", value_name = "RATES", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: Vec<u32>,
@@ -92,16 +91,7 @@ impl ProcessesArgs {
         let of = |both: [u64; 2]| Duration::from_secs(both[usize::from(quick)]);
         let or = |given: Vec<u32>, default: &[u32]| if given.is_empty() { default.to_vec() } else { given };
         let (build, _) = self.build()?;
-        let given = if self.transport.is_empty() {
-            vec![TransportKind::Websocket, TransportKind::Nats]
-        } else {
-            self.transport
-        };
-        let via = given.into_iter().map(|kind| match kind {
-            TransportKind::Websocket => AgentsVia::Websocket,
-            TransportKind::Http => AgentsVia::Http,
-            TransportKind::Nats => AgentsVia::Nats,
-        });
+        let via = if self.transport.is_empty() { vec![AgentsVia::Websocket, AgentsVia::Nats] } else { self.transport };
         let nats_threads = self.against_nats_threads.unwrap_or(self.nats_threads);
         let beside = |binary| MeasuredBuild { binary, nats_threads };
         Ok(ProcessPlan {
@@ -111,7 +101,7 @@ impl ProcessesArgs {
             contractors: self.agents,
             idle_agents: self.idle_agents,
             policy: self.policy,
-            via: via.collect(),
+            via,
             rates: if self.idle_only { Vec::new() } else { or(self.rate, &[400, 200, 50]) },
             searches: !(self.paced_only || self.idle_only),
             runs: self.runs.into(),

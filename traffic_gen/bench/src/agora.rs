@@ -53,11 +53,11 @@ const DOCUMENT: &str = "---\nname: Parcel price\ndescription: The price of a par
 /// [`BenchError`].
 pub async fn measure(each: Duration, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let document = ProtocolDocument::try_new(DOCUMENT, Origin::Own).map_err(stuck)?;
-    let echo = LocalService::start(post(echoed)).await?;
+    let echo = LocalService::start("/", post(echoed)).await?;
     let client = AgoraClient::try_new(&echo.url, None, PATIENCE).map_err(stuck)?;
     let ceiling = closed_loop(vec![client; CALLERS], &asked(under(&document, false)), WEIGHT, each).await?;
     add(Row::new("agora.bare.http", ceiling, "requests/s"));
-    let price = LocalService::start(post(|body: String| async move { parcel_price(&body) })).await?;
+    let price = LocalService::start("/", post(|body: String| async move { parcel_price(&body) })).await?;
     let routines = routines(&document, &price.url)?;
     for routine in routines.iter().map(Some).chain([None]) {
         let kind = routine.map_or(RoutineKind::Language, |routine| routine.kind());
@@ -242,19 +242,25 @@ fn us_each(began: Instant) -> f64 {
 }
 
 /// An HTTP service on loopback, ended when dropped.
-struct LocalService {
-    url: String,
+pub struct LocalService {
+    /// Where it answers.
+    pub url: String,
     _serving: JoinSet<()>,
 }
 
 impl LocalService {
-    async fn start(answering: MethodRouter) -> Result<Self, BenchError> {
+    /// Answers so at a path.
+    ///
+    /// # Errors
+    /// [`BenchError::Stuck`] when no port can be opened.
+    pub async fn start(path: &str, answering: MethodRouter) -> Result<Self, BenchError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(stuck)?;
-        let url = format!("http://{}/", listener.local_addr().map_err(stuck)?);
+        let url = format!("http://{}{path}", listener.local_addr().map_err(stuck)?);
+        let router = Router::new().route(path, answering);
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             // It ends with its task only.
-            let _ = axum::serve(listener, Router::new().route("/", answering)).await;
+            let _ = axum::serve(listener, router).await;
         });
         Ok(Self { url, _serving: serving })
     }

@@ -12,31 +12,13 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::task::JoinSet;
 
+use super::rounds::ClosedLoop;
 use traffic_gen::latency::Latency;
 
 /// Bytes of each bare message: about those of an offer's envelope.
 const PAYLOAD_BYTES: usize = 400;
 /// Longest wait for one message: the bare bus may lose messages, a benchmark must not hang on one.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What a bare run gave.
-#[derive(Debug, Default)]
-pub struct BareRun {
-    /// Rounds completed.
-    pub rounds: u64,
-    /// Seconds taken.
-    pub elapsed_s: f64,
-    /// From the call until the last acknowledgement.
-    pub to_last_ack: Latency,
-}
-
-impl BareRun {
-    /// Rounds per second.
-    #[must_use]
-    pub fn rounds_per_s(&self) -> f64 {
-        self.rounds as f64 / self.elapsed_s.max(f64::EPSILON)
-    }
-}
 
 /// How a bare run is paced.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +29,7 @@ pub enum Pace {
     Every(Duration),
 }
 
-/// Runs the bare pattern with `contractors` for `duration`.
+/// Runs the bare pattern with `contractors` for `duration`: the rounds, and each from the call until the last acknowledgement.
 ///
 /// # Errors
 /// [`BusError`] when the bus cannot be reached.
@@ -56,7 +38,7 @@ pub async fn run(
     contractors: usize,
     pace: Pace,
     duration: Duration,
-) -> Result<BareRun, BusError> {
+) -> Result<(ClosedLoop, Latency), BusError> {
     let mut background = JoinSet::new();
     for index in 0..contractors {
         let inbox = pub_sub.subscribe(format!("bare.contractor.{index}"), None).await?;
@@ -73,14 +55,13 @@ pub async fn run(
         let inbox = pub_sub.subscribe(subject.clone(), None).await?;
         running.spawn(initiate(Arc::clone(&pub_sub), inbox, subject, contractors, pace, started + duration));
     }
-    let mut total = BareRun::default();
+    let (mut rounds, mut to_last_ack) = (0, Latency::default());
     while let Some(worker) = running.join_next().await {
-        let worker = worker.map_err(|error| BusError::Unknown(error.to_string()))??;
-        total.rounds += worker.rounds;
-        total.to_last_ack.add(&worker.to_last_ack);
+        let (completed, latency) = worker.map_err(|error| BusError::Unknown(error.to_string()))??;
+        rounds += completed;
+        to_last_ack.add(&latency);
     }
-    total.elapsed_s = started.elapsed().as_secs_f64();
-    Ok(total)
+    Ok((ClosedLoop { rounds, elapsed_s: started.elapsed().as_secs_f64() }, to_last_ack))
 }
 
 /// Answers every message with one of the same size, to the subject the message begins with.
@@ -105,9 +86,9 @@ async fn initiate(
     contractors: usize,
     pace: Pace,
     until: Instant,
-) -> Result<BareRun, BusError> {
+) -> Result<(u64, Latency), BusError> {
     let payload = payload(&format!("{subject} "));
-    let mut run = BareRun::default();
+    let (mut rounds, mut to_last_ack) = (0, Latency::default());
     let mut next = Instant::now();
     while Instant::now() < until {
         if let Pace::Every(interval) = pace {
@@ -118,10 +99,10 @@ async fn initiate(
         let called = Instant::now();
         exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
         exchange(&pub_sub, &mut inbox, contractors, &payload).await?;
-        run.to_last_ack.record(called.elapsed());
-        run.rounds += 1;
+        to_last_ack.record(called.elapsed());
+        rounds += 1;
     }
-    Ok(run)
+    Ok((rounds, to_last_ack))
 }
 
 /// A message of the usual size that begins so.

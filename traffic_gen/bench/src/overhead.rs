@@ -4,17 +4,18 @@
 //! hundred traced by gateway, engine and every agent, its spans exported over OTLP to a collector in this process, and
 //! `/metrics` scraped once a second. "Without" is neither.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::routing::post;
 use bus::Bus;
+use bytes::Bytes;
 use telemetry::Tracer;
 use telemetry::metrics::SpanCounts;
 use telemetry::otlp::{Otlp, OtlpConfig};
 
+use super::agora::LocalService;
 use super::rounds::{self, BenchError, ClosedLoop, Rig, Way, stuck};
 use super::usage::own_cpu_us;
 
@@ -22,8 +23,6 @@ use super::usage::own_cpu_us;
 const RATIO: f64 = 0.01;
 /// Gap between two scrapes.
 const SCRAPE_PERIOD: Duration = Duration::from_secs(1);
-/// Longest body a collector reads: far more than a batch.
-const BODY_MAX: usize = 16 << 20;
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -93,10 +92,11 @@ async fn told(
     run: &str,
     overhead: &mut Overhead,
 ) -> Result<ClosedLoop, BenchError> {
-    let address = collector().map_err(faulty)?;
+    // It reads what it is sent, a few batches a second at most, and keeps none of it.
+    let collector = LocalService::start("/v1/traces", post(|_: Bytes| async {})).await.map_err(faulty)?;
     let counts = SpanCounts::try_new().map_err(faulty)?;
     let config = OtlpConfig::read("llmx-bench", run, |name| match name {
-        "OTEL_EXPORTER_OTLP_ENDPOINT" => Some(format!("http://{address}")),
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" => Some(collector.url.clone()),
         _ => None,
     });
     let config = config.map_err(faulty)?.ok_or_else(|| faulty("no collector"))?;
@@ -141,40 +141,6 @@ pub(super) fn median(values: &[f64]) -> f64 {
         0 => 0.0,
         count if count % 2 == 1 => sorted[count / 2],
         count => f64::midpoint(sorted[count / 2 - 1], sorted[count / 2]),
-    }
-}
-
-/// A collector that reads what it is sent and keeps none of it; it lives as long as the process.
-fn collector() -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let address = listener.local_addr()?;
-    std::thread::Builder::new().name("collector".to_owned()).spawn(move || {
-        while let Ok((stream, _)) = listener.accept() {
-            // The one connection of an exporter; when it closes, the next may come.
-            let _ = serve(&stream);
-        }
-    })?;
-    Ok(address)
-}
-
-fn serve(stream: &TcpStream) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line)? == 0 {
-                return Ok(());
-            }
-            let line = line.trim().to_ascii_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            length = line.strip_prefix("content-length:").and_then(|text| text.trim().parse().ok()).unwrap_or(length);
-        }
-        reader.read_exact(&mut vec![0; length.min(BODY_MAX)])?;
-        let mut writer = stream;
-        writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
     }
 }
 

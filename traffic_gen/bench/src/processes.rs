@@ -14,7 +14,6 @@ use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use self::exchange::MeasuredExchange;
@@ -38,14 +37,14 @@ const SWITCHES_PER_ROUND: &str = "switches_per_round";
 const NATS_PER_ROUND: &str = "nats_per_round";
 
 /// How agents reach the exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, clap::ValueEnum)]
 #[strum(serialize_all = "snake_case")]
 pub enum AgentsVia {
-    /// A WebSocket of the gateway.
+    /// WebSocket
     Websocket,
-    /// HTTP and server-sent events of the gateway.
+    /// HTTP and server-sent events
     Http,
-    /// NATS.
+    /// NATS
     Nats,
 }
 
@@ -105,11 +104,7 @@ pub struct ProcessFigures(Vec<(String, f64)>);
 
 impl Serialize for ProcessFigures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in &self.0 {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 

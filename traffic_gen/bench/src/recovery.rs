@@ -60,7 +60,7 @@ pub async fn measure(exchange: &Path, open: u32) -> Result<Recovery, BenchError>
     drop(first);
 
     let second = EngineProcess::start(exchange, &server.url(), "recovery-2").await?;
-    let from_checkpoint_s = second.ready_after().as_secs_f64();
+    let from_checkpoint_s = second.ready_after.as_secs_f64();
     second.until_idle(u64::from(open)).await?;
     tokio::time::sleep(SETTLE).await;
     let resident_after = second.resident_bytes();
@@ -76,7 +76,7 @@ pub async fn measure(exchange: &Path, open: u32) -> Result<Recovery, BenchError>
 
     spoil_checkpoints(&bus).await?;
     let last = EngineProcess::start(exchange, &server.url(), "recovery-4").await?;
-    let from_log_s = last.ready_after().as_secs_f64();
+    let from_log_s = last.ready_after.as_secs_f64();
     last.until_idle(u64::from(open)).await?;
     drop(ackers);
     Ok(Recovery { from_checkpoint_s, from_log_s, cold_takeover_s, resident_before, resident_after })
@@ -93,7 +93,7 @@ pub async fn from_checkpoint_s(exchange: &Path, kind: FillKind, open: u32) -> Re
     let mut ready_after_s = Vec::with_capacity(STARTS);
     for start in 0..STARTS {
         let engine = EngineProcess::start(exchange, &filled.server.url(), &format!("restarted-{start}")).await?;
-        ready_after_s.push(engine.ready_after().as_secs_f64());
+        ready_after_s.push(engine.ready_after.as_secs_f64());
         engine.until_idle(u64::from(open)).await?;
     }
     Ok(median(&ready_after_s))

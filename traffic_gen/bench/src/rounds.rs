@@ -131,7 +131,7 @@ pub async fn until_none(
     Ok(())
 }
 
-/// What a closed loop gave.
+/// What a closed loop gave, or a bare run.
 #[derive(Debug)]
 pub struct ClosedLoop {
     /// Rounds that ended in the measured time.

@@ -48,7 +48,7 @@ pub fn core(bargains: usize, rounds: u32) -> Result<f64, BenchError> {
     let issue = Issue { name: price.clone(), values: IssueValues::Range { min: 0, max: 1_000 } };
     let rules = rules(issue, rounds);
     let parties = ["ann", "bob"].map(|name| SessionParty::new(AgentId::try_new(name).expect("the constant is a name")));
-    let mut exchange = InMemoryExchange::new();
+    let mut exchange = InMemoryExchange::default();
     let mut negotiations = Vec::with_capacity(bargains);
     for number in 0..bargains {
         let opened = BargainSession::open(&mut exchange, &format!("bench-{number}"), &parties, &rules);

@@ -183,7 +183,8 @@ async fn isolated(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Ben
 }
 
 async fn in_memory(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
-    let ceiling = bare::run(memory().pub_sub, CONTRACTORS as usize, Pace::Closed(OPEN), plan.closed_loop / 2).await?;
+    let contractors = CONTRACTORS as usize;
+    let (ceiling, _) = bare::run(memory().pub_sub, contractors, Pace::Closed(OPEN), plan.closed_loop / 2).await?;
     add(Row::new("rounds.bare.memory", ceiling.rounds_per_s(), "rounds/s"));
     let ours = rounds::closed_loop(memory(), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "memory").await?;
     add(Row::new("rounds.memory", ours.rounds_per_s(), "rounds/s")
@@ -199,7 +200,7 @@ async fn in_memory(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), Be
 async fn on_nats(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<[LocalServer; 2], BenchError> {
     let (server, nats) = on_server(LocalServerOptions::default()).await?;
     let contractors = CONTRACTORS as usize;
-    let ceiling = bare::run(nats.pub_sub.clone(), contractors, Pace::Closed(OPEN), plan.closed_loop).await?;
+    let (ceiling, _) = bare::run(nats.pub_sub.clone(), contractors, Pace::Closed(OPEN), plan.closed_loop).await?;
     add(Row::new("rounds.bare.nats", ceiling.rounds_per_s(), "rounds/s"));
     let ceiling = ceiling.rounds_per_s();
     let ours = rounds::closed_loop(without_log(&nats), CONTRACTORS, OPEN, plan.closed_loop, Way::Bus, "nolog").await?;
@@ -231,12 +232,12 @@ async fn staged(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<LocalServ
 
 async fn latency(plan: &BenchPlan, nats: &Bus, add: &mut impl FnMut(Row)) -> Result<(), BenchError> {
     let pace = Pace::Every(Duration::from_secs_f64(1.0 / LATENCY_RATE));
-    let bare = bare::run(nats.pub_sub.clone(), CONTRACTORS as usize, pace, plan.latency / 2).await?;
+    let (_, bare) = bare::run(nats.pub_sub.clone(), CONTRACTORS as usize, pace, plan.latency / 2).await?;
     let ours = rounds::at_rate(nats.clone(), CONTRACTORS, LATENCY_RATE, plan.latency, "latency").await?;
     for quantile in [0.50, 0.95] {
         let name = format!("latency.nats.decision.p{:.0}", quantile * 100.0);
         // The bare pattern's decision is its second exchange of messages: call to last acknowledgement.
-        let (decision, ceiling) = (ours.decision.quantile_ms(quantile), bare.to_last_ack.quantile_ms(quantile));
+        let (decision, ceiling) = (ours.decision.quantile_ms(quantile), bare.quantile_ms(quantile));
         add(Row::new(name, decision, "ms").under(ceiling).aiming_at("<= 2"));
     }
     Ok(())

@@ -7,7 +7,7 @@ use bus::{Bus, BusError, Received};
 use futures_util::{Stream, StreamExt};
 use schemas::{Digest, Lane, Timestamp, subject};
 use serde::Deserialize;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::judge::{Check, Checks};
 
@@ -65,7 +65,7 @@ impl Digests {
 /// Takes in what comes until it is dropped.
 pub struct Listener<T> {
     heard: Arc<Mutex<T>>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Listener<Digests> {
@@ -92,19 +92,13 @@ impl<T: Clone + Default + Send + 'static> Listener<T> {
                 hear(&mut noted.lock().unwrap_or_else(PoisonError::into_inner), &received);
             }
         });
-        Self { heard, task }
+        Self { heard, _task: AbortOnDropHandle::new(task) }
     }
 
     /// What was heard.
     #[must_use]
     pub fn heard(&self) -> T {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl<T> Drop for Listener<T> {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -9,7 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Most connections through one proxy at a time: an exchange's process opens a handful; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 1024;
@@ -34,7 +35,7 @@ pub enum Mode {
 pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl Proxy {
@@ -46,8 +47,8 @@ impl Proxy {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (mode, receiver) = watch::channel(Mode::Forward);
-        let task = tokio::spawn(serve(listener, target, receiver));
-        Ok(Self { address, mode, task })
+        let task = AbortOnDropHandle::new(tokio::spawn(serve(listener, target, receiver)));
+        Ok(Self { address, mode, _task: task })
     }
 
     /// Where it listens.
@@ -65,12 +66,6 @@ impl Proxy {
     #[must_use]
     pub fn mode(&self) -> Mode {
         *self.mode.borrow()
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -11,7 +11,6 @@ use super::report::ChaosReport;
 use super::{ChaosError, ChaosPlan, Traffic, Victims, figures};
 use archive::audit;
 use traffic_gen::invariants::{Invariant, Verdict};
-use traffic_gen::summary::Violations;
 
 /// Faults after which one must have hit the owner of a lane; an engine may own none.
 const FAULTS_CONCLUSIVE: u64 = 10;
@@ -67,11 +66,7 @@ pub(super) async fn judged(
         decision_gap_ms: decision_gaps.quantiles(),
         publish_gap_ms: publish_gaps.quantiles(),
         admission_ms: notes.admission.quantiles(),
-        invariant_violations: Violations {
-            total: verdict.violated(),
-            by_name: verdict.by_name,
-            examples: verdict.examples,
-        },
+        invariant_violations: verdict.into(),
         checks,
         unchecked: Vec::new(),
         replay,

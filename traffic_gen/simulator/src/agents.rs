@@ -26,7 +26,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::bargain::Join;
 use schemas::delivery::{Call, Closing, Delivery, Misunderstanding, Notification, Outcome};
-use schemas::payload::Reasoned;
+use schemas::payload::{Failure, FailurePhase, Reasoned};
 use schemas::presence::RENEWAL;
 use schemas::{Act, Address, AgentId, DeliveryId, Digest, DocumentHash, MsgId, NegotiationId, Payload, subject};
 use serde_json::value::RawValue;
@@ -49,6 +49,10 @@ pub(super) const MARK: &str = "sealed-of-";
 
 /// Reservation values are no smaller, so that no count, price or duration of a run looks like one.
 pub(super) const MARKED_MIN: u32 = 10_001;
+
+/// The ways to make no offer.
+const NO_OFFER: [fn(Reasoned) -> Payload; 3] =
+    [Payload::Refuse, Payload::NotUnderstood, |_| failure(FailurePhase::Offer)];
 
 /// Gap before an agent that could not connect tries again, in milliseconds.
 const CONNECT_GAP_MS: u64 = 150;
@@ -533,7 +537,6 @@ impl SimulatedAgent {
         if self.ends.note(context, delivery, closing) {
             contractor::note_closed(context, closing);
             panelist::note_closed(context, closing);
-            english_auction::note_closed(context, closing);
             member::note_closed(self.members.get(negotiation), context, closing);
             if closing.outcome != Outcome::Concluded && closing.detail.as_deref() != Some("orphaned") {
                 work_alone(context, negotiation, &self.members);
@@ -574,6 +577,10 @@ impl SimulatedAgent {
         let published = self.context.pub_sub.publish(subject, Bytes::from(body)).await;
         debug_assert!(published.is_ok(), "publishing only hands over");
     }
+}
+
+fn failure(phase: FailurePhase) -> Payload {
+    Payload::Failure(Failure { phase, code: "broken".to_owned(), retryable: false, penalty: None })
 }
 
 /// Never, where there is no instant.

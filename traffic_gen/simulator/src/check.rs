@@ -175,8 +175,6 @@ struct NegotiationHistory {
     seats: BTreeSet<AgentId>,
     /// Whether bids are told to everybody.
     is_auction: bool,
-    /// Whether agents answer a question in rounds. They are told of it by what they are asked.
-    is_panel: bool,
     round: u32,
     ends_by: Timestamp,
     /// Of a team: when its tasks have ended at the latest.

@@ -33,8 +33,8 @@ use std::sync::{Arc, Once, Weak};
 
 use ::bus::Bucket;
 use bytes::Bytes;
-use policy_core::{Limits, presets};
-use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
+use policy_core::presets;
+use policy_engine::EngineConfig;
 use schemas::control::{Group, Registration};
 use schemas::payload::Cfp;
 use schemas::{Address, AgentId, NegotiationId, Policy};
@@ -79,7 +79,9 @@ struct Scenario {
     policies: Vec<Policy>,
     agents: Vec<AgentPlan>,
     group: Group,
-    settings: Settings,
+    settings: EngineConfig,
+    /// How long gateways wait for the log, in milliseconds.
+    append_ms: u64,
     /// See `scenario::usurped`.
     is_usurped: bool,
     /// Nothing befalls gateways, so that it is known whom they have not heard.
@@ -87,23 +89,6 @@ struct Scenario {
     upgrades: Upgrades,
     /// In a flooded run: how long parts take for one thing, in microseconds.
     paces: Option<Paces>,
-}
-
-/// How engines and gateways of the run are set.
-#[derive(Debug, Clone)]
-struct Settings {
-    limits: Limits,
-    outbox: OutboxConfig,
-    batch: BatchConfig,
-    checkpoint: CheckpointConfig,
-    trim: Trim,
-    /// How long entries of the register stay at least, in milliseconds.
-    register_keep_ms: u64,
-    membership: MembershipConfig,
-    standbys: usize,
-    digest_every: u64,
-    /// How long gateways wait for the log, in milliseconds.
-    append_ms: u64,
 }
 
 /// An agent of the run.

@@ -13,7 +13,7 @@ mod upgraded;
 pub(super) mod usurped;
 
 use policy_core::Limits;
-use policy_engine::{BatchConfig, CheckpointConfig, MembershipConfig, OutboxConfig, Trim};
+use policy_engine::{BatchConfig, CheckpointConfig, EngineConfig, MembershipConfig, OutboxConfig, Trim};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -25,7 +25,7 @@ use schemas::record::Qos;
 use schemas::{Address, AgentId, DocumentHash, GroupId, Policy, TopicName};
 
 use super::faults::AgentFaults;
-use super::{AgentPlan, CallPlan, Scenario, Settings};
+use super::{AgentPlan, CallPlan, Scenario};
 pub(super) use upgraded::Upgrades;
 
 /// Names of initiators. In a flooded run the first one calls too much.
@@ -67,7 +67,8 @@ impl Scenario {
             policies,
             agents,
             group,
-            settings: Settings::draw(rng),
+            settings: settings(rng),
+            append_ms: rng.random_range(300..3000),
             is_usurped: rng.random_range(0..usurped::USURPED_ONE_IN) == 0,
             are_gateways_spared: false,
             upgrades: Upgrades::default(),
@@ -80,7 +81,7 @@ impl Scenario {
         scenario.spread(rng.random());
         scenario.upgrades = Upgrades::draw(rng.random(), &scenario);
         leases::add(&mut scenario, rng.random());
-        scenario.settings.expire(rng.random());
+        expire(&mut scenario.settings, rng.random());
         scenario.name_documents(rng.random());
         bargains::add(&mut scenario, bargains);
         let panels = rng.random();
@@ -119,61 +120,60 @@ impl Scenario {
     }
 }
 
-impl Settings {
-    fn draw(rng: &mut ChaCha8Rng) -> Self {
-        let limits = Limits {
-            open_max: if rng.random_range(0..12) == 0 { 2 } else { 64 },
-            tombstones_max: 256,
-            // Longer than the latest repetition of a message travels: see `agents::submission` and `faults`.
-            tombstone_grace_ms: rng.random_range(30_000..60_000),
-            stranger_receipt_ms: rng.random_range(500..2500),
-            ..Limits::default()
-        };
-        let outbox = OutboxConfig {
-            retry_base_ms: rng.random_range(60..400),
-            retry_ms_max: rng.random_range(400..1500),
-            attempts_max: rng.random_range(2..9),
-            in_flight_max: if rng.random_range(0..6) == 0 { rng.random_range(16..=32) } else { 4096 },
-            per_agent_max: if rng.random_range(0..12) == 0 { 6 } else { 512 },
-            bundle_deliveries_max: [1, 2, 256][rng.random_range(0..3)],
-            under_way_max: [2, 16, 1024][rng.random_range(0..3)],
-            under_way_min: rng.random_range(1..=2),
-            ..OutboxConfig::default()
-        };
-        let batch = BatchConfig {
-            records_max: [1, 4, 64][rng.random_range(0..3)],
-            delivered_ids: [1, 8, 256][rng.random_range(0..3)],
-            delivered_ms: rng.random_range(50..1200),
-            ..BatchConfig::default()
-        };
-        let every_records = [0, 5, 10, 20, 40][rng.random_range(0..5)];
-        let every_ms = if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(500..3000) };
-        let trim = [Trim::Never, Trim::AfterCheckpoint, Trim::AfterCheckpoint, Trim::AfterArchive];
-        Self {
-            limits,
-            outbox,
-            batch,
-            checkpoint: CheckpointConfig { every_records, every_ms },
-            trim: trim[rng.random_range(0..trim.len())],
-            register_keep_ms: 0,
-            membership: membership(rng),
-            standbys: 1,
-            digest_every: rng.random_range(1..20),
-            append_ms: rng.random_range(300..3000),
-        }
+/// How engines of the run are set.
+fn settings(rng: &mut ChaCha8Rng) -> EngineConfig {
+    let limits = Limits {
+        open_max: if rng.random_range(0..12) == 0 { 2 } else { 64 },
+        tombstones_max: 256,
+        // Longer than the latest repetition of a message travels: see `agents::submission` and `faults`.
+        tombstone_grace_ms: rng.random_range(30_000..60_000),
+        stranger_receipt_ms: rng.random_range(500..2500),
+        ..Limits::default()
+    };
+    let outbox = OutboxConfig {
+        retry_base_ms: rng.random_range(60..400),
+        retry_ms_max: rng.random_range(400..1500),
+        attempts_max: rng.random_range(2..9),
+        in_flight_max: if rng.random_range(0..6) == 0 { rng.random_range(16..=32) } else { 4096 },
+        per_agent_max: if rng.random_range(0..12) == 0 { 6 } else { 512 },
+        bundle_deliveries_max: [1, 2, 256][rng.random_range(0..3)],
+        under_way_max: [2, 16, 1024][rng.random_range(0..3)],
+        under_way_min: rng.random_range(1..=2),
+        ..OutboxConfig::default()
+    };
+    let batch = BatchConfig {
+        records_max: [1, 4, 64][rng.random_range(0..3)],
+        delivered_ids: [1, 8, 256][rng.random_range(0..3)],
+        delivered_ms: rng.random_range(50..1200),
+        ..BatchConfig::default()
+    };
+    let every_records = [0, 5, 10, 20, 40][rng.random_range(0..5)];
+    let every_ms = if rng.random_range(0..2) == 0 { 0 } else { rng.random_range(500..3000) };
+    let trim = [Trim::Never, Trim::AfterCheckpoint, Trim::AfterCheckpoint, Trim::AfterArchive];
+    EngineConfig {
+        limits,
+        outbox,
+        batch,
+        checkpoint: CheckpointConfig { every_records, every_ms },
+        trim: trim[rng.random_range(0..trim.len())],
+        register_keep_ms: 0,
+        membership: membership(rng),
+        standbys: 1,
+        digest_every: rng.random_range(1..20),
+        // Nobody looks, and what is told would draw from the same numbers as what counts.
+        statistics_ms: 0,
+        ..EngineConfig::new("")
     }
 }
 
-impl Settings {
-    /// Where there is an archive, lets entries of the register go within the run: in much less time than faults last, so that
-    /// a process that stood still wakes behind their removal.
-    fn expire(&mut self, seed: u64) {
-        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        if self.trim == Trim::AfterArchive && rng.random_range(0..8) > 0 {
-            self.register_keep_ms = rng.random_range(50..1500);
-            let every_ms = rng.random_range(200..800);
-            self.checkpoint.every_ms = self.checkpoint.every_ms.clamp(1, every_ms);
-        }
+/// Where there is an archive, lets entries of the register go within the run: in much less time than faults last, so that
+/// a process that stood still wakes behind their removal.
+fn expire(settings: &mut EngineConfig, seed: u64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    if settings.trim == Trim::AfterArchive && rng.random_range(0..8) > 0 {
+        settings.register_keep_ms = rng.random_range(50..1500);
+        let every_ms = rng.random_range(200..800);
+        settings.checkpoint.every_ms = settings.checkpoint.every_ms.clamp(1, every_ms);
     }
 }
 

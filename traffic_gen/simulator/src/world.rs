@@ -207,8 +207,6 @@ struct WorldState {
     links: Vec<Link>,
     /// Processes that crashed by one of their calls, and are not known to have.
     crashed: Vec<LinkId>,
-    /// What became of acknowledgements.
-    acks: Vec<AckEvent>,
     /// Follows whom gateways hear.
     presence: PresenceObserver,
     /// Follows what the log says about engines.
@@ -216,7 +214,6 @@ struct WorldState {
     /// The gateways that run, in the order they started.
     gateways: BTreeMap<LinkId, RunningGateway>,
     points: Points,
-    story: Vec<Happening>,
 }
 
 /// A gateway that runs, as agents reach it.
@@ -254,12 +251,10 @@ impl World {
             broker_faults: BrokerFaults::default(),
             links: Vec::new(),
             crashed: Vec::new(),
-            acks: Vec::new(),
             presence: PresenceObserver::default(),
             watcher: Watcher::new(lanes),
             gateways: BTreeMap::new(),
             points: Points::new(),
-            story: Vec::new(),
         };
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), crashed: Notify::new() })
     }
@@ -283,7 +278,7 @@ impl World {
     pub(super) fn note(&self, what: String) {
         let mut state = self.state();
         let at = state.now();
-        state.story.push(Happening { at, what });
+        state.broker.trace.story.push(Happening { at, what });
     }
 
     /// The last record of each lane; 0 before the first.
@@ -317,21 +312,17 @@ impl World {
     /// What the run leaves behind here; what processes, agents and observers add is empty.
     pub(super) fn trace(&self, seed: u64, scenario: &Scenario) -> Trace {
         let state = self.state();
-        let mut trace = Trace {
+        Trace {
             seed,
             lanes: scenario.lanes,
             limits: scenario.settings.limits.clone(),
             flooded_by: scenario.paces.map(|_| agent(INITIATORS[0])),
             invited: state.presence.invited(),
             digests: state.watcher.digests(),
-            acks: state.acks.clone(),
-            story: state.story.clone(),
             sometimes: state.points.by_name(),
             ended_at: state.now(),
-            ..Trace::default()
-        };
-        state.broker.fill(&mut trace);
-        trace
+            ..state.broker.trace()
+        }
     }
 
     /// Lets things happen when their time has come, for ever.
@@ -455,7 +446,7 @@ impl WorldState {
 
     fn note_acks(&mut self, link: LinkId, kind: AckEventKind) {
         let (at, process) = (self.now(), self.name(link).to_owned());
-        self.acks.push(AckEvent { at, process, kind });
+        self.broker.trace.acks.push(AckEvent { at, process, kind });
     }
 
     fn reached(&mut self, point: Point) {

@@ -20,6 +20,8 @@ use serde::Serialize;
 
 /// Values that differ by no more are equal.
 pub const TIE: f64 = 1e-12;
+/// Names of the solutions, in the order of [`BySolution`].
+const SOLUTIONS: [&str; 5] = ["Pareto", "Nash", "Kalai", "Kalai-Smorodinsky", "welfare"];
 
 /// The utilities of all outcomes of a domain to all parties.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,6 +78,28 @@ pub struct BySolution {
     pub kalai_smorodinsky: Option<f64>,
     /// Of the outcome of most welfare.
     pub max_welfare: Option<f64>,
+}
+
+impl BySolution {
+    /// These figures, in the order of declaration.
+    #[must_use]
+    pub fn of([pareto, nash, kalai, kalai_smorodinsky, max_welfare]: [Option<f64>; 5]) -> Self {
+        Self { pareto, nash, kalai, kalai_smorodinsky, max_welfare }
+    }
+
+    /// The figures, in the order of declaration.
+    #[must_use]
+    pub fn parts(self) -> [Option<f64>; 5] {
+        [self.pareto, self.nash, self.kalai, self.kalai_smorodinsky, self.max_welfare]
+    }
+
+    /// Each figure behind its solution's name, a dash where there is none, and a text between two of them.
+    #[must_use]
+    pub fn told(self, between: &str) -> String {
+        let told = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{part:.3}"));
+        let parts = SOLUTIONS.into_iter().zip(self.parts()).map(|(name, part)| format!("{name} {}", told(part)));
+        parts.collect::<Vec<_>>().join(between)
+    }
 }
 
 impl Plane {
@@ -187,13 +211,8 @@ impl Plane {
         let to = |others: &[usize]| {
             others.iter().map(|&other| distance(self.point(outcome), self.point(other))).min_by(f64::total_cmp)
         };
-        BySolution {
-            pareto: to(&solutions.pareto),
-            nash: to(&solutions.nash),
-            kalai: to(&solutions.kalai),
-            kalai_smorodinsky: to(&solutions.kalai_smorodinsky),
-            max_welfare: to(&solutions.max_welfare),
-        }
+        let Solutions { pareto, nash, kalai, kalai_smorodinsky, max_welfare, .. } = solutions;
+        BySolution::of([pareto, nash, kalai, kalai_smorodinsky, max_welfare].map(|others| to(others)))
     }
 
     /// The greatest distance two outcomes could have: between everybody's worst and everybody's best.

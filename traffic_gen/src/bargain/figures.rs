@@ -110,17 +110,7 @@ impl fmt::Display for Figures {
             let party = share.party.clone().unwrap_or_else(|| format!("party {party}"));
             writeln!(f, "  {party}: utility {utility:.3}, advantage {advantage:.3}")?;
         }
-        let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{part:.3}"));
-        let optimality = &self.optimality;
-        writeln!(
-            f,
-            "  optimality: Pareto {}, Nash {}, Kalai {}, Kalai-Smorodinsky {}, welfare {}",
-            part(optimality.pareto),
-            part(optimality.nash),
-            part(optimality.kalai),
-            part(optimality.kalai_smorodinsky),
-            part(optimality.max_welfare)
-        )?;
+        writeln!(f, "  optimality: {}", self.optimality.told(", "))?;
         if let Some(anchoring) = &self.anchoring {
             let Anchoring { agreements, seed, .. } = anchoring;
             // A sum with 0 turns -0 into 0: a slope of nothing has no sign.
@@ -180,11 +170,8 @@ impl BargainValue {
                 |distance: Option<f64>| distance.filter(|_| extent > 0.0).map(|far| (1.0 - far / extent).max(0.0));
             let most = solutions.max_welfare.first().map(|&best| plane.welfare(best)).filter(|most| *most > 0.0);
             let optimality = BySolution {
-                pareto: near(far.pareto),
-                nash: near(far.nash),
-                kalai: near(far.kalai),
-                kalai_smorodinsky: near(far.kalai_smorodinsky),
                 max_welfare: most.map(|most| plane.welfare(outcome) / most),
+                ..BySolution::of(far.parts().map(near))
             };
             AgreementValue {
                 welfare: plane.welfare(outcome),
@@ -238,8 +225,7 @@ impl MatchupCounts {
         for (sample, distance) in self.distances.iter_mut().zip([distances.pareto, distances.nash]) {
             sample.extend(distance);
         }
-        let BySolution { pareto, nash, kalai, kalai_smorodinsky, max_welfare } = optimality;
-        for (sample, near) in self.optimality.iter_mut().zip([pareto, nash, kalai, kalai_smorodinsky, max_welfare]) {
+        for (sample, near) in self.optimality.iter_mut().zip(optimality.parts()) {
             sample.extend(near);
         }
         self.anchors.extend(first_offer.zip(utilities.first().copied()));
@@ -261,7 +247,6 @@ impl MatchupCounts {
     #[must_use]
     pub fn figures(&self, seed: Option<u64>) -> Figures {
         let mean = |values: &[f64]| Sample::of(values).map(|sample| sample.mean);
-        let [pareto, nash, kalai, kalai_smorodinsky, max_welfare] = &self.optimality;
         Figures {
             bargains: self.bargains,
             agreements: self.agreements(),
@@ -280,13 +265,7 @@ impl MatchupCounts {
                 .collect(),
             pareto_distance: Sample::of(&self.distances[0]),
             nash_distance: Sample::of(&self.distances[1]),
-            optimality: BySolution {
-                pareto: mean(pareto),
-                nash: mean(nash),
-                kalai: mean(kalai),
-                kalai_smorodinsky: mean(kalai_smorodinsky),
-                max_welfare: mean(max_welfare),
-            },
+            optimality: BySolution::of(self.optimality.each_ref().map(|near| mean(near))),
             anchoring: seed.and_then(|seed| Anchoring::of(&self.anchors, seed)),
             irrational: self.irrational,
         }

@@ -89,11 +89,13 @@ trait ProtocolWatch {
     /// A delivery was received for the first time.
     fn told(&mut self, agent: &AgentId, delivery: &Delivery);
     /// Judges what must hold at any time, and what must at rest.
-    fn judge(&self, id: &NegotiationId, when: When, agents: WatchedAgents<'_>, verdict: &mut Verdict);
+    fn judge(&self, id: &NegotiationId, agents: WatchedAgents<'_>, verdict: &mut Verdict);
 }
 
 /// What is known of agents beside what they saw.
+#[derive(Clone, Copy)]
 struct WatchedAgents<'a> {
+    when: When,
     /// To whom a delivery was given up.
     unreached: &'a BTreeSet<AgentId>,
     /// Whether every delivery that was given up is among these.
@@ -112,17 +114,6 @@ pub struct Witness {
     /// See [`Self::told_of_failures`].
     are_failures_told: bool,
     verdict: Verdict,
-}
-
-/// What is known of a run beside what its agents saw.
-#[derive(Clone, Copy)]
-struct Knowledge<'a> {
-    /// Whether a negotiation's end waits for nobody who may have left the run.
-    ends_by_itself: bool,
-    /// See [`Witness::told_of_failures`].
-    are_failures_told: bool,
-    /// Whether an agent's messages are seen.
-    is_watched: &'a dyn Fn(&AgentId) -> bool,
 }
 
 impl Witness {
@@ -219,11 +210,9 @@ impl Witness {
     fn judge(mut self, when: When) -> Verdict {
         for (id, seen) in &self.negotiations {
             let is_watched = |agent: &AgentId| self.watched.as_ref().is_none_or(|watched| watched.contains(agent));
-            // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
-            let ends_by_itself = seen.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
-            let are_failures_told = self.are_failures_told;
-            let known = Knowledge { ends_by_itself, are_failures_told, is_watched: &is_watched };
-            seen.judge(id, when, known, &mut self.verdict);
+            let (unreached, are_failures_told) = (&seen.unreached, self.are_failures_told);
+            let agents = WatchedAgents { when, unreached, are_failures_told, is_watched: &is_watched };
+            seen.judge(id, agents, &mut self.verdict);
             let find = |number| task_found(&self.negotiations, id, number);
             seen.team.judge_tasks(id, when, find, &mut self.verdict);
         }
@@ -322,13 +311,8 @@ impl NegotiationSeen {
         }
     }
 
-    fn judge(
-        &self,
-        id: &NegotiationId,
-        when: When,
-        Knowledge { ends_by_itself, are_failures_told, is_watched }: Knowledge<'_>,
-        verdict: &mut Verdict,
-    ) {
+    fn judge(&self, id: &NegotiationId, agents: WatchedAgents<'_>, verdict: &mut Verdict) {
+        let WatchedAgents { when, is_watched, .. } = agents;
         if when == When::AtRest {
             self.judge_admissions(id, verdict);
         }
@@ -345,13 +329,14 @@ impl NegotiationSeen {
         let is_reached = !self.unreached.iter().any(|agent| has_left || agent.as_str() == caller);
         if when == When::AtRest && is_reached {
             let is_to_hear = |agent: &AgentId| has_left || agent.as_str() == caller;
+            // An agent that is not of the run may have left with its work undone: the end waits for its deadline.
+            let ends_by_itself = self.awarded_last.as_ref().is_none_or(|(_, contractor)| is_watched(contractor));
             let ended = !ends_by_itself || self.told_closed.keys().any(is_to_hear);
             verdict.check(Invariant::Terminates, ended, || format!("{id} did not end"));
         }
         verdict.check(Invariant::Absorbing, self.outcomes.len() <= 1, || format!("{id} ended as {:?}", self.outcomes));
         if let Some(watch) = self.watches().into_iter().find(|watch| watch.is_one()) {
-            let unreached = &self.unreached;
-            return watch.judge(id, when, WatchedAgents { unreached, are_failures_told, is_watched }, verdict);
+            return watch.judge(id, agents, verdict);
         }
         self.judge_offers(id, when, verdict);
         self.documents.judge(id, verdict);

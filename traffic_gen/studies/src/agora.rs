@@ -8,7 +8,6 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`task`] | which kinds of task are there, and what do agents say for them? |
-//! | [`price`] | how many tokens is a text, and what do they cost? |
 //! | [`conversation`] | what does each piece of a model's work cost? |
 //! | [`workload`] | who asks whom for what? |
 //! | [`network`] | what happens in each query? |
@@ -22,7 +21,6 @@ pub mod conversation;
 pub mod figures;
 pub mod live;
 pub mod network;
-pub mod price;
 pub mod query;
 pub mod report;
 pub mod task;
@@ -67,11 +65,6 @@ impl AgoraPlan {
     pub fn new(seed: u64, seeds: u64, thresholds: Thresholds) -> Self {
         Self { name: "agora".to_owned(), seed, seeds, thresholds }
     }
-
-    /// The seeds.
-    pub fn seeds(&self) -> impl Iterator<Item = u64> {
-        study::seeds(self.seed, self.seeds)
-    }
 }
 
 /// Plays the two agents and every network, into a folder whose report [`report::write()`] computes. `show` is given the name of
@@ -83,7 +76,7 @@ pub async fn run(plan: &AgoraPlan, folder: &Path, show: &dyn Fn(&str)) -> Result
     let _held = study::claim(folder, plan)?;
     show(WEATHER);
     write(folder, WEATHER, &weather::play(plan.seed).await?)?;
-    for seed in plan.seeds() {
+    for seed in study::seeds(plan.seed, plan.seeds) {
         let name = cell(seed);
         show(&name);
         let records = network::play(Workload::drawn(seed), plan.thresholds, StubFaults::Some, seed).await?;
@@ -112,7 +105,6 @@ fn write(folder: &Path, cell: &str, records: &[QueryRecord]) -> Result<(), FileE
     let folder = study::cell_folder(folder, cell)?;
     study::write_lines(&folder.join(QUERIES), records)?;
     let path = folder.join("queries.csv");
-    let names = records.first().map(|record| record.columns().map(|(name, _)| name.to_owned()));
-    let rows = records.iter().map(|record| record.columns().map(|(_, value)| value));
-    csv_text(names.into_iter().chain(rows)).and_then(|text| fs::write(&path, text)).map_err(at(&path))
+    let text = csv_text(QueryRecord::COLUMNS, records.iter().map(QueryRecord::row));
+    text.and_then(|text| fs::write(&path, text)).map_err(at(&path))
 }

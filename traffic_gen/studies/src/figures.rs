@@ -47,7 +47,6 @@ pub struct Figure {
 }
 
 /// The metrics, with what is said of each: one per line.
-#[allow(clippy::expect_used, reason = "the table is part of the program")]
 static METRICS: LazyLock<Vec<Wording>> = LazyLock::new(|| {
     let rows = csv::Reader::from_reader(include_str!("figures/metrics.csv").as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().expect("a table of metrics")
@@ -161,7 +160,6 @@ impl Figure {
 
 impl Sheet<'_> {
     /// Adds a metric with a statistic of its own; theory may be set in what is returned.
-    #[allow(clippy::expect_used, reason = "the table is part of the program")]
     fn put(&mut self, key: &str, statistic: impl Fn(Weighted<'_>) -> Option<f64>) -> &mut Figure {
         let metric = METRICS.iter().find(|metric| metric.statistic == Statistic::Own && metric.key == key);
         self.put_estimate(metric.expect("a metric of the table"), self.group.estimate(statistic))
@@ -179,7 +177,6 @@ impl Sheet<'_> {
             missing: estimate.is_none().then(|| format!("cannot be said: {}", metric.needs)),
             estimate,
         });
-        #[allow(clippy::expect_used, reason = "pushed above")]
         self.figures.last_mut().expect("a figure")
     }
 

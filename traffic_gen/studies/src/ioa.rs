@@ -51,11 +51,6 @@ impl FormationPlan {
     pub fn new(seed: u64, seeds: u64, tasks: usize) -> Self {
         Self { name: "ioa".to_owned(), seed, seeds, tasks }
     }
-
-    /// The seeds.
-    pub fn seeds(&self) -> impl Iterator<Item = u64> {
-        study::seeds(self.seed, self.seeds)
-    }
 }
 
 /// Forms teams for every task of every seed, into a folder whose report [`report::write()`] computes. `show` is given the name
@@ -65,7 +60,7 @@ impl FormationPlan {
 /// [`StudyError`]; cells that are complete stay so.
 pub fn run(plan: &FormationPlan, folder: &Path, show: &dyn Fn(&str)) -> Result<(), StudyError> {
     let _held = study::claim(folder, plan)?;
-    for seed in plan.seeds() {
+    for seed in study::seeds(plan.seed, plan.seeds) {
         let name = cell(seed);
         show(&name);
         let records = formation::play(&Population::drawn(seed, plan.tasks)?);

@@ -5,10 +5,8 @@
 //! that a generator which falls behind makes them longer instead of hiding them (coordinated omission).
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead};
 
 use schemas::NegotiationId;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use traffic_gen::bargain::Played;
 use traffic_gen::bargain::analysis::{BySolution, Plane, Solutions};
@@ -250,7 +248,7 @@ impl RoundRecord {
 }
 
 /// One offer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BidRecord {
     /// Contractor.
@@ -280,7 +278,6 @@ mod cost {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
     pub(super) fn serialize<S: Serializer>(cost: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         (*cost < f64::MAX).then_some(*cost).serialize(serializer)
     }
@@ -310,34 +307,4 @@ pub struct MessageCount {
     pub messages: u64,
     /// Bytes of their documents.
     pub bytes: u64,
-}
-
-/// A line that is no record.
-#[derive(Debug, thiserror::Error)]
-#[error("line {line}: {reason}")]
-pub struct RecordError {
-    /// Number of the line, from 1.
-    pub line: u64,
-    /// What is wrong with it.
-    pub reason: String,
-}
-
-/// The records of a cell, such as its rounds, in the order of their lines.
-pub fn read_records<T: DeserializeOwned>(lines: impl BufRead) -> impl Iterator<Item = Result<T, RecordError>> {
-    (1_u64..).zip(lines.lines()).map(|(line, text)| {
-        let text = text.map_err(|error: io::Error| RecordError { line, reason: error.to_string() })?;
-        serde_json::from_str(&text).map_err(|error| RecordError { line, reason: error.to_string() })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_that_is_no_round_is_named_by_its_number() {
-        let read: Vec<Result<RoundRecord, _>> = read_records(&b"{}\nnot json\n"[..]).collect();
-        let lines: Vec<_> = read.iter().map(|round| round.as_ref().map_err(|error| error.line)).collect();
-        assert!(matches!(lines[..], [Err(1), Err(2)]), "{read:?}");
-    }
 }

@@ -182,9 +182,9 @@ impl ExperimentReport {
             (PathBuf::from("report.md"), markdown::text(self, differences)),
         ];
         let tables = Path::new("tables");
-        for (name, rows) in self.tables() {
+        for (name, text) in self.tables() {
             let path = tables.join(name);
-            let text = csv_text(&rows).map_err(at(&path))?;
+            let text = text.map_err(at(&path))?;
             files.push((path, text));
         }
         let tables = folder.join(tables);
@@ -192,57 +192,43 @@ impl ExperimentReport {
         write_files(folder, &serde_json::json!({"report": self, "differences": differences}), files)
     }
 
-    /// The value of a figure of a group.
-    #[must_use]
-    pub fn figure(&self, group: &str, key: &str) -> Option<&Figure> {
-        let group = self.groups.iter().find(|found| found.name == group)?;
-        group.figures.iter().find(|figure| figure.key == key)
-    }
-
-    fn tables(&self) -> Vec<(&'static str, Vec<Vec<String>>)> {
-        let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
-        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect::<Vec<String>>();
-        let head = |columns: &str| vec![row(&columns.split(',').collect::<Vec<_>>())];
-        let mut figures = head("group,seeds,rounds,metric,name,unit,value,low,high,theory,missing,definition");
-        for group in &self.groups {
-            for figure in &group.figures {
-                let (low, high) =
-                    (figure.interval.map(|interval| interval.low), figure.interval.map(|interval| interval.high));
-                let mut cells = vec![group.name.clone(), group.seeds.to_string(), group.rounds.to_string()];
-                cells.extend(row(&[&figure.key, &figure.name, figure.unit]));
-                cells.extend([figure.value, low, high, figure.theory].map(number));
-                cells.extend([figure.missing.clone().unwrap_or_default(), figure.definition.to_owned()]);
-                figures.push(cells);
-            }
-        }
-        let mut verdicts = head("hypothesis,claim,judgement,reason,rounds_needed");
-        for verdict in &self.hypotheses {
-            let needed = verdict.rounds_needed.map(|needed| needed.to_string()).unwrap_or_default();
-            verdicts.push(row(&[&verdict.id, &verdict.claim, verdict.judgement.as_str(), &verdict.reason, &needed]));
-        }
-        let columns = "run,group,measure,paper_calls,paper_offers,paper_rounds,calls,offers,rounds,\
-                       paper_mean_ms,mean_ms,mean_low,mean_high,paper_p95_ms,p95_ms,p95_is_longest,factor,completion";
-        let mut paper = head(columns);
-        for run in &self.paper {
-            let mut cells = row(&[&run.run, &run.group, run.measure]);
-            cells.extend(run.paper_counts.map(|count| count.to_string()));
-            cells.extend(run.counts.map(|count| count.to_string()));
-            cells.push(run.paper_mean.to_string());
+    fn tables(&self) -> [(&'static str, io::Result<String>); 4] {
+        let number = |value: Option<f64>| value.map(|value| value.to_string());
+        let figures = self.groups.iter().flat_map(|group| {
+            group.figures.iter().map(move |figure| {
+                let Figure { key, name, unit, definition, value, interval, theory, missing, .. } = figure;
+                let numbers = [*value, interval.map(|it| it.low), interval.map(|it| it.high), *theory].map(number);
+                ((&group.name, group.seeds, group.rounds), (key, name, unit), numbers, missing, definition)
+            })
+        });
+        let verdicts = self.hypotheses.iter().map(|verdict| {
+            let HypothesisVerdict { id, claim, judgement, reason, rounds_needed, .. } = verdict;
+            (id, claim, judgement.as_str(), reason, rounds_needed)
+        });
+        let paper = self.paper.iter().map(|run| {
             let interval = run.mean_interval;
-            cells.extend([run.mean_ms, interval.map(|it| it.low), interval.map(|it| it.high)].map(number));
-            cells.push(run.paper_p95.map(|printed| printed.to_string()).unwrap_or_default());
-            cells.extend([number(run.p95_ms), run.is_longest.to_string()]);
-            cells.extend([run.factor, run.completion].map(number));
-            paper.push(cells);
-        }
-        let mut policies = head("groups,metric,name,unit,value,other,low,high,beyond_noise");
-        for found in &self.policies.all {
-            let mut cells = row(&[&found.group, &found.key, &found.name, found.unit]);
+            let mean = [run.mean_ms, interval.map(|it| it.low), interval.map(|it| it.high)].map(number);
+            (
+                (&run.run, &run.group, run.measure, run.paper_counts, run.counts),
+                (run.paper_mean.to_string(), mean),
+                (run.paper_p95.map(|printed| printed.to_string()), number(run.p95_ms), run.is_longest),
+                [run.factor, run.completion].map(number),
+            )
+        });
+        let policies = self.policies.all.iter().map(|found| {
             let (Interval { low, high }, is_beyond) = (found.interval, found.is_beyond_noise());
-            cells.extend([found.value, found.other, low, high].map(|value| value.to_string()));
-            cells.push(is_beyond.to_string());
-            policies.push(cells);
-        }
-        vec![("figures.csv", figures), ("hypotheses.csv", verdicts), ("paper.csv", paper), ("policies.csv", policies)]
+            let numbers = [found.value, found.other, low, high].map(|value| value.to_string());
+            (&found.group, &found.key, &found.name, found.unit, numbers, is_beyond)
+        });
+        let of_figures = "group,seeds,rounds,metric,name,unit,value,low,high,theory,missing,definition";
+        let of_paper = "run,group,measure,paper_calls,paper_offers,paper_rounds,calls,offers,rounds,\
+                        paper_mean_ms,mean_ms,mean_low,mean_high,paper_p95_ms,p95_ms,p95_is_longest,factor,completion";
+        let of_policies = "groups,metric,name,unit,value,other,low,high,beyond_noise";
+        [
+            ("figures.csv", csv_text(of_figures, figures)),
+            ("hypotheses.csv", csv_text("hypothesis,claim,judgement,reason,rounds_needed", verdicts)),
+            ("paper.csv", csv_text(of_paper, paper)),
+            ("policies.csv", csv_text(of_policies, policies)),
+        ]
     }
 }

@@ -191,7 +191,7 @@ fn play_domain(
 ) -> Result<Option<Vec<TournamentRecord>>, StudyError> {
     let mut records = Vec::new();
     for seed in study::seeds(plan.seed, plan.seeds) {
-        let mut exchange = InMemoryExchange::new();
+        let mut exchange = InMemoryExchange::default();
         for first in competitors {
             for second in competitors {
                 if go_on(records.len() as u64).is_break() {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use agora::schedule::Thresholds;
+use agora::schedule::{Means, Thresholds};
 use studies::agora::figures::{NetworkFigures, SeedSpread};
 use studies::agora::network::{self, StubFaults};
-use studies::agora::query::{QueryMeans, QueryRecord};
+use studies::agora::query::QueryRecord;
 use studies::agora::weather::{self, BreakEven};
 use studies::agora::workload::Workload;
 use studies::agora::{AgoraPlan, live, report, run};
@@ -83,7 +83,7 @@ async fn every_query_keeps_the_papers_schedule() {
         if record.document.is_some() {
             supported.insert(&record.responder);
             under_document.insert(pair);
-            assert_eq!((record.initiator_means, record.responder_means), (QueryMeans::Routine, QueryMeans::Routine));
+            assert_eq!((record.initiator_means, record.responder_means), (Means::Routine, Means::Routine));
             assert_eq!((record.cost.language, record.cost.messages), (0, 0), "{record:?}");
         } else {
             assert_eq!(record.cost.language, record.language_cost, "{record:?}");

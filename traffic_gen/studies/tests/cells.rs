@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
 use std::path::Path;
 
 use agents::ContractorConfig;
 use agents::contractor::Distribution;
 use studies::plan::{CellSpec, DomainFile, Misconduct, PopulationSpec};
-use studies::record::{CellRecord, MisconductRecord, RoundRecord, read_records};
+use studies::record::{CellRecord, MisconductRecord, RoundRecord};
+use studies::report::folder::read_lines;
 
 use schemas::policy::Decider;
 use studies::run::{CellBus, RunError, RunOptions, run_cell};
@@ -64,8 +64,8 @@ async fn run(spec: &CellSpec, options: &RunOptions, folder: &Path) -> (CellRecor
     let record = run_cell(spec, options, folder, &CancellationToken::new(), &|_| {}).await.unwrap();
     let text = std::fs::read_to_string(folder.join("cell.json")).unwrap();
     assert_eq!(serde_json::from_str::<CellRecord>(&text).unwrap(), record);
-    let lines = BufReader::new(std::fs::File::open(folder.join("rounds.jsonl")).unwrap());
-    let mut rounds: Vec<RoundRecord> = read_records(lines).collect::<Result<_, _>>().unwrap();
+    let mut rounds: Vec<RoundRecord> = Vec::new();
+    read_lines(&folder.join("rounds.jsonl"), |round| rounds.push(round)).unwrap();
     rounds.sort_by_key(|round| round.round);
     (record, rounds)
 }

@@ -23,7 +23,8 @@ pub(super) struct EngineProcess {
     service: Service,
     _launcher: Launcher,
     status_url: String,
-    ready_after: Duration,
+    /// From the start of the process to readiness.
+    pub(super) ready_after: Duration,
 }
 
 impl EngineProcess {
@@ -39,11 +40,6 @@ impl EngineProcess {
         service.until_said("engine: ", TIMEOUT).await?;
         let status_url = format!("{}/status", health.trim_end_matches("/readyz"));
         Ok(Self { service, _launcher: launcher, status_url, ready_after: started.elapsed() })
-    }
-
-    /// From the start of the process to readiness.
-    pub(super) fn ready_after(&self) -> Duration {
-        self.ready_after
     }
 
     /// What it says of each lane.

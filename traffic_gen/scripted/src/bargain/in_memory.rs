@@ -1,16 +1,15 @@
 //! The core alone as an exchange: records in memory, a clock that moves when it is told to. What is said at a [`InMemoryExchange`]
 //! is folded at once, and what the fold has delivered is handed back.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use policy_core::{Effect, LaneState, Limits};
-use schemas::delivery::Notification;
+use policy_core::panel::decision::PanelDecision;
+use policy_core::{Deliver, Effect, Event, LaneState, Limits};
 use schemas::envelope::Envelope;
 use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Message, Pinned, Qos, Record};
 use schemas::{
-    Address, AgentId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, RegisterKey, RegisterValue, Timestamp,
-    WireTime,
+    Address, AgentId, Digest, Lane, MsgId, NegotiationId, Payload, Policy, RegisterKey, Timestamp, WireTime,
 };
 use serde_json::value::RawValue;
 
@@ -20,19 +19,6 @@ const START: Timestamp = Timestamp(1_795_204_800_000_000);
 const STEP_US: u64 = 1_000;
 /// Name under which it appends what engines append.
 const ENGINE: &str = "table";
-
-/// Something an agent was told.
-#[derive(Debug, Clone)]
-pub struct HeardDelivery {
-    /// Whom.
-    pub to: AgentId,
-    /// In which negotiation.
-    pub negotiation: NegotiationId,
-    /// Its own message this answers.
-    pub in_reply_to: Option<MsgId>,
-    /// What.
-    pub told: Arc<Notification>,
-}
 
 /// What could not be folded: the message cannot be written down.
 #[derive(Debug, thiserror::Error)]
@@ -45,44 +31,41 @@ pub struct InMemoryExchange {
     lane_state: LaneState,
     seq: u64,
     now: Timestamp,
-    registered: BTreeMap<RegisterKey, RegisterValue>,
+    registered: BTreeSet<RegisterKey>,
     /// Whether every key a delivery waits for was written before.
     is_ordered: bool,
+    /// The decision of the last panel that came to a result.
+    found: Option<Arc<PanelDecision>>,
 }
 
+/// An empty lane state under the newest rules.
 impl Default for InMemoryExchange {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl InMemoryExchange {
-    /// An empty lane state under the newest rules.
-    #[must_use]
-    pub fn new() -> Self {
         let lane_state = LaneState::new(Lane(0), Limits::default());
-        let mut exchange = Self { lane_state, seq: 0, now: START, registered: BTreeMap::new(), is_ordered: true };
+        let mut exchange =
+            Self { lane_state, seq: 0, now: START, registered: BTreeSet::new(), is_ordered: true, found: None };
         let claim = EngineEvent::Claim { engine: ENGINE.to_owned() };
         exchange.fold(vec![Entry::Engine { epoch: 1, event: claim }]);
         exchange
     }
+}
 
+impl InMemoryExchange {
     /// Log time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What has been registered.
-    #[must_use]
-    pub fn registered(&self) -> &BTreeMap<RegisterKey, RegisterValue> {
-        &self.registered
-    }
-
     /// Whether every delivery that waits for a key came after the write of it.
     #[must_use]
     pub fn is_ordered(&self) -> bool {
         self.is_ordered
+    }
+
+    /// Takes the decision of the last panel that came to a result.
+    pub fn take_found(&mut self) -> Option<Arc<PanelDecision>> {
+        self.found.take()
     }
 
     /// The fold.
@@ -101,20 +84,20 @@ impl InMemoryExchange {
         negotiation: &NegotiationId,
         payload: Payload,
         pinned: Option<Pinned>,
-    ) -> Result<Vec<HeardDelivery>, InMemoryError> {
+    ) -> Result<Vec<Deliver>, InMemoryError> {
         let message = admitted(from, negotiation, (&format!("m{}", self.seq), None), payload)?;
         Ok(self.fold(vec![Entry::Message(AdmittedMessage { pinned: pinned.map(Arc::new), ..message })]))
     }
 
     /// Lets log time pass until just behind the next deadline, if there is one, and gives what that led to.
-    pub fn wait(&mut self) -> Option<Vec<HeardDelivery>> {
+    pub fn wait(&mut self) -> Option<Vec<Deliver>> {
         let deadline = self.lane_state.poll_deadline()?;
         self.now = self.now.max(Timestamp(deadline.0 + 1));
         Some(self.fold(vec![Entry::Tick]))
     }
 
     /// Folds a record, its clock one step later, and gives what it led to.
-    pub fn fold_record(&mut self, record: &Record) -> Vec<HeardDelivery> {
+    pub fn fold_record(&mut self, record: &Record) -> Vec<Deliver> {
         self.seq += 1;
         self.now = Timestamp(self.now.0 + STEP_US);
         self.lane_state.handle_record(self.seq, self.now, record);
@@ -122,25 +105,21 @@ impl InMemoryExchange {
         while let Some(effect) = self.lane_state.poll_effect() {
             match effect {
                 Effect::Deliver(letter) if !letter.told_before => {
-                    self.is_ordered &= letter.after.is_none_or(|key| self.registered.contains_key(&key));
-                    heard.push(HeardDelivery {
-                        to: letter.to,
-                        negotiation: letter.negotiation,
-                        in_reply_to: letter.in_reply_to,
-                        told: letter.told,
-                    });
+                    self.is_ordered &= letter.after.as_ref().is_none_or(|key| self.registered.contains(key));
+                    heard.push(letter);
                 }
                 Effect::Register(write) => {
-                    self.is_ordered &= write.after.is_none_or(|key| self.registered.contains_key(&key));
-                    self.registered.insert(write.key, write.value);
+                    self.is_ordered &= write.after.is_none_or(|key| self.registered.contains(&key));
+                    self.registered.insert(write.key);
                 }
+                Effect::Event(Event::Found(decision)) => self.found = Some(decision),
                 Effect::Deliver(_) | Effect::Notice(_) | Effect::Event(_) => {}
             }
         }
         heard
     }
 
-    fn fold(&mut self, entries: Vec<Entry>) -> Vec<HeardDelivery> {
+    fn fold(&mut self, entries: Vec<Entry>) -> Vec<Deliver> {
         self.fold_record(&Record::new(ENGINE, entries))
     }
 }

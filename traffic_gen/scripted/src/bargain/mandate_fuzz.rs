@@ -47,10 +47,10 @@ pub fn run(
     mut tell: impl FnMut(&FuzzCounts) -> ControlFlow<()>,
 ) -> Result<FuzzCounts, BargainSessionError> {
     let mut tally = FuzzCounts::default();
-    let mut exchange = InMemoryExchange::new();
+    let mut exchange = InMemoryExchange::default();
     for number in 0..runs {
         if number % RUNS_PER_EXCHANGE == 0 {
-            exchange = InMemoryExchange::new();
+            exchange = InMemoryExchange::default();
             if tell(&tally).is_break() {
                 break;
             }

@@ -153,17 +153,7 @@ impl fmt::Display for BargainReport {
         };
         let shares: Vec<String> = self.parties.iter().map(worth).collect();
         writeln!(f, "  utility   {}   welfare {:.3}", shares.join("   "), agreement.welfare)?;
-        let far = |distance: Option<f64>| distance.map_or_else(|| "-".to_owned(), |far| format!("{far:.3}"));
-        let distances = agreement.distances;
-        write!(
-            f,
-            "  distance  Pareto {}   Nash {}   Kalai {}   Kalai-Smorodinsky {}   welfare {}",
-            far(distances.pareto),
-            far(distances.nash),
-            far(distances.kalai),
-            far(distances.kalai_smorodinsky),
-            far(distances.max_welfare)
-        )
+        write!(f, "  distance  {}", agreement.distances.told("   "))
     }
 }
 

@@ -128,10 +128,10 @@ pub fn repeat_matchup(
     mut tell: impl FnMut(&MatchupCounts) -> ControlFlow<()>,
 ) -> Result<MatchupCounts, BargainSessionError> {
     let mut tally = MatchupCounts::default();
-    let mut exchange = InMemoryExchange::new();
+    let mut exchange = InMemoryExchange::default();
     for number in 0..bargains {
         if number % BARGAINS_PER_EXCHANGE == 0 {
-            exchange = InMemoryExchange::new();
+            exchange = InMemoryExchange::default();
             if tell(&tally).is_break() {
                 break;
             }

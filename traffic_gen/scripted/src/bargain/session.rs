@@ -1,6 +1,7 @@
 //! One bargain at a [`InMemoryExchange`]: opened, joined, and then told act by act what to fold.
 
 use agents::ActRefusal;
+use policy_core::Deliver;
 use schemas::bargain::{BargainSpec, Join};
 use schemas::delivery::{Award, Closing, Disposition, Notification, Receipt, Standing, Turn};
 use schemas::ids::IdError;
@@ -10,7 +11,7 @@ use schemas::{AgentId, NegotiationId, Payload, Policy};
 
 use traffic_gen::bargain::matchup::SessionParty;
 
-use super::in_memory::{HeardDelivery, InMemoryError, InMemoryExchange, pinned};
+use super::in_memory::{InMemoryError, InMemoryExchange, pinned};
 
 /// How long the invited have to join, in milliseconds. In memory everybody joins at once.
 const JOIN_MS: u64 = 1_000;
@@ -180,14 +181,6 @@ impl<'t> BargainSession<'t> {
         self.say(&from, payload, None)
     }
 
-    /// Lets time pass to the next deadline; whether there was one.
-    pub fn wait(&mut self) -> bool {
-        let heard = self.exchange.wait();
-        let has_waited = heard.is_some();
-        self.hear(heard.unwrap_or_default());
-        has_waited
-    }
-
     fn insist(&mut self, from: &AgentId, payload: Payload, pinned: Option<Pinned>) -> Result<(), BargainSessionError> {
         let act = payload.act();
         let answer = self.say(from, payload, pinned)?;
@@ -221,7 +214,7 @@ impl<'t> BargainSession<'t> {
         Ok(TurnAnswer { receipt, reason })
     }
 
-    fn hear(&mut self, heard: Vec<HeardDelivery>) {
+    fn hear(&mut self, heard: Vec<Deliver>) {
         for heard in heard.into_iter().filter(|heard| heard.negotiation == self.negotiation) {
             if let Notification::Turn(turn) = &*heard.told {
                 self.turn = Some(turn.clone());

@@ -198,11 +198,9 @@ async fn form(
         let subject = Subject::new(&request.lead, team, None, (asked_at, asked_at.plus_ms(FORMING_MS)));
         let SharedModel { config, consultant, marker_seed } = model;
         let forming = ModelForming { consultant, config, marker_seed: *marker_seed, subject, recruits_max };
-        let book: Option<&ContactBook> = book;
         let formed = forming.form(candidates, search, book).await;
         return (formed.formation, formed.steps);
     }
-    let _ = team;
     for clause in candidates.clauses_left() {
         let found = search.search(clause.clone()).await;
         candidates.handle_found(clause, found, book);

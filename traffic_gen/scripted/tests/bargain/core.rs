@@ -10,7 +10,7 @@ use crate::vectors::{all, name};
 fn every_run_of_the_sample_is_repeated_by_the_core_alone() {
     let mut runs = 0;
     for vector in all() {
-        let mut exchange = InMemoryExchange::new();
+        let mut exchange = InMemoryExchange::default();
         let parties = [SessionParty::new(name(0)), SessionParty::new(name(1))];
         for run in &vector.runs {
             let mut strategies = vector.strategies(run);

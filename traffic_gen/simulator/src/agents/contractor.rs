@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use schemas::delivery::{Award, Call, Cancellation, Closing, Delivery, Disposition, Outcome, Receipt, RejectReason};
 use schemas::document::{RoutineKind, RoutineReport};
 use schemas::ids::FamilyPlace;
-use schemas::payload::{AttrValue, Confirm, Failure, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
+use schemas::payload::{AttrValue, Confirm, FailurePhase, Inform, InformKind, Offer, Reasoned, Terms};
 use schemas::{AwardNo, DocumentHash, NegotiationId, Payload};
 
 use super::member::{SimulatedMember, nesting};
-use super::{AgentContext, Draft, Job};
+use super::{AgentContext, Draft, Job, NO_OFFER, failure};
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::{attr_name, foreign_document, known_documents};
@@ -27,11 +27,7 @@ pub(super) fn answer_call(context: &mut AgentContext, delivery: &Delivery, call:
         return;
     }
     if context.errs(AgentFault::Decline) {
-        let payload = match context.draw(0..3) {
-            0 => Payload::Refuse(Reasoned::default()),
-            1 => Payload::NotUnderstood(Reasoned::default()),
-            _ => Payload::Failure(failure(FailurePhase::Offer)),
-        };
+        let payload = context.decline(&NO_OFFER);
         return context.reply(soon, delivery, payload);
     }
     let is_late = context.errs(AgentFault::OfferLate);
@@ -81,7 +77,7 @@ pub(super) fn answer_accept(context: &mut AgentContext, delivery: &Delivery, awa
             }
             1 => Payload::NotUnderstood(Reasoned::default()),
             2 => Payload::Withdraw(Reasoned::default()),
-            _ => Payload::Failure(failure(FailurePhase::Perform)),
+            _ => failure(FailurePhase::Perform),
         };
         return context.reply(soon, delivery, payload);
     }
@@ -143,8 +139,7 @@ pub(super) fn perform(context: &mut AgentContext, negotiation: &NegotiationId) {
         context.say(after_ms / 2, Draft::new(negotiation, Payload::Inform(report)));
     }
     let payload = if context.errs(AgentFault::Fail) {
-        let phase = if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit };
-        Payload::Failure(failure(phase))
+        failure(if context.happens(500) { FailurePhase::Perform } else { FailurePhase::Decommit })
     } else if context.happens(500) {
         Payload::Inform(Inform { kind: InformKind::Done, result: None, routine })
     } else {
@@ -169,19 +164,20 @@ pub(super) fn answer_cancel(context: &mut AgentContext, delivery: &Delivery, can
     }
     let after_ms = context.draw(0..200);
     let payload = match context.draw(0..4) {
-        0 => Payload::Failure(failure(FailurePhase::CannotCancel)),
+        0 => failure(FailurePhase::CannotCancel),
         1 => Payload::Inform(Inform { kind: InformKind::Done, result: None, routine: None }),
         _ => Payload::Inform(Inform { kind: InformKind::Cancelled, result: None, routine: None }),
     };
     context.reply(after_ms, delivery, payload);
 }
 
-/// Counts how a negotiation ended.
+/// Counts how a negotiation ended, auctions too.
 pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
     context.reached_if([
         (Point::Completed, closing.outcome == Outcome::Completed),
         (Point::Cancelled, closing.outcome == Outcome::Cancelled),
         (Point::TimedOut, closing.outcome == Outcome::Timeout),
+        (Point::ReserveNotMet, closing.outcome == Outcome::ReserveNotMet),
     ]);
 }
 
@@ -244,7 +240,4 @@ fn terms(context: &mut AgentContext) -> Terms {
     let (price, delivery_ms) = (context.draw(1..10) * 100, context.draw(1..5) * 200);
     let int = |value: u64| AttrValue::Int(i64::try_from(value).unwrap_or(0));
     Terms::from([(attr_name("price"), int(price)), (attr_name("delivery_ms"), int(delivery_ms))])
-}
-fn failure(phase: FailurePhase) -> Failure {
-    Failure { phase, code: "broken".to_owned(), retryable: false, penalty: None }
 }

@@ -1,11 +1,11 @@
 //! What bidders of English auctions say.
 
 use schemas::Payload;
-use schemas::delivery::{Call, Closing, Delivery, Outcome};
+use schemas::delivery::{Call, Delivery};
 use schemas::english_auction::{AuctionCall, StandingBid};
-use schemas::payload::{AttrValue, Failure, FailurePhase, Offer, Reasoned, Terms};
+use schemas::payload::{AttrValue, Offer, Terms};
 
-use super::AgentContext;
+use super::{AgentContext, NO_OFFER};
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::attr_name;
@@ -42,24 +42,10 @@ fn bid(context: &mut AgentContext, delivery: &Delivery, price: Option<i64>, wind
     let is_late = context.errs(AgentFault::OfferLate);
     let after_ms = if is_late { window_ms + context.draw(0..100) } else { context.draw(0..window_ms.min(BID_MS)) };
     if context.errs(AgentFault::Decline) {
-        let payload = match context.draw(0..3) {
-            0 => Payload::Refuse(Reasoned::default()),
-            1 => Payload::NotUnderstood(Reasoned::default()),
-            _ => Payload::Failure(Failure {
-                phase: FailurePhase::Offer,
-                code: "broken".to_owned(),
-                retryable: false,
-                penalty: None,
-            }),
-        };
+        let payload = context.decline(&NO_OFFER);
         return context.reply(after_ms, delivery, payload);
     }
     let terms = price.map(|price| (attr_name("price"), AttrValue::Int(price))).into_iter().collect::<Terms>();
     let valid_for_ms = context.errs(AgentFault::OfferBrief).then_some(100);
     context.reply(after_ms, delivery, Payload::Offer(Offer { terms, valid_for_ms, ..Offer::default() }));
-}
-
-/// Counts how an auction ended.
-pub(super) fn note_closed(context: &AgentContext, closing: &Closing) {
-    context.reached_if([(Point::ReserveNotMet, closing.outcome == Outcome::ReserveNotMet)]);
 }

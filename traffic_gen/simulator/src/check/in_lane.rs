@@ -166,7 +166,7 @@ impl InLane {
                 }
                 if let Notification::Ask(ask) = &*deliver.told {
                     let history = folded.histories.entry(deliver.negotiation.clone()).or_default();
-                    (history.is_panel, history.ends_by) = (true, ask.ends_by.0);
+                    history.ends_by = ask.ends_by.0;
                     self.open.insert(deliver.negotiation.clone(), history.ends_by);
                 }
                 let caused = Caused { seq, deliver: deliver.clone() };

@@ -121,7 +121,7 @@ impl Slot {
                     start_engine(bus, config).await.map(Running::Engine)
                 }
                 ProcessRole::Gateway | ProcessRole::Agent => {
-                    start_gateway(bus, name, scenario.settings.append_ms).await.map(Running::Gateway)
+                    start_gateway(bus, name, scenario.append_ms).await.map(Running::Gateway)
                 }
             };
             match started {
@@ -178,24 +178,13 @@ fn engine_config(
     world: &Arc<World>,
     scenario: &Scenario,
 ) -> EngineConfig {
-    let settings = scenario.settings.clone();
-    let clock = Arc::clone(world);
-    let newest = EngineConfig::new(id);
+    let (settings, clock) = (scenario.settings.clone(), Arc::clone(world));
     EngineConfig {
-        limits: settings.limits,
+        id,
         outbox: OutboxConfig { in_flight_max, ..settings.outbox },
-        batch: settings.batch,
-        checkpoint: settings.checkpoint,
-        trim: settings.trim,
-        register_keep_ms: settings.register_keep_ms,
-        membership: settings.membership,
-        standbys: settings.standbys,
-        digest_every: settings.digest_every,
-        // Nobody looks, and what is told would draw from the same numbers as what counts.
-        statistics_ms: 0,
         clock: ClockConfig { now: Arc::new(move || clock.now()), ..ClockConfig::default() },
-        rules_newest: rules_newest.unwrap_or(newest.rules_newest),
-        ..newest
+        rules_newest: rules_newest.unwrap_or(settings.rules_newest),
+        ..settings
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn apply(scenario: &mut Scenario, seed: u64) {
     settings.outbox = OutboxConfig::default();
     settings.batch = BatchConfig { records_max: 1, ..BatchConfig::default() };
     settings.checkpoint = CheckpointConfig { every_records: 0, every_ms: 0 };
-    (settings.trim, settings.register_keep_ms, settings.append_ms) = (Trim::Never, 0, 3_000);
+    (settings.trim, settings.register_keep_ms, scenario.append_ms) = (Trim::Never, 0, 3_000);
     (scenario.lanes, scenario.engines, scenario.gateways) = (1, 1, 1);
     scenario.is_usurped = false;
     scenario.upgrades = Upgrades::default();

@@ -3,7 +3,7 @@
 
 mod bus;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ::bus::{Bucket, BusError, Change, LogRecord, Received, Registered};
 use bytes::Bytes;
@@ -28,20 +28,13 @@ const FOREIGN_ENTRY: &[u8] = b"{\"another\":\"history\"}";
 pub(super) struct Broker {
     lanes: Vec<LaneLog>,
     last_seq: u64,
-    register: Vec<(RegisterKey, Bytes)>,
-    /// True time of each entry of `register`.
+    /// What the run leaves behind, but for what is made at its end.
+    pub(super) trace: Trace,
+    /// True time of each entry of the register.
     written_at: Vec<Timestamp>,
     places: BTreeMap<RegisterKey, usize>,
-    /// Keys that hold an entry of another history.
-    foreign: BTreeSet<RegisterKey>,
-    /// True time at which each key was first written.
-    registered_at: BTreeMap<RegisterKey, Timestamp>,
-    /// Entries that were removed, with what was stored then.
-    expired: Vec<ExpiredEntry>,
     buckets: [BTreeMap<String, Bytes>; Bucket::ALL.len()],
     blobs: BTreeMap<String, (u64, Bytes)>,
-    /// What engines stored of what panels have shown.
-    ledgers: Vec<StoredLedger>,
     subscriptions: Vec<Subscription>,
     log_feeds: Vec<LogFeed>,
     watch_feeds: Vec<WatchFeed>,
@@ -129,12 +122,12 @@ impl Broker {
     /// Writes a value unless the key has one.
     fn register(&mut self, key: RegisterKey, value: Bytes, now: Timestamp) -> Registered {
         match self.places.get(&key) {
-            Some(&place) if self.register[place].1 == value => Registered::Same,
-            Some(&place) => Registered::Different(self.register[place].1.clone()),
+            Some(&place) if self.trace.register[place].1 == value => Registered::Same,
+            Some(&place) => Registered::Different(self.trace.register[place].1.clone()),
             None => {
-                self.places.insert(key.clone(), self.register.len());
-                self.registered_at.entry(key.clone()).or_insert(now);
-                self.register.push((key, value));
+                self.places.insert(key.clone(), self.trace.register.len());
+                self.trace.registered_at.entry(key.clone()).or_insert(now);
+                self.trace.register.push((key, value));
                 self.written_at.push(now);
                 Registered::Written
             }
@@ -143,21 +136,21 @@ impl Broker {
 
     /// Writes an entry of another history under the key of an award that never had one.
     fn register_foreign(&mut self, key: &RegisterKey, now: Timestamp) {
-        if !self.registered_at.contains_key(key) {
-            self.foreign.insert(key.clone());
+        if !self.trace.registered_at.contains_key(key) {
+            self.trace.foreign.insert(key.clone());
             self.register(key.clone(), Bytes::from_static(FOREIGN_ENTRY), now);
         }
     }
 
     /// Whether a checkpoint names a key that holds an entry of another history as refused.
     fn names_refused(&self, checkpoint: &Bytes) -> bool {
-        let is_foreign = |keys: Vec<RegisterKey>| keys.iter().any(|key| self.foreign.contains(key));
-        !self.foreign.is_empty() && policy_engine::refused_keys(checkpoint).is_ok_and(is_foreign)
+        let is_foreign = |keys: Vec<RegisterKey>| keys.iter().any(|key| self.trace.foreign.contains(key));
+        !self.trace.foreign.is_empty() && policy_engine::refused_keys(checkpoint).is_ok_and(is_foreign)
     }
 
     /// The value under a key.
     fn registered(&self, key: &RegisterKey) -> Option<Bytes> {
-        self.places.get(key).map(|&place| self.register[place].1.clone())
+        self.places.get(key).map(|&place| self.trace.register[place].1.clone())
     }
 
     /// True time of the entry with this sequence.
@@ -169,7 +162,7 @@ impl Broker {
     /// What stands in the register, in the order it was written, with its sequence.
     fn standing(&self) -> impl Iterator<Item = (u64, &(RegisterKey, Bytes))> {
         let is_standing = |(place, (key, _)): &(usize, &(RegisterKey, Bytes))| self.places.get(key) == Some(place);
-        (self.register.iter().enumerate()).filter(is_standing).map(|(place, entry)| (place as u64 + 1, entry))
+        (self.trace.register.iter().enumerate()).filter(is_standing).map(|(place, entry)| (place as u64 + 1, entry))
     }
 
     /// Removes the entry of a key unless it was written again behind a sequence; whether it was there.
@@ -182,7 +175,7 @@ impl Broker {
             let archived = blob("archived").and_then(|(_, value)| serde_json::from_slice::<Archived>(value).ok());
             let archived = archived.map_or(0, |archived| archived.registered);
             let checkpoint = blob("checkpoint").map_or(0, |(version, _)| *version);
-            self.expired.push(ExpiredEntry { key: key.clone(), archived, checkpoint });
+            self.trace.expired.push(ExpiredEntry { key: key.clone(), archived, checkpoint });
         }
         is_it
     }
@@ -221,22 +214,18 @@ impl Broker {
         let lane = (0..).map(Lane).take(self.lanes.len()).find(|lane| subject::evidence_document(*lane) == name);
         let is_ledger = lane.is_some();
         if let (Some(lane), Ok(evidence)) = (lane, serde_json::from_slice(&value)) {
-            self.ledgers.push(StoredLedger { lane, last_seq: self.last_seq, evidence });
+            self.trace.ledgers.push(StoredLedger { lane, last_seq: self.last_seq, evidence });
         }
         self.blobs.insert(name, (version, value));
         is_ledger
     }
 
     /// Says what is stored at the end of a run.
-    pub(super) fn fill(&self, trace: &mut Trace) {
-        trace.records = self.lanes.iter().flat_map(|lane| lane.records.iter().cloned()).collect();
-        trace.records.sort_by_key(|record| record.seq);
-        trace.trimmed = self.lanes.iter().zip(0..).map(|(lane, index)| (Lane(index), lane.trimmed)).collect();
-        trace.register.clone_from(&self.register);
-        trace.foreign.clone_from(&self.foreign);
-        trace.registered_at.clone_from(&self.registered_at);
-        trace.expired.clone_from(&self.expired);
-        trace.ledgers.clone_from(&self.ledgers);
+    pub(super) fn trace(&self) -> Trace {
+        let mut records: Vec<LogRecord> = self.lanes.iter().flat_map(|lane| lane.records.iter().cloned()).collect();
+        records.sort_by_key(|record| record.seq);
+        let trimmed = self.lanes.iter().zip(0..).map(|(lane, index)| (Lane(index), lane.trimmed)).collect();
+        Trace { records, trimmed, ..self.trace.clone() }
     }
 }
 

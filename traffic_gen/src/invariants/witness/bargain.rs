@@ -92,13 +92,7 @@ impl ProtocolWatch for BargainSeen {
     }
 
     /// Judges what must hold at any time, and at rest that the agreement's offer was applied.
-    fn judge(
-        &self,
-        id: &NegotiationId,
-        when: When,
-        WatchedAgents { unreached, .. }: WatchedAgents<'_>,
-        verdict: &mut Verdict,
-    ) {
+    fn judge(&self, id: &NegotiationId, agents: WatchedAgents<'_>, verdict: &mut Verdict) {
         for (turn, at) in self.turns.values().flatten() {
             let fault = self.turn_fault(turn);
             verdict.check(Invariant::TurnOrder, fault.is_none(), || {
@@ -117,7 +111,7 @@ impl ProtocolWatch for BargainSeen {
             format!("{id}: {} in {agreement:?}", fault.unwrap_or_default())
         });
         let by = self.offered.get(&agreement.offer_id);
-        let is_known = when == When::AtRest && !unreached.contains(&agreement.by);
+        let is_known = agents.when == When::AtRest && !agents.unreached.contains(&agreement.by);
         verdict.check(Invariant::NoLateWinner, by.map_or(!is_known, |by| *by == agreement.by), || {
             format!("{id} agrees on {}, applied for {by:?}", agreement.offer_id)
         });

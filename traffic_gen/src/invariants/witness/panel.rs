@@ -90,13 +90,8 @@ impl ProtocolWatch for PanelSeen {
         }
     }
 
-    fn judge(
-        &self,
-        id: &NegotiationId,
-        when: When,
-        WatchedAgents { unreached, are_failures_told, is_watched }: WatchedAgents<'_>,
-        verdict: &mut Verdict,
-    ) {
+    fn judge(&self, id: &NegotiationId, agents: WatchedAgents<'_>, verdict: &mut Verdict) {
+        let WatchedAgents { when, unreached, are_failures_told, is_watched } = agents;
         let Some(rules) = &self.rules else { return };
         let is_reached = !unreached.iter().any(|agent| agent.as_str() == id.initiator());
         self.judge_finding(id, when == When::AtRest && is_reached, verdict);

@@ -148,13 +148,8 @@ impl ProtocolWatch for TeamSeen {
     }
 
     /// Judges what must hold at any time, and at rest that every member was told every step.
-    fn judge(
-        &self,
-        id: &NegotiationId,
-        when: When,
-        WatchedAgents { unreached, .. }: WatchedAgents<'_>,
-        verdict: &mut Verdict,
-    ) {
+    fn judge(&self, id: &NegotiationId, agents: WatchedAgents<'_>, verdict: &mut Verdict) {
+        let WatchedAgents { when, unreached, .. } = agents;
         let Some((lead, rules)) = self.call() else { return };
         for (step, told) in &self.floors {
             let mut alike = told.values();

@@ -2,8 +2,8 @@
 
 use crate::figures::draw::{Axis, Chart, Series};
 
+use super::conversation::USD;
 use super::figures::{WINDOW, model_share};
-use super::price::USD;
 use super::query::QueryRecord;
 use super::weather::BreakEven;
 

@@ -2,7 +2,6 @@
 //!
 //! A model is sent everything again with each of its calls: its instructions, the task or the tools, what was said before.
 
-use super::price::{ModelCall, PricedModel};
 use super::task::{TaskData, TaskKind};
 
 const INITIATOR: &str = include_str!("texts/initiator.txt");
@@ -17,6 +16,39 @@ const RESPONDER_PROGRAM: &str = include_str!("texts/responder_program.txt");
 /// What a responder says of a document that it has nothing against.
 const ACCEPTED: &str = "I have compared the document with my tools. Every argument can be taken from the request, and every \
                         value of the answer is returned. The errors are said. I accept the document as it stands.";
+
+/// Bytes of UTF-8 that count as a token: the usual estimate for English. Nothing here is counted by a tokeniser.
+const TOKEN_BYTES: usize = 4;
+/// One US dollar.
+pub const USD: u64 = 1_000_000_000;
+
+/// A model with its price, in nano-dollars per token. Prices are those that the paper on Agora lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PricedModel {
+    /// GPT-4o: 5 and 15 dollars per million tokens sent and answered.
+    Gpt4o,
+    /// Llama 3 405B: 5 and 10 dollars.
+    Llama405b,
+    /// Gemini 1.5 Pro: 3.50 and 10.50 dollars.
+    Gemini15Pro,
+}
+
+impl PricedModel {
+    /// All of them, and how many of 100 agents have each.
+    pub const SHARES: [(Self, usize); 3] = [(Self::Gpt4o, 38), (Self::Llama405b, 32), (Self::Gemini15Pro, 30)];
+
+    /// What a call with these texts costs, in nano-dollars.
+    #[must_use]
+    pub fn cost(self, input: &[&str], output: &str) -> u64 {
+        let (sent, answered) = match self {
+            Self::Gpt4o => (5_000, 15_000),
+            Self::Llama405b => (5_000, 10_000),
+            Self::Gemini15Pro => (3_500, 10_500),
+        };
+        let tokens = |bytes: usize| bytes.div_ceil(TOKEN_BYTES) as u64;
+        tokens(input.iter().map(|text| text.len()).sum()) * sent + tokens(output.len()) * answered
+    }
+}
 
 /// An initiator's work on one kind of task.
 #[derive(Debug, Clone, Copy)]
@@ -77,19 +109,19 @@ impl InitiatorWork<'_> {
         let (task, input) = (self.kind.described(), messages.data.input());
         let sent = [INITIATOR, &task, &input, messages.document.unwrap_or_default()];
         let read = [&sent[..], &[&messages.request, &messages.answer]].concat();
-        self.cost(&sent, &messages.request) + self.cost(&read, &messages.data.output())
+        self.model.cost(&sent, &messages.request) + self.model.cost(&read, &messages.data.output())
     }
 
     /// Reads names and descriptions of documents, and picks some.
     #[must_use]
     pub fn pick(&self, list: &str, picked: &str) -> u64 {
-        self.cost(&[PICK, &self.kind.described(), list], picked)
+        self.model.cost(&[PICK, &self.kind.described(), list], picked)
     }
 
     /// Reads a document, and says whether it suffices.
     #[must_use]
     pub fn check(&self, document: &str, reply: &str) -> u64 {
-        self.cost(&[INITIATOR_CHECK, &self.kind.described(), document], reply)
+        self.model.cost(&[INITIATOR_CHECK, &self.kind.described(), document], reply)
     }
 
     /// Proposes a document, hears the answer, and sends the document that both agreed on.
@@ -97,8 +129,8 @@ impl InitiatorWork<'_> {
     pub fn negotiate(&self, document: &str) -> u64 {
         let task = self.kind.described();
         let proposed = [INITIATOR_NEGOTIATION, &task];
-        self.cost(&proposed, document)
-            + self.cost(
+        self.model.cost(&proposed, document)
+            + self.model.cost(
                 &[&proposed[..], &[document, ACCEPTED]].concat(),
                 &format!("<FINALPROTOCOL>{document}</FINALPROTOCOL>"),
             )
@@ -107,11 +139,7 @@ impl InitiatorWork<'_> {
     /// Writes a routine.
     #[must_use]
     pub fn program(&self, document: &str) -> u64 {
-        self.cost(&[INITIATOR_PROGRAM, &self.kind.described(), document], &self.kind.initiator_routine())
-    }
-
-    fn cost(&self, input: &[&str], output: &str) -> u64 {
-        self.model.cost(ModelCall::new(input, output))
+        self.model.cost(&[INITIATOR_PROGRAM, &self.kind.described(), document], &self.kind.initiator_routine())
     }
 }
 
@@ -122,28 +150,24 @@ impl ResponderWork<'_> {
         let call = messages.kind.tool_call(messages.data);
         let sent = [RESPONDER, self.tools, messages.document.unwrap_or_default(), &messages.request];
         let found = messages.data.output();
-        self.cost(&sent, &call) + self.cost(&[&sent[..], &[&call, &found]].concat(), &messages.answer)
+        self.model.cost(&sent, &call) + self.model.cost(&[&sent[..], &[&call, &found]].concat(), &messages.answer)
     }
 
     /// Reads a document, and says whether the tools serve for it.
     #[must_use]
     pub fn check(&self, document: &str, reply: &str) -> u64 {
-        self.cost(&[RESPONDER_CHECK, self.tools, document], reply)
+        self.model.cost(&[RESPONDER_CHECK, self.tools, document], reply)
     }
 
     /// Reads a proposal, and accepts it.
     #[must_use]
     pub fn negotiate(&self, document: &str) -> u64 {
-        self.cost(&[RESPONDER_NEGOTIATION, self.tools, document], ACCEPTED)
+        self.model.cost(&[RESPONDER_NEGOTIATION, self.tools, document], ACCEPTED)
     }
 
     /// Writes a routine.
     #[must_use]
     pub fn program(&self, kind: &TaskKind, document: &str) -> u64 {
-        self.cost(&[RESPONDER_PROGRAM, self.tools, document], &kind.responder_routine())
-    }
-
-    fn cost(&self, input: &[&str], output: &str) -> u64 {
-        self.model.cost(ModelCall::new(input, output))
+        self.model.cost(&[RESPONDER_PROGRAM, self.tools, document], &kind.responder_routine())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use agora::schedule::Thresholds;
 use serde::Serialize;
+use statrs::statistics::{Data, OrderStatistics};
 
 use super::query::{QueryCost, QueryRecord};
 
@@ -172,14 +173,14 @@ impl SeedSpread {
         Some(Self {
             seeds: figures.len(),
             ratio_low: *ratios.first()?,
-            ratio_median: median(&ratios)?,
+            ratio_median: Data::new(ratios.clone()).median(),
             ratio_high: *ratios.last()?,
             seeds_at_four: at_four(&ratios),
             share_at_four: share_interval(at_four(&ratios), figures.len()),
             seeds_bound_at_four: at_four(&bounds),
-            ratio_bound_median: median(&bounds)?,
+            ratio_bound_median: Data::new(bounds).median(),
             ratio_and_bound: rank_correlation(figures, |one| one.ratio, |one| one.ratio_bound),
-            share_last_median: median(&shares)?,
+            share_last_median: Data::new(shares.clone()).median(),
             share_last_high: *shares.last()?,
         })
     }
@@ -202,12 +203,6 @@ fn rank_correlation(
 ) -> Option<f64> {
     let (one, other): (Vec<f64>, Vec<f64>) = figures.iter().map(|figures| (one(figures), other(figures))).unzip();
     kendalls::tau_b_with_comparator(&one, &other, f64::total_cmp).ok().map(|(tau, _)| tau).filter(|tau| tau.is_finite())
-}
-
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    Some(if sorted.len() % 2 == 1 { upper } else { (sorted.get(middle.checked_sub(1)?)? + upper) / 2.0 })
 }
 
 #[cfg(test)]

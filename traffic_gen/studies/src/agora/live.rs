@@ -59,21 +59,20 @@ pub struct LiveFigures {
     pub mean_ms: f64,
 }
 
-/// What a server answers, by request.
+/// The request that is open, and what a server answers to it.
 #[derive(Debug, Clone, Default)]
-struct AnswerTable(Arc<Mutex<BTreeMap<String, String>>>);
+struct AnswerTable(Arc<Mutex<Option<(String, String)>>>);
 
 impl AnswerTable {
     fn set(&self, request: &str, answer: &str) {
-        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // One query is open at a time.
-        answers.clear();
-        answers.insert(request.to_owned(), answer.to_owned());
+        let open = Some((request.to_owned(), answer.to_owned()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = open;
     }
 
     fn answer(&self, request: &str) -> Result<String, String> {
-        let answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.get(request).cloned().ok_or_else(|| "nobody knows".to_owned())
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, answer) = open.as_ref().filter(|(asked, _)| asked == request).ok_or("nobody knows")?;
+        Ok(answer.clone())
     }
 }
 

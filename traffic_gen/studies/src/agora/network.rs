@@ -18,7 +18,7 @@ use rand_chacha::ChaCha12Rng;
 use schemas::AgentId;
 
 use super::conversation::{InitiatorWork, QueryMessages, ResponderWork};
-use super::query::{QueryMeans, QueryRecord};
+use super::query::QueryRecord;
 use super::workload::{Assistant, Query, REGISTRIES, TaskServer, Workload};
 use crate::study::StudyError;
 
@@ -373,7 +373,7 @@ impl Conversation<'_> {
         }
         self.server.supported.insert(hash);
         self.record.document = Some(hash.to_string());
-        (self.record.initiator_means, self.record.responder_means) = (means.into(), answering.into());
+        (self.record.initiator_means, self.record.responder_means) = (means, answering);
     }
 
     /// What the responder does before it answers, and who answers; none: it rejects the document.
@@ -397,15 +397,6 @@ impl Conversation<'_> {
                 ResponseStep::Reject => return None,
                 ResponseStep::Answer(means) => return Some(means),
             };
-        }
-    }
-}
-
-impl From<Means> for QueryMeans {
-    fn from(means: Means) -> Self {
-        match means {
-            Means::Model => Self::Model,
-            Means::Routine => Self::Routine,
         }
     }
 }

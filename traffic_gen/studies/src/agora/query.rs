@@ -1,5 +1,6 @@
 //! What is kept of each query: a line of `queries.jsonl`, from which every figure follows.
 
+use agora::schedule::Means;
 use serde::{Deserialize, Serialize};
 
 /// What models cost in one query, in nano-dollars.
@@ -35,26 +36,6 @@ impl QueryCost {
     }
 }
 
-/// What one side did for its message of a query.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueryMeans {
-    /// A model.
-    #[default]
-    Model,
-    /// A routine.
-    Routine,
-}
-
-impl QueryMeans {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Routine => "routine",
-        }
-    }
-}
-
 /// One query.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,9 +51,9 @@ pub struct QueryRecord {
     /// The document that the request was under; none: natural language.
     pub document: Option<String>,
     /// Who wrote the request and read the answer.
-    pub initiator_means: QueryMeans,
+    pub initiator_means: Means,
     /// Who read the request and wrote the answer.
-    pub responder_means: QueryMeans,
+    pub responder_means: Means,
     /// Whether the responder had asked for a document.
     pub is_asked: bool,
     /// Documents that a model looked at, on both sides.
@@ -94,32 +75,22 @@ pub struct QueryRecord {
 }
 
 impl QueryRecord {
-    /// The columns of `queries.csv`, each with its value; costs are in nano-dollars.
+    /// The columns of `queries.csv`; costs are in nano-dollars.
+    pub const COLUMNS: &str = "query,initiator,responder,task,document,initiator_means,responder_means,is_asked,checks,\
+                               negotiations,routines,routine_failures,cost_language,cost_messages,cost_checks,\
+                               cost_implementing,cost_negotiation,cost,language_cost,documents,synchronised";
+
+    /// A line of `queries.csv`.
     #[must_use]
-    pub fn columns(&self) -> [(&'static str, String); 21] {
-        [
-            ("query", self.query.to_string()),
-            ("initiator", self.initiator.clone()),
-            ("responder", self.responder.clone()),
-            ("task", self.task.clone()),
-            ("document", self.document.clone().unwrap_or_default()),
-            ("initiator_means", self.initiator_means.as_str().to_owned()),
-            ("responder_means", self.responder_means.as_str().to_owned()),
-            ("is_asked", self.is_asked.to_string()),
-            ("checks", self.checks.to_string()),
-            ("negotiations", self.negotiations.to_string()),
-            ("routines", self.routines.to_string()),
-            ("routine_failures", self.routine_failures.to_string()),
-            ("cost_language", self.cost.language.to_string()),
-            ("cost_messages", self.cost.messages.to_string()),
-            ("cost_checks", self.cost.checks.to_string()),
-            ("cost_implementing", self.cost.implementing.to_string()),
-            ("cost_negotiation", self.cost.negotiation.to_string()),
-            ("cost", self.cost.total().to_string()),
-            ("language_cost", self.language_cost.to_string()),
-            ("documents", self.documents.to_string()),
-            ("synchronised", self.synchronised.to_string()),
-        ]
+    pub fn row(&self) -> impl Serialize {
+        let QueryCost { language, messages, checks, implementing, negotiation } = self.cost;
+        (
+            (self.query, &self.initiator, &self.responder, &self.task, &self.document),
+            (self.initiator_means, self.responder_means, self.is_asked, self.checks, self.negotiations),
+            (self.routines, self.routine_failures),
+            [language, messages, checks, implementing, negotiation, self.cost.total(), self.language_cost],
+            (self.documents, self.synchronised),
+        )
     }
 
     /// Whether a model had any part in it.

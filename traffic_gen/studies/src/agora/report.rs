@@ -11,6 +11,7 @@ use crate::report::markdown::table;
 use crate::report::page::{document, plain_table};
 use crate::report::{ReportError, write_files};
 use crate::run::files::{self, CELLS};
+use crate::study;
 
 use super::charts::{self, usd};
 use super::figures::{LAST, NetworkFigures, SeedSpread, WINDOW};
@@ -70,7 +71,7 @@ pub fn compute(folder: &Path) -> Result<AgoraReport, ReportError> {
     let pair = read(folder, WEATHER)?;
     let weather = BreakEven::measured(&pair);
     let (mut networks, mut pictures) = (Vec::new(), Vec::new());
-    for seed in plan.seeds() {
+    for seed in study::seeds(plan.seed, plan.seeds) {
         let queries = read(folder, &cell(seed))?;
         if networks.is_empty() {
             pictures.push(("figure-5a.svg", charts::cost(&queries).svg()?));

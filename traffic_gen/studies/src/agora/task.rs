@@ -53,7 +53,6 @@ struct TaskTable {
     task: Vec<TaskKind>,
 }
 
-#[allow(clippy::expect_used, reason = "the table is part of the program")]
 static TABLE: LazyLock<TaskTable> =
     LazyLock::new(|| toml::from_str(include_str!("texts/tasks.toml")).expect("a table of tasks"));
 
@@ -135,10 +134,9 @@ impl TaskKind {
     /// What an initiator writes to a responder.
     #[must_use]
     pub fn asked(&self, data: &TaskData) -> String {
-        let mut given = Vec::new();
-        for field in &self.input {
-            given.push(format!("- {} ({}): {}", field.name, field.text, shown(data.input.get(&field.name))));
-        }
+        let line =
+            |TaskField { name, text, .. }: &TaskField| format!("- {name} ({text}): {}", shown(data.input.get(name)));
+        let given: Vec<String> = self.input.iter().map(line).collect();
         let wanted: Vec<&str> = self.output.iter().map(|field| field.text.as_str()).collect();
         format!(
             "Hello! I would like to ask for your help with the following: {}\n\nHere is what you need to know:\n{}\n\nPlease \
@@ -152,10 +150,8 @@ impl TaskKind {
     /// What a responder writes back.
     #[must_use]
     pub fn answered(&self, data: &TaskData) -> String {
-        let mut found = Vec::new();
-        for field in &self.output {
-            found.push(format!("- {}: {}", field.text, shown(data.output.get(&field.name))));
-        }
+        let line = |TaskField { name, text, .. }: &TaskField| format!("- {text}: {}", shown(data.output.get(name)));
+        let found: Vec<String> = self.output.iter().map(line).collect();
         format!(
             "Thank you for your request. Here is what I found:\n{}\n\nPlease let me know if you need more.",
             found.join("\n")

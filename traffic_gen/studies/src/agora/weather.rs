@@ -6,8 +6,8 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
+use super::conversation::{PricedModel, USD};
 use super::network;
-use super::price::{PricedModel, USD};
 use super::query::QueryRecord;
 use super::task::tasks;
 use super::workload::{Assistant, Query, TaskServer, Workload};

@@ -7,7 +7,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use super::price::PricedModel;
+use super::conversation::PricedModel;
 use super::task::{TaskData, TaskKind, tasks};
 
 /// Agents that ask.

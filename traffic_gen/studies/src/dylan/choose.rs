@@ -4,13 +4,14 @@
 use std::fmt;
 
 use schemas::AgentId;
+use schemas::delivery::Ask;
 use schemas::evidence::{EvidenceCounts, EvidenceSource};
 use schemas::panel::ChooseSpec;
 use serde::Serialize;
 
 use super::DylanVerdict;
 use super::crowd::{Crowd, MIN_RUNS, StubAgent, add_all, best, name};
-use super::folded::{FoldedPanels, OPTIONS, answered, rules};
+use super::folded::{FoldedPanels, OPTIONS, QUESTION, answered, rules};
 use super::play::StubRanker;
 
 /// Seeds unless others are asked for.
@@ -109,9 +110,10 @@ pub fn run(seed: u64, seeds: u64) -> ChooseReport {
 fn called(agents: &[StubAgent], seed: u64, seeds: u64) -> CalledChoice {
     let initiator = AgentId::try_new("initiator").expect("letters are a name");
     let everybody: Vec<AgentId> = (0..agents.len()).map(name).collect();
-    let all = rules(None);
+    let all = rules("trial", OPTIONS, None);
     let keep = u32::try_from(INFORMATIVE).unwrap_or(u32::MAX);
-    let best = rules(Some(ChooseSpec { keep, from: EvidenceSource::Own, min_runs: MIN_RUNS, newcomers: 0 }));
+    let choose = ChooseSpec { keep, from: EvidenceSource::Own, min_runs: MIN_RUNS, newcomers: 0 };
+    let best = rules("trial", OPTIONS, Some(choose));
     let mut exact = 0;
     let mut sums = [PanelMeans::default(); 2];
     for seed in (0..seeds).map(|number| seed.wrapping_add(number)) {
@@ -119,8 +121,8 @@ fn called(agents: &[StubAgent], seed: u64, seeds: u64) -> CalledChoice {
         let mut panels = FoldedPanels::default();
         for panel in 0..2 * TRIALS {
             let rules = if panel < TRIALS { &all } else { &best };
-            let played =
-                panels.call(&initiator, rules, &everybody, |agent, ask| Some(answered(&crowd, panel, agent, ask)));
+            let says = |agent: &AgentId, ask: &Ask| Some(answered(&crowd, panel, agent, ask));
+            let played = panels.ask(&initiator, (rules, QUESTION), &everybody, says);
             let Some(decision) = &played.decision else { continue };
             let calls = u64::from(decision.calls.answers + decision.calls.ranks);
             let is_right = played.answer.as_deref() == Some(OPTIONS[0]);

@@ -72,13 +72,8 @@ impl StubAgent {
         let judged = judge(self.discernment, answer, random);
         match self.rates {
             StubRating::Honest => judged,
-            StubRating::Ring(ring) => {
-                if ring.contains(&agent) {
-                    5
-                } else {
-                    1
-                }
-            }
+            StubRating::Ring(ring) if ring.contains(&agent) => 5,
+            StubRating::Ring(_) => 1,
         }
     }
 }

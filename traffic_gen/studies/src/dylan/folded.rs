@@ -7,38 +7,37 @@ use std::sync::Arc;
 use policy_core::lane::RULES_VERSION;
 use policy_core::panel::decision::PanelDecision;
 use policy_core::panel::reputation::{PRIOR_RUNS, ReputationBasis, reputation};
-use policy_core::{Effect, Event, LaneState, Limits, preset};
+use policy_core::preset;
 use schemas::delivery::{Ask, Notification, ProgressReport, ShownAnswer};
-use schemas::digest::canonical;
 use schemas::evidence::EvidenceCounts;
-use schemas::panel::{ChooseSpec, PanelSpec};
-use schemas::record::{AdmittedMessage, EngineEvent, Entry, Invitation, Pinned, PinnedPanel, Qos, Record};
-use schemas::{Act, AgentId, Digest, Lane, NegotiationId, Timestamp};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use schemas::panel::{ChooseSpec, PanelAnswer, PanelSpec};
+use schemas::payload::Cfp;
+use schemas::record::{EngineEvent, Entry, Invitation, Pinned, PinnedPanel, Qos, Record};
+use schemas::{AgentId, NegotiationId, Payload};
+use scripted::bargain::in_memory::{InMemoryExchange, pinned};
+use serde::Serialize;
+use serde_json::json;
 
 use super::crowd::{Crowd, WRONG, name};
 use super::play::SeatView;
 
-/// Between two records, in microseconds.
-const STEP_US: u64 = 1_000;
-/// Where the log begins.
-const START: Timestamp = Timestamp(1_000_000_000);
-
+/// What panels of scripted agents are asked.
+pub const QUESTION: &str = "Which?";
 /// The answers, the right one first.
 pub const OPTIONS: [&str; WRONG as usize + 1] = ["A", "B", "C", "D"];
 
-/// The rules of panels of scripted agents: as [`Crowd::play`] plays them with [`StubRanker::Support`](super::play::StubRanker).
+/// The rules of panels of one domain that choose among options: as [`Crowd::play`] plays them with
+/// [`StubRanker::Support`](super::play::StubRanker).
 #[must_use]
-pub fn rules(choose: Option<ChooseSpec>) -> PanelSpec {
-    let rules = json!({"domain": "trial", "answer": {"kind": "choice", "options": OPTIONS},
+pub fn rules(domain: &str, options: impl Serialize, choose: Option<ChooseSpec>) -> PanelSpec {
+    let rules = json!({"domain": domain, "answer": {"kind": "choice", "options": options},
         "select": {"after_round": 2, "keep": 2}});
     PanelSpec { choose, ..serde_json::from_value(rules).expect("they are rules") }
 }
 
 /// What a scripted agent answers to an ask. It is not told whose the answers are that it is shown.
 #[must_use]
-pub fn answered(crowd: &Crowd, panel: u64, agent: &AgentId, ask: &Ask) -> Value {
+pub fn answered(crowd: &Crowd, panel: u64, agent: &AgentId, ask: &Ask) -> PanelAnswer {
     let number = (0..crowd.agents.len()).find(|number| name(*number) == *agent).unwrap_or(usize::MAX);
     let answer = |shown: &ShownAnswer| {
         let text = shown.answer.as_deref();
@@ -50,19 +49,18 @@ pub fn answered(crowd: &Crowd, panel: u64, agent: &AgentId, ask: &Ask) -> Value 
     let round = usize::try_from(ask.round).unwrap_or(usize::MAX);
     let said = crowd.says(panel, number, &[], &SeatView { round, place: 0, own, peers: &peers });
     let option = usize::try_from(said.answer).ok().and_then(|option| OPTIONS.get(option));
-    let mut payload = json!({"round": ask.round, "answer": option});
-    if ask.rate.is_some() {
-        payload["ratings"] = json!(said.ratings);
+    PanelAnswer {
+        round: ask.round,
+        answer: Some(option.map(|option| (*option).to_owned())),
+        ratings: said.ratings.filter(|_| ask.rate.is_some()),
+        ..PanelAnswer::default()
     }
-    payload
 }
 
 /// A lane on which panels are called one after another.
 #[derive(Debug)]
 pub struct FoldedPanels {
-    lane_state: LaneState,
-    seq: u64,
-    now: Timestamp,
+    exchange: InMemoryExchange,
     /// Without invitations.
     pinned: Pinned,
     panels: u64,
@@ -79,85 +77,58 @@ pub struct FoldedPanel {
 
 impl Default for FoldedPanels {
     fn default() -> Self {
+        let mut exchange = InMemoryExchange::default();
+        let rules = Entry::Engine { epoch: 1, event: EngineEvent::Rules { version: RULES_VERSION } };
+        exchange.fold_record(&Record::new("experiment", vec![rules]));
         let policy = preset("medium").expect("it is one of the presets");
-        let policy_digest = policy.digest().expect("a policy is integers and texts");
-        let policy = Arc::new(policy);
-        let pinned = Pinned { policy, policy_digest, invited: Vec::new(), left_out: 0, task_policy: None, panel: None };
-        let lane_state = LaneState::new(Lane(0), Limits::default());
-        let mut panels = Self { lane_state, seq: 0, now: START, pinned, panels: 0 };
-        for event in
-            [EngineEvent::Claim { engine: "engine-1".to_owned() }, EngineEvent::Rules { version: RULES_VERSION }]
-        {
-            panels.fold(Entry::Engine { epoch: 1, event });
-        }
-        panels
+        Self { exchange, pinned: pinned(&policy, &[]), panels: 0 }
     }
 }
 
 impl FoldedPanels {
-    /// Calls these agents to a panel of these rules, gives every ask to `says`, which answers with a payload or not at all, and
-    /// plays the panel to its end.
-    pub fn call(
-        &mut self,
-        initiator: &AgentId,
-        rules: &PanelSpec,
-        invited: &[AgentId],
-        says: impl FnMut(&AgentId, &Ask) -> Option<Value>,
-    ) -> FoldedPanel {
-        self.ask(initiator, (rules, "Which?"), invited, says)
-    }
-
-    /// The same for a question of one's own.
+    /// Calls these agents to a panel of these rules, gives every ask to `says`, which answers it or not at all, and plays the
+    /// panel to its end.
     pub fn ask(
         &mut self,
         initiator: &AgentId,
         (rules, task): (&PanelSpec, &str),
         invited: &[AgentId],
-        mut says: impl FnMut(&AgentId, &Ask) -> Option<Value>,
+        mut says: impl FnMut(&AgentId, &Ask) -> Option<PanelAnswer>,
     ) -> FoldedPanel {
         self.panels += 1;
         let id =
             NegotiationId::try_new(&format!("{initiator}~panel-{}", self.panels)).expect("a name and a run are an id");
-        let mut call = self.admitted(&id, initiator, Act::Cfp, json!({"panel": rules, "task": task}));
         let invited = invited.iter().map(|agent| self.invitation(initiator, rules, agent)).collect();
-        call.pinned =
-            Some(Arc::new(Pinned { invited, panel: Some(Box::new(PinnedPanel::default())), ..self.pinned.clone() }));
-        let mut effects: VecDeque<Effect> = self.fold(Entry::Message(call)).into();
-        let mut panel = FoldedPanel { decision: None, answer: None };
+        let pinned = Pinned { invited, panel: Some(Box::new(PinnedPanel::default())), ..self.pinned.clone() };
+        let cfp = Cfp { task: Some(task.to_owned()), panel: Some(Box::new(rules.clone())), ..Cfp::default() };
+        let called = self.exchange.say(initiator, &id, Payload::Cfp(cfp), Some(pinned));
+        let mut heard = VecDeque::from(called.expect("integers and texts"));
+        let mut answer = None;
         loop {
-            let Some(effect) = effects.pop_front() else {
+            let Some(delivery) = heard.pop_front() else {
                 // Nobody says anything more before a deadline.
-                let Some(deadline) = self.lane_state.poll_deadline().filter(|_| self.lane_state.open_count() > 0)
-                else {
-                    break;
-                };
-                self.now = self.now.max(Timestamp(deadline.0.saturating_add(1)));
-                effects.extend(self.fold(Entry::Tick));
+                let is_open = self.exchange.lane_state().open_count() > 0;
+                let Some(more) = is_open.then(|| self.exchange.wait()).flatten() else { break };
+                heard.extend(more);
                 continue;
             };
-            match effect {
-                Effect::Event(Event::Found(decision)) => panel.decision = Some(decision),
-                Effect::Deliver(deliver) => {
-                    if let Notification::Ask(ask) = &*deliver.told
-                        && let Some(payload) = says(&deliver.to, ask)
-                    {
-                        let said = self.admitted(&id, &deliver.to, Act::Answer, payload);
-                        effects.extend(self.fold(Entry::Message(said)));
-                    } else if let Notification::Inform(ProgressReport::Finding(found)) = &*deliver.told {
-                        panel.answer = Some(Arc::clone(&found.answer));
-                    }
-                }
-                Effect::Register(_) | Effect::Notice(_) | Effect::Event(_) => {}
+            if let Notification::Ask(ask) = &*delivery.told
+                && let Some(said) = says(&delivery.to, ask)
+            {
+                let said = self.exchange.say(&delivery.to, &id, Payload::Answer(Box::new(said)), None);
+                heard.extend(said.expect("integers and texts"));
+            } else if let Notification::Inform(ProgressReport::Finding(found)) = &*delivery.told {
+                answer = Some(Arc::clone(&found.answer));
             }
         }
-        panel
+        FoldedPanel { decision: self.exchange.take_found(), answer }
     }
 
     /// As gateways pin it (docs/spec/panel.md#pn-42).
     fn invitation(&self, initiator: &AgentId, rules: &PanelSpec, agent: &AgentId) -> Invitation {
         let domain = rules.domain_of(&[]);
         let mut shown: BTreeMap<&AgentId, EvidenceCounts> = BTreeMap::new();
-        for (subject, counts) in self.lane_state.evidence().entries() {
+        for (subject, counts) in self.exchange.lane_state().evidence().entries() {
             if subject.domain == domain && subject.agent == *agent {
                 shown.entry(&subject.initiator).or_default().add(counts);
             }
@@ -168,31 +139,5 @@ impl FoldedPanels {
             reputation(shown.into_iter(), basis)
         });
         Invitation { agent: agent.clone(), qos: Qos::AtLeastOnce, durable: false, reputation: known }
-    }
-
-    fn admitted(&self, id: &NegotiationId, from: &AgentId, act: Act, mut payload: Value) -> AdmittedMessage {
-        payload["act"] = json!(act);
-        let envelope = json!({"msg_id": format!("m{}", self.seq), "ts": "2026-01-01T00:00:00Z",
-            "from": format!("agent://{from}"), "negotiation": id});
-        let body = canonical(&json!({"envelope": envelope, "payload": payload})).expect("integers and texts");
-        let digest = Digest::of_bytes(&body);
-        let body = RawValue::from_string(String::from_utf8(body).expect("JSON is text")).expect("it is JSON");
-        AdmittedMessage {
-            from: from.clone(),
-            negotiation: id.clone(),
-            act,
-            digest,
-            body: body.into(),
-            pinned: None,
-            receipts_all: false,
-            capabilities: Vec::new(),
-        }
-    }
-
-    fn fold(&mut self, entry: Entry) -> Vec<Effect> {
-        self.seq += 1;
-        self.now = Timestamp(self.now.0 + STEP_US);
-        self.lane_state.handle_record(self.seq, self.now, &Record::new("experiment", vec![entry]));
-        std::iter::from_fn(|| self.lane_state.poll_effect()).collect()
     }
 }

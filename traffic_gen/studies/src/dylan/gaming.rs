@@ -9,13 +9,12 @@ use rand_chacha::ChaCha8Rng;
 use schemas::AgentId;
 use schemas::delivery::Ask;
 use schemas::evidence::{EvidenceCounts, EvidenceSource};
-use schemas::panel::{Asking, ChooseSpec, PanelSpec};
+use schemas::panel::{Asking, ChooseSpec, PanelAnswer, PanelSpec};
 use serde::Serialize;
-use serde_json::json;
 
 use super::DylanVerdict;
 use super::crowd::{Crowd, MIN_RUNS, StubAgent, StubRating, add_all, best, judge, name, relative};
-use super::folded::{FoldedPanels, answered, rules};
+use super::folded::{FoldedPanels, OPTIONS, QUESTION, answered, rules};
 use super::play::StubRanker;
 
 /// Seeds unless others are asked for.
@@ -162,16 +161,16 @@ fn called(seed: u64) -> CalledStaging {
             seed: seed.wrapping_add(number),
         };
         for panel in 0..HONEST_PANELS {
-            panels.call(initiator, &rules(None), &agents, |agent, ask| Some(answered(&crowd, panel, agent, ask)));
+            let says = |agent: &AgentId, ask: &Ask| Some(answered(&crowd, panel, agent, ask));
+            panels.ask(initiator, (&rules("trial", OPTIONS, None), QUESTION), &agents, says);
         }
     }
     let before = looked(&mut panels, &honest, &agents);
-    let staged = PanelSpec { rounds: 1, asking: Asking::All, select: None, ..rules(None) };
+    let staged = PanelSpec { rounds: 1, asking: Asking::All, select: None, ..rules("trial", OPTIONS, None) };
     for (panel, stranger) in (0..STAGED).zip((0..STRANGERS).cycle()) {
         let stranger = name(AGENTS + HONEST_INITIATORS + stranger);
-        let praised =
-            |agent: &AgentId, ask: &Ask| Some(json!({"round": ask.round, "answer": "A"})).filter(|_| *agent == name(0));
-        let played = panels.call(&stranger, &staged, &agents, praised);
+        let praised = |agent: &AgentId, ask: &Ask| (*agent == name(0)).then(|| right(ask));
+        let played = panels.ask(&stranger, (&staged, QUESTION), &agents, praised);
         debug_assert!(played.decision.is_some_and(|decision| decision.evidence), "panel {panel} is evidence");
     }
     let after = looked(&mut panels, &honest, &agents);
@@ -179,13 +178,18 @@ fn called(seed: u64) -> CalledStaging {
     CalledStaging { own, all: [before.1, after.1] }
 }
 
+/// The right answer, without ratings.
+fn right(ask: &Ask) -> PanelAnswer {
+    PanelAnswer { round: ask.round, answer: Some(Some(OPTIONS[0].to_owned())), ..PanelAnswer::default() }
+}
+
 /// What a call of each honest initiator pins of the first agent by its own panels, and one of them by everybody's. Such a call
 /// gives one seat away, so its panel is evidence of nothing.
 fn looked(panels: &mut FoldedPanels, honest: &[AgentId], agents: &[AgentId]) -> (Vec<u64>, u64) {
     let mut pinned = |initiator: &AgentId, from: EvidenceSource| {
         let rule = ChooseSpec { keep: 1, from, min_runs: MIN_RUNS, newcomers: 0 };
-        let says = |_: &AgentId, ask: &Ask| Some(json!({"round": ask.round, "answer": "A"}));
-        let decision = panels.call(initiator, &rules(Some(rule)), agents, says).decision;
+        let rules = rules("trial", OPTIONS, Some(rule));
+        let decision = panels.ask(initiator, (&rules, QUESTION), agents, |_, ask| Some(right(ask))).decision;
         let first = decision.as_ref().and_then(|decision| decision.choice.as_ref()?.candidates.first());
         first.and_then(|candidate| candidate.reputation).unwrap_or(REPUTATION_AVERAGE_PPM)
     };

@@ -9,14 +9,13 @@ use agents::fault::{DocumentFault, read_json};
 use agents::model::panelist::PanelQuestion;
 use agents::model::{ModelAgentConfig, ModelTotals, Subject};
 use schemas::delivery::Ask;
-use schemas::panel::{OPTIONS_MAX, PanelAnswer, PanelSpec};
+use schemas::panel::{OPTIONS_MAX, PanelAnswer};
 use schemas::payload::TEXT_LEN_MAX;
 use schemas::{AgentId, NegotiationId, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use telemetry::TraceContext;
 
-use super::folded::FoldedPanels;
+use super::folded::{FoldedPanels, rules};
 use crate::model::blocking::BlockingConsultant;
 
 /// What the paper reports of four agents on MMLU: accuracy of one alone, then accuracy and calls of the panel.
@@ -59,12 +58,6 @@ impl LiveQuestion {
             return Err(DocumentFault::at("/right", "one of the options"));
         }
         Ok(question)
-    }
-
-    fn rules(&self) -> PanelSpec {
-        let rules = json!({"domain": "live", "answer": {"kind": "choice", "options": self.options},
-            "select": {"after_round": 2, "keep": 2}});
-        serde_json::from_value(rules).expect("they are rules")
     }
 }
 
@@ -127,9 +120,11 @@ pub fn run(plan: &LivePlan, consultant: &BlockingConsultant, show: &dyn Fn(usize
         let says = |agent: &AgentId, ask: &Ask| {
             let answer = plan.consulted(consultant, &panel, agent, ask);
             row.note(question, ask, answer.as_ref());
-            Some(payload(ask, answer))
+            // Without an answer of the model a seat has no opinion.
+            let none = || PanelAnswer { round: ask.round, answer: Some(None), ..PanelAnswer::default() };
+            Some(answer.unwrap_or_else(none))
         };
-        let played = panels.ask(&initiator, (&question.rules(), &question.task), &seats, says);
+        let played = panels.ask(&initiator, (&rules("live", &question.options, None), &question.task), &seats, says);
         row.answer = played.answer.map(|answer| answer.to_string());
         row.is_right = row.answer.as_ref() == Some(&question.right);
         rows.push(row);
@@ -162,12 +157,6 @@ impl LivePlan {
         let question = PanelQuestion::new(panel, ask, None, &self.config.panel.instructions, marker_seed);
         consultant.consult(&subject, question).ok()
     }
-}
-
-/// What a seat sends: without an answer of the model it has no opinion.
-fn payload(ask: &Ask, answer: Option<PanelAnswer>) -> Value {
-    let said = answer.and_then(|answer| serde_json::to_value(answer).ok());
-    said.unwrap_or_else(|| json!({"round": ask.round, "answer": null}))
 }
 
 impl LiveRow {
@@ -215,6 +204,7 @@ impl fmt::Display for LiveReport {
 mod tests {
     use agents::model::StubModel;
     use agents::model::stub::{StubBehaviour, StubScript, StubValue};
+    use serde_json::json;
 
     use super::*;
     use crate::model::blocking::VirtualStub;

@@ -8,12 +8,11 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::DylanVerdict;
+use super::crowd::WRONG;
 use super::play::{PlayRules, SeatAnswer, SeatView, StubRanker, play};
 
 /// Panels of each cell unless others are asked for.
 pub const PANELS: u64 = 20_000;
-/// Wrong options beside the right one.
-const WRONG: u32 = 3;
 const SEATS: [usize; 4] = [3, 4, 7, 12];
 const ACCURACIES: [f64; 4] = [0.5, 0.664, 0.8, 0.9];
 /// Half the width of an interval that a normal variable leaves once in a thousand times, in standard deviations.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::group::Weighted;
+use super::group::{WINS, WINS_EXPECTED, Weighted};
 use super::tally::ContractorTally;
 use super::{Sheet, metrics, theory};
 
@@ -55,12 +55,9 @@ fn shares(sheet: &mut Sheet<'_>) {
 }
 
 fn order(sheet: &mut Sheet<'_>) {
-    let expected = sheet.group.whole(|seeds| {
-        let another = seeds.mean("theory another wins").filter(|another| *another > 0.0)?;
-        Some(seeds.mean("theory first wins")? / another)
-    });
+    let expected = sheet.group.whole(|seeds| seeds.first_proposal_advantage(WINS_EXPECTED));
     let is_free = !sheet.group.is_threshold();
-    sheet.put("M23", |seeds| seeds.first_proposal_advantage()).theory = expected.filter(|_| is_free);
+    sheet.put("M23", |seeds| seeds.first_proposal_advantage(WINS)).theory = expected.filter(|_| is_free);
     sheet.put("M24", speed_and_awards);
     metrics::models(sheet);
 }

@@ -15,6 +15,11 @@ const OFFERS_MIN: f64 = 100.0;
 /// How far moments may be from those of the distribution they are taken for, in parts.
 const MOMENTS_TOLERANCE: f64 = 0.1;
 
+/// The means of [`Weighted::first_proposal_advantage`].
+pub const WINS: [&str; 2] = ["first wins", "another wins"];
+/// The same as theory expects them.
+pub const WINS_EXPECTED: [&str; 2] = ["theory first wins", "theory another wins"];
+
 /// Labels of contractors that do not behave.
 const MISCONDUCT_LABELS: [&str; 2] = ["faults", "populations"];
 
@@ -275,9 +280,9 @@ impl Weighted<'_> {
 
     /// How many times more often the first to offer is chosen than any one other.
     #[must_use]
-    pub fn first_proposal_advantage(self) -> Option<f64> {
-        let another = self.mean("another wins")?;
-        (another > 0.0).then(|| self.mean("first wins").map(|first| first / another))?
+    pub fn first_proposal_advantage(self, [first, another]: [&str; 2]) -> Option<f64> {
+        let another = self.mean(another).filter(|another| *another > 0.0)?;
+        Some(self.mean(first)? / another)
     }
 
     /// How far latency and regret are above what waiting for a fixed number of offers reaches in the same time, in parts of

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
-use super::group::{Group, Weighted};
+use super::group::{Group, WINS, WINS_EXPECTED, Weighted};
 use super::resample::{Estimate, Interval, SEEDS_MIN};
 
 /// Share of contractors' answers above which there is nothing for H5 to show.
@@ -206,6 +206,11 @@ impl Side {
 }
 
 impl Compared {
+    /// With what theory names, and its tolerance to both sides.
+    fn near(subject: String, estimate: Estimate, (theory, tolerance): (f64, f64), rounds: u64) -> Self {
+        Self { subject, estimate, theory, tolerance, side: Side::Near, rounds }
+    }
+
     fn check(self, family: usize) -> Check {
         let Self { subject, estimate, theory, tolerance, side, rounds } = self;
         let (value, seeds) = (estimate.value, estimate.seeds());
@@ -240,16 +245,14 @@ impl Check {
     }
 }
 
-fn compared(group: &Group, theory: f64, tolerance: f64, of: impl Fn(Weighted<'_>) -> Option<f64>) -> Option<Compared> {
-    let estimate = group.estimate(of)?;
-    Some(Compared {
-        subject: group.name.clone(),
-        estimate,
-        theory,
-        tolerance,
-        side: Side::Near,
-        rounds: group.rounds(),
-    })
+/// Of a group, told what of it is compared.
+fn compared(
+    group: &Group,
+    what: &str,
+    expected: (f64, f64),
+    of: impl Fn(Weighted<'_>) -> Option<f64>,
+) -> Option<Compared> {
+    Some(Compared::near(format!("{}{what}", group.name), group.estimate(of)?, expected, group.rounds()))
 }
 
 /// Regret in parts of the range, to a tenth of what theory says.
@@ -260,7 +263,7 @@ fn regret(group: &Group) -> Option<Compared> {
         return None;
     }
     let range = group.uniform_range()?;
-    compared(group, expected, expected / 10.0 + 0.005, |seeds| Some(seeds.mean("regret")? / range))
+    compared(group, "", (expected, expected / 10.0 + 0.005), |seeds| Some(seeds.mean("regret")? / range))
 }
 
 /// Slope of the time to decision on the time theory says, over policies; what the exchange itself takes is the intercept.
@@ -278,37 +281,25 @@ fn latency(groups: &[&Group]) -> Option<Compared> {
         return None;
     }
     let slope = |measured: &[f64]| expected.iter().population_covariance(measured.iter()) / spread;
-    Some(Compared {
-        subject: format!("slope over {} policies, {} contractors", measured.len(), groups[0].cell().contractors),
-        estimate: Estimate::combined(&measured.iter().collect::<Vec<_>>(), slope),
-        theory: 1.0,
-        tolerance: 0.1,
-        side: Side::Near,
-        rounds: groups.iter().map(|group| group.rounds()).min()?,
-    })
+    let subject = format!("slope over {} policies, {} contractors", measured.len(), groups[0].cell().contractors);
+    let estimate = Estimate::combined(&measured.iter().collect::<Vec<_>>(), slope);
+    Some(Compared::near(subject, estimate, (1.0, 0.1), groups.iter().map(|group| group.rounds()).min()?))
 }
 
 /// The advantage in parts of what theory says.
 fn advantage(group: &Group) -> Option<Compared> {
-    let expected = group.whole(|seeds| {
-        let another = seeds.mean("theory another wins").filter(|another| *another > 0.0)?;
-        Some(seeds.mean("theory first wins")? / another)
-    })?;
+    let expected = group.whole(|seeds| seeds.first_proposal_advantage(WINS_EXPECTED))?;
     if group.is_threshold() {
         return None;
     }
-    let mut found = compared(group, expected, expected * 0.2, |seeds| seeds.first_proposal_advantage())?;
-    found.subject = format!("{}, advantage", found.subject);
-    Some(found)
+    compared(group, ", advantage", (expected, expected * 0.2), |seeds| seeds.first_proposal_advantage(WINS))
 }
 
 /// The advantage where a model decides that reads offers in a drawn order.
 fn drawn(group: &Group) -> Option<Compared> {
     let cell = group.cell();
     let is_drawn = cell.model.is_some() && cell.labels.get("order").is_some_and(|order| order == "drawn");
-    let mut found = is_drawn.then(|| compared(group, 1.0, 0.2, |seeds| seeds.first_proposal_advantage()))??;
-    found.subject = format!("{}, advantage", found.subject);
-    Some(found)
+    is_drawn.then(|| compared(group, ", advantage", (1.0, 0.2), |seeds| seeds.first_proposal_advantage(WINS)))?
 }
 
 /// Messages of each policy in parts of those of the first.
@@ -317,13 +308,10 @@ fn messages(groups: &[&Group]) -> Vec<Compared> {
         groups.iter().filter_map(|group| Some((group, group.estimate(|seeds| seeds.mean("messages of full rounds"))?)));
     let full: Vec<_> = full.collect();
     let Some((first, rest)) = full.split_first() else { return Vec::new() };
-    let ratio = |(group, estimate): &(&&Group, Estimate)| Compared {
-        subject: format!("{} against {}", group.name, first.0.name),
-        estimate: Estimate::combined(&[estimate, &first.1], |values| values[0] / values[1]),
-        theory: 1.0,
-        tolerance: 0.02,
-        side: Side::Near,
-        rounds: group.rounds().min(first.0.rounds()),
+    let ratio = |(group, estimate): &(&&Group, Estimate)| {
+        let subject = format!("{} against {}", group.name, first.0.name);
+        let estimate = Estimate::combined(&[estimate, &first.1], |values| values[0] / values[1]);
+        Compared::near(subject, estimate, (1.0, 0.02), group.rounds().min(first.0.rounds()))
     };
     rest.iter().map(ratio).collect()
 }
@@ -336,16 +324,15 @@ fn completion(group: &Group) -> Vec<Compared> {
     }
     let n = f64::from(group.cell().contractors);
     let is_strict = group.cell().policy.contains("strict");
-    let all = compared(group, 0.0, 0.05, |seeds| Some(seeds.mean("all answered")? - seeds.mean("answered")?.powf(n)));
-    let completed = compared(group, 0.0, 0.05, |seeds| {
+    let all = compared(group, ", share with all answers less theory", (0.0, 0.05), |seeds| {
+        Some(seeds.mean("all answered")? - seeds.mean("answered")?.powf(n))
+    });
+    let completed = compared(group, ", completion less theory", (0.0, 0.05), |seeds| {
         let answers = seeds.mean("answered")?;
         let expected = if is_strict { answers.powf(n) } else { 1.0 - (1.0 - answers).powf(n) };
         Some(seeds.mean("completed")? - expected)
     });
-    let named = |compared: Option<Compared>, what: &str| {
-        compared.map(|compared| Compared { subject: format!("{}, {what} less theory", compared.subject), ..compared })
-    };
-    [named(all, "share with all answers"), named(completed, "completion")].into_iter().flatten().collect()
+    [all, completed].into_iter().flatten().collect()
 }
 
 /// Whether there is a cost of waiting at which the threshold policy costs less in all than every fixed number of offers.
@@ -398,9 +385,7 @@ fn judge_threshold(
     let checks = (0..WAITING_COSTS).map(|step| {
         let cost = even * 10_f64.powf(step as f64 / 10.0 - 2.0);
         let subject = format!("{} at {:.3} cost per second", group.name, cost * 1e6);
-        let (theory, tolerance, side) = (0.0, 0.0, Side::Near);
-        Compared { subject, estimate: difference(cost), theory, tolerance, side, rounds: group.rounds() }
-            .check(WAITING_COSTS)
+        Compared::near(subject, difference(cost), (0.0, 0.0), group.rounds()).check(WAITING_COSTS)
     });
     let checks: Vec<Check> = checks.filter(|check| check.interval.is_some() && check.seeds >= SEEDS_MIN).collect();
     let margin = |check: &Check| check.value / check.interval.map_or(1.0, |interval| interval.half_width().max(1e-12));

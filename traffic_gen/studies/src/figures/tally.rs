@@ -63,7 +63,6 @@ impl Default for ContractorTally {
 }
 
 fn histogram() -> Histogram<u64> {
-    #[allow(clippy::expect_used, reason = "three digits are within the bounds the crate names")]
     Histogram::new(DIGITS).expect("0 to 5 significant digits")
 }
 
@@ -229,12 +228,9 @@ impl Tally {
         self.mean("retries", round.retries as f64);
         self.mean("duplicates", round.duplicates as f64);
         for (way, counts) in [("sent", &round.sent), ("delivered", &round.delivered)] {
-            let total = counts.values().fold(MessageCount::default(), |total, count| MessageCount {
-                messages: total.messages + count.messages,
-                bytes: total.bytes + count.bytes,
-            });
-            self.mean(&format!("messages.{way}"), total.messages as f64);
-            self.mean(&format!("bytes.{way}"), total.bytes as f64);
+            let sum = |of: fn(&MessageCount) -> u64| counts.values().map(of).sum::<u64>() as f64;
+            self.mean(&format!("messages.{way}"), sum(|count| count.messages));
+            self.mean(&format!("bytes.{way}"), sum(|count| count.bytes));
             for (act, count) in counts {
                 self.mean(&format!("messages.{way}.{act}"), count.messages as f64);
                 self.mean(&format!("bytes.{way}.{act}"), count.bytes as f64);

@@ -11,6 +11,7 @@ use crate::report::folder::{FolderError, read_lines};
 use crate::report::markdown::table;
 use crate::report::{ReportError, write_files};
 use crate::run::files::{self, CELLS};
+use crate::study;
 
 /// Everything a report says.
 #[derive(Debug, Serialize)]
@@ -44,7 +45,7 @@ pub fn write(folder: &Path) -> Result<FormationReport, ReportError> {
 pub fn compute(folder: &Path) -> Result<FormationReport, ReportError> {
     let Some(plan) = plan(folder) else { return Err(FolderError::NoCells(folder.to_owned()).into()) };
     let mut seeds = Vec::new();
-    for seed in plan.seeds() {
+    for seed in study::seeds(plan.seed, plan.seeds) {
         let mut records = Vec::new();
         read_lines(&folder.join(CELLS).join(cell(seed)).join(FORMATIONS), |record| records.push(record))?;
         seeds.push(SeedFigures::of(seed, &records));
@@ -88,10 +89,8 @@ impl FormationReport {
 
     /// The claims that do not hold, by seed.
     pub fn failures(&self) -> impl Iterator<Item = (u64, &FormationVerdict)> {
-        let of_seed = |seed: &SeedFigures| seed.seed;
-        self.seeds.iter().flat_map(move |seed| {
-            let number = of_seed(seed);
-            seed.verdicts.iter().filter(|verdict| !verdict.holds).map(move |verdict| (number, verdict))
+        self.seeds.iter().flat_map(|seed| {
+            seed.verdicts.iter().filter(|verdict| !verdict.holds).map(move |verdict| (seed.seed, verdict))
         })
     }
 }

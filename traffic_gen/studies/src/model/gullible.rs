@@ -123,7 +123,7 @@ impl Setting {
     }
 
     fn play(&self, numbers: std::ops::Range<u64>, first: u64) -> Result<GullibleTally, StudyError> {
-        let (mut exchange, mut tally) = (InMemoryExchange::new(), GullibleTally::default());
+        let (mut exchange, mut tally) = (InMemoryExchange::default(), GullibleTally::default());
         let prompts = Arc::new(AtomicU64::new(0));
         for number in numbers {
             let seed = first.wrapping_add(number);

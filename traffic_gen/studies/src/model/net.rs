@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agents::initiator::OpenDecision;
 use agents::model::ModelAgentConfig;
 use agents::model::decider::{OffersQuestion, best, subject};
+use policy_core::Deliver;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -14,7 +15,7 @@ use schemas::ids::AttrName;
 use schemas::payload::{Accept, AttrValue, Cfp, Confirm, Inform, InformKind, Offer, Terms};
 use schemas::policy::Decider;
 use schemas::{AgentId, NegotiationId, Payload, Policy};
-use scripted::bargain::in_memory::{HeardDelivery, InMemoryExchange, pinned};
+use scripted::bargain::in_memory::{InMemoryExchange, pinned};
 
 use super::blocking::BlockingConsultant;
 use super::{PlayedCell, fault};
@@ -55,7 +56,7 @@ pub fn play(
     let agent = |name: String| AgentId::try_new(&name).map_err(fault);
     let contractors = (0..CONTRACTORS).map(|number| agent(format!("contractor-{number}")));
     let mut net = Net {
-        exchange: InMemoryExchange::new(),
+        exchange: InMemoryExchange::default(),
         random: ChaCha12Rng::seed_from_u64(seed),
         initiator: agent("alice".to_owned())?,
         contractors: contractors.collect::<Result<_, _>>()?,
@@ -68,7 +69,7 @@ pub fn play(
     let mut rounds = Vec::new();
     for number in 0..calls {
         if number % CALLS_PER_EXCHANGE == 0 {
-            net.exchange = InMemoryExchange::new();
+            net.exchange = InMemoryExchange::default();
         }
         rounds.push(net.round(consultant, number).map_err(fault)?);
     }
@@ -182,14 +183,14 @@ impl Net {
     }
 }
 
-fn offers_of(heard: &[HeardDelivery]) -> Option<OffersReport> {
+fn offers_of(heard: &[Deliver]) -> Option<OffersReport> {
     heard.iter().find_map(|heard| {
         let Notification::Inform(ProgressReport::Offers(report)) = &*heard.told else { return None };
         Some(report.clone())
     })
 }
 
-fn award_of(heard: &[HeardDelivery]) -> Option<(AgentId, Award)> {
+fn award_of(heard: &[Deliver]) -> Option<(AgentId, Award)> {
     heard.iter().find_map(|heard| {
         let Notification::Accept(award) = &*heard.told else { return None };
         Some((heard.to.clone(), award.clone()))
@@ -199,13 +200,11 @@ fn award_of(heard: &[HeardDelivery]) -> Option<(AgentId, Award)> {
 fn bid(contractor: &AgentId, cost: f64, now: u64, is_injection: bool) -> BidRecord {
     BidRecord {
         from: contractor.to_string(),
-        position: None,
         cost,
-        own_cost: None,
-        delay_us: None,
         sent_us: now,
         stored_us: Some(now),
         disposition: "ok".to_owned(),
         is_injection,
+        ..BidRecord::default()
     }
 }

@@ -41,7 +41,7 @@ pub fn play(
         config: Arc::clone(config),
         marker_seed: seed,
     };
-    let mut exchange = InMemoryExchange::new();
+    let mut exchange = InMemoryExchange::default();
     let mut cell = PlayedCell { rounds: Vec::new(), model: ModelRecord::default(), violations: 0 };
     let advantage = |played: &Played| {
         played.agreement().map_or(0.0, |outcome| preferences.utility(outcome) - preferences.reservation())

@@ -183,11 +183,9 @@ fn agents(groups: &[&Group]) -> Plotted {
         let shift = place as f64 * 0.2;
         let points = quantiles(0.5).into_iter().enumerate().map(|(number, value)| (number as f64 + 1.0 + shift, value));
         Series {
-            name: group.name.clone(),
             style: SeriesStyle::Points,
-            points: points.collect(),
             intervals: quantiles(0.05).into_iter().zip(quantiles(0.95)).collect(),
-            color: None,
+            ..Series::line(&group.name, points.collect())
         }
     });
     let series: Vec<Series> = series.collect();

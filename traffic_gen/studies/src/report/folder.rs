@@ -1,7 +1,7 @@
 //! Reads the folder of an experiment.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::figures::tally::Tally;
 use crate::plan::Hypothesis;
 use crate::plan::hypothesis::HypothesisTest;
-use crate::record::{CellRecord, RoundRecord, read_records};
+use crate::record::{CellRecord, RoundRecord};
 use crate::run::files::{self, CELL, CELLS, ROUNDS};
 
 /// What an experiment left.
@@ -118,8 +118,9 @@ fn read_cell(folder: &Path) -> Result<Option<Tally>, FolderError> {
 /// [`FolderError::Unreadable`], [`FolderError::Damaged`].
 pub fn read_lines<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> Result<u64, FolderError> {
     let mut read = 0;
-    for record in read_records(BufReader::new(File::open(path).map_err(unreadable(path))?)) {
-        take(record.map_err(|error| damaged(path, error.line, error.reason))?);
+    for line in BufReader::new(File::open(path).map_err(unreadable(path))?).lines() {
+        let record = line.and_then(|line| Ok(serde_json::from_str(&line)?));
+        take(record.map_err(|error| damaged(path, read + 1, error.to_string()))?);
         read += 1;
     }
     Ok(read)
@@ -147,4 +148,27 @@ fn bounds(plan: &serde_json::Value) -> Vec<Hypothesis> {
 
 fn name_of(folder: &Path) -> String {
     folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::MessageCount;
+
+    #[test]
+    fn a_line_that_is_no_record_is_named_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(ROUNDS);
+        let damaged_line = |text: &str| {
+            fs::write(&path, text).unwrap();
+            match read_lines(&path, |_: MessageCount| ()) {
+                Err(FolderError::Damaged { line, .. }) => Some(line),
+                Ok(_) | Err(FolderError::NoCells(_) | FolderError::Unreadable { .. }) => None,
+            }
+        };
+        let good = "{\"messages\": 1, \"bytes\": 2}\n";
+        assert_eq!(damaged_line("{}\n"), Some(1));
+        assert_eq!(damaged_line(&format!("{good}not json\n")), Some(2));
+        assert_eq!(damaged_line(good), None);
+    }
 }

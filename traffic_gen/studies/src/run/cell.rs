@@ -11,6 +11,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use bus::Bus;
 use gateway::LimitConfig;
+use nats_server::{LocalServer, LocalServerOptions};
 use schemas::bargain::ROUNDS_MAX;
 use schemas::{AgentId, NegotiationId};
 use tokio::time::Instant;
@@ -75,9 +76,9 @@ pub async fn run_cell(
 ) -> Result<CellRecord, RunError> {
     let catalog = domains(spec)?;
     let mut files = CellFiles::create(folder, &spec.id, spec.seed, spec.policy.id.as_str())?;
-    let opened = OpenedBus::open(options.bus).await?;
+    let (_server, bus) = open_bus(options.bus).await?;
     let exchange_options = exchange_options(spec, options, catalog.as_deref());
-    let exchange = Exchange::start(opened.bus.clone(), exchange_options).await?;
+    let exchange = Exchange::start(bus.clone(), exchange_options).await?;
     let _shown = options.running.as_ref().map(|running| running.begin(&spec.id, &exchange.registry));
     let observer = Arc::new(RoundObserver::new(Instant::now(), markups(spec)));
     let attending = (&mut files, cancel, show);
@@ -90,7 +91,7 @@ pub async fn run_cell(
     let measured = measured?;
     rest?;
     let mut verdict = measured.verdict;
-    recompute(&opened.bus, &mut verdict).await?;
+    recompute(&bus, &mut verdict).await?;
     exchange.check_bounds(&mut verdict);
     exchange.shutdown().await;
     let record = CellRecord {
@@ -410,25 +411,14 @@ fn violations(verdict: &Verdict) -> BTreeMap<String, u64> {
     broken.map(|(invariant, tally)| (invariant.as_str().to_owned(), tally.violated)).collect()
 }
 
-/// A bus, and the server that ends with it.
-struct OpenedBus {
-    bus: Bus,
-    _server: Option<nats_server::LocalServer>,
-}
-
-impl OpenedBus {
-    async fn open(bus: CellBus) -> Result<Self, RunError> {
-        match bus {
-            CellBus::Memory => Ok(Self { bus: in_memory(), _server: None }),
-            CellBus::Nats => {
-                let server = nats_server::LocalServer::start(nats_server::LocalServerOptions::default()).await?;
-                let bus = bus::nats::open(bus::nats::NatsOptions::new(server.url())).await?;
-                Ok(Self { bus, _server: Some(server) })
-            }
+/// A bus, behind the server that is to end after it.
+async fn open_bus(bus: CellBus) -> Result<(Option<LocalServer>, Bus), RunError> {
+    match bus {
+        CellBus::Memory => Ok((None, bus::memory::open(bus::memory::MemoryOptions::default()))),
+        CellBus::Nats => {
+            let server = LocalServer::start(LocalServerOptions::default()).await?;
+            let bus = bus::nats::open(bus::nats::NatsOptions::new(server.url())).await?;
+            Ok((Some(server), bus))
         }
     }
-}
-
-fn in_memory() -> Bus {
-    bus::memory::open(bus::memory::MemoryOptions::default())
 }

@@ -22,7 +22,7 @@ use traffic_gen::metrics::running::RunningCell;
 /// Why an experiment ended before it was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// The folder is another run's, or nobody's.
+    /// The folder is another run's, or nobody's, or cannot be used.
     #[error(transparent)]
     Held(#[from] HoldError),
     /// The folder holds another experiment.
@@ -39,14 +39,6 @@ pub enum ExperimentError {
     /// A trace that is to be replayed cannot be read.
     #[error(transparent)]
     Trace(#[from] LoadError),
-    /// The folder cannot be used.
-    #[error("cannot use {}: {source}; choose another folder with --out", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// A cell.
     #[error("cell {id}: {source}")]
     Cell {
@@ -73,7 +65,7 @@ pub struct Standing<'a> {
 }
 
 /// What an experiment has come to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ExperimentSummary {
     /// Name of the plan.
     pub name: String,
@@ -117,32 +109,31 @@ pub async fn run_experiment(
         folder: folder.to_owned(),
         cells: plan.cells.len(),
         cells_found: found.iter().flatten().count(),
-        cells_complete: 0,
-        rounds: 0,
-        violations: 0,
-        elapsed_s: 0.0,
-        is_interrupted: false,
+        ..ExperimentSummary::default()
     };
     found.iter().flatten().for_each(|record| summary.add(record));
     let lengths_s: Vec<f64> = plan.cells.iter().map(|cell| cell.duration_s / plan.time_scale).collect();
-    let mut pace = Pace::default();
+    // What cells took besides their length: starts, warm-ups, ends.
+    let (mut beside_s, mut ran) = (0.0, 0_u32);
     for (number, cell) in plan.cells.iter().enumerate().filter(|(number, _)| found[*number].is_none()) {
         if cancel.is_cancelled() {
             break;
         }
         let rest = (number..).zip(&lengths_s[number..]).filter(|(number, _)| found[*number].is_none());
-        let left_s = pace.expect(rest.map(|(_, length_s)| *length_s));
+        let each_s = beside_s / f64::from(ran.max(1));
+        let left_s: f64 = rest.map(|(_, length_s)| length_s + each_s).sum();
         let cell_began = Instant::now();
         let standing = |rounds| {
             let left = Duration::from_secs_f64(left_s).saturating_sub(cell_began.elapsed());
             show(Standing { cell: &cell.id, rounds, done: summary.cells_complete, total: summary.cells, left });
         };
-        let ran = Box::pin(run_cell(cell, &options, &place(&cell.id), cancel, &standing)).await;
-        let record = ran.map_err(|error| ExperimentError::Cell { id: cell.id.clone(), source: Box::new(error) })?;
+        let outcome = Box::pin(run_cell(cell, &options, &place(&cell.id), cancel, &standing)).await;
+        let record = outcome.map_err(|error| ExperimentError::Cell { id: cell.id.clone(), source: Box::new(error) })?;
         if !record.is_interrupted {
             summary.add(&record);
         }
-        pace.took(cell_began.elapsed().as_secs_f64() - lengths_s[number]);
+        beside_s += (cell_began.elapsed().as_secs_f64() - lengths_s[number]).max(0.0);
+        ran += 1;
     }
     summary.is_interrupted = cancel.is_cancelled();
     summary.elapsed_s = began.elapsed().as_secs_f64();
@@ -154,25 +145,6 @@ impl ExperimentSummary {
         self.cells_complete += 1;
         self.rounds += record.rounds;
         self.violations += record.violations.values().sum::<u64>();
-    }
-}
-
-/// What cells take besides their length: starts, warm-ups, ends.
-#[derive(Default)]
-struct Pace {
-    beside_s: f64,
-    cells: u32,
-}
-
-impl Pace {
-    fn took(&mut self, beside_s: f64) {
-        self.beside_s += beside_s.max(0.0);
-        self.cells += 1;
-    }
-
-    fn expect(&self, lengths_s: impl Iterator<Item = f64>) -> f64 {
-        let each_s = self.beside_s / f64::from(self.cells.max(1));
-        lengths_s.map(|length_s| length_s + each_s).sum()
     }
 }
 
@@ -222,7 +194,7 @@ fn changed_trace(found: &str, traces: &BTreeMap<&Path, Digest>) -> Option<PathBu
 /// Makes the folder this experiment's, unless it is another's.
 fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<File, ExperimentError> {
     let held = hold(folder)?;
-    let fault = |source| ExperimentError::Folder { path: folder.to_owned(), source };
+    let fault = |source| HoldError::Unusable { path: folder.to_owned(), source };
     let path = folder.join(PLAN);
     let traces = traces(plan)?;
     let claim = ResolvedPlan { plan, bus, traces };
@@ -237,6 +209,6 @@ fn claim(plan: &Plan, bus: CellBus, folder: &Path) -> Result<File, ExperimentErr
             write_whole(&path, &claim).map_err(|error| fault(error.source))?;
             Ok(held)
         }
-        Err(error) => Err(fault(error)),
+        Err(error) => Err(fault(error).into()),
     }
 }

@@ -1,7 +1,6 @@
 //! The files of a cell: `rounds.jsonl`, and the same as tables, `rounds.csv` and `offers.csv`; and how files of experiments get into
 //! their places.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
@@ -10,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::record::{CellRecord, MessageCount, RoundRecord};
+use crate::record::{BidRecord, CellRecord, RoundRecord};
 
 /// The plan of an experiment, in its folder.
 pub const PLAN: &str = "experiment.json";
@@ -20,6 +19,12 @@ pub const CELLS: &str = "cells";
 pub const CELL: &str = "cell.json";
 /// The rounds of a cell, in its folder.
 pub const ROUNDS: &str = "rounds.jsonl";
+/// The columns of `rounds.csv`.
+const OF_ROUNDS: &str = "cell,seed,policy,round,negotiation,is_warm_up,intended_us,sent_us,stored_us,decided_us,confirmed_us,\
+                         ended_us,outcome,refusal,invited,offers,awards,winner,messages_sent,bytes_sent,\
+                         messages_delivered,bytes_delivered,retries,duplicates";
+/// The columns of `offers.csv`.
+const OF_OFFERS: &str = "cell,seed,policy,round,from,cost,own_cost,delay_us,sent_us,stored_us,disposition,is_winner";
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +83,8 @@ pub struct CellFiles {
     rounds: BufWriter<File>,
     table: csv::Writer<File>,
     offers: csv::Writer<File>,
+    /// Of the tables, until they have a line.
+    heads: [Option<&'static str>; 2],
     written: u64,
     /// What each line of the tables begins with: the cell, its seed and its policy.
     begins: [String; 3],
@@ -99,6 +106,7 @@ impl CellFiles {
             rounds: BufWriter::new(create(ROUNDS)?),
             table: csv::Writer::from_writer(create("rounds.csv")?),
             offers: csv::Writer::from_writer(create("offers.csv")?),
+            heads: [OF_ROUNDS, OF_OFFERS].map(Some),
             folder: folder.to_owned(),
             written: 0,
             begins: [id.to_owned(), seed.to_string(), policy.to_owned()],
@@ -116,15 +124,13 @@ impl CellFiles {
         if !rounds.is_empty() {
             self.rounds.flush().map_err(at(&self.folder.join(ROUNDS)))?;
         }
-        let is_first = self.written == rounds.len() as u64;
-        for (place, round) in rounds.iter().enumerate() {
-            let columns = columns(&self.begins, round);
-            let names = (is_first && place == 0).then(|| columns.each_ref().map(|(name, _)| (*name).to_owned()));
-            for row in names.into_iter().chain([columns.map(|(_, value)| value)]) {
-                self.table.write_record(row).map_err(table_at(&self.folder.join("rounds.csv")))?;
-            }
-            for row in OfferRow::all_of(&self.begins, round) {
-                self.offers.serialize(row).map_err(table_at(&self.folder.join("offers.csv")))?;
+        let [of_rounds, of_offers] = &mut self.heads;
+        for round in rounds {
+            let row = round_row(&self.begins, round);
+            write_row(&mut self.table, of_rounds, row).map_err(at(&self.folder.join("rounds.csv")))?;
+            for offer in &round.offers {
+                let row = offer_row(&self.begins, round, offer);
+                write_row(&mut self.offers, of_offers, row).map_err(at(&self.folder.join("offers.csv")))?;
             }
         }
         self.table.flush().map_err(at(&self.folder.join("rounds.csv")))?;
@@ -181,11 +187,12 @@ pub fn replace_all<P: AsRef<Path>>(files: &[(P, String)]) -> Result<(), FileErro
     })
 }
 
-/// Rows as CSV.
-pub fn csv_text<R: AsRef<[String]>>(rows: impl IntoIterator<Item = R>) -> io::Result<String> {
+/// Rows as CSV, behind the names of their columns.
+pub fn csv_text(columns: &str, rows: impl IntoIterator<Item = impl Serialize>) -> io::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(columns.split(','))?;
     for row in rows {
-        writer.write_record(row.as_ref())?;
+        writer.serialize(row)?;
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     String::from_utf8(bytes).map_err(io::Error::other)
@@ -197,80 +204,36 @@ pub fn at(path: &Path) -> impl FnOnce(io::Error) -> FileError + use<> {
     move |source| FileError { path, source }
 }
 
-fn table_at(path: &Path) -> impl FnOnce(csv::Error) -> FileError + use<> {
-    let at = at(path);
-    move |error| at(error.into())
+/// Writes a line of a table, behind its head where it is the first.
+fn write_row(table: &mut csv::Writer<File>, head: &mut Option<&str>, row: impl Serialize) -> io::Result<()> {
+    if let Some(head) = head.take() {
+        table.write_record(head.split(','))?;
+    }
+    Ok(table.serialize(row)?)
 }
 
-/// A line of `rounds.csv`: the columns, each with its value.
-fn columns([cell, seed, policy]: &[String; 3], round: &RoundRecord) -> [(&'static str, String); 24] {
-    fn known<T: ToString>(value: Option<T>) -> String {
-        value.map(|value| value.to_string()).unwrap_or_default()
-    }
-    let sum = |of: fn(&MessageCount) -> u64, counts: &BTreeMap<String, MessageCount>| -> String {
-        counts.values().map(of).sum::<u64>().to_string()
-    };
-    [
-        ("cell", cell.clone()),
-        ("seed", seed.clone()),
-        ("policy", policy.clone()),
-        ("round", round.round.to_string()),
-        ("negotiation", known(round.negotiation.as_ref())),
-        ("is_warm_up", round.is_warm_up.to_string()),
-        ("intended_us", round.intended_us.to_string()),
-        ("sent_us", round.sent_us.to_string()),
-        ("stored_us", known(round.stored_us)),
-        ("decided_us", known(round.decided_us)),
-        ("confirmed_us", known(round.confirmed_us)),
-        ("ended_us", known(round.ended_us)),
-        ("outcome", known(round.outcome.as_ref())),
-        ("refusal", known(round.refusal.as_ref())),
-        ("invited", round.invited.to_string()),
-        ("offers", round.offers.len().to_string()),
-        ("awards", round.awards.len().to_string()),
-        ("winner", known(round.awards.last().map(|award| &award.to))),
-        ("messages_sent", sum(|count| count.messages, &round.sent)),
-        ("bytes_sent", sum(|count| count.bytes, &round.sent)),
-        ("messages_delivered", sum(|count| count.messages, &round.delivered)),
-        ("bytes_delivered", sum(|count| count.bytes, &round.delivered)),
-        ("retries", round.retries.to_string()),
-        ("duplicates", round.duplicates.to_string()),
-    ]
+/// A line of `rounds.csv`.
+fn round_row(begins: &[String; 3], round: &RoundRecord) -> impl Serialize {
+    let [sent, delivered] = [&round.sent, &round.delivered].map(|counts| {
+        let messages = counts.values().map(|count| count.messages).sum::<u64>();
+        (messages, counts.values().map(|count| count.bytes).sum::<u64>())
+    });
+    let winner = round.awards.last().map(|award| &award.to);
+    (
+        begins,
+        (round.round, &round.negotiation, round.is_warm_up, round.intended_us, round.sent_us),
+        (round.stored_us, round.decided_us, round.confirmed_us, round.ended_us),
+        (&round.outcome, &round.refusal, round.invited, round.offers.len(), round.awards.len(), winner),
+        (sent, delivered, round.retries, round.duplicates),
+    )
 }
 
 /// A line of `offers.csv`.
-#[derive(Debug, Serialize)]
-struct OfferRow<'a> {
-    cell: &'a str,
-    seed: &'a str,
-    policy: &'a str,
-    round: u64,
-    from: &'a str,
-    cost: Option<f64>,
-    own_cost: Option<f64>,
-    delay_us: Option<u64>,
-    sent_us: u64,
-    stored_us: Option<u64>,
-    disposition: &'a str,
-    is_winner: bool,
-}
-
-impl<'a> OfferRow<'a> {
-    fn all_of([cell, seed, policy]: &'a [String; 3], round: &'a RoundRecord) -> impl Iterator<Item = Self> {
-        let winner = round.awards.last().map(|award| award.to.as_str());
-        round.offers.iter().map(move |offer| Self {
-            cell,
-            seed,
-            policy,
-            round: round.round,
-            from: &offer.from,
-            cost: (offer.cost < f64::MAX).then_some(offer.cost),
-            own_cost: offer.own_cost,
-            delay_us: offer.delay_us,
-            sent_us: offer.sent_us,
-            stored_us: offer.stored_us,
-            disposition: &offer.disposition,
-            is_winner: winner == Some(offer.from.as_str()),
-        })
-    }
+fn offer_row(begins: &[String; 3], round: &RoundRecord, offer: &BidRecord) -> impl Serialize {
+    let cost = (offer.cost < f64::MAX).then_some(offer.cost);
+    let is_winner = round.awards.last().is_some_and(|award| award.to == offer.from);
+    (
+        (begins, round.round, &offer.from, cost, offer.own_cost),
+        (offer.delay_us, offer.sent_us, offer.stored_us, &offer.disposition, is_winner),
+    )
 }

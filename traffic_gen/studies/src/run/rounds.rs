@@ -1,7 +1,6 @@
 //! Makes a [`RoundRecord`] of everything the agents of a cell send and receive.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use agents::strategy::{Action, Outgoing, SendOutcome, Sent};
 use schemas::delivery::{Delivery, Disposition, Notification, ProgressReport, Receipt};
 use schemas::terms::{AttrValue, Terms};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::record::{AwardRecord, BargainRecord, BidRecord, MessageCount, RoundRecord};
@@ -185,7 +183,7 @@ impl RoundObserver {
     }
 
     fn delivered(&self, at: Instant, delivery: &Delivery, is_repeat: bool) {
-        let bytes = json_len(delivery);
+        let bytes = serde_json::to_vec(delivery).map_or(0, |document| document.len() as u64);
         let at_us = self.since_zero(at);
         let negotiation = &delivery.envelope.negotiation;
         let mut rounds = self.lock();
@@ -262,14 +260,12 @@ impl OpenRound {
         self.offers_by_id.insert(msg_id.clone(), self.record.offers.len());
         self.record.offers.push(BidRecord {
             from: agent.as_str().to_owned(),
-            position: None,
             cost,
             own_cost: (cost < f64::MAX).then_some(cost / (1.0 + markup)),
             delay_us: Some(delay_us),
             sent_us,
-            stored_us: None,
             disposition: Disposition::Ok.as_str().to_owned(),
-            is_injection: false,
+            ..BidRecord::default()
         });
     }
 
@@ -337,23 +333,4 @@ fn count(by_act: &mut BTreeMap<String, MessageCount>, act: Act, bytes: u64) {
     let counted = by_act.entry(name.to_owned()).or_default();
     counted.messages += 1;
     counted.bytes += bytes;
-}
-
-/// Length of a document as JSON.
-fn json_len(document: &impl Serialize) -> u64 {
-    struct Length(u64);
-    impl io::Write for Length {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len() as u64;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut length = Length(0);
-    // Nothing is written anywhere, and deliveries were read from JSON.
-    let _ = serde_json::to_writer(&mut length, document);
-    length.0
 }

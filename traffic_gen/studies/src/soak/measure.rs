@@ -100,8 +100,23 @@ impl Measuring<'_> {
         // No witness: what it remembers grows with every round.
         let recorder = Arc::new(Recorder::start(Instant::now(), false, None).of_run(&scenario.run));
         let population = Population::start(self.access, &scenario, Some(&recorder)).await?;
-        self.fill(&scenario, &recorder, folder.plan().fill()).await?;
-        self.settle(&scenario, &recorder, folder.plan().settle()).await?;
+        // As fast as calls end: no process grows later by what it remembers in any case.
+        let filling = CallScenario {
+            load: Load::Closed { calls: FILL_CALLS, think_s: 0.0 },
+            duration: folder.plan().fill(),
+            drain: FILL_DRAIN,
+            run: format!("{}-fill", scenario.run),
+            ..scenario.clone()
+        };
+        self.prepare(filling, &recorder, FILL_ROUNDS).await?;
+        // At the rate of the run: nor by what it remembers for a time.
+        let settling = CallScenario {
+            duration: folder.plan().settle(),
+            drain: FILL_DRAIN,
+            run: format!("{}-settle", scenario.run),
+            ..scenario.clone()
+        };
+        self.prepare(settling, &recorder, u64::MAX).await?;
         let initiator = live::connect(self.access, &scenario, &recorder).await?;
         folder.begin()?;
         let started = Instant::now();
@@ -116,18 +131,11 @@ impl Measuring<'_> {
         outcome.map(|()| end)
     }
 
-    /// Calls as fast as calls end, so that no process grows later by what it remembers in any case.
-    async fn fill(&self, scenario: &CallScenario, recorder: &Arc<Recorder>, length: Duration) -> Result<(), SoakError> {
-        if length.is_zero() {
+    /// Makes the calls of a scenario until so many rounds have ended, so that what is remembered is as much as it will be.
+    async fn prepare(&self, scenario: CallScenario, recorder: &Arc<Recorder>, rounds: u64) -> Result<(), SoakError> {
+        if scenario.duration.is_zero() || self.cancel.is_cancelled() {
             return Ok(());
         }
-        let scenario = CallScenario {
-            load: Load::Closed { calls: FILL_CALLS, think_s: 0.0 },
-            duration: length,
-            drain: FILL_DRAIN,
-            run: format!("{}-fill", scenario.run),
-            ..scenario.clone()
-        };
         let cancel = self.cancel.child_token();
         let initiator = live::connect(self.access, &scenario, recorder).await?;
         let calls = live::call_from(initiator, &scenario, recorder, Instant::now(), &cancel);
@@ -135,33 +143,12 @@ impl Measuring<'_> {
         let mut look = tokio::time::interval(FILL_LOOK);
         loop {
             tokio::select! {
-                filled = &mut calls => return filled.map(drop).map_err(SoakError::from),
-                _ = look.tick() => if recorder.counts().rounds >= FILL_ROUNDS {
+                ended = &mut calls => return ended.map(drop).map_err(SoakError::from),
+                _ = look.tick() => if recorder.counts().rounds >= rounds {
                     cancel.cancel();
                 },
             }
         }
-    }
-
-    /// Calls at the rate of the run, so that what is remembered for a time is as much as it will be.
-    async fn settle(
-        &self,
-        scenario: &CallScenario,
-        recorder: &Arc<Recorder>,
-        length: Duration,
-    ) -> Result<(), SoakError> {
-        if length.is_zero() || self.cancel.is_cancelled() {
-            return Ok(());
-        }
-        let scenario = CallScenario {
-            duration: length,
-            drain: FILL_DRAIN,
-            run: format!("{}-settle", scenario.run),
-            ..scenario.clone()
-        };
-        let initiator = live::connect(self.access, &scenario, recorder).await?;
-        live::call_from(initiator, &scenario, recorder, Instant::now(), &self.cancel).await?;
-        Ok(())
     }
 }
 

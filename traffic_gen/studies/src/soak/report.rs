@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::SoakPlan;
 use super::drift::{Drift, Quantity, SeriesVerdict, judge, stretches};
 use super::html;
-use super::sample::{SAMPLES, SoakFolderError, SoakLine, begins, measured_s, read};
+use super::sample::{SAMPLES, SoakFolderError, SoakLine, begins, read};
 use crate::figures::draw::decimal;
 use crate::record::{add_counts, counts_told};
 use crate::report::markdown::table;
@@ -92,16 +92,16 @@ impl SoakReport {
     #[must_use]
     pub fn of(lines: &[SoakLine]) -> Option<Self> {
         let plan = begins(lines).last()?.plan.clone();
-        let measured_s = measured_s(lines);
+        let parts = parts(lines);
+        let measured_s = parts.iter().fold(0.0, |sum, part| sum + part.measured_s);
+        let samples = parts.iter().map(|part| part.samples).sum();
         let series = judge(&stretches(lines));
         let (mut violations, mut faults) = (BTreeMap::new(), BTreeMap::new());
         let mut examples = Vec::new();
-        let mut samples = 0;
         for line in lines {
             match line {
                 SoakLine::Begin(_) => {}
                 SoakLine::Sample(sample) => {
-                    samples += 1;
                     add_counts(&mut violations, &sample.violations);
                     add_counts(&mut faults, &sample.faults);
                 }
@@ -113,10 +113,8 @@ impl SoakReport {
         }
         let is_complete = measured_s >= plan.duration_s - plan.sample_s;
         let verdict = verdict(&violations, &series);
-        let parts = parts(lines);
-        let format = FORMAT;
         Some(Self {
-            format,
+            format: FORMAT,
             plan,
             verdict,
             is_complete,
@@ -192,7 +190,8 @@ fn verdict(violations: &BTreeMap<String, u64>, series: &[SeriesVerdict]) -> Soak
 }
 
 /// The parts, each up to its last line.
-fn parts(lines: &[SoakLine]) -> Vec<SoakPart> {
+#[must_use]
+pub fn parts(lines: &[SoakLine]) -> Vec<SoakPart> {
     let mut parts: Vec<SoakPart> = Vec::new();
     let mut last: Option<Timestamp> = None;
     for line in lines {

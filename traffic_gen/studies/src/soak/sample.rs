@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::SoakPlan;
+use super::report::parts;
 
 /// The lines of a soak, in its folder.
 pub const SAMPLES: &str = "samples.jsonl";
@@ -159,7 +160,8 @@ impl SoakFolder {
             return Err(SoakFolderError::Other { path: path.to_owned(), member });
         }
         let part = begins(&lines).last().map_or(0, |begin| begin.part);
-        Ok(Self { path: path.to_owned(), file, len, plan: plan.clone(), part, offset_s: measured_s(&lines) })
+        let offset_s = parts(&lines).iter().fold(0.0, |sum, part| sum + part.measured_s);
+        Ok(Self { path: path.to_owned(), file, len, plan: plan.clone(), part, offset_s })
     }
 
     /// Begins the next part.
@@ -232,23 +234,6 @@ pub fn begins(lines: &[SoakLine]) -> impl Iterator<Item = &Begin> {
         SoakLine::Begin(begin) => Some(begin),
         SoakLine::Sample(_) | SoakLine::End(_) => None,
     })
-}
-
-/// Seconds measured in all parts: each up to its last line.
-#[must_use]
-pub fn measured_s(lines: &[SoakLine]) -> f64 {
-    let (mut earlier, mut current) = (0.0, 0.0);
-    for line in lines {
-        match line {
-            SoakLine::Begin(_) => {
-                earlier += current;
-                current = 0.0;
-            }
-            SoakLine::Sample(sample) => current = sample.elapsed_s,
-            SoakLine::End(end) => current = end.elapsed_s,
-        }
-    }
-    earlier + current
 }
 
 /// The whole lines of a file, and their bytes; none where there is no file.

@@ -34,8 +34,6 @@ pub struct Point {
 /// What is known of the direction of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
-    /// Points it was computed from.
-    pub points: usize,
     /// Median of the values.
     pub median: f64,
     /// Median of the slopes of all pairs, per hour.
@@ -44,10 +42,6 @@ pub struct Trend {
     pub lower: f64,
     /// Upper end.
     pub upper: f64,
-    /// Kendall's statistic: pairs that rise, less those that fall.
-    pub s: f64,
-    /// Its variance if there were no trend, ties and autocorrelation considered.
-    pub variance: f64,
     /// What autocorrelation multiplied the variance by.
     pub inflation: f64,
     /// Probability of what either test found if there were no trend, two-sided.
@@ -77,9 +71,8 @@ impl Trend {
         }
         let p = (p * 2.0).min(1.0);
         let mut values: Vec<f64> = groups.iter().flatten().map(|point| point.value).collect();
-        let points = values.len();
         let median = median(&mut values)?;
-        Some(Self { points, median, slope, lower, upper, s, variance, inflation, p })
+        Some(Self { median, slope, lower, upper, inflation, p })
     }
 }
 
@@ -172,14 +165,14 @@ impl Increments {
         let error = (variance * inflation(&rates, 0.0) / count).sqrt();
         let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
         let p = if error > 0.0 { 2.0 * student.sf(mean.abs() / error) } else { f64::from(u8::from(mean == 0.0)) };
-        let reach = error * standard().inverse_cdf((1.0 + CONFIDENCE) / 2.0);
+        let reach = error * Normal::standard().inverse_cdf((1.0 + CONFIDENCE) / 2.0);
         p.is_finite().then_some(Self { p, lower: mean - reach, upper: mean + reach })
     }
 }
 
 /// The interval of the slope: so many ranks to either side of the middle as the statistic varies.
 fn interval(slopes: &mut [f64], variance: f64) -> (f64, f64) {
-    let reach = standard().inverse_cdf((1.0 + CONFIDENCE) / 2.0) * variance.sqrt();
+    let reach = Normal::standard().inverse_cdf((1.0 + CONFIDENCE) / 2.0) * variance.sqrt();
     let count = slopes.len() as f64;
     let last = slopes.len().saturating_sub(1);
     // Ranks are far below what a float holds exactly; a negative one becomes 0.
@@ -195,11 +188,7 @@ fn two_sided(s: f64, variance: f64) -> f64 {
         return 1.0;
     }
     let z = (s.abs() - 1.0) / variance.sqrt();
-    (2.0 * standard().sf(z)).min(1.0)
-}
-
-fn standard() -> Normal {
-    Normal::standard()
+    (2.0 * Normal::standard().sf(z)).min(1.0)
 }
 
 /// The median; none of nothing.

@@ -13,7 +13,7 @@ const QUIET_MS: u64 = 200;
 const PRICE_MIN: i64 = 50_000_000;
 
 /// What a call asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Workload {
@@ -43,8 +43,7 @@ pub(super) enum PlainAnswer<'a> {
 
 impl Workload {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::NetOfOne, Self::NetOfTwelve, Self::Auction, Self::Bargain, Self::Team, Self::Panel];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// How many contractors are called.
     pub(super) fn contractors(self) -> usize {

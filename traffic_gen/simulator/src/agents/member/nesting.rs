@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use rand::seq::SliceRandom;
 use schemas::delivery::{Closing, Delivery, Outcome};
 use schemas::ids::FamilyPlace;
-use schemas::payload::{Cfp, Failure, FailurePhase, Inform, InformKind, Reasoned};
+use schemas::payload::{Cfp, FailurePhase, Inform, InformKind, Reasoned};
 use schemas::team::{TaskAward, TeamSpec};
 use schemas::{Address, AgentId, AwardNo, NegotiationId, Payload, WireTime};
 
 use super::SimulatedMember;
-use crate::agents::{AgentContext, Draft, Job, contractor};
+use crate::agents::{AgentContext, Draft, Job, contractor, failure};
 use crate::faults::AgentFault;
 use crate::points::Point;
 use crate::scenario::{CONTRACTORS, agent, teams};
@@ -73,7 +73,7 @@ fn go_away(context: &mut AgentContext, task: &NegotiationId, team: &NegotiationI
         4 => context.say(after_ms, Draft::new(sub_team, Payload::Cancel(reasoned))),
         5 | 8 => context.say(after_ms, Draft::new(sub_team, Payload::End(reasoned))),
         6 => context.say(after_ms, Draft::new(team, Payload::End(reasoned))),
-        7 => fail(context, after_ms, task),
+        7 => context.say(after_ms, Draft::new(task, failure(FailurePhase::Perform))),
         _ => {}
     }
 }
@@ -82,12 +82,6 @@ fn report_alone(context: &mut AgentContext, after_ms: u64, task: &NegotiationId)
     let result = Some("by myself".to_owned());
     let report = Inform { kind: InformKind::Result, result, routine: None };
     context.say(after_ms, Draft::new(task, Payload::Inform(report)));
-}
-
-fn fail(context: &mut AgentContext, after_ms: u64, task: &NegotiationId) {
-    let (phase, code) = (FailurePhase::Perform, "broken".to_owned());
-    let failure = Failure { phase, code, retryable: false, penalty: None };
-    context.say(after_ms, Draft::new(task, Payload::Failure(failure)));
 }
 
 /// An owner whose sub-team was refused, or came to nothing, works alone.
@@ -146,7 +140,7 @@ impl SimulatedMember {
         let after_ms = context.draw(200..800);
         match context.draw(0..3) {
             0 => report_alone(context, after_ms, &task),
-            1 => fail(context, after_ms, &task),
+            1 => context.say(after_ms, Draft::new(&task, failure(FailurePhase::Perform))),
             _ => context.say(after_ms, Draft::new(&team, Payload::End(Reasoned::default()))),
         }
     }
