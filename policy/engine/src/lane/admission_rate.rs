@@ -4,7 +4,8 @@
 //! negotiations end. While no queue stands ([`TARGET`]) the rate rises as it is used. One that stands and does not shrink says
 //! that what ends now is all that can end: the rate falls to that, less a part that lets the queue empty. From there it rises
 //! slowly, until a queue stands again. A queue that shrinks is left alone: a pause of the machine, or another engine's death,
-//! has made it, and no call need be refused for that.
+//! has made it, and no call need be refused for that. So is a rate that is not used up while the lane keeps up with what is opened,
+//! or in a stall: fewer openings would change nothing.
 //!
 //! Gateways are told on [`schemas::subject::admission`] and judge each opening act before it is appended: no decision and no
 //! replay depends on any of this. Compare Nichols and Jacobson, Controlling queue delay (2012), for what stands and what does
@@ -63,8 +64,17 @@ const SHRINKS_BY: f64 = 0.1;
 const DRAINS_BY: f64 = 1.05;
 /// Periods in which a queue must stand and not shrink where the rate is not used up: one makes a hiccup of the machine.
 const STANDS_FOR: u32 = 3;
-/// The rate is used up where this part of it is opened.
+/// The rate is used up where this part of it is opened. One that is not falls to [`SPARE`] times what is opened where a queue stands,
+/// is held there while [`ENDS`] holds, and falls to what is opened then.
 const USED_UP: f64 = 0.85;
+/// See [`USED_UP`]. Enough for what varies, so that a burst in a stall is not let in.
+const SPARE: f64 = 1.25;
+/// It is held up to this wait. While nats-server collects its garbage, for up to three seconds, a write waits 10 to 30 ms.
+const HELD_MAX: Duration = Duration::from_millis(50);
+/// Of what is opened, less than this part ends in a stall of the machine or of nats-server.
+const STALLED: f64 = 0.25;
+/// Beyond it is an overload.
+const STALL_MAX: Duration = Duration::from_millis(1_500);
 /// The rate is at most so many times what is used, beside [`RATE_FIRST`]; one more for each further gateway, among which
 /// callers may be spread unevenly.
 const UNUSED_MAX: f64 = 2.0;
@@ -114,12 +124,19 @@ pub(super) struct AdmissionRate {
     standing: u32,
     /// Periods in which none has.
     clear: u32,
+    /// How long a stall has lasted.
+    stalled: Duration,
+    /// Whether the rate is used up, in a stall whether it was before.
+    is_used_up: bool,
     /// Negotiations opened in this period: by opening acts, and tasks of teams.
     opened: u32,
     tasks: u32,
-    /// Openings folded per second, and negotiations ended, both smoothed.
+    /// Openings per second that might have been folded, those that were, and negotiations ended, all smoothed.
+    allowed_per_s: f64,
     opened_per_s: f64,
     ended_per_s: f64,
+    /// What was opened per second when no queue stood last.
+    opened_clear_per_s: f64,
     /// Negotiations that were open at its beginning.
     open: usize,
     gateways: BTreeMap<String, Instant>,
@@ -141,10 +158,14 @@ impl AdmissionRate {
             wait: Duration::ZERO,
             standing: 0,
             clear: 0,
+            stalled: Duration::ZERO,
+            is_used_up: false,
             opened: 0,
             tasks: 0,
+            allowed_per_s: RATE_FIRST,
             opened_per_s: 0.0,
             ended_per_s: 0.0,
+            opened_clear_per_s: 0.0,
             open,
             gateways: BTreeMap::new(),
             created: now,
@@ -203,10 +224,13 @@ impl AdmissionRate {
         let ended = (std::mem::replace(&mut self.open, open) + (openings + tasks) as usize).saturating_sub(open);
         let ended = ended.saturating_sub(tasks as usize);
         let per_s = |count: f64| count / passed.as_secs_f64();
-        let smoothed = |before: f64, count: f64| SMOOTHING * before + (1.0 - SMOOTHING) * per_s(count);
-        self.opened_per_s = smoothed(self.opened_per_s, f64::from(openings));
-        self.ended_per_s = smoothed(self.ended_per_s, ended as f64);
+        let smoothed = |before: f64, per_s: f64| SMOOTHING * before + (1.0 - SMOOTHING) * per_s;
+        self.allowed_per_s = smoothed(self.allowed_per_s, self.per_s);
+        self.opened_per_s = smoothed(self.opened_per_s, per_s(f64::from(openings)));
+        self.ended_per_s = smoothed(self.ended_per_s, per_s(ended as f64));
         self.gateways.retain(|_, heard| now.saturating_duration_since(*heard) < GATEWAY_SILENCE_MAX);
+        let is_stalled = per_s(ended as f64) < STALLED * self.opened_per_s;
+        self.stalled = if is_stalled { self.stalled + passed } else { Duration::ZERO };
         let queue = self.adjust(passed, per_s(f64::from(openings)), now);
         let word = LaneAdmission {
             rate_per_s: self.per_s.round() as u32,
@@ -232,24 +256,34 @@ impl AdmissionRate {
         let longest = waits.zip(LaneQueue::ALL).max();
         let (wait, queue) = longest.unwrap_or((Duration::ZERO, LaneQueue::Records));
         let before = std::mem::replace(&mut self.wait, wait);
+        let is_stall = !self.stalled.is_zero() && self.stalled <= STALL_MAX;
+        if !is_stall {
+            self.is_used_up = self.opened_per_s >= USED_UP * self.allowed_per_s.min(self.per_s);
+        }
         if wait <= TARGET {
             self.standing = 0;
             self.clear = self.clear.saturating_add(1);
+            self.opened_clear_per_s = self.opened_per_s;
             self.rise(opened_per_s, now);
             return None;
         }
         self.clear = 0;
         let is_draining = self.ended_per_s >= DRAINS_BY * self.opened_per_s;
         let is_shrinking = is_draining || wait + passed.mul_f64(SHRINKS_BY) <= before;
-        self.standing = if is_shrinking { 0 } else { self.standing + 1 };
-        let is_used_up = self.opened_per_s >= USED_UP * self.per_s;
-        if self.standing >= if is_used_up { 1 } else { STANDS_FOR } {
+        let keeps_up = wait <= HELD_MAX && self.ended_per_s >= ENDS * self.opened_per_s;
+        let is_held = !self.is_used_up && (is_stall || keeps_up);
+        if !self.is_used_up {
+            self.per_s = self.per_s.min((SPARE * self.opened_clear_per_s).max(RATE_FIRST));
+        }
+        self.standing = if is_shrinking || is_held { 0 } else { self.standing + 1 };
+        if self.standing >= if self.is_used_up { 1 } else { STANDS_FOR } {
             let before = self.possible.map_or(self.opened_per_s.min(self.per_s), |(possible, _)| possible);
             let possible = self.ended_per_s.max(POSSIBLE_FALL * before);
             let over = wait.as_secs_f64() / TARGET.as_secs_f64() - 1.0;
             let brake = 1.0 - (1.0 - BRAKE_MAX) * (over / BRAKE_FULL).min(1.0);
             self.possible = Some((possible, now));
-            self.per_s = (brake * NEAR * possible).max(RATE_MIN).min(self.per_s);
+            let least = if self.is_used_up { RATE_MIN } else { self.opened_per_s.max(RATE_MIN) };
+            self.per_s = (brake * NEAR * possible).max(least).min(self.per_s);
         }
         Some(queue)
     }
@@ -358,7 +392,7 @@ mod tests {
     fn two_seconds_behind_a_burst_nothing_is_held_back() {
         let mut rig = Rig::new();
         rig.pass(50, 1_900, 1_900, 1);
-        rig.pass(50, 12_000, 1_300, 60);
+        rig.pass(20, 12_000, 1_300, 60);
         assert!(rig.per_s() < 1_300, "{}", rig.per_s());
         rig.pass(20, 2_400, 2_400, 1);
         assert!(rig.per_s() >= 2_400, "{}", rig.per_s());
@@ -368,13 +402,52 @@ mod tests {
     fn a_hiccup_lowers_nothing() {
         let mut rig = Rig::new();
         rig.pass(50, 700, 700, 1);
-        let before = rig.per_s();
         // Nothing ends for a fifth of a second; then the queue empties at what the lane can do.
         rig.pass(2, 700, 0, 150);
         for wait_ms in [130, 100, 70, 40, 10, 1] {
             rig.pass(1, 700, 1_000, wait_ms);
         }
-        assert!(rig.per_s() >= before.min(1_400), "{} of {before}", rig.per_s());
+        assert!(rig.per_s() >= 875, "a quarter more than was opened: {}", rig.per_s());
+    }
+
+    #[test]
+    fn a_collector_of_garbage_lowers_nothing_where_the_lane_keeps_up() {
+        let mut rig = Rig::new();
+        rig.pass(50, 420, 420, 1);
+        let before = rig.per_s();
+        for (ended_per_s, wait_ms) in
+            [(200, 8), (300, 16), (430, 26), (180, 43), (360, 31), (410, 27), (520, 29), (470, 29)]
+        {
+            rig.pass(1, 420, ended_per_s, wait_ms);
+        }
+        rig.pass(12, 420, 420, 30);
+        assert!(before >= 800 && rig.per_s() == 525, "{before}, then {}", rig.per_s());
+    }
+
+    #[test]
+    fn a_stall_lowers_nothing_for_a_second_and_a_half_unless_the_rate_was_used_up() {
+        // Calls per second asked for, periods in which next to nothing ends, whether the rate falls below what was opened.
+        for (asked_per_s, periods, falls) in [(700, 12, false), (700, 25, true), (100_000, 3, true)] {
+            let mut rig = Rig::new();
+            rig.pass(50, asked_per_s, asked_per_s.min(1_500), 1);
+            let before = rig.per_s();
+            for period in 0..periods {
+                rig.pass(1, asked_per_s, 70, 100 + 50 * period);
+            }
+            let most = before.min(asked_per_s);
+            assert_eq!(rig.per_s() < most, falls, "{asked_per_s}, {periods} periods: {before}, then {}", rig.per_s());
+        }
+    }
+
+    #[test]
+    fn a_rate_that_is_not_used_up_falls_to_what_is_opened_at_first() {
+        let mut rig = Rig::new();
+        rig.pass(50, 700, 700, 1);
+        rig.pass(STANDS_FOR, 700, 400, 200);
+        let fallen = rig.per_s();
+        assert!((650..=750).contains(&fallen), "{fallen}");
+        rig.pass(2, 700, 400, 200);
+        assert!(rig.per_s() < 600, "{}", rig.per_s());
     }
 
     #[test]
