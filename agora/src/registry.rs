@@ -1,13 +1,14 @@
 //! The documents of an exchange on its bus: followed, so that reads never leave the process, and written so that the first
 //! text under a hash stays.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bus::{Bucket, BusError, Change, KeyValue};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use schemas::{AgentId, Code, NegotiationId, Refusal};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -97,16 +98,12 @@ impl DocumentRegistry {
 
     /// The documents, for as long as no `await` stands between.
     pub fn read(&self) -> RwLockReadGuard<'_, DocumentTable> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, DocumentTable> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.read()
     }
 
     /// The bodies of transactions, for as long as no `await` stands between.
     pub fn bodies(&self) -> MutexGuard<'_, BodyTable> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bodies.lock()
     }
 
     /// Waits until the bucket has been read whole, and then until this holds of the documents.
@@ -159,7 +156,7 @@ impl DocumentRegistry {
             None => {}
         }
         let (applied, held) = {
-            let mut table = self.write();
+            let mut table = self.table.write();
             (table.apply(key, value), table.len())
         };
         self.changes.send_modify(|count| *count += 1);

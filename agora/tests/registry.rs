@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agora::registry::{DocumentRegistry, PutResult, RegistryObserver, StoreOperation};
@@ -14,6 +14,7 @@ use bus::nats::{self, NatsOptions};
 use bus::{Bucket, KeyValue};
 use bytes::Bytes;
 use nats_server::{LocalServer, LocalServerOptions};
+use parking_lot::Mutex;
 use schemas::{AgentId, Code, NegotiationId};
 
 /// Longest wait for something that must happen; hanging is failing.
@@ -68,7 +69,7 @@ impl RegistryObserver for Counts {
     }
 
     fn put(&self, result: PutResult) {
-        self.puts.lock().unwrap().push(result);
+        self.puts.lock().push(result);
     }
 
     fn collided(&self) {
@@ -116,7 +117,7 @@ async fn a_document_is_seen_by_every_registry_and_stored_once(store: Arc<dyn Key
         assert_eq!(supported, [(table.document(weather.hash()).unwrap(), &[source.clone()][..])]);
         assert_eq!(table.len(), 1);
     }
-    assert_eq!(*counts.puts.lock().unwrap(), [PutResult::New, PutResult::Known]);
+    assert_eq!(*counts.puts.lock(), [PutResult::New, PutResult::Known]);
 }
 
 async fn support_is_withdrawn_and_the_text_stays(store: Arc<dyn KeyValue>) {
@@ -140,7 +141,7 @@ async fn a_hash_that_stands_for_another_text_is_refused_and_raises_an_alarm(stor
     assert_eq!(counts.collisions.load(Ordering::Relaxed), 1);
     let refusal = registry.put(&agent("bob"), &weather, &[]).await.unwrap_err();
     assert_eq!((refusal.code, refusal.pointer.as_deref()), (Code::Conflict, Some("/document")));
-    assert_eq!(*counts.puts.lock().unwrap(), [PutResult::Collision]);
+    assert_eq!(*counts.puts.lock(), [PutResult::Collision]);
     assert!(registry.read().document(weather.hash()).is_none());
     assert_eq!(registry.read().supported_by(&agent("bob")).count(), 0);
 }

@@ -1,8 +1,8 @@
 //! How far an archiver has come, for whoever shows it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use schemas::Lane;
 use serde::Serialize;
 
@@ -34,11 +34,11 @@ impl ArchiveStatus {
     /// The lanes, in order; those whose archive is still being read are missing.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneStatus> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.lanes.lock().values().cloned().collect()
     }
 
     pub(super) fn update(&self, lane: Lane, update: impl FnOnce(&mut LaneStatus)) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.lanes.lock();
         update(lanes.entry(lane).or_insert_with(|| LaneStatus {
             lane,
             position: 0,

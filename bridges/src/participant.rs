@@ -5,14 +5,15 @@
 //! confirmed at once.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::Identity;
 use agents::transport::{Accepted, SendReply, Transport, TransportError, Uplink, can_pass, is_of_token};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use retry::{Backoff, draw};
 use schemas::delivery::{Award, Delivery, Disposition, Notification, Outcome, ProgressReport};
 use schemas::{Code, NegotiationId, Refusal};
@@ -104,7 +105,7 @@ impl Participant {
 
     /// What it has heard.
     pub fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// A place among the calls that wait.

@@ -3,12 +3,13 @@
 mod tasks;
 
 use std::hash::RandomState;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agents::control::{ControlClient, ControlError, Wanted};
 use agents::transport::can_pass;
+use parking_lot::Mutex;
 use schemas::ids::{Capability, IdError};
 use schemas::{AgentId, Code, NegotiationId, Refusal, TopicName};
 use serde_json::{Value, json};
@@ -309,7 +310,7 @@ impl ToolService {
         self.asked_inbox();
         let limit = usize::try_from(number(arguments, "limit", ITEMS)).unwrap_or(usize::MAX);
         let mut told = answer::inbox(&self.participant.memory(), after, limit, |tool| self.is_on(tool));
-        told["registered"] = json!(self.presence().is_some());
+        told["registered"] = json!(self.presence.lock().is_some());
         Ok(told)
     }
 
@@ -319,12 +320,12 @@ impl ToolService {
         let instance = format!("{}-{}", self.instance, self.registrations.fetch_add(1, Ordering::Relaxed));
         arguments.insert("instance".to_owned(), json!(instance));
         // Before the answer: a registration whose outcome is unknown is taken back, too.
-        let earlier = self.presence().replace(Presence { instance: instance.clone(), last_asked: Instant::now() });
+        let earlier = self.presence.lock().replace(Presence { instance: instance.clone(), last_asked: Instant::now() });
         let stored = self.ask(GatewayRequest::Put(&self.path_of_agent(), &Value::Object(arguments))).await;
         if let Err(ToolFault::Refused(refusal)) = &stored
             && !can_pass(refusal.code)
         {
-            *self.presence() = earlier;
+            *self.presence.lock() = earlier;
         }
         stored?;
         let present_for_ms = u64::try_from(PRESENT_FOR.as_millis()).unwrap_or(u64::MAX);
@@ -332,7 +333,7 @@ impl ToolService {
     }
 
     fn asked_inbox(&self) {
-        if let Some(presence) = self.presence().as_mut() {
+        if let Some(presence) = self.presence.lock().as_mut() {
             presence.last_asked = Instant::now();
         }
     }
@@ -349,18 +350,14 @@ impl ToolService {
     }
 
     async fn deregister(&self, is_over: impl Fn(&Presence) -> bool) {
-        let Some(presence) = self.presence().take_if(|presence| is_over(presence)) else { return };
+        let Some(presence) = self.presence.lock().take_if(|presence| is_over(presence)) else { return };
         let path = format!("{}?instance={}", self.path_of_agent(), presence.instance);
         if let Err(fault) = self.ask(GatewayRequest::Delete(&path)).await {
             tracing::warn!(agent = %self.agent(), %fault, "a registration was not taken back");
             if matches!(&fault, ToolFault::Refused(refusal) if can_pass(refusal.code)) {
-                self.presence().get_or_insert(presence);
+                self.presence.lock().get_or_insert(presence);
             }
         }
-    }
-
-    fn presence(&self) -> std::sync::MutexGuard<'_, Option<Presence>> {
-        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn find_agents(&self, arguments: &Arguments) -> Result<Value, ToolFault> {

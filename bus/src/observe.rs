@@ -186,8 +186,8 @@ impl Register for ObservedRegister {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::sync::Mutex;
 
+    use parking_lot::Mutex;
     use schemas::{AwardNo, Lot, NegotiationId};
 
     use super::*;
@@ -198,11 +198,11 @@ mod tests {
 
     impl PublishObserver for Counted {
         fn publishing(&self, _: Stream) {
-            self.0.lock().unwrap().0 += 1;
+            self.0.lock().0 += 1;
         }
 
         fn published(&self, stream: Stream, result: PublishResult, _: Duration) {
-            let mut heard = self.0.lock().unwrap();
+            let mut heard = self.0.lock();
             heard.0 -= 1;
             heard.1.push((stream, result));
         }
@@ -223,7 +223,7 @@ mod tests {
         use PublishResult::{Ack, Conflict, Duplicate, Error, Full};
         let log = [Ack, Full, Error].map(|result| (Stream::Log, result));
         let register = [Ack, Duplicate, Conflict].map(|result| (Stream::Register, result));
-        let (in_flight, results) = &*heard.0.lock().unwrap();
+        let (in_flight, results) = &*heard.0.lock();
         assert_eq!((*in_flight, results.as_slice()), (0, [log, register].concat().as_slice()));
     }
 
@@ -235,6 +235,6 @@ mod tests {
             pending::<()>().await;
         };
         assert!(tokio::time::timeout(Duration::from_secs(1), publishing).await.is_err());
-        assert_eq!(*heard.0.lock().unwrap(), (0, vec![(Stream::Log, PublishResult::Timeout)]));
+        assert_eq!(*heard.0.lock(), (0, vec![(Stream::Log, PublishResult::Timeout)]));
     }
 }

@@ -5,13 +5,14 @@ mod client;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::ActRefusal;
 use agents::observer::{Observed, Observer};
 use agents::strategy::{SendOutcome, Sent};
 use agents::team::TeamMove;
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::ids::FamilyPlace;
 use schemas::policy::TIMER_MS_MAX;
@@ -107,25 +108,25 @@ impl Hub {
 
     /// Keeps what a client says of itself.
     pub fn note_info(&self, agent: &AgentId, info: ClientInfo) {
-        self.state().infos.insert(agent.clone(), info);
+        self.state.lock().infos.insert(agent.clone(), info);
     }
 
     /// What a registered client says of itself.
     #[must_use]
     pub fn info(&self, agent: &AgentId) -> Option<ClientInfo> {
-        self.state().infos.get(agent).cloned()
+        self.state.lock().infos.get(agent).cloned()
     }
 
     /// What every registered client says of itself, by agent.
     #[must_use]
     pub fn infos(&self) -> Vec<ClientInfo> {
-        self.state().infos.values().cloned().collect()
+        self.state.lock().infos.values().cloned().collect()
     }
 
     /// Frames that were dropped, by why.
     #[must_use]
     pub fn dropped(&self) -> BTreeMap<&'static str, u64> {
-        let state = self.state();
+        let state = self.state.lock();
         let count = |fault: &FrameFault| state.dropped.get(fault).copied().unwrap_or_default();
         FrameFault::VARIANTS.iter().map(|fault| (fault.into(), count(fault))).collect()
     }
@@ -133,14 +134,14 @@ impl Hub {
     /// What was said, in one chat or in all.
     #[must_use]
     pub fn records(&self) -> Vec<ChatRecord> {
-        let state = self.state();
+        let state = self.state.lock();
         state.records.iter().cloned().chain(state.open.values().map(|open| open.chat.record())).collect()
     }
 
     /// Opens a socket of an agent, in the place of one before. Returns its number and what is sent to it.
     pub fn connect(&self, agent: &AgentId) -> (u64, mpsc::Receiver<String>) {
         let (sender, frames) = mpsc::channel(FRAMES_WAITING_MAX);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.last_socket += 1;
         let number = state.last_socket;
         state.absent.remove(agent);
@@ -150,7 +151,7 @@ impl Hub {
 
     /// A socket has ended.
     pub fn disconnect(&self, agent: &AgentId, number: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // One that was read too slowly is no more among them.
         if state.sockets.get(agent).is_none_or(|(open, _)| *open == number) {
             state.sockets.remove(agent);
@@ -168,7 +169,7 @@ impl Hub {
         team_name: Option<String>,
         at: Instant,
     ) -> Result<oneshot::Receiver<Result<FormedTeam, Refusal>>, Refusal> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sweep(at);
         if let Some(why) = state.fullness(team.initiator()) {
             return Err(Refusal::new(Code::Overloaded, why));
@@ -183,7 +184,7 @@ impl Hub {
 
     /// An agent has ended: it hears nothing more of any team.
     pub fn handle_gone(&self, agent: &AgentId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let parts = state.open.iter().filter(|(_, open)| open.parts.contains_key(agent));
         let teams: Vec<NegotiationId> = parts.map(|(team, _)| team.clone()).collect();
         teams.iter().for_each(|team| state.leave(agent, team));
@@ -194,7 +195,7 @@ impl Hub {
     /// # Errors
     /// [`FrameFault`]: it is dropped and counted.
     pub fn handle_text(&self, agent: &AgentId, text: &str) -> Result<(), FrameFault> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let taken = ChatFrame::read(text).and_then(|(kind, frame)| {
             let team = state.teams_by_comm_id.get(&frame.comm_id).cloned().ok_or(FrameFault::Chat)?;
             let open = state.open.get_mut(&team).ok_or(FrameFault::Chat)?;
@@ -219,7 +220,7 @@ impl Hub {
     #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is told others, or in other protocols")]
     fn handle_delivery(&self, agent: &AgentId, at: Instant, delivery: &Delivery) {
         let team = &delivery.envelope.negotiation;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.sweep(at);
         let told = match &delivery.payload {
             Notification::Cfp(call) => {
@@ -276,7 +277,7 @@ impl Hub {
         struct SentDocument {
             payload: SentAct,
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(joined) = state.open.get_mut(team).and_then(|open| open.parts.get_mut(agent)) else { return };
         if act == Act::Join {
             *joined = Some(msg_id.clone());
@@ -288,7 +289,7 @@ impl Hub {
     }
 
     fn handle_settled(&self, agent: &AgentId, sent: &Sent) {
-        let (mut state, team) = (self.state(), &sent.negotiation);
+        let (mut state, team) = (self.state.lock(), &sent.negotiation);
         match (&sent.outcome, sent.act) {
             (SendOutcome::Refused(_), Act::Join) => state.leave(agent, team),
             (SendOutcome::Refused(refusal), Act::Cfp) => state.fail_forming(team, refusal.clone()),
@@ -302,10 +303,6 @@ impl Hub {
             }
             (SendOutcome::Accepted { .. } | SendOutcome::Refused(_) | SendOutcome::Unanswered, _) => {}
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, HubState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -24,13 +24,14 @@ pub mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::team::{AdvisedSpeaker, TeamAgent, TeamHands, TeamRequest, WorkRunner};
 use agents::{AgentHandle, AgentOptions, Transport};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use schemas::control::{AgentKind, Registration, Tag};
 use schemas::search::{QUERIES_MAX, QUERY_LEN_MAX};
 use schemas::team::{AtConclusion, INVITED_MAX, MEMBERS_MAX, Seats, TeamRules};
@@ -151,7 +152,7 @@ impl Bridge {
     /// Ends its agents, and waits for what they have sent.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
-        let running = std::mem::take(&mut *self.running());
+        let running = std::mem::take(&mut *self.running.lock());
         for (agent, handle) in running {
             if let Err(error) = handle.join().await {
                 tracing::debug!(%agent, %error, "an agent of the bridge had ended");
@@ -190,15 +191,11 @@ impl Bridge {
         self.run_agent(&agent).await
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<AgentId, AgentHandle<TeamAgent>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts an agent that does not run, and waits until it is connected.
     async fn run_agent(&self, agent: &AgentId) -> Result<(), Refusal> {
         let is_gone = |running: &BTreeMap<_, _>| running.get(agent).is_none_or(AgentHandle::has_ended);
         let connecting = {
-            let mut running = self.running();
+            let mut running = self.running.lock();
             if is_gone(&running) {
                 self.hub.handle_gone(agent);
                 let identity = self.hub.names().identity(agent).ok_or_else(gone)?;
@@ -214,7 +211,7 @@ impl Bridge {
         match tokio::time::timeout(CONNECT_MAX, connecting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => {
-                if is_gone(&self.running()) {
+                if is_gone(&self.running.lock()) {
                     self.hub.handle_gone(agent);
                 }
                 Err(Refusal::new(Code::Unauthenticated, "the exchange does not take this agent: see to its token"))
@@ -315,7 +312,7 @@ impl Bridge {
             speaker: Box::new(AdvisedSpeaker::new(HubClient(Arc::clone(&self.hub), lead.clone()))),
         };
         let formed = self.hub.open((team.clone(), lead.clone(), rules), wish.team_name, Instant::now())?;
-        let commander = self.running().get(&lead).map(AgentHandle::commander);
+        let commander = self.running.lock().get(&lead).map(AgentHandle::commander);
         let is_called = match commander {
             Some(agent) => agent.command(move |agent, now| agent.call(now, &team, request, None)).await.is_ok(),
             None => false,

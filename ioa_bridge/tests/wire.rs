@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agents::control::{ControlClient, ControlError};
@@ -24,6 +24,7 @@ use ioa_bridge::FoundClient;
 use ioa_bridge::hub::CHATS_OF_STRANGERS_MAX;
 use ioa_bridge::wire::ClientInfo;
 use ioa_bridge::{Bridge, BridgeOptions, ExchangeDirectory, NameBook};
+use parking_lot::Mutex;
 use schemas::control::{AgentKind, Consent, ConsentEffect, Registration, Tag};
 use schemas::delivery::{Notification, Outcome};
 use schemas::search::SearchRequest;
@@ -651,7 +652,7 @@ struct End(Mutex<Option<Outcome>>);
 
 impl End {
     fn outcome(&self) -> Option<Outcome> {
-        *self.0.lock().unwrap()
+        *self.0.lock()
     }
 }
 
@@ -660,7 +661,7 @@ impl Observer for End {
         if let Observed::Delivered { delivery, .. } = event
             && let Notification::Closed(closing) = &delivery.payload
         {
-            *self.0.lock().unwrap() = Some(closing.outcome);
+            *self.0.lock() = Some(closing.outcome);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Whether the agents of a command have their connections: said as soon as one is lost, and when all are there again.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agents::metrics::AgentMetrics;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How often is looked.
@@ -67,7 +67,7 @@ impl Connections {
     }
 
     fn note(&self, connected: u64, now: Instant) -> Option<Change> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if connected >= self.wanted {
             seen.missing_since = None;
             return seen.said_at.take().map(|_| Change::Regained);
@@ -87,7 +87,7 @@ impl Connections {
 
     /// What the connections had to do with calls that did not end, if anything.
     pub fn fault(&self) -> Option<String> {
-        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *self.seen.lock();
         let place = &self.place;
         match (seen.missing_since.filter(|_| seen.said_at.is_some()), seen.losses) {
             (Some(since), _) => Some(format!("no connection to {place} since {} s", since.elapsed().as_secs())),

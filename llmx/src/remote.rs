@@ -273,9 +273,9 @@ pub fn renewed(
     claims: fn(&AgentId, &str, &str, u64) -> Claims,
 ) -> Token {
     let (issuer, audience, subject) = (issuer.to_owned(), audience.to_owned(), agent.clone());
-    let cached = std::sync::Mutex::new((std::time::Instant::now(), String::new()));
+    let cached = parking_lot::Mutex::new((std::time::Instant::now(), String::new()));
     Token::renewed(move || {
-        let mut cached = cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut cached = cached.lock();
         if cached.1.is_empty() || cached.0.elapsed().as_secs() > TOKEN_LIFETIME_S / 2 {
             let claims = claims(&subject, &issuer, &audience, TOKEN_LIFETIME_S);
             // An empty token is refused with a clear answer, which is all that could be done here.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,6 +13,7 @@ use axum::routing::post;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::process::Command;
 
@@ -231,7 +232,7 @@ impl Collector {
     /// What has come, by trace.
     fn traces(&self) -> BTreeMap<Vec<u8>, Vec<Span>> {
         let mut traces: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for span in self.spans.lock().unwrap().iter() {
+        for span in self.spans.lock().iter() {
             traces.entry(span.trace_id.clone()).or_default().push(span.clone());
         }
         traces
@@ -241,6 +242,6 @@ impl Collector {
 async fn receive(State(spans): State<Arc<Mutex<Vec<Span>>>>, body: Bytes) -> StatusCode {
     let Ok(request) = ExportTraceServiceRequest::decode(body) else { return StatusCode::BAD_REQUEST };
     let of_processes = request.resource_spans.into_iter().flat_map(|process| process.scope_spans);
-    spans.lock().unwrap().extend(of_processes.flat_map(|scope| scope.spans));
+    spans.lock().extend(of_processes.flat_map(|scope| scope.spans));
     StatusCode::OK
 }

@@ -476,7 +476,7 @@ const LINE_PERIOD: Duration = Duration::from_secs(5);
 /// The line of progress.
 struct ShownProgress {
     progress: Option<Progress>,
-    shown_at: std::sync::Mutex<Option<tokio::time::Instant>>,
+    shown_at: parking_lot::Mutex<Option<tokio::time::Instant>>,
     period: Duration,
 }
 
@@ -484,7 +484,7 @@ impl ShownProgress {
     fn new(is_wanted: bool) -> Self {
         use std::io::IsTerminal;
         let period = if std::io::stderr().is_terminal() { Duration::ZERO } else { LINE_PERIOD };
-        Self { progress: is_wanted.then(Progress::new), shown_at: std::sync::Mutex::default(), period }
+        Self { progress: is_wanted.then(Progress::new), shown_at: parking_lot::Mutex::default(), period }
     }
 
     fn note(&self, line: std::fmt::Arguments<'_>) {
@@ -494,7 +494,7 @@ impl ShownProgress {
     fn show(&self, standing: Standing<'_>) {
         let Some(progress) = &self.progress else { return };
         let now = tokio::time::Instant::now();
-        let mut shown_at = self.shown_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shown_at = self.shown_at.lock();
         if shown_at.is_some_and(|at| now.saturating_duration_since(at) < self.period) {
             return;
         }

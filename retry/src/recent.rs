@@ -1,9 +1,9 @@
 //! What came lately.
 
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ahash::{HashMap, HashMapExt as _, RandomState};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Remembers the latest keys in bounded memory: two generations, of which the old one is forgotten when the young one is
 /// full and takes its place. At least the last `generation_max` keys are remembered, never more than twice as many. Every
@@ -124,7 +124,7 @@ impl<K: Eq + Hash, V: Clone> SharedRecentMap<K, V> {
 
     fn shard(&self, key: &K) -> MutexGuard<'_, RecentMap<K, V>> {
         let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[index].lock()
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         for n in 0..10_000 {
             recent.insert(n, n);
         }
-        let held: usize = recent.shards.iter().map(|shard| shard.lock().unwrap().len()).sum();
+        let held: usize = recent.shards.iter().map(|shard| shard.lock().len()).sum();
         assert!((160..=320).contains(&held), "{held}");
     }
 

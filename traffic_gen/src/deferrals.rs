@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agents::observer::{Observed, Observer};
+use parking_lot::Mutex;
 use schemas::{AgentId, Code, Refusal};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
@@ -32,12 +32,12 @@ impl DeferralCounter {
     /// What has come so far.
     #[must_use]
     pub fn total(&self) -> Deferrals {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).total.clone()
+        self.0.lock().total.clone()
     }
 
     /// Counts a refusal; returns what a warning is due for.
     fn count(&self, refusal: &Refusal, at: Instant) -> Option<Deferrals> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.total.count(refusal);
         state.unwarned.count(refusal);
         if state.warned_at.is_some_and(|warned_at| at.saturating_duration_since(warned_at) < WARNING_PERIOD) {

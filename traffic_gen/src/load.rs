@@ -5,13 +5,14 @@
 //! [`ProtocolLoad`] of a protocol says.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha12Rng;
@@ -275,8 +276,7 @@ impl<S> Ledger<S> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

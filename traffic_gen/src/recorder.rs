@@ -5,12 +5,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
 use agents::observer::{Observed, Observer};
 use agents::strategy::{SendOutcome, Sent};
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification, ProgressReport};
 use schemas::{Act, AgentId, NegotiationId, Refusal};
 use tokio::time::Instant;
@@ -117,7 +118,7 @@ impl Recorder {
     /// The same, which also counts the calls for Prometheus.
     #[must_use]
     pub fn with_metrics(self, metrics: TrafficMetrics) -> Self {
-        self.lock().metrics = Some(metrics);
+        self.inner.lock().metrics = Some(metrics);
         self
     }
 
@@ -126,7 +127,7 @@ impl Recorder {
     #[must_use]
     pub fn among_others(self, agents: BTreeSet<AgentId>) -> Self {
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.witness = inner.witness.take().map(|witness| witness.among_others(agents.clone()));
             inner.agents = Some(agents);
         }
@@ -137,7 +138,7 @@ impl Recorder {
     /// a hyphen, as a scenario of calls makes them. An inbox may hold deliveries of an earlier run.
     #[must_use]
     pub fn of_run(self, run: &str) -> Self {
-        self.lock().own_ids = Some(format!("{run}-"));
+        self.inner.lock().own_ids = Some(format!("{run}-"));
         self
     }
 
@@ -150,12 +151,7 @@ impl Recorder {
     /// Where calls are counted, if they are.
     #[must_use]
     pub fn metrics(&self) -> Option<TrafficMetrics> {
-        self.lock().metrics.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RecorderState> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().metrics.clone()
     }
 
     /// Notes that a call was due at `intended`; latencies of its negotiation count from there.
@@ -163,20 +159,20 @@ impl Recorder {
         if let Some(due) = &self.due {
             due(&negotiation, intended);
         }
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.open.insert(negotiation, OpenCall { intended, left: None, decided: false });
         inner.count_open();
     }
 
     /// A call opened nothing, though it is in the log.
     pub fn turned_down(&self, negotiation: &NegotiationId) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.ended(negotiation, CallResult::TurnedDown, Instant::now());
     }
 
     /// Forgets the calls that were due [`OPEN_AGE_MAX`] before `now`, counts them as lost and returns them.
     pub fn forget_lost(&self, now: Instant) -> Vec<NegotiationId> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_lost = |open: &OpenCall| now.saturating_duration_since(open.intended) > OPEN_AGE_MAX;
         let lost: Vec<_> =
             inner.open.iter().filter(|(_, open)| is_lost(open)).map(|(negotiation, _)| negotiation.clone()).collect();
@@ -190,13 +186,13 @@ impl Recorder {
     /// Negotiations called and not yet ended.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.lock().open.len()
+        self.inner.lock().open.len()
     }
 
     /// Whether nothing is under way and nothing is owed any more: judged now, no invariant would be broken.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if inner.in_flight > 0 {
             return false;
         }
@@ -208,7 +204,7 @@ impl Recorder {
     /// The counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.lock().counts.clone()
+        self.inner.lock().counts.clone()
     }
 
     /// Judges the invariants and gives the counts; later events are not judged.
@@ -232,7 +228,7 @@ impl Recorder {
     }
 
     fn finish_by(&self, judge: fn(Witness) -> Verdict) -> std::io::Result<(Counts, Verdict)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let verdict = inner.witness.take().map(judge).unwrap_or_default();
         if let Some(trace) = inner.trace.take() {
             trace.finish()?;
@@ -245,7 +241,7 @@ impl Recorder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_minutes(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.lock().minutes.write(out)
+        self.inner.lock().minutes.write(out)
     }
 }
 
@@ -256,7 +252,7 @@ impl Observer for Recorder {
             return;
         }
         let since_start = at.saturating_duration_since(self.started);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(trace) = &mut inner.trace {
             trace.write(since_start, agent, &event);
         }

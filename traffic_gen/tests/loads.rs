@@ -2,14 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agents::control::ControlClient;
 use agents::observer::{Observed, Observer};
 use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
+use parking_lot::Mutex;
 use schemas::delivery::Notification;
 use schemas::{Act, AgentId};
 use tokio::time::Instant;
@@ -27,13 +28,13 @@ async fn run(scenario: &CallScenario) -> (Counts, Vec<Instant>) {
     let access = Access { control: &control, transport: &transport, identity: &identity };
     let due = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&due);
-    let listener = Box::new(move |_: &_, intended| noted.lock().unwrap().push(intended));
+    let listener = Box::new(move |_: &_, intended| noted.lock().push(intended));
     let recorder = Arc::new(Recorder::start(Instant::now(), false, None).with_due(listener));
     let population = Population::start(&access, scenario, Some(&recorder)).await.unwrap();
     live::call(&access, scenario, &recorder, &CancellationToken::new()).await.unwrap();
     population.stop().await.unwrap();
     exchange.shutdown().await;
-    let due = due.lock().unwrap().clone();
+    let due = due.lock().clone();
     (recorder.counts(), due)
 }
 

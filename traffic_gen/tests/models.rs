@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::bargain::{
@@ -21,6 +21,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::{Agent, AgentOptions, Identity};
 use bus::memory::{self, MemoryOptions};
+use parking_lot::Mutex;
 use prometheus::{IntGauge, Registry};
 use schemas::control::{Consent, ConsentEffect, Registration};
 use schemas::policy::Decider;
@@ -152,9 +153,9 @@ fn check_that_what_is_planted_is_found(watched: &Watched, tracer: &Tracer) {
     let (registry, gauge) = (Registry::new(), IntGauge::new("planted", "planted").unwrap());
     gauge.set(90_817_265);
     registry.register(Box::new(gauge)).unwrap();
-    let logs = String::from_utf8(watched.logs.lock().unwrap().clone()).unwrap();
+    let logs = String::from_utf8(watched.logs.lock().clone()).unwrap();
     assert!(stands_in(&logs, logged));
-    let spans = watched.spans.lock().unwrap();
+    let spans = watched.spans.lock();
     assert!(spans.iter().any(|span| stands_in(&format!("{span:?}"), spanned)));
     assert!(stands_in(&telemetry::metrics::to_text(&registry).unwrap(), counted));
 }
@@ -279,11 +280,11 @@ impl Surfaces {
         let prompts = prompts.map(|line| (line["agent"].as_str().unwrap().to_owned(), line["messages"].to_string()));
         Self {
             prompts: prompts.collect(),
-            deliveries: watched.deliveries.lock().unwrap().clone(),
-            messages: watched.messages.lock().unwrap().clone(),
-            logs: vec![(String::new(), String::from_utf8(watched.logs.lock().unwrap().clone()).unwrap())],
+            deliveries: watched.deliveries.lock().clone(),
+            messages: watched.messages.lock().clone(),
+            logs: vec![(String::new(), String::from_utf8(watched.logs.lock().clone()).unwrap())],
             metrics: vec![(String::new(), metrics)],
-            spans: watched.spans.lock().unwrap().iter().map(|span| (String::new(), format!("{span:?}"))).collect(),
+            spans: watched.spans.lock().iter().map(|span| (String::new(), format!("{span:?}"))).collect(),
         }
     }
 
@@ -355,11 +356,11 @@ impl Observer for Watched {
         match event {
             Observed::Delivered { delivery, .. } => {
                 let text = serde_json::to_string(delivery).unwrap();
-                self.deliveries.lock().unwrap().push((agent.to_string(), text));
+                self.deliveries.lock().push((agent.to_string(), text));
             }
             Observed::Transmitted { document, .. } => {
                 let text = String::from_utf8(document.to_vec()).unwrap();
-                self.messages.lock().unwrap().push((agent.to_string(), text));
+                self.messages.lock().push((agent.to_string(), text));
             }
             Observed::Connected
             | Observed::Disconnected
@@ -372,7 +373,7 @@ impl Observer for Watched {
 
 impl Spans for Watched {
     fn take(&self, span: Span) {
-        self.spans.lock().unwrap().push(span);
+        self.spans.lock().push(span);
     }
 }
 
@@ -381,7 +382,7 @@ struct LogWriter(Arc<Watched>);
 
 impl io::Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.logs.lock().unwrap().extend_from_slice(bytes);
+        self.0.logs.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

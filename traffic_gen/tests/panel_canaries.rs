@@ -8,7 +8,7 @@
 mod log;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::control::ControlClient;
@@ -23,6 +23,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::select_all;
 use gateway::ConsoleAccess;
 use nats_server::{LocalServer, LocalServerOptions};
+use parking_lot::Mutex;
 use reqwest::Client;
 use schemas::control::{Consent, ConsentEffect, ReceiptPreference, Registration};
 use schemas::delivery::{Ask, Delivery, Notification, ProgressReport};
@@ -349,11 +350,11 @@ struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
     fn keep(&self, bytes: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a call's documents to a routine's result, on a real exchange.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
@@ -12,6 +12,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use axum::Router;
 use axum::routing::post;
+use parking_lot::Mutex;
 use routine_wasm::{PARCEL_PRICE, WasmLimits, WasmRoutine};
 use schemas::AgentId;
 use schemas::delivery::Notification;
@@ -42,24 +43,24 @@ impl Observer for Seen {
                     if let agents::Action::Send(outgoing) = action
                         && let Payload::Offer(Offer { documents, .. }) = &outgoing.payload
                     {
-                        self.offered.lock().unwrap().push(documents.clone());
+                        self.offered.lock().push(documents.clone());
                     }
                 }
             }
             Observed::Delivered { delivery, is_repeat: false } if delivery.payload.act() == Act::Accept => {
                 let Notification::Accept(award) = &delivery.payload else { return };
-                self.pinned.lock().unwrap().push((agent.clone(), award.document));
+                self.pinned.lock().push((agent.clone(), award.document));
             }
             Observed::Delivered { delivery, is_repeat: false } => {
                 let told = serde_json::to_value(&delivery.payload).unwrap();
                 if told["act"] == "inform" && told["kind"] == "awarded" {
                     let document = serde_json::from_value(told["document"].clone()).unwrap();
-                    self.pinned.lock().unwrap().push((agent.clone(), document));
+                    self.pinned.lock().push((agent.clone(), document));
                 }
                 if told["act"] == "inform" && told["routine"].is_object() {
                     let result = serde_json::from_value(told["result"].clone()).unwrap();
                     let routine = serde_json::from_value(told["routine"].clone()).unwrap();
-                    self.reported.lock().unwrap().push((result, routine));
+                    self.reported.lock().push((result, routine));
                 }
             }
             Observed::Connected
@@ -141,15 +142,15 @@ async fn the_routine_of_the_pinned_document_gives_the_same_result_whatever_it_is
         let kind = routine.kind();
         let runner = runner(Some(routine));
         let seen = run(&runner).await;
-        assert_eq!(*seen.offered.lock().unwrap(), vec![vec![known()]; 3], "{kind:?}");
-        let pinned = seen.pinned.lock().unwrap().clone();
+        assert_eq!(*seen.offered.lock(), vec![vec![known()]; 3], "{kind:?}");
+        let pinned = seen.pinned.lock().clone();
         for who in ["alice", "contractor-0"] {
             let pinned: Vec<_> =
                 pinned.iter().filter(|(agent, _)| agent.as_str() == who).map(|(_, hash)| *hash).collect();
             assert_eq!(pinned, [Some(known()); 3], "{kind:?} {who}");
         }
         let report = RoutineReport { hash: Some(known()), kind };
-        assert_eq!(*seen.reported.lock().unwrap(), vec![(Some("575".to_owned()), Some(report)); 3]);
+        assert_eq!(*seen.reported.lock(), vec![(Some("575".to_owned()), Some(report)); 3]);
         let summary = RoutineSummary::of(&[Arc::clone(&runner), runner]);
         assert_eq!((summary.runs(kind).answered, summary.runs(kind).failed), (3, 0));
         assert_eq!(summary.to_string(), format!("{} 3; awards carried out 3", kind.as_str()));
@@ -159,10 +160,10 @@ async fn the_routine_of_the_pinned_document_gives_the_same_result_whatever_it_is
 #[tokio::test(flavor = "multi_thread")]
 async fn an_award_without_a_common_document_is_carried_out_in_natural_language() {
     let seen = run(&runner(None)).await;
-    assert_eq!(*seen.offered.lock().unwrap(), vec![Vec::new(); 3]);
-    assert!(seen.pinned.lock().unwrap().iter().all(|(_, document)| document.is_none()));
+    assert_eq!(*seen.offered.lock(), vec![Vec::new(); 3]);
+    assert!(seen.pinned.lock().iter().all(|(_, document)| document.is_none()));
     let report = RoutineReport { hash: None, kind: RoutineKind::Language };
-    assert_eq!(*seen.reported.lock().unwrap(), vec![(Some(SENTENCE.to_owned()), Some(report)); 3]);
+    assert_eq!(*seen.reported.lock(), vec![(Some(SENTENCE.to_owned()), Some(report)); 3]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,6 +180,6 @@ async fn a_routine_that_fails_is_replaced_by_the_model_under_the_same_document()
     let runner = Arc::new(RoutineRunner::new(table, RoutineLimits::default()).with_model(model));
     let seen = run(&runner).await;
     let report = RoutineReport { hash: Some(known()), kind: RoutineKind::Model };
-    assert_eq!(*seen.reported.lock().unwrap(), vec![(Some("575".to_owned()), Some(report)); 3]);
+    assert_eq!(*seen.reported.lock(), vec![(Some("575".to_owned()), Some(report)); 3]);
     assert_eq!(RoutineSummary::of(&[runner]).to_string(), "native 0 (3 failed), model 3; awards carried out 3");
 }

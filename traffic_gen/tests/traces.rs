@@ -1,7 +1,7 @@
 //! The spans of rounds of a real exchange: what hangs under what.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::control::ControlClient;
@@ -9,6 +9,7 @@ use agents::transport::Transport;
 use agents::transport::bus::BusTransport;
 use agents::{CallReport, CallRequest, Identity, Initiator};
 use bus::memory::{self, MemoryOptions};
+use parking_lot::Mutex;
 use schemas::{AgentId, NegotiationId};
 use telemetry::trace::Value;
 use telemetry::{Span, SpanId, Spans, TraceContext, TraceId, Tracer};
@@ -50,7 +51,7 @@ const LINKS: [&str; 13] = [
 async fn every_span_of_a_round_hangs_under_what_caused_it() {
     let kept = Arc::new(Kept::default());
     play(Tracer::new(1.0, kept.clone()), Tracer::off()).await;
-    let spans = std::mem::take(&mut *kept.0.lock().unwrap());
+    let spans = std::mem::take(&mut *kept.0.lock());
     let ids: BTreeSet<_> = spans.iter().map(|span| span.id.to_bytes()).collect();
     assert_eq!(ids.len(), spans.len(), "no step has two spans");
     let mut by_negotiation: BTreeMap<String, Vec<Span>> = BTreeMap::new();
@@ -84,7 +85,7 @@ async fn a_negotiation_is_one_tree_whoever_takes_part() {
     let tracer = Tracer::new(1.0, kept.clone());
     play(tracer.clone(), tracer).await;
     let mut by_trace: BTreeMap<[u8; 16], Vec<Span>> = BTreeMap::new();
-    for span in std::mem::take(&mut *kept.0.lock().unwrap()) {
+    for span in std::mem::take(&mut *kept.0.lock()) {
         by_trace.entry(span.context.trace.to_bytes()).or_default().push(span);
     }
     assert!(by_trace.len() > 5, "{}", by_trace.len());
@@ -124,7 +125,7 @@ async fn a_callers_trace_holds_all_that_its_call_caused() {
     })
     .await;
     exchange.shutdown().await;
-    let spans = std::mem::take(&mut *kept.0.lock().unwrap());
+    let spans = std::mem::take(&mut *kept.0.lock());
     let callers = TraceContext::parse(CALLERS).unwrap();
     assert!(spans.iter().all(|span| span.context.trace == callers.trace && !span.is_root), "{spans:#?}");
     let ids: BTreeSet<_> = spans.iter().map(|span| span.id.to_bytes()).collect();
@@ -138,7 +139,7 @@ async fn a_callers_trace_holds_all_that_its_call_caused() {
 async fn of_traces_that_are_not_kept_nothing_is_told() {
     let kept = Arc::new(Kept::default());
     play(Tracer::new(0.0, kept.clone()), Tracer::off()).await;
-    let spans = kept.0.lock().unwrap();
+    let spans = kept.0.lock();
     assert!(spans.iter().all(|span| span.error.is_some()), "{spans:?}");
 }
 
@@ -198,6 +199,6 @@ struct Kept(Mutex<Vec<Span>>);
 
 impl Spans for Kept {
     fn take(&self, span: Span) {
-        self.0.lock().unwrap().push(span);
+        self.0.lock().push(span);
     }
 }

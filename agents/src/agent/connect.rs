@@ -102,11 +102,11 @@ const fn is_the_tokens_fault(refusal: &Refusal) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt as _, StreamExt as _};
+    use parking_lot::Mutex;
     use schemas::AgentId;
     use tokio::time::Instant;
 
@@ -147,7 +147,7 @@ mod tests {
     async fn an_agent_whose_token_is_still_the_old_one_says_so_once_and_tries_again_at_growing_gaps() {
         let file = Arc::new(Mutex::new("old"));
         let source = Arc::clone(&file);
-        let token = Token::renewed(move || (*source.lock().unwrap()).to_owned());
+        let token = Token::renewed(move || (*source.lock()).to_owned());
         let identity = Identity { agent: AgentId::try_new("bob").unwrap(), token };
         let gateway = |taken| Arc::new(OneToken { taken, asked: AtomicUsize::new(0) });
         let mut connector = Connector::new(gateway("old"), u32::MAX, CancellationToken::new());
@@ -162,7 +162,7 @@ mod tests {
         assert!(waiting.is_err() && connector.is_told, "the old token is refused, and no other is there");
         assert!((5..=16).contains(&expired.asked.load(Ordering::Relaxed)), "{expired:?}", expired = expired.asked);
 
-        *file.lock().unwrap() = "new";
+        *file.lock() = "new";
         connector.connect(&identity, &mut failures).await.unwrap().unwrap();
         assert!(!connector.is_told && began.elapsed() < Duration::from_secs(80));
     }

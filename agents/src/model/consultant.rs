@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use schemas::{AgentId, Digest, NegotiationId, Timestamp};
 use strum::VariantArray;
 use telemetry::{Kind, Span, SpanId, TraceContext, Tracer};
@@ -18,7 +19,7 @@ use super::kept::KeptPrompts;
 #[cfg(feature = "metrics")]
 use super::metrics::ModelMetrics;
 use super::shape::{InvalidReason, Misfit};
-use super::times::{AnswerTimes, ModelTimes, PendingAnswer, locked, milliseconds, watch};
+use super::times::{AnswerTimes, ModelTimes, PendingAnswer, milliseconds, watch};
 use super::{AnswerForm, Completion, CompletionError, CompletionRequest, Model};
 
 /// Who asks, about what, and until when an answer is of use.
@@ -174,13 +175,13 @@ impl Consultant {
     /// How long the model takes.
     #[must_use]
     pub fn times(&self) -> ModelTimes {
-        locked(&self.times).told()
+        self.times.lock().told()
     }
 
     /// Why there is no choice, in words for the agent's owner: the code, and what is at fault.
     #[must_use]
     pub fn explain(&self, reason: GaveUp) -> String {
-        let fault = locked(&self.standing).fault.clone();
+        let fault = self.standing.lock().fault.clone();
         let why = match (reason, fault) {
             (GaveUp::Unavailable | GaveUp::Deadline, Some(fault)) => fault,
             (GaveUp::Unavailable, None) => format!("{} does not answer", self.config.url),
@@ -195,7 +196,7 @@ impl Consultant {
 
     /// Notes how a call ended. What is wrong with an endpoint for longer is a warning, once until it answers again.
     fn note_standing(&self, error: Option<&CompletionError>) {
-        let warning = locked(&self.standing).handle_call(&self.config.url, error);
+        let warning = self.standing.lock().handle_call(&self.config.url, error);
         if let Some(fault) = warning {
             tracing::warn!(
                 "the model gives no answer: {fault}. Its agents do without it until it answers; \
@@ -206,7 +207,7 @@ impl Consultant {
 
     /// Notes why an answer cannot be used: a warning, once for each reason.
     fn note_misfit(&self, subject: &Subject, reason: InvalidReason, misfit: Option<&Misfit>) {
-        let is_new = locked(&self.standing).handle_misfit(reason);
+        let is_new = self.standing.lock().handle_misfit(reason);
         let (agent, negotiation, reason) = (&subject.agent, &subject.negotiation, <&str>::from(reason));
         let (pointer, expected) = misfit.map(|misfit| (misfit.pointer.as_str(), misfit.expected.as_str())).unzip();
         if is_new {
@@ -242,7 +243,7 @@ impl Consultant {
         let mut consultation = Consultation::new(question, &self.config, first_form, subject.deadline, seed);
         let mut repairs = 0;
         let mut cost = ConsultationCost::default();
-        if !locked(&self.times).may_ask(Duration::from_micros(subject.deadline.since_us(subject.asked_at))) {
+        if !self.times.lock().may_ask(Duration::from_micros(subject.deadline.since_us(subject.asked_at))) {
             consultation.give_up(GaveUp::Deadline);
         }
         loop {
@@ -304,8 +305,8 @@ impl Consultant {
         let answer = match tokio::time::timeout(timeout, &mut answering).await {
             Ok(answer) => {
                 match answer {
-                    Ok(_) => locked(&self.times).note(began.elapsed()),
-                    Err(CompletionError::TimedOut) => locked(&self.times).note_none(timeout),
+                    Ok(_) => self.times.lock().note(began.elapsed()),
+                    Err(CompletionError::TimedOut) => self.times.lock().note_none(timeout),
                     Err(_) => {}
                 }
                 answer
@@ -352,7 +353,7 @@ impl Consultant {
     }
 
     fn with_accounts<T>(&self, does: impl FnOnce(&mut ModelAccounts) -> T) -> T {
-        does(&mut locked(&self.accounts))
+        does(&mut self.accounts.lock())
     }
 
     /// The span of a call: `chat <model>`, in the conversation that is the negotiation. Prompts are in it by digest.

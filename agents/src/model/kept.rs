@@ -8,9 +8,9 @@ use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use schemas::{AgentId, NegotiationId, WireTime};
 use serde::Serialize;
 
@@ -103,7 +103,7 @@ impl KeptPrompts {
         let quoted = serde_json::Value::from(key).to_string();
         let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
         if !inner.is_empty() {
-            self.lock().secrets.push(inner.to_owned());
+            self.file.lock().secrets.push(inner.to_owned());
         }
     }
 
@@ -116,7 +116,7 @@ impl KeptPrompts {
     /// What became of the calls so far.
     #[must_use]
     pub fn counts(&self) -> KeptCounts {
-        self.lock().counts
+        self.file.lock().counts
     }
 
     /// Keeps one call. Writes to the file before it returns, as a log does; what cannot be written is counted, and said once.
@@ -142,11 +142,7 @@ impl KeptPrompts {
             error: answer.as_ref().err().map(ToString::to_string),
         };
         let line = serde_json::to_string(&call).map_err(io::Error::other);
-        self.lock().write(line, &self.path);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, KeptFile> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.file.lock().write(line, &self.path);
     }
 }
 

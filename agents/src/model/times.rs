@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -116,7 +117,7 @@ pub fn watch(
     tell: impl FnOnce(Duration, bool) + Send + 'static,
 ) -> bool {
     if Arc::strong_count(times) > WATCHED_MAX || waited >= longest {
-        locked(times).note_none(waited);
+        times.lock().note_none(waited);
         return false;
     }
     let times = Arc::clone(times);
@@ -125,19 +126,14 @@ pub fn watch(
         let answer = tokio::time::timeout(longest - waited, answering).await;
         let by = due.elapsed();
         if matches!(answer, Ok(Ok(_))) {
-            locked(&times).note(waited + by);
-            let is_first = locked(&times).note_late(by);
+            times.lock().note(waited + by);
+            let is_first = times.lock().note_late(by);
             tell(by, is_first);
         } else {
-            locked(&times).note_none(waited + by);
+            times.lock().note_none(waited + by);
         }
     });
     true
-}
-
-/// What a mutex holds, whoever has panicked with it.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn keep(latest: &mut VecDeque<Duration>, one: Duration) {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use schemas::document::{RoutineKind, RoutineReport};
 use serde::Serialize;
 use telemetry::{Kind, Span, SpanId, Tracer};
@@ -115,7 +116,7 @@ impl RoutineRunner {
     /// Runs so far, by kind.
     #[must_use]
     pub fn tallies(&self) -> BTreeMap<RoutineKind, RoutineTally> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tallies.lock().clone()
     }
 
     /// Carries an award out: at most two runs, each within [`RoutineLimits::time`], then the sentence. Nothing where all fails.
@@ -199,7 +200,7 @@ impl RoutineRunner {
 
     fn note(&self, kind: RoutineKind, took: Duration, fault: Option<&RoutineFault>) {
         {
-            let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tallies = self.tallies.lock();
             let tally = tallies.entry(kind).or_default();
             *(if fault.is_none() { &mut tally.answered } else { &mut tally.failed }) += 1;
         }

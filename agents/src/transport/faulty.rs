@@ -4,12 +4,13 @@
 //! agent, so a run with one agent repeats exactly.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::delivery::Delivery;
@@ -132,7 +133,7 @@ struct Fate {
 impl FaultyUplink {
     /// Every draw is made whether or not it matters, so that faults do not shift each other.
     fn fate(&self) -> Fate {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let draws = &mut state.draws;
         let faults = &self.faults;
         let is_held = comes_true(draws, faults.hold_sends);
@@ -149,7 +150,7 @@ impl FaultyUplink {
 
     /// Takes out the deliveries whose acknowledgement is to be lost this time.
     fn surviving(&self, mut deliveries: Vec<DeliveryId>) -> Vec<DeliveryId> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.dropped_by_delivery.len() >= DELIVERIES_COUNTED_MAX {
             state.dropped_by_delivery.clear();
         }

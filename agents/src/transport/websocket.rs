@@ -8,14 +8,15 @@ mod pump;
 mod shared;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ahash::HashMap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, LINGER_MS_MAX};
 use schemas::{AgentId, DeliveryId, Refusal};
 use tokio::net::TcpStream;
@@ -163,16 +164,9 @@ struct WebSocketUplink {
 
 /// Acknowledgements that go into the next write, whatever makes it, each with who was delivered to on a shared connection.
 /// Bounded by how many agents have under way.
-#[derive(Debug, Clone, Default)]
-struct WrittenSoon(Arc<Mutex<Vec<NamedAcks>>>);
+type WrittenSoon = Arc<Mutex<Vec<NamedAcks>>>;
 
 type NamedAcks = (Option<AgentId>, Vec<DeliveryId>);
-
-impl WrittenSoon {
-    fn lock(&self) -> MutexGuard<'_, Vec<NamedAcks>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Waits for an answer, which is nothing where the agent has joined.
 type Asker = oneshot::Sender<Option<SendReply>>;

@@ -1,10 +1,11 @@
 //! The spans an agent makes: where they hang, what they say, and when there are none.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agents::transport::bus::BusTransport;
 use agents::{Action, Agent, AgentOptions, CallRequest, Initiator, Outgoing};
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification};
 use schemas::payload::{Cfp, Reasoned};
 use schemas::{Address, MsgId, Payload, Timestamp};
@@ -187,7 +188,7 @@ struct Kept(Mutex<Vec<Span>>);
 
 impl Spans for Kept {
     fn take(&self, span: Span) {
-        self.0.lock().unwrap().push(span);
+        self.0.lock().push(span);
     }
 }
 
@@ -195,13 +196,13 @@ impl Kept {
     /// The spans made since the last time, once there are so many; that no more follow is seen a while later.
     async fn wait_for(&self, count: usize) -> Vec<Span> {
         crate::fake::in_time(async {
-            while self.0.lock().unwrap().len() < count {
+            while self.0.lock().len() < count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         })
         .await;
-        let made = std::mem::take(&mut *self.0.lock().unwrap());
+        let made = std::mem::take(&mut *self.0.lock());
         assert_eq!(made.len(), count, "{made:?}");
         made
     }

@@ -2,8 +2,8 @@
 //! tests for answers is let through to them, and to nothing else.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use reqwest::Certificate;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ fn resolving(answers: Vec<Vec<SocketAddr>>) -> (Resolve, Arc<AtomicUsize>) {
     let counted = count.clone();
     let resolve: Resolve = Arc::new(move |_, _| {
         counted.fetch_add(1, Ordering::SeqCst);
-        let next = asked.lock().unwrap_or_else(PoisonError::into_inner).next().unwrap_or_default();
+        let next = asked.lock().next().unwrap_or_default();
         Box::pin(async move { Ok(next) })
     });
     (resolve, count)

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bus::{Blobs, BusError};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::{Lane, RegisterKey};
 use serde_json::Value;
 
@@ -35,30 +36,26 @@ struct State {
 }
 
 impl Disk {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// After `room` bytes, every write ends with `error`, having stored what there was room for.
     pub(super) fn fail_after(&self, room: usize, error: ErrorKind) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         (state.room, state.error) = (Some(room), Some(error));
     }
 
     pub(super) fn heal(&self) {
-        self.state().room = None;
+        self.0.lock().room = None;
     }
 
     pub(super) fn contents(&self) -> BTreeMap<u64, Vec<u8>> {
-        self.state().segments.clone()
+        self.0.lock().segments.clone()
     }
 
     pub(super) fn replace(&self, segments: BTreeMap<u64, Vec<u8>>) {
-        self.state().segments = segments;
+        self.0.lock().segments = segments;
     }
 
     pub(super) fn replace_memo(&self, memo: Option<Vec<u8>>) {
-        let documents = &mut self.state().documents;
+        let documents = &mut self.0.lock().documents;
         match memo {
             Some(memo) => documents.insert(MEMO.to_owned(), memo),
             None => documents.remove(MEMO),
@@ -67,15 +64,15 @@ impl Disk {
 
     /// The segments read since it was last asked.
     pub(super) fn take_read(&self) -> Vec<u64> {
-        std::mem::take(&mut self.state().read)
+        std::mem::take(&mut self.0.lock().read)
     }
 
     pub(super) fn stores(&self) -> u64 {
-        self.state().stores
+        self.0.lock().stores
     }
 
     pub(super) fn lies(&self) -> Vec<String> {
-        self.state().lies.clone()
+        self.0.lock().lies.clone()
     }
 
     /// The last record it holds with everything that is said about it, whatever follows it.
@@ -92,21 +89,21 @@ impl Disk {
 
 impl Media for Disk {
     fn segments(&self) -> io::Result<Vec<u64>> {
-        Ok(self.state().segments.keys().copied().collect())
+        Ok(self.0.lock().segments.keys().copied().collect())
     }
 
     fn read(&self, segment: u64) -> io::Result<Box<dyn Read>> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.read.push(segment);
         Ok(Box::new(io::Cursor::new(state.segments[&segment].clone())))
     }
 
     fn document(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        Ok(self.state().documents.get(name).cloned())
+        Ok(self.0.lock().documents.get(name).cloned())
     }
 
     fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if name == MEMO && state.room == Some(0) {
             return Err(ErrorKind::StorageFull.into());
         }
@@ -115,7 +112,7 @@ impl Media for Disk {
     }
 
     fn store(&mut self, segment: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.stores += 1;
         let taken = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
         if let Some(room) = &mut state.room {
@@ -129,11 +126,11 @@ impl Media for Disk {
     }
 
     fn remove(&mut self, segment: u64) -> io::Result<()> {
-        self.state().segments.remove(&segment).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+        self.0.lock().segments.remove(&segment).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn size(&self, segment: u64) -> io::Result<u64> {
-        Ok(self.state().segments[&segment].len() as u64)
+        Ok(self.0.lock().segments[&segment].len() as u64)
     }
 
     fn path(&self, segment: u64) -> PathBuf {
@@ -154,7 +151,7 @@ impl Blobs for Watched {
         let (told, held) =
             (serde_json::from_slice::<Value>(&value).unwrap()["position"].as_u64().unwrap(), self.disk.position());
         if told > held || told != version {
-            self.disk.state().lies.push(format!("told {told}, held {held}"));
+            self.disk.0.lock().lies.push(format!("told {told}, held {held}"));
         }
         self.blobs.put(name, version, value).await
     }

@@ -1,14 +1,15 @@
 //! The participants of a bridge, one for each agent whose token was shown.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agents::control::Whoami;
 use agents::transport::Transport;
 use agents::{Identity, Token};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use retry::RecentMap;
 use schemas::{AgentId, Code, Digest, Refusal};
 use serde::Deserialize as _;
@@ -101,7 +102,7 @@ impl Participants {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries().len()
+        self.entries.lock().len()
     }
 
     /// Whether there is none.
@@ -112,7 +113,7 @@ impl Participants {
 
     /// Why no gateway is ready, as far as is known.
     pub fn fault(&self) -> Option<Refusal> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     /// What carries calls out for the bearer of a token.
@@ -140,14 +141,14 @@ impl Participants {
     /// # Errors
     /// [`Code::Overloaded`].
     pub fn service_of(&self, Bearer { token, whoami }: &Bearer) -> Result<Arc<ToolService>, Refusal> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         if entries.len() >= PARTICIPANTS_MAX && !entries.contains_key(&whoami.agent) {
             let fault = "this bridge serves as many agents as it can";
             return Err(Refusal::new(Code::Overloaded, fault).retry_after_ms(5000));
         }
         let entry = entries.entry(whoami.agent.clone()).or_insert_with(|| self.open(whoami, token));
         entry.last_asked = Instant::now();
-        let mut newest = entry.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = entry.token.lock();
         // One that the gateways have refused since gives way to any.
         if whoami.expires_s >= newest.1 || entry.participant.is_refused() {
             *newest = (token.to_string(), whoami.expires_s);
@@ -159,21 +160,21 @@ impl Participants {
     /// Whose token this is, as a gateway says.
     async fn whoami(&self, token: &str) -> Result<Whoami, Refusal> {
         let digest = Digest::of_bytes(token.as_bytes());
-        let known = self.tokens().value(&digest).filter(|(_, until)| *until > Instant::now()).cloned();
+        let known = self.tokens.lock().value(&digest).filter(|(_, until)| *until > Instant::now()).cloned();
         if let Some((whoami, _)) = known {
             return Ok(whoami);
         }
         let answer = self.options.gateways.ask(token, GatewayRequest::Get("/v1/whoami")).await?;
         let unreadable = |_| Refusal::new(Code::Internal, "the gateway's answer cannot be read");
         let whoami = Whoami::deserialize(answer).map_err(unreadable)?;
-        self.tokens().insert(digest, (whoami.clone(), Instant::now() + IDENTITY_FOR));
+        self.tokens.lock().insert(digest, (whoami.clone(), Instant::now() + IDENTITY_FOR));
         Ok(whoami)
     }
 
     fn open(&self, whoami: &Whoami, token: &str) -> Served {
         let token = Arc::new(Mutex::new((token.to_owned(), whoami.expires_s)));
         let newest = Arc::clone(&token);
-        let source = move || newest.lock().unwrap_or_else(PoisonError::into_inner).0.clone();
+        let source = move || newest.lock().0.clone();
         let identity = Identity { agent: whoami.agent.clone(), token: Token::renewed(source) };
         let BridgeOptions { gateways, transport, sets, limits, instance, metrics: _ } = &self.options;
         let participant = Participant::open(identity, transport(), Arc::clone(&self.total));
@@ -192,19 +193,19 @@ impl Participants {
         let mut tick = tokio::time::interval(TICK);
         loop {
             tick.tick().await;
-            let services: Vec<_> = self.entries().values().map(|entry| Arc::clone(&entry.service)).collect();
+            let services: Vec<_> = self.entries.lock().values().map(|entry| Arc::clone(&entry.service)).collect();
             join_all(services.iter().map(|service| service.deregister_absent())).await;
-            let over: Vec<_> = self.entries().extract_if(|_, entry| entry.is_over()).collect();
-            self.closing().extend(over.into_iter().map(|(_, entry)| entry.service));
+            let over: Vec<_> = self.entries.lock().extract_if(|_, entry| entry.is_over()).collect();
+            self.closing.lock().extend(over.into_iter().map(|(_, entry)| entry.service));
             self.close_those_over().await;
             self.count();
             let ready = self.options.gateways.ask("", GatewayRequest::Get("/readyz")).await;
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = ready.err();
+            *self.fault.lock() = ready.err();
         }
     }
 
     fn count(&self) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let lost = entries.values_mut().map(|entry| {
             let lost = entry.participant.memory().lost();
             lost - std::mem::replace(&mut entry.lost, lost)
@@ -215,34 +216,22 @@ impl Participants {
 
     /// Closes all participants.
     pub async fn close(&self) {
-        let all: Vec<_> = self.entries().drain().collect();
-        self.closing().extend(all.into_iter().map(|(_, entry)| entry.service));
+        let all: Vec<_> = self.entries.lock().drain().collect();
+        self.closing.lock().extend(all.into_iter().map(|(_, entry)| entry.service));
         self.close_those_over().await;
     }
 
     async fn close_those_over(&self) {
-        let over = self.closing().clone();
+        let over = self.closing.lock().clone();
         join_all(over.iter().map(|service| service.close())).await;
-        self.closing().retain(|service| !over.iter().any(|closed| Arc::ptr_eq(closed, service)));
-    }
-
-    fn closing(&self) -> MutexGuard<'_, Vec<Arc<ToolService>>> {
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, RecentMap<Digest, (Whoami, Instant)>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn entries(&self) -> MutexGuard<'_, HashMap<AgentId, Served>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.closing.lock().retain(|service| !over.iter().any(|closed| Arc::ptr_eq(closed, service)));
     }
 }
 
 impl Served {
     /// Its newest token has expired, or nobody has asked for long and nothing is open.
     fn is_over(&self) -> bool {
-        let expires_s = self.token.lock().unwrap_or_else(PoisonError::into_inner).1;
+        let expires_s = self.token.lock().1;
         let is_idle = self.last_asked.elapsed() > IDLE_MAX && !self.participant.memory().is_engaged();
         expires_s <= now_s() + EXPIRY_MARGIN_S || is_idle
     }

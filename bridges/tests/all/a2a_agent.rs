@@ -1,7 +1,7 @@
 //! A stranger's A2A agent as a contractor: a scripted one on loopback, asked by the client alone and in an exchange.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agents::agent::AgentHandle;
@@ -19,6 +19,7 @@ use axum::routing::any;
 use bridges::a2a_agent::{A2aClient, A2aContractor};
 use bus::nats::{self, NatsOptions};
 use nats_server::{LocalServer, LocalServerOptions};
+use parking_lot::Mutex;
 use schemas::control::Registration;
 use schemas::delivery::Delivery;
 use schemas::payload::Cfp;
@@ -63,12 +64,12 @@ impl Stranger {
             async move {
                 let (head, body) = request.into_parts();
                 if head.uri.path() == "/card" {
-                    log.lock().unwrap().push((head.headers, json!({"method": "card"})));
+                    log.lock().push((head.headers, json!({"method": "card"})));
                     return answered(&card(&interface).to_string());
                 }
                 let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
                 let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-                log.lock().unwrap().push((head.headers, asked.clone()));
+                log.lock().push((head.headers, asked.clone()));
                 let asked_late = asked["params"]["message"]["parts"][1]["data"]["payload"]["task"] == "be late";
                 if asked_late {
                     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -93,7 +94,7 @@ impl Stranger {
     }
 
     fn heard(&self) -> Vec<(HeaderMap, Value)> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().clone()
     }
 
     /// How often it was asked, beside for its card and to stop.
@@ -441,7 +442,7 @@ async fn an_award_is_confirmed_by_the_agent_or_unasked_where_the_terms_are_those
     for (name, answer, confirms, price, expected, asked) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
         let over = || result(&task("CANCELED", json!([]), &[]));
-        let stranger = Stranger::start(move |_, _| answers.lock().unwrap().pop().unwrap_or_else(over)).await;
+        let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap_or_else(over)).await;
         let (client, mut contractor) = (stranger.client().await, A2aContractor::new(confirms));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         assert_eq!(said(&mut contractor, &client, &award(2, price)).await, [expected], "{name}");
@@ -481,7 +482,7 @@ async fn what_a_completed_task_says_anew_is_the_result_and_any_other_end_a_failu
     ];
     for (name, answer, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", json!([]), &[offer()])]);
-        let stranger = Stranger::start(move |_, _| answers.lock().unwrap().pop().unwrap()).await;
+        let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
         let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
@@ -531,7 +532,7 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
     ];
     for (name, answer, reason, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
-        let stranger = Stranger::start(move |_, _| answers.lock().unwrap().pop().unwrap()).await;
+        let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
         let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;

@@ -1,6 +1,5 @@
-use std::sync::Mutex;
-
 use futures_util::{StreamExt, future};
+use parking_lot::Mutex;
 use schemas::record::{EngineEvent, Record};
 use tokio::sync::Semaphore;
 
@@ -50,7 +49,7 @@ async fn a_record_stays_within_its_bytes_and_loses_nothing_to_the_bound() {
     log.gate.add_permits(100);
     let outcomes = future::join_all((0..40).map(|epoch| append(&appender, epoch))).await;
     assert!(outcomes.iter().all(Result::is_ok));
-    let records = log.records.lock().unwrap().clone();
+    let records = log.records.lock().clone();
     assert!(records.iter().all(|record| record.len() <= bytes_max));
     assert!(records.len() < 40, "the bound leaves room for several entries");
     assert_eq!(log.epochs().concat(), (0..40).collect::<Vec<_>>());
@@ -73,7 +72,7 @@ async fn a_joined_record_is_what_encoding_it_whole_would_give() {
     log.gate.add_permits(3);
     assert!(waiting.await.iter().all(Result::is_ok));
     let expected = Record::new(WRITER, entries.to_vec()).encode().unwrap();
-    assert_eq!(log.records.lock().unwrap().as_slice(), [Bytes::from(expected)]);
+    assert_eq!(log.records.lock().as_slice(), [Bytes::from(expected)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +81,7 @@ async fn an_unknown_outcome_is_repeated_with_the_same_bytes_and_then_told_to_eve
     let appender = log.appender(AppenderOptions { attempts_max: 3, ..AppenderOptions::default() });
     let outcomes = future::join_all((0..4).map(|epoch| append(&appender, epoch))).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(AppendError::Unknown(_)))), "{outcomes:?}");
-    let asked = log.asked.lock().unwrap().clone();
+    let asked = log.asked.lock().clone();
     assert_eq!(asked.len(), 3);
     assert!(asked.iter().all(|record| *record == asked[0]));
 }
@@ -101,7 +100,7 @@ async fn a_full_log_is_not_asked_again() {
     let appender = log.appender(AppenderOptions::default());
     let outcome = append(&appender, 0).await;
     assert!(matches!(outcome, Err(AppendError::Refused(BusError::Full(_)))), "{outcome:?}");
-    assert_eq!(log.asked.lock().unwrap().len(), 1);
+    assert_eq!(log.asked.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +110,7 @@ async fn a_refusal_after_an_unknown_outcome_leaves_it_unknown() {
     let appender = log.appender(AppenderOptions::default());
     let outcome = append(&appender, 0).await;
     assert!(matches!(outcome, Err(AppendError::Unknown(BusError::Unknown(_)))), "{outcome:?}");
-    assert_eq!(log.asked.lock().unwrap().len(), 2);
+    assert_eq!(log.asked.lock().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +183,7 @@ impl GatedLog {
     }
 
     async fn until_asked(&self, times: usize) {
-        while self.asked.lock().unwrap().len() < times {
+        while self.asked.lock().len() < times {
             tokio::task::yield_now().await;
         }
     }
@@ -195,14 +194,14 @@ impl GatedLog {
             Entry::Engine { epoch, .. } => *epoch,
             Entry::Message(_) | Entry::Tick => panic!("not an entry of these tests: {entry:?}"),
         };
-        let records = self.records.lock().unwrap();
+        let records = self.records.lock();
         records.iter().map(|record| Record::decode(record).unwrap().entries.iter().map(epoch).collect()).collect()
     }
 
     async fn append_gated(&self, record: Bytes) -> Result<u64, BusError> {
-        self.asked.lock().unwrap().push(record.clone());
+        self.asked.lock().push(record.clone());
         let fails = {
-            let mut failures = self.failures.lock().unwrap();
+            let mut failures = self.failures.lock();
             let fails = *failures > 0;
             *failures = failures.saturating_sub(1);
             fails
@@ -211,7 +210,7 @@ impl GatedLog {
             return Err(self.error.clone());
         }
         self.gate.acquire().await.map_err(|_| BusError::Closed)?.forget();
-        let mut records = self.records.lock().unwrap();
+        let mut records = self.records.lock();
         records.push(record);
         Ok(u64::try_from(records.len()).unwrap())
     }

@@ -1,14 +1,15 @@
 //! The spans of admission, as whoever keeps them gets them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bus::memory::{self, MemoryOptions};
 use bytes::Bytes;
 use gateway::keys::{KeyAlgorithm, SigningKey};
 use gateway::{Credentials, Ingress, Transport};
+use parking_lot::Mutex;
 use schemas::{MsgId, NegotiationId, subject};
 use serde_json::{Value, json};
 use telemetry::trace::Value as Attribute;
@@ -171,13 +172,13 @@ impl Kept {
     }
 
     fn take(&self) -> Vec<Span> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock())
     }
 }
 
 impl Spans for Kept {
     fn take(&self, span: Span) {
-        self.0.lock().unwrap().push(span);
+        self.0.lock().push(span);
     }
 }
 

@@ -28,7 +28,7 @@ pub struct HubClient(pub Arc<Hub>, pub AgentId);
 impl TeamPlanner for HubClient {
     /// The call was delivered before: its chat is open, or there was no room for it.
     fn join(&mut self, team: &NegotiationId, _goal: &str, _call: &TeamCall) -> Result<MemberPlan, String> {
-        let state = self.0.state();
+        let state = self.0.state.lock();
         if !state.open.get(team).is_some_and(|open| open.parts.contains_key(&self.1)) {
             return Err(state.why_declined(&self.1, team, Instant::now()).unwrap_or_default());
         }
@@ -59,7 +59,7 @@ impl Speaker for HubClient {
 
 impl Advisor for HubClient {
     fn advise(&self, _asked_at: Timestamp, view: TeamView) -> BoxFuture<'static, Option<TeamMove>> {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         let Some(open) = state.open.get_mut(&view.team) else { return std::future::ready(None).boxed() };
         // A turn before this one is over: whoever waits for it hears nothing.
         if let Some(WaitingTurn::Spoken(next)) = open.turns.remove(&view.me) {
@@ -77,7 +77,7 @@ impl Worker for HubClient {
         let WorkRequest { agent, task, title, text } = request;
         let unknown = || std::future::ready(Err(RoutineFault::Unavailable("the chat is over".to_owned()))).boxed();
         let (Some(team), FamilyPlace::Task(number)) = (task.parent(), task.place()) else { return unknown() };
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         let told = state.with_chat(&team, |chat| chat.handle_work(&agent, number, (&title, &text)));
         state.send(&team, told);
         let Some(open) = state.open.get_mut(&team) else { return unknown() };

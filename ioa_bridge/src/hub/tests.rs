@@ -188,7 +188,7 @@ fn a_client_is_told_why_an_act_of_its_changed_nothing_whoever_says_so() {
         let floor = json!({"act": "floor", "step": 1, "turn": 1, "turns_left": 10, "state": "discussing", "speaker": "alice",
             "members": ["carol", "alice"], "ends_by": WireTime(Timestamp::from_ms(ENDS_WITHIN_MS))});
         deliver(&hub, "alice", at, "n", floor);
-        let comm_id = hub.state().open[&team("n")].chat.comm_id().to_owned();
+        let comm_id = hub.state.lock().open[&team("n")].chat.comm_id().to_owned();
         let frame = json!({"content": "words", "sender": "Trip Planner", "comm_id": comm_id, "state": 1, "type": 4});
         hub.handle_text(&agent("alice"), &frame.to_string()).unwrap();
         let (msg_id, document) =
@@ -218,7 +218,7 @@ fn an_agent_keeps_the_floor_for_a_client_whose_act_was_refused_and_passes_where_
 }
 
 fn open_count(hub: &Hub) -> usize {
-    hub.state().open.len()
+    hub.state.lock().open.len()
 }
 
 fn agent(name: &str) -> AgentId {

@@ -3,10 +3,10 @@
 //! Nothing here is binding, and an engine that knows nothing serves every agent: a delivery goes to a gateway only the first
 //! time, and only if that gateway alone is known to hold the agent's streams; repeats go to the agent's inbox.
 
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use ahash::HashMap;
+use parking_lot::RwLock;
 use schemas::presence::{Hello, REPORT_PERIOD_MS};
 use schemas::{AgentId, GatewayId};
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ struct AgentPlace {
 impl AgentRoutes {
     /// An agent, or a gateway for it, said hello.
     pub(crate) fn handle_hello(&self, agent: &AgentId, hello: &Hello, now: Instant) {
-        let mut table = self.table();
+        let mut table = self.0.write();
         table.sweep(now);
         match hello {
             Hello::Connected(Some(gateway)) => table.note_gateway(agent, gateway, now),
@@ -66,19 +66,15 @@ impl AgentRoutes {
 
     /// A gateway listed agents that have a stream open there.
     pub(crate) fn handle_list(&self, gateway: &GatewayId, agents: &[AgentId], now: Instant) {
-        let mut table = self.table();
+        let mut table = self.0.write();
         table.sweep(now);
         agents.iter().for_each(|agent| table.note_gateway(agent, gateway, now));
     }
 
     /// Names the gateway that alone holds an agent's streams. Nothing changes until it is dropped.
     pub(crate) fn lock(&self, now: Instant) -> impl Fn(&AgentId) -> Option<GatewayId> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.read();
         move |agent| table.gateway_of(agent, now)
-    }
-
-    fn table(&self) -> RwLockWriteGuard<'_, RouteTable> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,10 +201,10 @@ mod tests {
         for number in 0..2 * GATEWAYS_MAX {
             routes.handle_hello(&agents[0], &Hello::Connected(Some(gateway(&format!("g{number}")))), now);
         }
-        assert_eq!(routes.table().places_by_agent[&agents[0]].gateways.len(), GATEWAYS_MAX);
+        assert_eq!(routes.0.write().places_by_agent[&agents[0]].gateways.len(), GATEWAYS_MAX);
         let later = now + SWEEP_PERIOD;
         routes.handle_hello(&id("late"), &Hello::Connected(Some(one.clone())), later);
         assert_eq!(routes.lock(later)(&id("late")), Some(one));
-        assert_eq!(routes.table().places_by_agent.len(), 1);
+        assert_eq!(routes.0.write().places_by_agent.len(), 1);
     }
 }

@@ -2,9 +2,9 @@
 //! agent takes in memory, and how fast an index is built. On one thread, without a gateway.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use schemas::AgentId;
 use scripted::corpus::Corpus;
 use search::{PostingsIndex, ProfileDocument, ProfileStanding, Query};
@@ -85,7 +85,7 @@ fn timed(index: &RwLock<PostingsIndex<()>>, clauses: &[String]) -> Result<Vec<f6
     for clause in clauses {
         let began = Instant::now();
         let query = Query::of_text(clause);
-        let hits = index.read().unwrap_or_else(PoisonError::into_inner).search(&query, HITS, None, &|_, ()| true);
+        let hits = index.read().search(&query, HITS, None, &|_, ()| true);
         times.push(1e3 * began.elapsed().as_secs_f64());
         if hits.len() < HITS {
             return Err(stuck(format!("{} hits, not {HITS}, for: {clause}", hits.len())));
@@ -107,7 +107,7 @@ fn while_registering<R>(
         while !is_over.load(Ordering::Relaxed) {
             for labelled in corpus.task(LABELLED).labelled {
                 let (agent, document) = (agent(corpus.below(agents))?, document(&labelled.profile));
-                let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+                let mut index = index.write();
                 index.put(&agent, document, ProfileStanding::Listed, ());
                 drop(index);
                 std::thread::sleep(REGISTRATION_PERIOD);

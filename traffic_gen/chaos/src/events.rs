@@ -13,9 +13,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agents::observer::{Observed, Observer};
+use parking_lot::Mutex;
 use schemas::{AgentId, NegotiationId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -65,7 +65,7 @@ impl EventWriter {
 
     /// Why a line could not be written, if one could not.
     pub(super) fn failure(&self) -> io::Result<()> {
-        self.lock().failed.take().map_or(Ok(()), Err)
+        self.out.lock().failed.take().map_or(Ok(()), Err)
     }
 
     fn since_began_us(&self, at: Instant) -> u64 {
@@ -75,18 +75,13 @@ impl EventWriter {
     /// One write for each line, so that those of different processes do not mix. A process that is killed while it writes leaves the
     /// beginning of a line; the next begins with a line end of its own.
     fn write(&self, line: &Value) {
-        let mut out = self.lock();
+        let mut out = self.out.lock();
         if out.failed.is_none()
             && let Err(error) = out.file.write_all(format!("\n{line}\n").as_bytes())
         {
             out.failed = Some(error);
             self.has_failed.cancel();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EventOutput> {
-        // A panic while writing leaves at most one line that cannot be read.
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Whether engines that folded the same records hold the same state, from what they say of themselves all the time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bus::{Bus, BusError, Received};
 use futures_util::{Stream, StreamExt};
+use parking_lot::Mutex;
 use schemas::{Digest, Lane, Timestamp, subject};
 use serde::Deserialize;
 use tokio_util::task::AbortOnDropHandle;
@@ -89,7 +90,7 @@ impl<T: Clone + Default + Send + 'static> Listener<T> {
         let noted = Arc::clone(&heard);
         let task = tokio::spawn(async move {
             while let Some(received) = coming.next().await {
-                hear(&mut noted.lock().unwrap_or_else(PoisonError::into_inner), &received);
+                hear(&mut noted.lock(), &received);
             }
         });
         Self { heard, _task: AbortOnDropHandle::new(task) }
@@ -98,7 +99,7 @@ impl<T: Clone + Default + Send + 'static> Listener<T> {
     /// What was heard.
     #[must_use]
     pub fn heard(&self) -> T {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.heard.lock().clone()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Carries a schedule out: injects faults, mends, and watches that nothing ends unasked.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use schemas::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -105,7 +106,7 @@ impl FaultInjector {
         cluster.inject(&fault)?;
         self.due.insert((Instant::now() + fault.lasting, self.faults.len()), fault);
         let count = format!("{}_{}", <&str>::from(fault.kind), <&str>::from(fault.action));
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(count).or_default() += 1;
+        *self.counts.lock().entry(count).or_default() += 1;
         let lasting_ms = u64::try_from(fault.lasting.as_millis()).unwrap_or(u64::MAX);
         self.faults.push(InjectedFault { at, kind: fault.kind, name, action: fault.action, lasting_ms });
         Ok(())

@@ -1,11 +1,11 @@
 //! What the agents of a run sent, were told and received: all the checker knows of the exchange before it reads the log.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use agents::observer::{Observed, Observer};
 use agents::strategy::SendOutcome;
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification, Outcome, ProgressReport, Receipt};
 use schemas::{Act, AgentId, AwardNo, Lane, MsgId, NegotiationId, OfferId, Timestamp};
 use tokio::time::Instant;
@@ -159,25 +159,20 @@ impl AgentJournal {
     /// Takes what is noted, leaving nothing.
     #[must_use]
     pub fn take(&self) -> Notes {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *self.notes.lock())
     }
 
     /// When the last decision was heard.
     #[must_use]
     pub fn last_decision(&self) -> Option<Timestamp> {
-        self.lock().decisions.last().map(|decision| decision.heard)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        // A panic while noting leaves notes that are still worth reading.
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().decisions.last().map(|decision| decision.heard)
     }
 }
 
 impl Observer for AgentJournal {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         self.recorder.handle(agent, at, event);
-        self.lock().handle(agent, self.clock.at(at), event);
+        self.notes.lock().handle(agent, self.clock.at(at), event);
     }
 }
 

@@ -206,7 +206,7 @@ pub fn port() -> io::Result<u16> {
     let start = (std::process::id() as usize).wrapping_mul(PORT_STRIDE) % candidates.len();
     candidates.rotate_left(start);
     let is_free = |port: &u16| std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut taken = TAKEN.lock();
     let port = candidates.into_iter().find(|port| !taken.contains(port) && is_free(port));
     let port = port.ok_or_else(|| io::Error::other(format!("no port of {PORT_FIRST}..{PORT_END} is free")))?;
     taken.insert(port);
@@ -214,8 +214,8 @@ pub fn port() -> io::Result<u16> {
 }
 
 /// Ports given out by this process, so that two services that are not listening yet get different ones.
-static TAKEN: std::sync::Mutex<std::collections::BTreeSet<u16>> =
-    std::sync::Mutex::new(std::collections::BTreeSet::new());
+static TAKEN: parking_lot::Mutex<std::collections::BTreeSet<u16>> =
+    parking_lot::Mutex::new(std::collections::BTreeSet::new());
 /// Linux gives outgoing connections ports from 32768 on.
 const PORT_FIRST: u16 = 20_000;
 const PORT_END: u16 = 32_000;

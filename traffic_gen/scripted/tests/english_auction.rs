@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::contractor::{Bidding, Contractor, ContractorConfig, Distribution};
@@ -17,6 +17,7 @@ use bus::nats::{self, NatsOptions};
 use futures_util::{StreamExt, stream};
 use gateway::LimitConfig;
 use nats_server::{LocalServer, LocalServerOptions};
+use parking_lot::Mutex;
 use policy_core::{Deliver, Effect, Event, LaneState, Limits, preset};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -301,7 +302,7 @@ impl Agents {
     async fn play(&self, id: &str, plan: &Plan) -> Course {
         let negotiation = NegotiationId::form(&agent(INITIATOR), id).unwrap();
         let (tell, mut told) = mpsc::unbounded_channel();
-        self.told.lock().unwrap().insert(negotiation.clone(), tell);
+        self.told.lock().insert(negotiation.clone(), tell);
         let mut spec = plan.spec.clone();
         spec.rules.quiet_ms = Some(QUIET_MS);
         let cfp = Cfp {
@@ -351,7 +352,7 @@ impl Agents {
                 }
             }
         }
-        self.told.lock().unwrap().remove(&negotiation);
+        self.told.lock().remove(&negotiation);
         bidders.course
     }
 }
@@ -364,7 +365,7 @@ async fn hear(index: usize, connection: Connection, told: Arc<Mutex<Told>>) {
         let ids = message.deliveries.iter().map(|delivery| delivery.envelope.msg_id).collect();
         for delivery in message.deliveries {
             if seen.insert(delivery.envelope.msg_id)
-                && let Some(tell) = told.lock().unwrap().get(&delivery.envelope.negotiation)
+                && let Some(tell) = told.lock().get(&delivery.envelope.negotiation)
             {
                 drop(tell.send((index, delivery)));
             }

@@ -2,10 +2,10 @@
 //! processes saw nor the end of a run. A [`super::Witness`] judges the others.
 
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 
 use agents::observer::{Observed, Observer};
 use ahash::RandomState;
+use parking_lot::Mutex;
 use prometheus::{Error, IntCounter, Registry};
 use retry::RecentMap;
 use schemas::delivery::{Delivery, Notification, Outcome, ProgressReport};
@@ -62,8 +62,7 @@ impl Watch {
     fn judge(&self, agent: &AgentId, delivery: &Delivery) {
         let (id, negotiation) = (delivery.envelope.msg_id, &delivery.envelope.negotiation);
         let content = self.fingerprints.hash_one(delivery);
-        // A panic while judging leaves what is known as it was.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let is_same = first(&mut known.contents, id, content) == content;
         let outcome = if let Notification::Closed(closing) = &delivery.payload { Some(closing.outcome) } else { None };
         let is_same_end =

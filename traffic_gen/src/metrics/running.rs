@@ -1,7 +1,8 @@
 //! What the cell that runs shows to Prometheus: which one it is, and all that its exchange measures.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Error, Registry};
@@ -40,18 +41,13 @@ impl RunningCell {
     #[must_use]
     pub fn begin(&self, cell: &str, exchange: &Registry) -> ShownCell {
         self.show(cell, 1);
-        *self.exchange() = Some(exchange.clone());
+        *self.exchange.lock() = Some(exchange.clone());
         ShownCell(self.clone())
     }
 
     fn show(&self, cell: &str, value: i64) {
         self.metrics.cell.reset();
         self.metrics.cell.with_label_values(&[cell]).set(value);
-    }
-
-    /// The registry of the exchange that runs. A panic leaves one that can still be read.
-    fn exchange(&self) -> MutexGuard<'_, Option<Registry>> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,7 +58,7 @@ impl Collector for RunningCell {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let exchange = self.exchange().clone();
+        let exchange = self.exchange.lock().clone();
         let of_exchange = exchange.iter().flat_map(Registry::gather);
         self.shown.gather().into_iter().chain(of_exchange).collect()
     }
@@ -73,7 +69,7 @@ pub struct ShownCell(RunningCell);
 
 impl Drop for ShownCell {
     fn drop(&mut self) {
-        *self.0.exchange() = None;
+        *self.0.exchange.lock() = None;
         self.0.show("", 0);
     }
 }

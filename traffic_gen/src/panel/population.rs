@@ -1,12 +1,13 @@
 //! Scripted panelists and an initiator on a running exchange.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agents::initiator::CallError;
 use agents::observer::{Observed, Observer};
 use agents::panel::{PanelMember, StubPanelist};
 use agents::{Agent, AgentOptions, CallEvent, CallReport, CallRequest, Initiator};
+use parking_lot::Mutex;
 use schemas::control::Registration;
 use schemas::delivery::{Closing, Finding, Notification};
 use schemas::{AgentId, NegotiationId, Refusal};
@@ -146,7 +147,7 @@ struct AskCounter(Mutex<BTreeMap<NegotiationId, AsksCounted>>);
 
 impl AskCounter {
     fn take(&self, panel: &NegotiationId) -> AsksCounted {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(panel).unwrap_or_default()
+        self.0.lock().remove(panel).unwrap_or_default()
     }
 }
 
@@ -154,7 +155,7 @@ impl Observer for AskCounter {
     fn handle(&self, agent: &AgentId, _at: Instant, event: Observed<'_>) {
         let Observed::Delivered { delivery, is_repeat: false } = event else { return };
         if let Notification::Ask(ask) = &delivery.payload {
-            let mut panels = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut panels = self.0.lock();
             panels.entry(delivery.envelope.negotiation.clone()).or_default().count(agent, ask);
         }
     }

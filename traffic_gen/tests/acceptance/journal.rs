@@ -1,8 +1,9 @@
 //! Notes everything some agents hear, and passes it on to the recorder that judges the invariants.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use agents::observer::{Observed, Observer};
+use parking_lot::Mutex;
 use schemas::AgentId;
 use schemas::delivery::Delivery;
 use tokio::time::Instant;
@@ -29,14 +30,14 @@ impl Journal {
 
     /// Everything heard so far, repeats included.
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.heard.lock().unwrap().clone()
+        self.heard.lock().clone()
     }
 }
 
 impl Observer for Journal {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         if let Observed::Delivered { delivery, .. } = event {
-            self.heard.lock().unwrap().push(Heard { agent: agent.clone(), at, delivery: delivery.clone() });
+            self.heard.lock().push(Heard { agent: agent.clone(), at, delivery: delivery.clone() });
         }
         self.recorder.handle(agent, at, event);
     }

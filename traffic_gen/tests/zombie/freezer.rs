@@ -4,7 +4,7 @@
 //! what has happened since.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{
@@ -13,6 +13,7 @@ use bus::{
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use parking_lot::Mutex;
 use schemas::{DeliveryId, Lane, RegisterKey, routed, subject};
 use tokio::sync::watch;
 
@@ -53,7 +54,7 @@ impl Freezer {
 
     /// Freezes at the next call of this kind.
     pub(crate) fn arm(&self, point: Point) {
-        self.state.lock().unwrap().armed = Some(point);
+        self.state.lock().armed = Some(point);
     }
 
     pub(crate) async fn until_frozen(&self) {
@@ -62,16 +63,16 @@ impl Freezer {
 
     /// Lets the writes go on, and the reads after `blind`. Inbox messages sent in between come from a zombie.
     pub(crate) async fn thaw(&self, blind: Duration) {
-        self.state.lock().unwrap().is_stale = true;
+        self.state.lock().is_stale = true;
         self.writes_frozen.send_replace(false);
         tokio::time::sleep(blind).await;
-        self.state.lock().unwrap().is_stale = false;
+        self.state.lock().is_stale = false;
         self.reads_frozen.send_replace(false);
     }
 
     /// Every delivery a zombie has sent.
     pub(crate) fn stale(&self) -> BTreeSet<DeliveryId> {
-        self.state.lock().unwrap().stale.clone()
+        self.state.lock().stale.clone()
     }
 
     /// The handle of the engine that is to be frozen.
@@ -86,7 +87,7 @@ impl Freezer {
 
     async fn write(&self, point: Option<Point>) {
         let trips = {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             let trips = point.is_some() && state.armed == point;
             if trips {
                 state.armed = None;
@@ -115,7 +116,7 @@ impl Freezer {
     }
 
     fn note_sent(&self, subject: &str, payload: &[u8]) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if state.is_stale {
             let deliveries = routed::read_deliveries(subject, payload);
             assert!(!deliveries.is_empty());

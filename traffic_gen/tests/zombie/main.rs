@@ -6,7 +6,7 @@
 mod freezer;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::Identity;
@@ -18,6 +18,7 @@ use bus::Bus;
 use bus::memory::{self, MemoryOptions};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use policy_engine::{Engine, EngineConfig, EngineHandle, EngineMetrics, LanePhase};
 use prometheus::Registry;
 use schemas::{AgentId, DeliveryId};
@@ -126,7 +127,7 @@ struct Heard(Arc<Mutex<BTreeMap<DeliveryId, u32>>>);
 
 impl Heard {
     fn times(&self, id: DeliveryId) -> u32 {
-        self.0.lock().unwrap().get(&id).copied().unwrap_or_default()
+        self.0.lock().get(&id).copied().unwrap_or_default()
     }
 }
 
@@ -142,7 +143,7 @@ impl Transport for Listening {
             let Connection { link, inbox } = self.inner.connect(identity).await?;
             let heard = self.heard.clone();
             let inbox = inbox.inspect(move |message| {
-                let mut times = heard.0.lock().unwrap();
+                let mut times = heard.0.lock();
                 message.deliveries.iter().for_each(|one| *times.entry(one.envelope.msg_id).or_default() += 1);
             });
             Ok(Connection { link, inbox: inbox.boxed() })

@@ -149,7 +149,7 @@ async fn why_an_answer_did_not_fit_is_warned_of_once_for_each_reason() {
     for own in ["1", "2"] {
         assert_eq!(consultant.consult(&subject(own), Number).await, Ok(5));
     }
-    let mut standing = consultant.standing.lock().unwrap();
+    let mut standing = consultant.standing.lock();
     let told = [InvalidReason::NotJson, InvalidReason::Schema, InvalidReason::Limits, InvalidReason::Limits];
     assert_eq!(told.map(|reason| standing.handle_misfit(reason)), [false, false, true, false], "two are told");
 }
@@ -189,7 +189,7 @@ async fn metrics_spans_and_totals_add_up_and_estimates_are_marked() {
     struct Kept(Mutex<Vec<Span>>);
     impl telemetry::Spans for Kept {
         fn take(&self, span: Span) {
-            self.0.lock().unwrap().push(span);
+            self.0.lock().push(span);
         }
     }
     let kept = Arc::new(Kept::default());
@@ -211,7 +211,7 @@ async fn metrics_spans_and_totals_add_up_and_estimates_are_marked() {
     for own in 0..20 {
         assert_eq!(consultant.consult(&subject(&own.to_string()), Number).await, Ok(5));
     }
-    let (totals, spans) = (consultant.totals(), kept.0.lock().unwrap());
+    let (totals, spans) = (consultant.totals(), kept.0.lock());
     let sum = |name: &str| -> u64 {
         let numbers = spans.iter().flat_map(|span| &span.attributes).filter(|(known, _)| *known == name);
         numbers
@@ -307,7 +307,7 @@ async fn what_a_model_cannot_answer_in_time_is_refused_at_once() {
     assert_eq!((began.elapsed(), consultant.totals().calls - calls), (Duration::from_millis(3999), 1), "asked anyway");
     assert_eq!(consultant.times().unasked, 7);
     let unasked = Consultant::new(Silent, ModelConfig::default());
-    unasked.times.lock().unwrap().note(Duration::from_millis(70));
+    unasked.times.lock().note(Duration::from_millis(70));
     let why = "model_deadline: no answer before the deadline; answers took 70 ms (p95 70 ms)";
     assert_eq!(unasked.explain(GaveUp::Deadline), why);
 }

@@ -1,8 +1,8 @@
 mod behaviours;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use schemas::Payload;
 use schemas::payload::{AttrValue, Reasoned};
 use serde_json::{Value, json};
@@ -269,7 +269,7 @@ async fn an_owners_limit_reaches_no_prompt_and_no_message_whatever_the_model_say
         let seen = Arc::clone(&seen);
         let low = r#"{"act": "offer", "terms": {"price": 73.501945, "delivery_ms": 1}, "reason": null}"#.to_owned();
         let model = ScriptedModel::new(move |request: &CompletionRequest| {
-            seen.lock().unwrap().push_str(&format!("{request:?}"));
+            seen.lock().push_str(&format!("{request:?}"));
             let content = if said == "offer_low" { low.clone() } else { said.to_owned() };
             Ok::<_, CompletionError>(Completion { content, ..Completion::default() })
         });
@@ -283,7 +283,7 @@ async fn an_owners_limit_reaches_no_prompt_and_no_message_whatever_the_model_say
         assert!(!format!("{actions:?}").contains(&RESERVE.to_string()));
         assert_eq!(consultant.totals().calls, 3);
     }
-    let prompts = prompts.lock().unwrap().replace("73.501945", "its own words");
+    let prompts = prompts.lock().replace("73.501945", "its own words");
     assert!(!prompts.contains(&RESERVE.to_string()) && !prompts.contains("73.5") && prompts.contains("does not fit"));
     assert!(prompts.contains("At: /answer/terms/price"), "a misfit lies where it was asked for");
 }

@@ -1,5 +1,4 @@
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -38,7 +37,7 @@ async fn serve_in_turn(answers: Vec<Vec<u8>>) -> (String, Heard) {
                     Ok(length) => request.extend_from_slice(&piece[..length]),
                 }
             }
-            noted.lock().unwrap_or_else(PoisonError::into_inner).push(String::from_utf8_lossy(&request).into_owned());
+            noted.lock().push(String::from_utf8_lossy(&request).into_owned());
             let _ = socket.write_all(answer).await;
         }
     });
@@ -84,7 +83,7 @@ async fn a_question_is_one_post_with_the_key_in_its_header_alone() {
     for form in AnswerForm::VARIANTS {
         assert_eq!(model(&format!("{url}/")).complete(request(*form)).await.unwrap().content, "x");
     }
-    let heard = heard.lock().unwrap().clone();
+    let heard = heard.lock().clone();
     let formats = [json!("json_schema"), json!("json_schema"), json!("json_object"), Value::Null];
     for (request, format) in heard.iter().zip(formats) {
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
@@ -164,7 +163,7 @@ async fn a_model_that_thinks_first_is_limited_as_it_asks_to_be() {
     for _ in 0..2 {
         assert_eq!(model.complete(request(AnswerForm::Plain)).await.unwrap().content, "5");
     }
-    let limits = heard.lock().unwrap().iter().map(|asked| asked.contains("max_completion_tokens")).collect::<Vec<_>>();
+    let limits = heard.lock().iter().map(|asked| asked.contains("max_completion_tokens")).collect::<Vec<_>>();
     assert_eq!(limits, [false, true, true], "it is asked anew once");
     assert_eq!(outcome(refused, AnswerForm::Plain).await, Err(CompletionError::Refused { status: 400 }));
 }
@@ -186,7 +185,7 @@ async fn a_redirect_is_not_followed_and_the_key_not_sent_on() {
         let status = status[..3].parse().unwrap();
         assert_eq!(outcome(served, AnswerForm::Plain).await, Err(CompletionError::Refused { status }));
     }
-    assert!(heard_elsewhere.lock().unwrap().is_empty());
+    assert!(heard_elsewhere.lock().is_empty());
 }
 
 #[tokio::test]

@@ -110,9 +110,9 @@ async fn a_function_that_panics_or_blocks_ends_within_its_limits() {
     assert_eq!(panicking.tallies(), [(RoutineKind::Native, tally(0, 1)), (RoutineKind::Language, tally(0, 1))].into());
     let mut table = RoutineTable::default();
     let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Mutex::new(held);
+    let held = Mutex::new(held);
     let blocking = NativeRoutine::new(move |_| {
-        let _ = held.lock().unwrap().recv();
+        let _ = held.lock().recv();
         Ok("too late".to_owned())
     });
     table.add(document(), Arc::new(blocking)).unwrap();
@@ -147,7 +147,7 @@ struct Finished(Mutex<Vec<Span>>);
 
 impl Spans for Finished {
     fn take(&self, span: Span) {
-        self.0.lock().unwrap().push(span);
+        self.0.lock().push(span);
     }
 }
 
@@ -158,7 +158,7 @@ async fn every_run_is_a_span_below_the_receipt_and_a_fault_its_error() {
     let runner = runner(Ending(RoutineKind::Http, None)).with_model(model).traced(Tracer::new(1.0, finished.clone()));
     let request = request(Some(document()), "5");
     runner.run(&request).await;
-    let spans = finished.0.lock().unwrap();
+    let spans = finished.0.lock();
     let names: Vec<(&str, Option<&str>)> = spans.iter().map(|span| (span.name.as_ref(), span.error)).collect();
     assert_eq!(names, [("routine http", Some("timed_out")), ("routine model", None)]);
     let ids: Vec<SpanId> = spans.iter().map(|span| span.id).collect();

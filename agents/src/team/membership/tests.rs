@@ -1,5 +1,6 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use schemas::team::{AssignedTask, ProposedConclusion, TeamRules, VoteOf, VoteRules};
 use schemas::{AgentId, Digest, MsgId, NegotiationId, Timestamp, WireTime};
 use serde_json::{Value, json};
@@ -190,7 +191,7 @@ impl Speaker for Talker {
     }
 
     fn refused(&mut self, _view: &TeamView, refused: &TeamMove, refusal: &ActRefusal) -> Option<TeamMove> {
-        self.0.lock().unwrap().push(refusal.to_string());
+        self.0.lock().push(refusal.to_string());
         matches!(refused, TeamMove::Say { text, .. } if text == "all I know").then(|| TeamMove::say("a part of it"))
     }
 }
@@ -208,7 +209,7 @@ fn a_speaker_learns_why_its_act_was_refused_and_corrects_it() {
     bob.handle_floor(&floor(5, 4, "bob"));
     assert_eq!(said(bob.handle_refusal(&ActRefusal::new("stale_round"))), Value::Null);
     let too_long = "out_of_range at /payload/text";
-    assert_eq!(*learnt.lock().unwrap(), [too_long, too_long, "stale_round"]);
+    assert_eq!(*learnt.lock(), [too_long, too_long, "stale_round"]);
 }
 
 fn agent(name: &str) -> AgentId {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ahash::{HashMap, HashMapExt as _};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 use schemas::AgentId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -80,10 +81,10 @@ impl SharedSockets {
     fn take(&self, transport: &WebSocketTransport, identity: &Identity) -> (SharedConnectionSlot, bool) {
         let agent = &identity.agent;
         let seat = |socket: SharedSocket| SharedConnectionSlot { socket, agent: agent.clone(), joined: None };
-        let mut sockets = lock(&self.sockets);
+        let mut sockets = self.sockets.lock();
         sockets.retain(|socket| !socket.is_over());
         for socket in sockets.iter() {
-            let mut agents = lock(&socket.agents);
+            let mut agents = socket.agents.lock();
             if agents.len() < self.agents_max && agents.insert(agent.clone()) {
                 return (seat(socket.clone()), false);
             }
@@ -122,7 +123,7 @@ impl Drop for SharedConnectionSlot {
         if let Some((commands, number)) = &self.joined {
             let _ = commands.try_send(SocketCommand::Leave(self.agent.clone(), *number));
         }
-        lock(&self.socket.agents).remove(&self.agent);
+        self.socket.agents.lock().remove(&self.agent);
     }
 }
 
@@ -130,8 +131,4 @@ impl fmt::Debug for SharedSockets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedSockets").field("agents_max", &self.agents_max).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

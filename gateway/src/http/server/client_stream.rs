@@ -161,8 +161,7 @@ fn http_status(code: Code) -> axum::http::StatusCode {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
+    use parking_lot::Mutex;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
@@ -193,14 +192,14 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let note = told.clone();
         let writing = tokio::spawn(async move {
-            let mut stream = ClientStream::new(near, PATIENCE, Arc::new(move |code| note.lock().unwrap().push(code)));
+            let mut stream = ClientStream::new(near, PATIENCE, Arc::new(move |code| note.lock().push(code)));
             stream.write_all(HEAD.as_bytes()).await.unwrap();
             stream.write_all(b"plain").await.unwrap();
         });
         let mut answer = String::new();
         far.read_to_string(&mut answer).await.unwrap();
         writing.await.unwrap();
-        assert_eq!(*told.lock().unwrap(), [Code::HeaderTooLarge]);
+        assert_eq!(*told.lock(), [Code::HeaderTooLarge]);
         let (head, body) = answer.split_once(HEAD_END).unwrap();
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"), "{head}");
         assert!(head.contains("content-type: application/problem+json") && head.contains("date: x"), "{head}");

@@ -10,11 +10,12 @@
 //! limit as engines own lanes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::PubSub;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemas::{AgentId, DeliveryId, NegotiationId, presence, subject};
 use telemetry::TraceId;
 use tokio::sync::{Notify, watch};
@@ -49,7 +50,7 @@ impl BacklogSender {
     pub(crate) fn note_dead_letters(&self, events: &[DeliveryEvent]) {
         let mut letters = events.iter().filter_map(DeadLetter::of).peekable();
         if letters.peek().is_some() {
-            let mut dead_letters = self.dead_letters.lock();
+            let mut dead_letters = self.dead_letters.0.lock();
             letters.for_each(|letter| dead_letters.note(letter));
             drop(dead_letters);
             self.wake.notify_one();
@@ -80,12 +81,6 @@ impl BacklogSender {
 /// Where every lane of an engine notes what it has given up.
 #[derive(Clone, Default)]
 pub(crate) struct SharedDeadLetters(Arc<Mutex<DeadLetters>>);
-
-impl SharedDeadLetters {
-    fn lock(&self) -> MutexGuard<'_, DeadLetters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The task of an engine that adds the lanes up and speaks of dead letters.
 pub(crate) struct BacklogReporter {
@@ -119,7 +114,7 @@ impl BacklogReporter {
         loop {
             periods.tick().await;
             let (lines, is_quiet) = {
-                let mut letters = self.dead_letters.lock();
+                let mut letters = self.dead_letters.0.lock();
                 (letters.poll_lines(Instant::now()), letters.is_empty())
             };
             lines.iter().for_each(Line::log);

@@ -1,9 +1,9 @@
 //! Who the awards of the last minutes went to, by rank: how unequal they are, without naming anybody.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use ahash::{HashMap, HashMapExt as _};
+use parking_lot::Mutex;
 use policy_core::Event;
 use prometheus::{Error, Registry};
 use schemas::{AgentId, Timestamp};
@@ -52,29 +52,25 @@ impl AwardMetrics {
     /// Takes note of a fact that was folded at `at`.
     pub(super) fn handle(&self, event: &Event, at: Timestamp) {
         if let Event::Committed { contractor, .. } = event {
-            self.window().add(contractor, 1, at);
+            self.window.lock().add(contractor, 1, at);
         }
         // The seats of a team are no awards.
         if let Event::Decided(decision) = event
             && decision.seats.is_none()
         {
-            let mut window = self.window();
+            let mut window = self.window.lock();
             decision.offers.iter().for_each(|offer| window.add(&offer.contractor, 0, at));
         }
     }
 
     /// Shows what the last minutes come to, at most once a second of log time.
     pub(super) fn show(&self, now: Timestamp) {
-        let Some(wins) = self.window().wins(now) else { return };
+        let Some(wins) = self.window.lock().wins(now) else { return };
         let (shown, inequality) = (&self.shown, Inequality::of(wins));
         shown.by_rank.iter().zip(inequality.shares).for_each(|(gauge, share)| gauge.set(share));
         shown.jain.set(inequality.jain);
         shown.null.set(inequality.null);
         shown.awards.set(inequality.awards);
-    }
-
-    fn window(&self) -> std::sync::MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Several engines, and agents that acknowledge everything at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError, PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use parking_lot::Mutex;
 use policy_engine::{EngineHandle, LanePhase};
 use schemas::delivery::Delivery;
 use schemas::record::{EngineEvent, Qos};
@@ -34,7 +35,7 @@ impl Agents {
                 let deliveries: Vec<Delivery> = serde_json::from_slice(&received.payload).unwrap();
                 for delivery in deliveries {
                     let id = delivery.envelope.msg_id;
-                    noted.lock().unwrap().push((id, Instant::now()));
+                    noted.lock().push((id, Instant::now()));
                     bus.pub_sub.publish(subject::ack(&agent, id), Bytes::new()).await.unwrap();
                 }
             }
@@ -45,7 +46,7 @@ impl Agents {
     /// How often each delivery was sent.
     pub(crate) fn times_sent(&self) -> BTreeMap<DeliveryId, usize> {
         let mut times = BTreeMap::new();
-        for (id, _) in self.sent.lock().unwrap().iter() {
+        for (id, _) in self.sent.lock().iter() {
             *times.entry(*id).or_default() += 1;
         }
         times

@@ -1,11 +1,12 @@
 //! A log that can be replaced under its readers, as a server does that comes back with an older store.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{Bus, BusError, Log, LogRecord, LogStream};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use parking_lot::Mutex;
 use schemas::Lane;
 use tokio::sync::watch;
 
@@ -33,7 +34,7 @@ impl SwitchedLog {
 
     /// Puts another log in its place.
     pub(crate) fn switch(&self, log: Arc<dyn Log>) {
-        *self.current.lock().unwrap() = log;
+        *self.current.lock() = log;
     }
 
     /// Everyone who reads now gets an error.
@@ -42,7 +43,7 @@ impl SwitchedLog {
     }
 
     fn current(&self) -> Arc<dyn Log> {
-        Arc::clone(&self.current.lock().unwrap())
+        Arc::clone(&self.current.lock())
     }
 }
 

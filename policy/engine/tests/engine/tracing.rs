@@ -1,10 +1,11 @@
 //! The spans an engine records: one negotiation is one connected trace.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Bus;
+use parking_lot::Mutex;
 use policy_engine::{Engine, EngineConfig, EngineHandle, LanePhase};
 use schemas::record::{AdmittedMessage, Entry, Qos};
 use schemas::{Act, Digest, MsgId};
@@ -251,12 +252,12 @@ struct Kept(Arc<Mutex<Vec<Span>>>);
 
 impl Kept {
     fn spans(&self) -> Vec<Span> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
 impl Spans for Kept {
     fn take(&self, span: Span) {
-        self.0.lock().unwrap().push(span);
+        self.0.lock().push(span);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::observer::{Observed, Observer};
@@ -13,6 +13,7 @@ use agents::{AgentOptions, CallRequest};
 use bus::Bus;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use schemas::delivery::{Notification, Outcome};
 use schemas::panel::{PanelSpec, RATING_MAX};
 use schemas::payload::Cfp;
@@ -97,7 +98,7 @@ impl PanelRig {
             }
             ended(&mut panels).await?;
         }
-        let answers_per_s = self.watch.lock().answers as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON);
+        let answers_per_s = self.watch.0.lock().answers as f64 / started.elapsed().as_secs_f64().max(f64::EPSILON);
         while !panels.is_empty() {
             ended(&mut panels).await?;
         }
@@ -120,7 +121,7 @@ impl PanelRig {
         while !panels.is_empty() {
             ended(&mut panels).await?;
         }
-        Ok(self.watch.lock().to_next_ask.clone())
+        Ok(self.watch.0.lock().to_next_ask.clone())
     }
 
     /// Calls a panel and waits for its end.
@@ -189,13 +190,6 @@ struct WatchedPanel {
     left: BTreeMap<u32, (Instant, u64)>,
 }
 
-impl RoundWatch {
-    fn lock(&self) -> MutexGuard<'_, RoundsSeen> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl RoundsSeen {
     fn note_answer(&mut self, panel: &NegotiationId, agent: &AgentId, at: Instant) {
         let Some(seen) = self.panels.get_mut(panel) else { return };
@@ -223,13 +217,13 @@ impl RoundsSeen {
 impl Observer for RoundWatch {
     fn handle(&self, agent: &AgentId, at: Instant, event: Observed<'_>) {
         if let Observed::Transmitted { negotiation, act: Act::Answer, attempt: 1, .. } = event {
-            self.lock().note_answer(negotiation, agent, at);
+            self.0.lock().note_answer(negotiation, agent, at);
         } else if let Observed::Delivered { delivery, is_repeat: false } = event {
             let panel = &delivery.envelope.negotiation;
             if let Notification::Ask(ask) = &delivery.payload {
-                self.lock().note_ask(panel, agent, ask.round, at);
+                self.0.lock().note_ask(panel, agent, ask.round, at);
             } else if matches!(delivery.payload, Notification::Closed(_)) && panel.initiator() == agent.as_str() {
-                self.lock().note_end(panel);
+                self.0.lock().note_end(panel);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Teams through everything: token, schema, consent, log, core, outbox, acknowledgements, and members that answer at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agents::AgentOptions;
@@ -138,22 +138,18 @@ struct SayWhenDue {
     due: Arc<Mutex<mpsc::Receiver<()>>>,
     in_a_row: u32,
     /// Says that are due at once, by team.
-    left: Arc<std::sync::Mutex<BTreeMap<NegotiationId, u32>>>,
+    left: Arc<parking_lot::Mutex<BTreeMap<NegotiationId, u32>>>,
 }
 
 impl SayWhenDue {
-    fn left(&self) -> MutexGuard<'_, BTreeMap<NegotiationId, u32>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many are due at once.
     fn due_at_once(&self) -> u64 {
-        self.left().values().copied().map(u64::from).sum()
+        self.left.lock().values().copied().map(u64::from).sum()
     }
 
     /// Whether one more is due at once in a team.
     fn goes_on(&self, team: &NegotiationId) -> bool {
-        let mut left = self.left();
+        let mut left = self.left.lock();
         let is_due = left.get(team).is_some_and(|left| *left > 0);
         left.entry(team.clone()).and_modify(|left| *left = left.saturating_sub(1));
         is_due
@@ -169,7 +165,7 @@ impl Advisor for SayWhenDue {
                     // No more are due: the teams stay as they are until their agents end.
                     return std::future::pending().await;
                 }
-                all.left().insert(view.team, all.in_a_row.saturating_sub(1));
+                all.left.lock().insert(view.team, all.in_a_row.saturating_sub(1));
             }
             Some(TeamMove::say(text(view.turn as usize)))
         }

@@ -5,11 +5,12 @@
 mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agents::ActRefusal;
 use agents::observer::{Observed, Observer};
 use agents::strategy::{SendOutcome, Sent};
+use parking_lot::Mutex;
 use schemas::delivery::{Closing, Disposition, Notification, Outcome};
 use schemas::ids::FamilyPlace;
 use schemas::team::{Floor, Spoken, TaskStatus, TeamTask};
@@ -273,7 +274,7 @@ impl TranscriptKeeper {
     /// What a family has said and done so far.
     #[must_use]
     pub fn transcript(&self, root: &NegotiationId) -> Transcript {
-        Transcript::of(root, &self.lock().teams)
+        Transcript::of(root, &self.kept.lock().teams)
     }
 
     /// Waits until a team has ended, as its lead was told; in words why its call was refused.
@@ -286,7 +287,7 @@ impl TranscriptKeeper {
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let kept = self.lock();
+                let kept = self.kept.lock();
                 if let Some(why) = kept.refused.get(root) {
                     return Err(why.clone());
                 }
@@ -297,11 +298,6 @@ impl TranscriptKeeper {
             changed.await;
         }
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HeardTeams> {
-        // A panic while noting leaves notes that are still worth reading.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer for TranscriptKeeper {
@@ -311,9 +307,9 @@ impl Observer for TranscriptKeeper {
             if matches!(id.place(), FamilyPlace::Task(_)) {
                 return;
             }
-            self.lock().told(id, agent, &delivery.payload);
+            self.kept.lock().told(id, agent, &delivery.payload);
         } else if let Observed::Settled { sent, .. } = event {
-            self.lock().settled(agent, sent);
+            self.kept.lock().settled(agent, sent);
         } else {
             return;
         }

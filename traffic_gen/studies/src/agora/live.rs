@@ -6,7 +6,7 @@
 //! must be the one that was priced.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use agents::contractor::performing::PerformingContractor;
@@ -22,6 +22,7 @@ use agora::DocumentHash;
 use bus::memory::{self, MemoryOptions};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use schemas::control::Registration;
 use schemas::document::{CallDocuments, RoutineKind, RoutineReport};
 use schemas::payload::Cfp;
@@ -66,11 +67,11 @@ struct AnswerTable(Arc<Mutex<Option<(String, String)>>>);
 impl AnswerTable {
     fn set(&self, request: &str, answer: &str) {
         let open = Some((request.to_owned(), answer.to_owned()));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = open;
+        *self.0.lock() = open;
     }
 
     fn answer(&self, request: &str) -> Result<String, String> {
-        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.0.lock();
         let (_, answer) = open.as_ref().filter(|(asked, _)| asked == request).ok_or("nobody knows")?;
         Ok(answer.clone())
     }

@@ -1,11 +1,12 @@
 //! Consultations that a caller waits for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use agents::model::{
     AnswerForm, CompletionRequest, Consultant, Consultation, GaveUp, KeptPrompts, ModelAccounts, ModelConfig,
     ModelTotals, Question, StubModel, Subject, TokenUsage,
 };
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 /// Microseconds that a stub takes for an answer.
@@ -57,7 +58,7 @@ impl VirtualStub {
         let form = AnswerForm::Alternatives;
         let consultation = Consultation::new(question, &self.config, form, subject.deadline, seed);
         consultation.run(subject.asked_at, |now, request| {
-            let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut accounts = self.accounts.lock();
             let bytes = request.messages.iter().map(|message| message.content.len()).sum();
             let most = TokenUsage { output: request.answer_tokens.into(), ..TokenUsage::estimated(bytes, 0) };
             let room = accounts.reserve(now, &subject.agent, &subject.negotiation, most)?;
@@ -88,7 +89,7 @@ impl BlockingConsultant {
     #[must_use]
     pub fn totals(&self) -> ModelTotals {
         match self {
-            Self::Stub(stub) => stub.accounts.lock().unwrap_or_else(PoisonError::into_inner).totals(),
+            Self::Stub(stub) => stub.accounts.lock().totals(),
             Self::Live(consultant, _) => consultant.totals(),
         }
     }

@@ -5,8 +5,8 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use agents::bargain::strategy::Scripted;
 use agents::bargain::{BargainStrategy, Domain, Move, StrategyKind};
@@ -14,6 +14,7 @@ use agents::model::config::{ModelFallback, QuotedWords};
 use agents::model::party::PartyTable;
 use agents::model::stub::{StubBehaviour, StubModel};
 use agents::model::{CompletionRequest, ModelAgentConfig};
+use parking_lot::Mutex;
 use schemas::NegotiationId;
 use scripted::bargain::in_memory::InMemoryExchange;
 use scripted::bargain::run::run as play;
@@ -82,7 +83,7 @@ pub fn run(bargains: u64, seed: u64, show: &(dyn Fn(&GullibleTally) + Sync)) -> 
                 return Ok(());
             }
             let part = setting.play(begin..bargains.min(begin + PER_EXCHANGE), seed)?;
-            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tally = tally.lock();
             tally.add(&part);
             show(&tally);
         }
@@ -92,7 +93,7 @@ pub fn run(bargains: u64, seed: u64, show: &(dyn Fn(&GullibleTally) + Sync)) -> 
         let panicked = |_| Err(fault("a thread ended"));
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(panicked))
     })?;
-    Ok(tally.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(tally.into_inner())
 }
 
 /// What is the same in all bargains.

@@ -2,8 +2,8 @@
 //! is as scripted; a [`MisconductTransport`] puts the rest beside it, and counts what came of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::Identity;
@@ -11,6 +11,7 @@ use agents::transport::{Connection, InboxMessage, SendReply, Transport, Transpor
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 use schemas::delivery::{Disposition, Receipt};
@@ -56,15 +57,11 @@ pub struct MisconductCounts(Arc<Mutex<BTreeMap<&'static str, MisconductRecord>>>
 impl MisconductCounts {
     /// The counts so far, by kind.
     pub fn records(&self) -> BTreeMap<String, MisconductRecord> {
-        self.lock().iter().map(|(kind, record)| ((*kind).to_owned(), record.clone())).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, MisconductRecord>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().map(|(kind, record)| ((*kind).to_owned(), record.clone())).collect()
     }
 
     fn sent(&self, extra: Extra) {
-        self.lock().entry(extra.into()).or_default().sent += 1;
+        self.0.lock().entry(extra.into()).or_default().sent += 1;
     }
 
     fn answered(&self, extra: Extra, reply: &SendReply) {
@@ -73,11 +70,11 @@ impl MisconductCounts {
             SendReply::Refused(refusal) => refusal.code.as_str(),
             SendReply::Unknown(_) => "unanswered",
         };
-        *self.lock().entry(extra.into()).or_default().answers.entry(answer.to_owned()).or_default() += 1;
+        *self.0.lock().entry(extra.into()).or_default().answers.entry(answer.to_owned()).or_default() += 1;
     }
 
     fn disposed(&self, extra: Extra, disposition: Disposition) {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let dispositions = &mut counts.entry(extra.into()).or_default().dispositions;
         *dispositions.entry(disposition.as_str().to_owned()).or_default() += 1;
     }
@@ -205,17 +202,13 @@ impl ExtraSender {
         }
     }
 
-    fn note(&self, own: &Bytes) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(own.clone());
-    }
-
     /// Sends the latest message over and over, at a rate that does not wait for answers.
     async fn flood(self, period: Duration) {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         loop {
             ticks.tick().await;
-            let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let latest = self.latest.lock().clone();
             if let Some(latest) = latest {
                 self.send_of(Extra::Flood, &latest);
             }
@@ -278,9 +271,9 @@ impl ExtraDraws {
 
 impl Uplink for MisconductUplink {
     fn send(&self, document: Bytes) -> BoxFuture<'static, SendReply> {
-        self.sender.note(&document);
+        *self.sender.latest.lock() = Some(document.clone());
         let own = self.inner.send(document.clone());
-        let extras = self.draws.lock().unwrap_or_else(PoisonError::into_inner).extras(self.misconduct);
+        let extras = self.draws.lock().extras(self.misconduct);
         for extra in extras {
             match extra {
                 Extra::Duplicate => self.sender.send(extra, document.clone()),

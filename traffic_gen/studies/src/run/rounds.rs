@@ -1,11 +1,11 @@
 //! Makes a [`RoundRecord`] of everything the agents of a cell send and receive.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agents::observer::{Observed, Observer};
 use agents::strategy::{Action, Outgoing, SendOutcome, Sent};
+use parking_lot::Mutex;
 use schemas::delivery::{Delivery, Disposition, Notification, ProgressReport, Receipt};
 use schemas::terms::{AttrValue, Terms};
 use schemas::{Act, AgentId, MsgId, NegotiationId, Payload};
@@ -70,23 +70,18 @@ impl RoundObserver {
         Self { zero, markups, rounds: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rounds> {
-        // A panic while counting leaves counts that are still worth reading.
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn since_zero(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.zero).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Whether calls from now on belong to the warm-up.
     pub fn set_warm_up(&self, is_warm_up: bool) {
-        self.lock().is_warm_up = is_warm_up;
+        self.rounds.lock().is_warm_up = is_warm_up;
     }
 
     /// A call is due: its round begins.
     pub fn call_due(&self, negotiation: &NegotiationId, intended: Instant) {
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let record = RoundRecord {
             is_warm_up: rounds.is_warm_up,
             ..RoundRecord::of_call(rounds.begun, negotiation, self.since_zero(intended))
@@ -99,25 +94,25 @@ impl RoundObserver {
 
     /// A bargain has ended.
     pub fn bargained(&self, negotiation: &NegotiationId, bargain: BargainRecord) {
-        if let Some(open) = self.lock().open.get_mut(negotiation) {
+        if let Some(open) = self.rounds.lock().open.get_mut(negotiation) {
             open.record.bargain = Some(bargain);
         }
     }
 
     /// Rounds begun and rounds ended.
     pub fn counts(&self) -> (u64, u64) {
-        let rounds = self.lock();
+        let rounds = self.rounds.lock();
         (rounds.begun, rounds.ended)
     }
 
     /// Whether offers that were decided have neither left nor been taken back.
     pub fn awaits_offers(&self) -> bool {
-        self.lock().open.values().any(|open| !open.waiting.is_empty())
+        self.rounds.lock().open.values().any(|open| !open.waiting.is_empty())
     }
 
     /// The rounds that became complete since the last time.
     pub fn take_complete(&self, now: Instant) -> Vec<RoundRecord> {
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let complete = rounds.open.extract_if(.., |_, open| open.is_complete(now));
         let complete: Vec<_> = complete.map(|(_, open)| open.record).collect();
         rounds.complete.extend(complete);
@@ -128,7 +123,7 @@ impl RoundObserver {
 
     /// Every round that was not taken, complete or not.
     pub fn take_rest(&self) -> Vec<RoundRecord> {
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let mut rest = std::mem::take(&mut rounds.complete);
         rest.extend(std::mem::take(&mut rounds.open).into_values().map(|open| open.record));
         rest.sort_by_key(|record| record.round);
@@ -139,7 +134,7 @@ impl RoundObserver {
         if actions.is_empty() {
             return;
         }
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         for action in actions {
             match action {
                 Action::Send(outgoing) => {
@@ -162,7 +157,7 @@ impl RoundObserver {
 
     fn settled(&self, at: Instant, sent: &Sent) {
         let at_us = self.since_zero(at);
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let Some(open) = rounds.open.get_mut(&sent.negotiation) else { return };
         open.last_event = at;
         let record = &mut open.record;
@@ -186,7 +181,7 @@ impl RoundObserver {
         let bytes = serde_json::to_vec(delivery).map_or(0, |document| document.len() as u64);
         let at_us = self.since_zero(at);
         let negotiation = &delivery.envelope.negotiation;
-        let mut rounds = self.lock();
+        let mut rounds = self.rounds.lock();
         let Some(open) = rounds.open.get_mut(negotiation) else { return };
         open.last_event = at;
         if is_repeat {
@@ -213,7 +208,7 @@ impl Observer for RoundObserver {
             Observed::Connected | Observed::Disconnected | Observed::Deferred { .. } => {}
             Observed::Transmitted { negotiation, msg_id, act, attempt, document } => {
                 let at_us = self.since_zero(at);
-                let mut rounds = self.lock();
+                let mut rounds = self.rounds.lock();
                 let Some(open) = rounds.open.get_mut(negotiation) else { return };
                 open.last_event = at;
                 if attempt > 1 {

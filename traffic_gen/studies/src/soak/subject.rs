@@ -1,7 +1,7 @@
 //! What is soaked: an exchange in this process, processes of the run's own, or processes that run elsewhere.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agents::control::ControlClient;
@@ -11,6 +11,7 @@ use agents::{ContractorConfig, Identity, Token};
 use archive::{ArchiveOptions, ArchiveStatus, SEGMENT_BYTES_DEFAULT};
 use bus::Bus;
 use gateway::LimitConfig;
+use parking_lot::Mutex;
 use policy_engine::CheckpointConfig;
 use prometheus::Registry;
 use schemas::{AgentId, Policy, TopicName};
@@ -170,9 +171,7 @@ impl<'a> Soak<'a> {
         let counts = rig.fault_counts();
         let measuring = Measuring {
             bus: Some(bus),
-            injected: Some(Arc::new(move || {
-                std::mem::take(&mut *counts.lock().unwrap_or_else(PoisonError::into_inner))
-            })),
+            injected: Some(Arc::new(move || std::mem::take(&mut *counts.lock()))),
             ..self.measuring(&access, sources)
         };
         let length = self.folder.plan().fill() + Duration::from_secs_f64(self.folder.remaining_s());
@@ -342,7 +341,7 @@ fn register_keep(duration_s: f64) -> Duration {
 fn renewed(agent: &AgentId, sign: impl Fn() -> String + Send + Sync + 'static) -> Identity {
     let cached = Mutex::new(None::<(Instant, String)>);
     let token = Token::renewed(move || {
-        let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = cached.lock();
         let (_, token) = match cached.take().filter(|(signed_at, _)| signed_at.elapsed() < TOKEN_RENEWAL) {
             Some(fresh) => cached.insert(fresh),
             None => cached.insert((Instant::now(), sign())),

@@ -3,13 +3,14 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use agents::bargain::{BargainStrategy, Move, Space, TurnView};
+use parking_lot::Mutex;
 use schemas::payload::Terms;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -89,7 +90,7 @@ impl NegmasProcess {
     }
 
     fn ask(&self, question: &Value) -> Result<NegmasAnswer, String> {
-        let mut lines = lock(&self.lines);
+        let mut lines = self.lines.lock();
         lines.tell(question)?;
         lines.answer()
     }
@@ -97,12 +98,8 @@ impl NegmasProcess {
     /// Why it has stopped playing.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        lock(&self.fault).clone()
+        self.fault.lock().clone()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lines {
@@ -188,7 +185,7 @@ impl BargainStrategy for NegmasNegotiator {
             return Move::End;
         }
         self.next(view).unwrap_or_else(|reason| {
-            *lock(&self.process.fault) = Some(reason);
+            *self.process.fault.lock() = Some(reason);
             Move::End
         })
     }

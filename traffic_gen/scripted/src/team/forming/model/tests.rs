@@ -1,9 +1,8 @@
-use std::sync::Mutex;
-
 use agents::model::stub::{StubBehaviour, StubScript};
 use agents::model::{Completion, CompletionRequest, ModelConfig, ScriptedModel, StubModel};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use schemas::{NegotiationId, Timestamp};
 use telemetry::TraceContext;
 
@@ -16,7 +15,7 @@ struct TwoAgents(Mutex<Vec<String>>);
 impl CandidateSearch for TwoAgents {
     fn search(&self, text: String) -> BoxFuture<'static, Vec<Candidate>> {
         let name = if text.contains("wall") { "bob" } else { "carol" };
-        self.0.lock().unwrap().push(text);
+        self.0.lock().push(text);
         let found = Candidate {
             agent: agent(name),
             kind: AgentKind::Thing,
@@ -178,7 +177,7 @@ fn config() -> ModelAgentConfig {
 fn saying(answer: impl Fn(u32) -> Value + Send + Sync + 'static) -> ScriptedModel {
     let asked = Mutex::new(0);
     ScriptedModel::new(move |request| {
-        let mut asked = asked.lock().unwrap();
+        let mut asked = asked.lock();
         if request.retry == 0 {
             *asked += 1;
         }
@@ -205,6 +204,6 @@ async fn formed_within(model: ScriptedModel, recruits_max: usize, limits: ModelC
     let search = TwoAgents::default();
     let mut candidates = Candidates::new(agent("alice"), "Paint the wall. Lay the floor", None);
     let formed = forming.form(&mut candidates, &search, None).await;
-    let searched = search.0.lock().unwrap().clone();
+    let searched = search.0.lock().clone();
     (formed, searched)
 }
