@@ -14,14 +14,15 @@ mod submission;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::{PubSub, Received};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::bargain::Join;
@@ -113,7 +114,7 @@ impl Agents {
 
     /// What each agent has noted so far.
     pub(super) fn journals(&self) -> BTreeMap<AgentId, Vec<JournalEntry>> {
-        self.journals.iter().map(|(agent, journal)| (agent.clone(), journal.entries())).collect()
+        self.journals.iter().map(|(agent, journal)| (agent.clone(), journal.0.lock().clone())).collect()
     }
 }
 
@@ -139,11 +140,7 @@ struct ReceivedJournal(Arc<Mutex<Vec<JournalEntry>>>);
 impl ReceivedJournal {
     fn note(&self, world: &World, kind: Noted) {
         let at = world.now();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(JournalEntry { at, kind });
-    }
-
-    fn entries(&self) -> Vec<JournalEntry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().push(JournalEntry { at, kind });
     }
 }
 

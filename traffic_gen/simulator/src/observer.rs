@@ -1,11 +1,12 @@
 //! Somebody who asks for views all the time, as gateways do for participants: of what is being called, of what has
 //! ended, and of what never was, whatever befalls the engines meanwhile.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{BusError, PubSub};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::{AgentId, NegotiationId, subject};
@@ -32,11 +33,7 @@ pub(super) struct Views(Arc<Mutex<Vec<AnsweredView>>>);
 impl Views {
     /// Everything answered so far.
     pub(super) fn answered(&self) -> Vec<AnsweredView> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn add(&self, view: AnsweredView) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(view);
+        self.0.lock().clone()
     }
 }
 
@@ -116,6 +113,6 @@ impl Question {
             Err(_) => return world.reached(Point::ViewUnanswered),
         };
         let to_seq = end();
-        views.add(AnsweredView { negotiation, viewer, lane, from_seq, to_seq, answer });
+        views.0.lock().push(AnsweredView { negotiation, viewer, lane, from_seq, to_seq, answer });
     }
 }

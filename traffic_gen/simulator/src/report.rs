@@ -11,9 +11,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{Options, check, run};
@@ -139,7 +139,7 @@ impl Batch {
             }
         });
         let interrupted = shared.interrupted.into_inner();
-        let sum = shared.sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let sum = shared.sum.into_inner();
         tell(&sum);
         let mut report = sum.report(started.elapsed());
         (report.asked, report.interrupted) = (self.total(), interrupted);
@@ -172,7 +172,7 @@ impl Batch {
                 // Lower numbers are under way on other threads and may violate something, too.
                 shared.stop.fetch_min(number, Ordering::Relaxed);
             }
-            let mut sum = shared.sum.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sum = shared.sum.lock();
             sum.add(number, seed, options, judged);
             if sum.told_at.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY) {
                 sum.told_at = Some(Instant::now());

@@ -10,16 +10,17 @@ mod presence;
 mod watcher;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bus::Bucket;
 use bytes::Bytes;
 use gateway::{Acknowledgements, AgentStreams};
+use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use schemas::{DeliveryId, Timestamp};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
 
 use self::broker::Broker;
@@ -220,8 +221,9 @@ struct WorldState {
 struct RunningGateway {
     acknowledgements: Acknowledgements,
     streams: AgentStreams,
-    /// Dropped with the gateway: its receivers fail then.
-    runs: watch::Sender<()>,
+    /// Dropped with the gateway: its receivers fail then, in the order in which they began to wait. A `watch` channel would wake
+    /// them in random order.
+    runs: broadcast::Sender<()>,
 }
 
 /// What the broker suffers from.
@@ -261,34 +263,34 @@ impl World {
 
     /// True time.
     pub(super) fn now(&self) -> Timestamp {
-        self.state().now()
+        self.state.lock().now()
     }
 
     /// Milliseconds since the run began.
     pub(super) fn elapsed_ms(&self) -> u64 {
-        self.state().now_us() / 1000
+        self.state.lock().now_us() / 1000
     }
 
     /// A rare path was taken.
     pub(super) fn reached(&self, point: Point) {
-        self.state().reached(point);
+        self.state.lock().reached(point);
     }
 
     /// Notes a happening for people to read.
     pub(super) fn note(&self, what: String) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let at = state.now();
         state.broker.trace.story.push(Happening { at, what });
     }
 
     /// The last record of each lane; 0 before the first.
     pub(super) fn last_seqs(&self) -> Vec<u64> {
-        self.state().broker.last_seqs()
+        self.state.lock().broker.last_seqs()
     }
 
     /// Stores what the log of every lane holds before the run.
     pub(super) fn begin_lanes(&self, record: &Bytes) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = state.log_now();
         state.broker.begin_lanes(now, record);
     }
@@ -306,12 +308,12 @@ impl World {
     /// Processes that crashed by one of their calls, once there are any.
     pub(super) async fn crashed(&self) -> Vec<LinkId> {
         self.crashed.notified().await;
-        std::mem::take(&mut self.state().crashed)
+        std::mem::take(&mut self.state.lock().crashed)
     }
 
     /// What the run leaves behind here; what processes, agents and observers add is empty.
     pub(super) fn trace(&self, seed: u64, scenario: &Scenario) -> Trace {
-        let state = self.state();
+        let state = self.state.lock();
         Trace {
             seed,
             lanes: scenario.lanes,
@@ -329,7 +331,7 @@ impl World {
     pub(super) async fn drive(self: Arc<Self>) {
         loop {
             let next = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 let crashes = state.crashed.len();
                 let next = state.run_due();
                 if state.crashed.len() > crashes {
@@ -349,14 +351,9 @@ impl World {
         }
     }
 
-    /// The state, for as long as no `await` stands between.
-    fn state(&self) -> MutexGuard<'_, WorldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the state, and wakes the pump and whoever waits for crashes if need be.
     fn change<T>(&self, change: impl FnOnce(&mut WorldState) -> T) -> T {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let crashes = state.crashed.len();
         let result = change(&mut state);
         let next = state.queue.first_key_value().map(|((at_us, _), _)| *at_us);

@@ -9,7 +9,7 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use gateway::AgentStream;
 use schemas::AgentId;
-use tokio::sync::watch;
+use tokio::sync::broadcast;
 use tokio::time::timeout;
 
 use super::{CONNECT_GAP_MS, Job, SimulatedAgent};
@@ -22,11 +22,11 @@ const OPEN_MAX: Duration = Duration::from_secs(2);
 impl SimulatedAgent {
     /// Opens a stream at one of the gateways that run; whether one is there.
     pub(super) async fn open_stream(&mut self) -> bool {
-        let gateways = self.context.world.gateways();
+        let mut gateways = self.context.world.gateways();
         if gateways.is_empty() {
             return false;
         }
-        let (link, streams, runs) = gateways[self.context.index(gateways.len())].clone();
+        let (link, streams, runs) = gateways.swap_remove(self.context.index(gateways.len()));
         (self.inbox, self.renew_at) = (None, None);
         let world = Arc::clone(&self.context.world);
         let open = OpenStream::new(world, link, self.context.id.clone());
@@ -65,12 +65,12 @@ impl Drop for OpenStream {
 fn messages(
     stream: AgentStream,
     subject: String,
-    open: (OpenStream, watch::Receiver<()>),
+    open: (OpenStream, broadcast::Receiver<()>),
 ) -> impl Stream<Item = Received> {
     unfold((stream, subject, open), |(mut stream, subject, mut open)| async move {
         let delivery = tokio::select! {
             biased;
-            _ = open.1.changed() => None,
+            _ = open.1.recv() => None,
             delivery = stream.next() => delivery,
         };
         let payload = match delivery? {

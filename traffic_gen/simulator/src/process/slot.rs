@@ -1,8 +1,9 @@
 //! A place where one process runs, and after it the next.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gateway::{Gateway, GatewayConfig, GatewayHandle, GatewayMetrics};
+use parking_lot::Mutex;
 use policy_engine::{ClockConfig, Engine, EngineConfig, EngineHandle, EngineMetrics, LaneStatus, OutboxConfig};
 use prometheus::Registry;
 use tokio::sync::mpsc;
@@ -88,12 +89,12 @@ impl Slot {
 
     /// Whether a process has started and not ended.
     pub(super) fn is_running(&self) -> bool {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.running.lock().is_some()
     }
 
     /// What an engine says of its lanes.
     pub(super) fn lanes(&self) -> Option<Vec<LaneStatus>> {
-        match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.running.lock() {
             Some(Running::Engine(engine)) => Some(engine.status().lanes),
             Some(Running::Gateway(_)) | None => None,
         }
@@ -129,7 +130,7 @@ impl Slot {
                     if let Running::Gateway(gateway) = &started {
                         world.set_gateway(link, Some(gateway));
                     }
-                    *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(started);
+                    *running.lock() = Some(started);
                 }
                 // The manager ends only with the run.
                 Err(why) => drop(failures.send(Failed { process, incarnation, why })),
@@ -142,7 +143,7 @@ impl Slot {
         if let Some(starting) = self.starting.take() {
             starting.abort();
         }
-        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.running.lock() = None;
         if let Some(link) = self.link.take() {
             self.world.set_gateway(link, None);
         }
@@ -151,7 +152,7 @@ impl Slot {
     /// Asks an engine to leave; whether one runs here. It goes on by itself, on its own link, until it has left.
     pub(super) fn leave(&mut self) -> bool {
         let engine = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = self.running.lock();
             match running.take() {
                 Some(Running::Engine(engine)) => engine,
                 other => {

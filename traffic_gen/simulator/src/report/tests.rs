@@ -19,8 +19,8 @@ fn a_batch_shows_the_same_on_one_thread_and_on_three() {
 fn progress_ends_with_every_run_done() {
     let last = Mutex::new(None);
     let batch = Batch { base: 1, safety: 3, liveness: 0, threads: 2, keep_going: false };
-    batch.simulate(|| false, |progress| *last.lock().unwrap() = Some((progress.done, progress.total)));
-    assert_eq!(*last.lock().unwrap(), Some((3, 3)));
+    batch.simulate(|| false, |progress| *last.lock() = Some((progress.done, progress.total)));
+    assert_eq!(*last.lock(), Some((3, 3)));
 }
 
 #[test]

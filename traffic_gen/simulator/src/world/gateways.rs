@@ -4,7 +4,7 @@ use gateway::{AgentStreams, GatewayHandle};
 use rand::RngExt;
 use schemas::acknowledgement::AgentAcks;
 use schemas::{AgentId, DeliveryId};
-use tokio::sync::watch;
+use tokio::sync::broadcast;
 
 use super::{LinkId, RunningGateway, World, WorldState};
 use crate::points::Point;
@@ -16,9 +16,9 @@ impl World {
         let running = gateway.map(|gateway| RunningGateway {
             acknowledgements: gateway.acknowledgements(),
             streams: gateway.streams(),
-            runs: watch::Sender::new(()),
+            runs: broadcast::Sender::new(1),
         });
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match running {
             Some(running) => drop(state.gateways.insert(link, running)),
             None => drop(state.gateways.remove(&link)),
@@ -26,15 +26,15 @@ impl World {
     }
 
     /// The gateways that run; the receiver of each fails once it does not.
-    pub(crate) fn gateways(&self) -> Vec<(LinkId, AgentStreams, watch::Receiver<()>)> {
-        let state = self.state();
+    pub(crate) fn gateways(&self) -> Vec<(LinkId, AgentStreams, broadcast::Receiver<()>)> {
+        let state = self.state.lock();
         let running = state.gateways.iter();
         running.map(|(link, gateway)| (*link, gateway.streams.clone(), gateway.runs.subscribe())).collect()
     }
 
     /// An agent has a stream open at a gateway, or none any more.
     pub(crate) fn note_stream(&self, gateway: LinkId, agent: &AgentId, is_open: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now_us = state.now_us();
         state.presence.note_stream(gateway, agent, is_open, now_us);
     }
@@ -65,4 +65,41 @@ fn send_acks(state: &mut WorldState, acks: AgentAcks) -> bool {
     let latency_us = state.latency_us();
     state.after(latency_us, Box::new(move |state| state.arrive(link, Box::new(take))));
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use gateway::{Gateway, GatewayConfig, GatewayMetrics};
+    use parking_lot::Mutex;
+
+    use super::super::{NetworkFaults, ProcessRole, World};
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_gateways_end_hears_of_it_in_the_order_of_waiting() {
+        let world = World::new(7, 1, NetworkFaults::default());
+        tokio::spawn(Arc::clone(&world).drive());
+        let (link, bus) = world.connect("gateway-0-1".to_owned(), ProcessRole::Gateway);
+        let mut config = GatewayConfig::new(crate::keys::auth());
+        (config.id, config.listen) = ("gateway-0-1".to_owned(), None);
+        config.policies = policy_core::policy::presets();
+        let metrics = Arc::new(GatewayMetrics::new(&prometheus::Registry::new()).unwrap());
+        let gateway = Gateway::start(bus, config, metrics).await.unwrap();
+        world.set_gateway(link, Some(&gateway));
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        for number in 0..16 {
+            let (_, _, mut runs) = world.gateways().swap_remove(0);
+            let woken = Arc::clone(&woken);
+            tokio::spawn(async move {
+                let _ = runs.recv().await;
+                woken.lock().push(number);
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        world.set_gateway(link, None);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(*woken.lock(), (0..16).collect::<Vec<_>>());
+    }
 }

@@ -55,7 +55,7 @@ impl World {
     /// Links a process to the broker, under a name that no incarnation shares, and gives it its bus.
     pub(crate) fn connect(self: &Arc<Self>, name: String, role: ProcessRole) -> (LinkId, Bus) {
         let (link, lanes) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let (link, now_us) = (state.add_link(name, role), state.now_us());
             if role == ProcessRole::Gateway {
                 state.presence.begin(link, now_us);

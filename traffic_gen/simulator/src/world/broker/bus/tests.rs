@@ -38,7 +38,7 @@ async fn a_lost_request_has_no_effect_and_a_lost_answer_has_one() {
         let (world, [(_, writer), _]) = world(weather);
         let outcome = writer.log.append(LANE, text(1)).await;
         assert!(matches!(outcome, Err(BusError::Unknown(_))), "{outcome:?}");
-        assert_eq!(world.state().broker.lanes[0].records.len(), stored);
+        assert_eq!(world.state.lock().broker.lanes[0].records.len(), stored);
     }
 }
 
@@ -52,7 +52,7 @@ async fn a_call_that_kills_its_process_is_never_answered() {
         }
         assert!(is_pending(writer.log.append(LANE, text(2))).await);
         assert!(is_pending(writer.log.append(LANE, text(3))).await, "a dead process does nothing more");
-        let stored = world.state().broker.lanes[0].records.len() as u64;
+        let stored = world.state.lock().broker.lanes[0].records.len() as u64;
         assert!((calls..=calls + 1).contains(&stored), "{stored} after {calls} calls");
     }
 }
