@@ -196,4 +196,14 @@ mod tests {
         let without = Command::try_parse_from(["bench", "--overload"]).err().unwrap().to_string();
         assert!(without.contains("--processes"), "{without}");
     }
+
+    #[test]
+    fn a_load_is_the_workload_of_its_name_and_mixed_is_all() {
+        for load in LoadArg::value_variants() {
+            let name = load.to_possible_value().unwrap().get_name().replace('-', "_");
+            let workloads: Vec<&str> = load.workloads().into_iter().map(Into::into).collect();
+            let all: Vec<&str> = Workload::ALL.iter().map(Into::into).collect();
+            assert_eq!(workloads, if *load == LoadArg::Mixed { all } else { vec![&*name] });
+        }
+    }
 }

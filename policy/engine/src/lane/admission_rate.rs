@@ -67,7 +67,7 @@ const STANDS_FOR: u32 = 3;
 /// The rate is used up where this part of it is opened. One that is not falls to [`SPARE`] times what is opened where a queue stands,
 /// is held there while [`ENDS`] holds, and falls to what is opened then.
 const USED_UP: f64 = 0.85;
-/// See [`USED_UP`]. Enough for what varies, too little for a burst in a stall; one more for each further gateway.
+/// See [`USED_UP`]. Enough for what varies, too little for a burst in a stall.
 const SPARE: f64 = 1.4;
 /// It is held up to this wait. While nats-server collects its garbage, for up to three seconds, a write waits 10 to 30 ms.
 const HELD_MAX: Duration = Duration::from_millis(50);
@@ -75,8 +75,7 @@ const HELD_MAX: Duration = Duration::from_millis(50);
 const STALLED: f64 = 0.25;
 /// Beyond it is an overload.
 const STALL_MAX: Duration = Duration::from_millis(1_500);
-/// The rate is at most so many times what is used, beside [`RATE_FIRST`]; one more for each further gateway, among which
-/// callers may be spread unevenly.
+/// The rate is at most so many times what is used, one more for each further gateway: callers may be spread unevenly among them.
 const UNUSED_MAX: f64 = 2.0;
 /// How much of the rate of openings that was measured before is kept a period.
 const SMOOTHING: f64 = 0.8;
@@ -278,8 +277,7 @@ impl AdmissionRate {
         let keeps_up = wait <= HELD_MAX && self.ended_per_s >= ENDS * self.opened_per_s;
         let is_held = !self.is_used_up && (is_stall || keeps_up);
         if !self.is_used_up {
-            let spare = SPARE + self.gateways.len().max(1) as f64 - 1.0;
-            self.per_s = self.per_s.min((spare * self.opened_clear_per_s).max(RATE_FIRST));
+            self.per_s = self.per_s.min(self.useful(SPARE, self.opened_clear_per_s));
         }
         self.standing = if is_shrinking || is_held { 0 } else { self.standing + 1 };
         if self.standing >= if self.is_used_up { 1 } else { STANDS_FOR } {
@@ -308,9 +306,12 @@ impl AdmissionRate {
                 (NEAR * *possible).max(self.per_s + rise + steep * RISE_NEAR_PER_S)
             }
         };
-        let gateways = self.gateways.len().max(1) as f64;
-        let useful = RATE_FIRST.max((UNUSED_MAX + gateways - 1.0) * self.opened_per_s.max(opened_per_s));
-        self.per_s = risen.min(useful).max(RATE_MIN);
+        self.per_s = risen.min(self.useful(UNUSED_MAX, self.opened_per_s.max(opened_per_s))).max(RATE_MIN);
+    }
+
+    /// So many times what is opened, one more for each further gateway, and [`RATE_FIRST`] at least.
+    fn useful(&self, times: f64, opened_per_s: f64) -> f64 {
+        RATE_FIRST.max((times + self.gateways.len().max(1) as f64 - 1.0) * opened_per_s)
     }
 
     /// What gateways were told last.
