@@ -60,7 +60,6 @@ const EARLY_BIDS_MAX: usize = 1024;
 pub const NOT_INTERESTED: &str = "not interested";
 
 /// A scripted contractor.
-#[derive(Debug)]
 pub struct Contractor {
     agent: AgentId,
     config: ContractorConfig,

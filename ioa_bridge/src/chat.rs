@@ -128,7 +128,7 @@ struct ChatTask {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Chat {
     comm_id: String,
     team: String,

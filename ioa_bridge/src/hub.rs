@@ -4,7 +4,6 @@
 mod client;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -451,12 +450,6 @@ impl Observer for Hub {
             Observed::Settled { sent, .. } => self.handle_settled(agent, sent),
             _ => {}
         }
-    }
-}
-
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("names", &self.names).field("dropped", &self.dropped()).finish_non_exhaustive()
     }
 }
 

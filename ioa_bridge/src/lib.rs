@@ -23,7 +23,6 @@ pub mod names;
 pub mod wire;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -335,10 +334,4 @@ fn bounded(length: usize, max: usize, (of, pointer): (&str, &str)) -> Result<(),
     }
     let refusal = Refusal::new(Code::OutOfRange, format!("{length} {of} are too many"));
     Err(refusal.at(pointer).expecting(format!("at most {max} {of}")))
-}
-
-impl fmt::Debug for Bridge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bridge").field("hub", &self.hub).finish_non_exhaustive()
-    }
 }

@@ -62,7 +62,6 @@ impl Iterator for PoissonArrivals {
 
 /// Hands over each due time, with its number, when it has come, to within tens of microseconds, until `until` is reached or
 /// the receiver is dropped.
-#[must_use]
 pub fn pace(
     started: Instant,
     times: impl Iterator<Item = Duration> + Send + 'static,

@@ -78,7 +78,6 @@ pub struct Played {
 
 impl Played {
     /// What was agreed.
-    #[must_use]
     pub fn agreement(&self) -> Option<usize> {
         match self.end {
             BargainEnd::Agreement { outcome, .. } => Some(outcome),

@@ -30,7 +30,6 @@ struct CounterState {
 
 impl DeferralCounter {
     /// What has come so far.
-    #[must_use]
     pub fn total(&self) -> Deferrals {
         self.0.lock().total.clone()
     }
@@ -71,13 +70,11 @@ struct DeferralsOfCode {
 
 impl Deferrals {
     /// Whether there were none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// How many were of this code.
-    #[must_use]
     pub fn of(&self, code: Code) -> u64 {
         self.0.get(&code).map_or(0, |deferrals| deferrals.count)
     }

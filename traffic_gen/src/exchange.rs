@@ -158,31 +158,26 @@ impl Exchange {
     }
 
     /// Base address of the gateway's HTTP interface.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// The engine; the first of several.
-    #[must_use]
     pub fn engine(&self) -> &EngineHandle {
         &self.engine
     }
 
     /// The gateway.
-    #[must_use]
     pub fn gateway(&self) -> &GatewayHandle {
         &self.gateway
     }
 
     /// The key that signs this exchange's tokens.
-    #[must_use]
     pub fn signing_key(&self) -> &SigningKey {
         &self.key
     }
 
     /// Claims a token for `agent` would carry.
-    #[must_use]
     pub fn claims(agent: &AgentId) -> Claims {
         Claims::new(agent, ISSUER, "llmx", TOKEN_LIFETIME_S)
     }

@@ -109,27 +109,23 @@ impl Invariant {
     pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name as it stands in reports.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
     /// Whether only some runs can show it: those with bargains, with teams, with panels, or in which the log is folded again or
     /// it is known what a gateway or an engine has heard. Others leave it unchecked.
-    #[must_use]
     pub fn needs_more_than_rounds(self) -> bool {
         matches!(self, Self::TurnOrder | Self::Invited | Self::Acknowledged)
             || (Self::OneFloor..=Self::ShedsOpenings).contains(&self)
     }
 
     /// Whether only teams can show it.
-    #[must_use]
     pub fn is_of_teams(self) -> bool {
         (Self::OneFloor..=Self::NoOrphan).contains(&self)
     }
 
     /// Whether only panels can show it.
-    #[must_use]
     pub fn is_of_panels(self) -> bool {
         (Self::OneFinding..=Self::ImportanceConserved).contains(&self)
     }
@@ -192,7 +188,6 @@ impl<C: Copy + Ord + Into<&'static str>> Verdict<C> {
     }
 
     /// Violations of all.
-    #[must_use]
     pub fn violated(&self) -> u64 {
         self.by_name.values().map(|tally| tally.violated).sum()
     }

@@ -34,7 +34,6 @@ impl Latency {
     }
 
     /// What was recorded since this was a copy of `earlier`; everything where it never was.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut later = self.clone();
         match later.0.subtract(&earlier.0) {
@@ -44,19 +43,16 @@ impl Latency {
     }
 
     /// Durations recorded.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
     /// The quantile, in milliseconds; 0 when nothing was recorded.
-    #[must_use]
     pub fn quantile_ms(&self, quantile: f64) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.value_at_quantile(quantile) as f64 / 1000.0 }
     }
 
     /// The usual quantiles.
-    #[must_use]
     pub fn quantiles(&self) -> Quantiles {
         Quantiles {
             p50: self.quantile_ms(0.50),

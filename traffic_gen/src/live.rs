@@ -57,7 +57,7 @@ const SETTLE_POLL: Duration = Duration::from_millis(20);
 const SETTLED_LOOKS: u32 = 2;
 
 /// What is to be run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CallScenario {
     /// Contractors.
     pub contractors: u32,
@@ -151,7 +151,6 @@ impl Default for CallScenario {
 
 impl CallScenario {
     /// The same, whose agents' spans go to `tracer`.
-    #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
         self.options.tracer = tracer;
         self
@@ -212,7 +211,6 @@ pub struct Population {
 ///
 /// # Panics
 /// Never: the name is a constant.
-#[must_use]
 pub fn initiator_name() -> AgentId {
     AgentId::try_new(INITIATOR).expect("the constant is a name")
 }
@@ -413,7 +411,6 @@ async fn note(recorder: Arc<Recorder>, mut events: mpsc::Receiver<CallEvent>, en
 }
 
 /// The call a scenario makes.
-#[must_use]
 pub fn request(scenario: &CallScenario, own_id: String) -> CallRequest {
     let cfp = Cfp {
         task: Some(scenario.task.clone()),

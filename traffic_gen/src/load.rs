@@ -74,7 +74,6 @@ impl<W: Default> Default for LoadScenario<W> {
 
 impl<W: ProtocolLoad> LoadScenario<W> {
     /// The name of an agent that may be called.
-    #[must_use]
     pub fn agent_name(&self, number: u32) -> AgentId {
         self.name(&format!("{}-{number}", W::AGENT))
     }
@@ -98,21 +97,18 @@ impl<W: ProtocolLoad> LoadScenario<W> {
     ///
     /// # Panics
     /// When `name` is no name.
-    #[must_use]
     pub fn name(&self, name: &str) -> AgentId {
         let plain = || AgentId::try_new(name).expect("letters, a hyphen and a number make a name");
         AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or_else(|_| plain())
     }
 
     /// The same, whose agents' spans go to `tracer`.
-    #[must_use]
     pub fn traced(mut self, tracer: Tracer) -> Self {
         self.options.tracer = tracer;
         self
     }
 
     /// What the `number`-th negotiation is drawn from.
-    #[must_use]
     pub fn random(&self, number: u64) -> ChaCha12Rng {
         let mut random = ChaCha12Rng::seed_from_u64(self.seed);
         random.set_stream(number);
@@ -219,7 +215,6 @@ pub struct LoadSummary<S> {
 
 impl<S: ProtocolSummary> LoadSummary<S> {
     /// Puts a run's results together.
-    #[must_use]
     pub fn new(
         scenario: &LoadScenario<S::Load>,
         bus: &str,
@@ -264,13 +259,11 @@ pub struct Ledger<S> {
 
 impl<S> Ledger<S> {
     /// A ledger in front of a recorder, which hears everything too.
-    #[must_use]
     pub fn new(recorder: Recorder, state: S) -> Self {
         Self { recorder: Arc::new(recorder), state: Mutex::new(state) }
     }
 
     /// The recorder.
-    #[must_use]
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }

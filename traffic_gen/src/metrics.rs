@@ -55,7 +55,6 @@ impl CallResult {
     }
 
     /// The result as it stands in metrics; an outcome as on the wire.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed(outcome) => outcome.as_str(),
@@ -157,7 +156,6 @@ impl TrafficMetrics {
     }
 
     /// The phase the run is in.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         let is_in = |phase: &Phase| self.metrics.phase.of(*phase).get() == 1;
         Phase::VARIANTS.iter().copied().find(is_in).unwrap_or(Phase::Starting)

@@ -76,7 +76,6 @@ impl ModelSummary {
     }
 
     /// What an initiator asked it.
-    #[must_use]
     pub fn of_decider(decider: &ModelDecider) -> Self {
         let ModelDeciderCounts { chosen, fallbacks } = decider.counts();
         Self::of(decider.consultant(), 1, (chosen + fallbacks, fallbacks))

@@ -50,13 +50,11 @@ impl AsksCounted {
     }
 
     /// All of them.
-    #[must_use]
     pub fn total(&self) -> u32 {
         self.answers + self.ranks + self.reviews
     }
 
     /// Whether the exchange says it asked as often.
-    #[must_use]
     pub fn are_those_of(&self, finding: &Finding) -> bool {
         let calls = &finding.calls;
         (self.answers, self.ranks, self.reviews) == (calls.answers, calls.ranks, calls.reviews)
@@ -83,7 +81,6 @@ pub struct PlayedPanel {
 
 impl PlayedPanel {
     /// What came of a panel, and whether that is right, where that is known.
-    #[must_use]
     pub fn of(question: Option<&StubQuestion>, end: PanelEnd) -> Self {
         let PanelEnd { panel, finding, closing, asks } = end;
         let answer = finding.as_ref().map(|finding| &*finding.answer);

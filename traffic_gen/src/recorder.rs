@@ -99,7 +99,6 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts recording. `witness` switches the invariant checks on; a trace gets every message as one line.
-    #[must_use]
     pub fn start(started: Instant, witness: bool, trace: Option<TraceFile>) -> Self {
         let inner = RecorderState {
             counts: Counts::default(),
@@ -116,7 +115,6 @@ impl Recorder {
     }
 
     /// The same, which also counts the calls for Prometheus.
-    #[must_use]
     pub fn with_metrics(self, metrics: TrafficMetrics) -> Self {
         self.inner.lock().metrics = Some(metrics);
         self
@@ -124,7 +122,6 @@ impl Recorder {
 
     /// The same for a run in which other agents than these may take part. Nothing is recorded of what others send, so
     /// nothing is concluded from its absence.
-    #[must_use]
     pub fn among_others(self, agents: BTreeSet<AgentId>) -> Self {
         {
             let mut inner = self.inner.lock();
@@ -136,20 +133,17 @@ impl Recorder {
 
     /// The same for one run of several under the same names: only negotiations count whose own id begins with `run` and
     /// a hyphen, as a scenario of calls makes them. An inbox may hold deliveries of an earlier run.
-    #[must_use]
     pub fn of_run(self, run: &str) -> Self {
         self.inner.lock().own_ids = Some(format!("{run}-"));
         self
     }
 
     /// The same, which passes on when calls are due: the one thing about a call that no agent sees.
-    #[must_use]
     pub fn with_due(self, due: DueListener) -> Self {
         Self { due: Some(due), ..self }
     }
 
     /// Where calls are counted, if they are.
-    #[must_use]
     pub fn metrics(&self) -> Option<TrafficMetrics> {
         self.inner.lock().metrics.clone()
     }
@@ -184,13 +178,11 @@ impl Recorder {
     }
 
     /// Negotiations called and not yet ended.
-    #[must_use]
     pub fn open(&self) -> usize {
         self.inner.lock().open.len()
     }
 
     /// Whether nothing is under way and nothing is owed any more: judged now, no invariant would be broken.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         let inner = self.inner.lock();
         if inner.in_flight > 0 {
@@ -202,7 +194,6 @@ impl Recorder {
     }
 
     /// The counts so far.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.inner.lock().counts.clone()
     }

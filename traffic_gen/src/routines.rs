@@ -17,7 +17,6 @@ pub struct RoutineSummary {
 
 impl RoutineSummary {
     /// What these have run so far, together. One that is named more than once counts once.
-    #[must_use]
     pub fn of(runners: &[Arc<RoutineRunner>]) -> Self {
         let mut by_kind: BTreeMap<RoutineKind, RoutineTally> = BTreeMap::new();
         for (index, runner) in runners.iter().enumerate() {
@@ -34,13 +33,11 @@ impl RoutineSummary {
     }
 
     /// Whether nothing has run.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_kind.is_empty()
     }
 
     /// Runs of one kind.
-    #[must_use]
     pub fn runs(&self, kind: RoutineKind) -> RoutineTally {
         self.by_kind.get(&kind).copied().unwrap_or_default()
     }

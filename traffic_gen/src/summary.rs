@@ -107,7 +107,6 @@ impl Driven {
 
 impl RunTotals {
     /// Of a run that is over.
-    #[must_use]
     pub fn new(finished: Finished, driven: Driven) -> (Counts, Self) {
         let Finished { mut counts, verdict, is_cut_off } = finished;
         let run = Self {
@@ -234,7 +233,6 @@ impl fmt::Display for Violations {
 }
 
 /// The policy of a run, or its policies with the calls under each.
-#[must_use]
 pub fn policies(latest: &str, calls_by_policy: &BTreeMap<String, u64>) -> String {
     if calls_by_policy.len() < 2 {
         return format!("policy {latest}");
@@ -249,7 +247,6 @@ const fn is_zero(count: &u64) -> bool {
 }
 
 /// Counts on one line.
-#[must_use]
 pub fn counts(map: &BTreeMap<String, u64>) -> String {
     if map.is_empty() {
         return "none".to_owned();
@@ -259,7 +256,6 @@ pub fn counts(map: &BTreeMap<String, u64>) -> String {
 
 impl CallSummary {
     /// The same, with what models were asked by contractors and initiator.
-    #[must_use]
     pub fn with_models(mut self, contractors: Option<ModelSummary>, initiator: Option<ModelSummary>) -> Self {
         let sources = contractors.iter().chain(&initiator).map(|model| model.source);
         self.model_source = sources.max().unwrap_or(ModelSource::Scripted);
@@ -268,7 +264,6 @@ impl CallSummary {
     }
 
     /// Puts a run's results together.
-    #[must_use]
     pub fn new(scenario: &CallScenario, bus: &str, policy: &str, counts: &Counts, run: RunTotals) -> Self {
         let wins: Vec<u64> = (0..scenario.contractors)
             .map(|n| counts.wins.get(&scenario.contractor_name(n)).copied().unwrap_or(0))

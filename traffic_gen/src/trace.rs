@@ -41,7 +41,6 @@ impl TraceFile {
     }
 
     /// The document of one event; none of what is decided, which is told by what is sent.
-    #[must_use]
     pub fn line(since_start: Duration, agent: &AgentId, event: &Observed<'_>) -> Option<Value> {
         let mut line = match event {
             Observed::Connected => json!({"event": "connected"}),

@@ -1,7 +1,6 @@
 //! Runs consultations: one model, shared by the agents of a process, with its accounts, metrics and spans.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
@@ -389,12 +388,6 @@ impl Consultant {
                 .lasting(took)
         };
         self.tracer.record(context.trace, error.is_some(), make);
-    }
-}
-
-impl fmt::Debug for Consultant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consultant").field("config", &self.config).field("totals", &self.totals()).finish()
     }
 }
 

@@ -30,7 +30,6 @@ pub const DEADLINE_MARGIN_MS: u64 = 500;
 pub const WAITING_MAX: usize = 4096;
 
 /// A contractor that asks a model.
-#[derive(Debug)]
 pub struct ModelContractor {
     agent: AgentId,
     config: Arc<ModelAgentConfig>,

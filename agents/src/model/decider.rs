@@ -25,7 +25,6 @@ pub use question::{OfferChoice, OffersQuestion};
 const DECIDE_MARGIN_MS: u64 = 500;
 
 /// A decider that asks a model.
-#[derive(Debug)]
 pub struct ModelDecider {
     config: Arc<ModelAgentConfig>,
     consultant: Arc<Consultant>,

@@ -5,7 +5,6 @@
 //! instructions are the owner's choice and stand in the owner's message.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -76,13 +75,6 @@ impl Routine for ModelRoutine {
             consultant.consult(&subject, question).await.map_err(gave_up)
         }
         .boxed()
-    }
-}
-
-impl fmt::Debug for ModelRoutine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let documents: Vec<&DocumentHash> = self.documents.keys().collect();
-        f.debug_struct("ModelRoutine").field("documents", &documents).finish_non_exhaustive()
     }
 }
 

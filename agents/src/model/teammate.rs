@@ -28,7 +28,7 @@ const SPEAK_MARGIN_MS: u64 = 500;
 const WORK_MS: u64 = 60_000;
 
 /// A model as what advises members.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ModelAdvisor {
     config: Arc<ModelAgentConfig>,
     consultant: Arc<Consultant>,
@@ -64,7 +64,6 @@ impl Advisor for ModelAdvisor {
 }
 
 /// A model as what carries the tasks of a team out. The task is quoted in the prompt.
-#[derive(Debug)]
 pub struct ModelWorker {
     routine: ModelRoutine,
 }

@@ -1,6 +1,5 @@
 //! A function of this program as a routine.
 
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -98,12 +97,6 @@ impl Routine for NativeRoutine {
 
     fn run(&self, request: RoutineRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
         self.0.run(request.text)
-    }
-}
-
-impl fmt::Debug for NativeRoutine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("NativeRoutine")
     }
 }
 

@@ -1,7 +1,6 @@
 //! Runs routines: one table, shared by the contractors of a process, within limits of time and length.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -208,17 +207,6 @@ impl RoutineRunner {
         self.metrics.iter().for_each(|metrics| metrics.ran(kind, took, fault));
         #[cfg(not(feature = "metrics"))]
         let _ = took;
-    }
-}
-
-impl fmt::Debug for RoutineRunner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RoutineRunner")
-            .field("table", &self.table)
-            .field("has_model", &self.model.is_some())
-            .field("limits", &self.limits)
-            .field("tallies", &self.tallies())
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Routines by the document they follow.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use schemas::delivery::Call;
@@ -69,13 +68,6 @@ impl RoutineTable {
     /// Documents with a routine.
     pub fn documents(&self) -> impl Iterator<Item = DocumentHash> {
         self.by_document.keys().copied()
-    }
-}
-
-impl fmt::Debug for RoutineTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds = self.by_document.iter().map(|(document, routine)| (document, routine.kind()));
-        f.debug_map().entries(kinds).finish()
     }
 }
 

@@ -9,7 +9,6 @@ mod http;
 #[cfg(feature = "programs")]
 mod program;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,12 +82,6 @@ impl WorkRunner {
     }
 }
 
-impl fmt::Debug for WorkRunner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkRunner").field("time_max", &self.time_max).finish_non_exhaustive()
-    }
-}
-
 /// A function of this program, run on a thread for blocking work. One that is given up for its time keeps its thread until it
 /// returns, because a thread cannot be ended from outside.
 #[derive(Clone)]
@@ -105,12 +98,6 @@ impl FunctionWorker {
 impl Worker for FunctionWorker {
     fn run(&self, request: WorkRequest) -> BoxFuture<'static, Result<String, RoutineFault>> {
         self.0.run(request)
-    }
-}
-
-impl fmt::Debug for FunctionWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FunctionWorker")
     }
 }
 

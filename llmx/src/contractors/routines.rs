@@ -70,7 +70,7 @@ struct RoutineDocument {
 }
 
 /// What a file of routines makes of contractors.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct OpenedRoutines {
     /// The runner of every contractor; none without a file.
     pub runners: Vec<Arc<RoutineRunner>>,
@@ -318,7 +318,7 @@ mod tests {
                 "./routines.toml:4: the document ",
             ),
         ] {
-            let failure = read_text_of(text).unwrap_err();
+            let failure = read_text_of(text).map(drop).unwrap_err();
             assert!(failure.contains(expected), "{text}\n{failure}");
         }
     }

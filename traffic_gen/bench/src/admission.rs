@@ -71,14 +71,12 @@ pub async fn measure() -> Result<AdmissionCost, BenchError> {
 }
 
 /// A message of whom a token names, from a client on this machine.
-#[must_use]
 pub fn ingress(token: &str, bytes: Bytes) -> Ingress<'_> {
     let (transport, credentials) = (Transport::InProcess, Credentials::Token(Some(token)));
     Ingress { transport, credentials, named_sender: None, peer: Some(LOCALHOST), bytes }
 }
 
 /// An offer of about 500 bytes.
-#[must_use]
 pub fn body(number: u32) -> Bytes {
     let document = serde_json::json!({
         "envelope": {

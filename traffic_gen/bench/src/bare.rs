@@ -106,7 +106,6 @@ async fn initiate(
 }
 
 /// A message of the usual size that begins so.
-#[must_use]
 pub fn payload(begin: &str) -> Bytes {
     Bytes::from(format!("{begin:x<PAYLOAD_BYTES$}"))
 }

@@ -145,7 +145,6 @@ async fn reached(context: &jetstream::Context, payload: Bytes) -> Result<(), Ben
 }
 
 /// What appends to each lane.
-#[must_use]
 pub fn appenders(bus: &Bus, options: &AppenderOptions) -> Vec<Appender> {
     let lanes = (0..bus.log.lanes()).map(Lane);
     lanes.map(|lane| Appender::spawn(Arc::clone(&bus.log), lane, "bench", options.clone())).collect()

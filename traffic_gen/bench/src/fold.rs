@@ -90,7 +90,6 @@ impl FoldBench {
     }
 
     /// One whose calls are pinned to this.
-    #[must_use]
     pub fn pinning(pinned: Pinned) -> Self {
         Self { lane_state: LaneState::new(Lane(0), Limits::default()), seq: 0, pinned: Arc::new(pinned) }
     }
@@ -105,7 +104,6 @@ impl FoldBench {
     }
 
     /// Negotiations that have not ended.
-    #[must_use]
     pub fn open_count(&self) -> usize {
         self.lane_state.open_count()
     }

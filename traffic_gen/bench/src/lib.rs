@@ -61,13 +61,11 @@ pub struct Row {
 
 impl Row {
     /// A figure without a ceiling.
-    #[must_use]
     pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self { name: name.into(), value, unit, ceiling: None, ratio: None, allocations: None, target: None }
     }
 
     /// Sets the ceiling.
-    #[must_use]
     pub fn under(mut self, ceiling: f64) -> Self {
         self.ceiling = Some(ceiling);
         self.ratio = (ceiling > 0.0).then(|| self.value / ceiling);
@@ -75,7 +73,6 @@ impl Row {
     }
 
     /// Names the target.
-    #[must_use]
     pub fn aiming_at(mut self, target: impl Into<String>) -> Self {
         self.target = Some(target.into());
         self

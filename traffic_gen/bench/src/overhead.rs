@@ -41,14 +41,12 @@ pub struct Overhead {
 
 impl Overhead {
     /// Median of the runs without and with.
-    #[must_use]
     pub fn rounds_per_s(&self) -> [f64; 2] {
         self.rounds_per_s.each_ref().map(|runs| median(runs))
     }
 
     /// Median processor time of a round without and with, in microseconds: what is left of the difference when other
     /// programs use the machine as well.
-    #[must_use]
     pub fn cpu_us(&self) -> [f64; 2] {
         self.cpu_us.each_ref().map(|runs| median(runs))
     }

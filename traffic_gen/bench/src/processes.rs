@@ -115,7 +115,6 @@ impl ProcessFigures {
     }
 
     /// The figure of this name.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<f64> {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }

@@ -142,7 +142,6 @@ pub struct ClosedLoop {
 
 impl ClosedLoop {
     /// Rounds per second.
-    #[must_use]
     pub fn rounds_per_s(&self) -> f64 {
         self.rounds as f64 / self.elapsed_s.max(f64::EPSILON)
     }

@@ -79,7 +79,6 @@ pub struct Service {
 
 impl Service {
     /// Its process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -93,7 +92,6 @@ impl Service {
     }
 
     /// Resident memory.
-    #[must_use]
     pub fn resident_bytes(&self) -> u64 {
         resident_bytes(&self.id().to_string())
     }
@@ -146,7 +144,6 @@ impl Service {
     }
 
     /// How it failed, with its last words.
-    #[must_use]
     pub fn failed(&self, how: &str) -> BenchError {
         let said = [&self.out, &self.err].map(|file| std::fs::read_to_string(file).unwrap_or_default()).concat();
         let skipped = said.chars().count().saturating_sub(TAIL_LEN);

@@ -63,7 +63,6 @@ pub enum Part {
 
 impl Part {
     /// Whether it starts processes of the exchange.
-    #[must_use]
     pub fn starts_processes(&self) -> bool {
         matches!(self, Self::Recovery | Self::Panels) || (cfg!(feature = "wasm") && matches!(self, Self::Agora))
     }
@@ -92,7 +91,6 @@ pub struct BenchPlan {
 
 impl BenchPlan {
     /// What figures are measured with; recovered engines are those of `exchange`, a build of `llmx`.
-    #[must_use]
     pub fn full(exchange: PathBuf) -> Self {
         Self {
             exchange,
@@ -107,7 +105,6 @@ impl BenchPlan {
     }
 
     /// A shorter plan, for a look rather than a figure.
-    #[must_use]
     pub fn quick(exchange: PathBuf) -> Self {
         Self {
             exchange,

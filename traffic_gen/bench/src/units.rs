@@ -17,19 +17,16 @@ pub struct UnitCounter {
 
 impl UnitCounter {
     /// Counts for this long.
-    #[must_use]
     pub fn new(duration: Duration) -> Arc<Self> {
         Arc::new(Self { duration, began: OnceLock::new(), units: AtomicU64::new(0) })
     }
 
     /// For how long it counts.
-    #[must_use]
     pub fn duration(&self) -> Duration {
         self.duration
     }
 
     /// Units per second of that time.
-    #[must_use]
     pub fn units_per_s(&self) -> f64 {
         self.units.load(Ordering::Relaxed) as f64 / self.duration.as_secs_f64().max(f64::EPSILON)
     }

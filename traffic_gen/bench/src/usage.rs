@@ -12,7 +12,6 @@ const PAGE_BYTES: u64 = 4096;
 const ZOMBIE: &str = "Z";
 
 /// Whether this system has what is read here.
-#[must_use]
 pub fn is_measurable() -> bool {
     cfg!(target_os = "linux") && Path::new("/proc/self/stat").exists()
 }
@@ -66,7 +65,6 @@ pub fn own_cpu_us() -> f64 {
 }
 
 /// Files, sockets included, that a process holds open; 0 where that cannot be read.
-#[must_use]
 pub fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }

@@ -24,7 +24,6 @@ pub struct Claim {
 }
 
 /// The lanes that were an engine's at a time.
-#[must_use]
 pub fn lanes_of(engine: &str, at: Timestamp, claims: &[Claim]) -> Vec<Lane> {
     let mut owners = std::collections::BTreeMap::<Lane, &Claim>::new();
     for claim in claims.iter().filter(|claim| claim.at <= at) {
@@ -38,7 +37,6 @@ pub fn lanes_of(engine: &str, at: Timestamp, claims: &[Claim]) -> Vec<Lane> {
 
 /// How long after a fault an agent first heard a decision of this lane that was made after the fault. Decisions made
 /// before, and still on their way then, do not count: they say nothing about who decides now.
-#[must_use]
 pub fn decision_gap(fault: Timestamp, lane: Lane, decisions: &[DecisionHeard]) -> Option<Duration> {
     let later = decisions.iter().filter(|decision| decision.lane == lane && decision.made > fault);
     let heard = later.map(|decision| decision.heard).min()?;
@@ -47,7 +45,6 @@ pub fn decision_gap(fault: Timestamp, lane: Lane, decisions: &[DecisionHeard]) -
 
 /// The longest time without any 202 that began after a fault and before the next one, within fifteen seconds. `admitted`
 /// rises.
-#[must_use]
 pub fn publish_gap(fault: Timestamp, next: Option<Timestamp>, admitted: &[Timestamp]) -> Option<Duration> {
     let end = next.unwrap_or(Timestamp::MAX).min(fault.plus_ms(WINDOW_MS));
     let first = admitted.partition_point(|&at| at < fault);

@@ -97,7 +97,6 @@ impl<T: Clone + Default + Send + 'static> Listener<T> {
     }
 
     /// What was heard.
-    #[must_use]
     pub fn heard(&self) -> T {
         self.heard.lock().clone()
     }

@@ -32,7 +32,6 @@ pub struct WallClock {
 
 impl WallClock {
     /// A clock that starts now.
-    #[must_use]
     pub fn start() -> Self {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started_at = Timestamp(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX));
@@ -46,14 +45,12 @@ impl WallClock {
     }
 
     /// The time at an instant.
-    #[must_use]
     pub fn at(&self, instant: Instant) -> Timestamp {
         let since_start = instant.saturating_duration_since(self.started).as_micros();
         Timestamp(self.started_at.0.saturating_add(u64::try_from(since_start).unwrap_or(u64::MAX)))
     }
 
     /// The time now.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.at(Instant::now())
     }
@@ -110,7 +107,6 @@ pub struct Round {
 
 impl Round {
     /// Whether some contractor's offer stood, and nothing that contractor did speaks against it.
-    #[must_use]
     pub fn has_willing(&self) -> bool {
         self.offered.difference(&self.unwilling).next().is_some()
     }
@@ -151,19 +147,16 @@ pub struct AgentJournal {
 
 impl AgentJournal {
     /// Starts with nothing noted.
-    #[must_use]
     pub fn new(recorder: Recorder, clock: WallClock) -> Self {
         Self { recorder, clock, notes: Mutex::default() }
     }
 
     /// Takes what is noted, leaving nothing.
-    #[must_use]
     pub fn take(&self) -> Notes {
         std::mem::take(&mut *self.notes.lock())
     }
 
     /// When the last decision was heard.
-    #[must_use]
     pub fn last_decision(&self) -> Option<Timestamp> {
         self.notes.lock().decisions.last().map(|decision| decision.heard)
     }

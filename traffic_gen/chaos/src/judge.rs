@@ -45,14 +45,12 @@ pub type Checks = Verdict<Check>;
 pub type RegisteredValue = BTreeMap<RegisterKey, RegisterValue>;
 
 /// Decodes the register of a ledger. An entry that is none is left out here; replaying the ledger finds it.
-#[must_use]
 pub fn registered(ledger: &Ledger) -> RegisteredValue {
     let entries = ledger.register.iter();
     entries.filter_map(|(key, value)| Some((key.clone(), serde_json::from_slice(value).ok()?))).collect()
 }
 
 /// The claims of a ledger, in the order of the log.
-#[must_use]
 pub fn claims(ledger: &Ledger) -> Vec<Claim> {
     let mut claims = Vec::new();
     for logged in &ledger.records {
@@ -208,7 +206,6 @@ pub struct Rounds {
 }
 
 /// Counts the rounds.
-#[must_use]
 pub fn rounds(notes: &Notes) -> Rounds {
     let mut rounds = Rounds::default();
     for round in notes.rounds.values().filter(|round| round.is_open) {

@@ -63,7 +63,6 @@ pub struct Service {
 
 impl Service {
     /// A service that is not started yet; `folder` takes its output.
-    #[must_use]
     pub fn new(name: &str, binary: &Path, arguments: Vec<String>, folder: &Path) -> Self {
         Self {
             name: name.to_owned(),
@@ -77,13 +76,11 @@ impl Service {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Whether it was started and neither killed nor paused since.
-    #[must_use]
     pub fn is_up(&self) -> bool {
         self.child.is_some() && !self.is_paused
     }
@@ -170,7 +167,6 @@ impl Service {
     }
 
     /// The end of its output.
-    #[must_use]
     pub fn tail(&self) -> String {
         let text = std::fs::read_to_string(&self.output).unwrap_or_default();
         let skipped = text.chars().count().saturating_sub(TAIL_LEN);
@@ -178,7 +174,6 @@ impl Service {
     }
 
     /// Whether it has said this text since it was started last.
-    #[must_use]
     pub fn has_said(&self, text: &str) -> bool {
         let said = std::fs::read(&self.output).unwrap_or_default();
         String::from_utf8_lossy(said.get(self.said_before..).unwrap_or_default()).contains(text)

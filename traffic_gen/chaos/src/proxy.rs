@@ -52,7 +52,6 @@ impl Proxy {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -63,7 +62,6 @@ impl Proxy {
     }
 
     /// What it does.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         *self.mode.borrow()
     }

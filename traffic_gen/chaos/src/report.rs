@@ -92,13 +92,11 @@ pub struct Target {
 
 impl Target {
     /// A figure that is to be at most `bound`.
-    #[must_use]
     pub fn at_most(name: &'static str, value: f64, bound: f64) -> Self {
         Self { name, value, bound: format!("<= {bound}"), is_met: value <= bound }
     }
 
     /// A figure that is to be at least `bound`.
-    #[must_use]
     pub fn at_least(name: &'static str, value: f64, bound: f64) -> Self {
         Self { name, value, bound: format!(">= {bound}"), is_met: value >= bound }
     }
@@ -106,7 +104,6 @@ impl Target {
 
 impl ChaosReport {
     /// Violations of invariants, failed checks, and checks never made.
-    #[must_use]
     pub fn violations(&self) -> u64 {
         self.invariant_violations.total + self.checks.violated() + self.unchecked.len() as u64
     }

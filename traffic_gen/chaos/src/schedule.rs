@@ -73,7 +73,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// Faults for these kinds; `pauses` stops processes instead of killing them.
-    #[must_use]
     pub fn new(kinds: Vec<FaultKind>, pauses: bool, seed: u64) -> Self {
         Self { random: ChaCha12Rng::seed_from_u64(seed), kinds, pauses }
     }

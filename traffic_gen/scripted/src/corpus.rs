@@ -68,7 +68,6 @@ pub struct Labelled {
 
 impl Corpus {
     /// The corpus of a seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let weights = (1..=COMMON_WORDS as u64).map(|rank| FREQUENCY_SCALE / rank);
         let common = weights.scan(0, |sum, weight| {

@@ -78,7 +78,6 @@ use super::trace::{Invited, Trace};
 const REGISTER_CONFLICT: &str = "register_conflict";
 
 /// Judges a run.
-#[must_use]
 pub fn check(trace: &Trace) -> Verdict {
     judge_mandates_by(policy_reference::is_inside);
     let mut verdict = Verdict::default();

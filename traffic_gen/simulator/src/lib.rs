@@ -144,7 +144,6 @@ struct Absence {
 ///
 /// # Panics
 /// When no runtime can be built, which takes no resource but memory.
-#[must_use]
 pub fn run(seed: u64, options: &Options) -> Trace {
     run_to_end(seed, options).0
 }

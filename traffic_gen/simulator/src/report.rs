@@ -114,7 +114,6 @@ impl Batch {
     }
 
     /// The seed and the options of a run.
-    #[must_use]
     pub fn run_at(&self, number: u64) -> (u64, Options) {
         (self.base.wrapping_add(number), Options { liveness: number >= self.safety })
     }
@@ -301,7 +300,6 @@ impl Sum {
 impl Report {
     /// Whether there is nothing to complain of: no violation, and in a batch large enough to tell, nothing left unchecked
     /// or unreached. A batch that was interrupted is judged by its violations alone.
-    #[must_use]
     pub fn is_fine(&self) -> bool {
         let is_conclusive = self.safety + self.liveness >= CONCLUSIVE_RUNS;
         let is_complete = self.never_checked.is_empty() && self.never_reached.is_empty();

@@ -123,7 +123,6 @@ impl Load {
     }
 
     /// The same shape in a time that passes so many times faster.
-    #[must_use]
     pub fn scaled(self, time_scale: f64) -> Self {
         match self {
             Self::Poisson | Self::Uniform | Self::Burst(_) => self,

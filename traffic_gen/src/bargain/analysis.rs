@@ -82,19 +82,16 @@ pub struct BySolution {
 
 impl BySolution {
     /// These figures, in the order of declaration.
-    #[must_use]
     pub fn of([pareto, nash, kalai, kalai_smorodinsky, max_welfare]: [Option<f64>; 5]) -> Self {
         Self { pareto, nash, kalai, kalai_smorodinsky, max_welfare }
     }
 
     /// The figures, in the order of declaration.
-    #[must_use]
     pub fn parts(self) -> [Option<f64>; 5] {
         [self.pareto, self.nash, self.kalai, self.kalai_smorodinsky, self.max_welfare]
     }
 
     /// Each figure behind its solution's name, a dash where there is none, and a text between two of them.
-    #[must_use]
     pub fn told(self, between: &str) -> String {
         let told = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{part:.3}"));
         let parts = SOLUTIONS.into_iter().zip(self.parts()).map(|(name, part)| format!("{name} {}", told(part)));
@@ -124,7 +121,6 @@ impl Plane {
     }
 
     /// The same without the outcomes that somebody may not agree to, whatever they are worth.
-    #[must_use]
     pub fn only(mut self, is_allowed: impl Fn(usize) -> bool) -> Self {
         for (outcome, is_rational) in self.is_rational.iter_mut().enumerate() {
             *is_rational &= is_allowed(outcome);
@@ -133,19 +129,16 @@ impl Plane {
     }
 
     /// How many parties.
-    #[must_use]
     pub fn parties(&self) -> usize {
         self.parties
     }
 
     /// How many outcomes.
-    #[must_use]
     pub fn outcomes(&self) -> usize {
         self.utilities.len() / self.parties
     }
 
     /// The reservation values, party by party.
-    #[must_use]
     pub fn reserved(&self) -> &[f64] {
         &self.reserved
     }
@@ -154,13 +147,11 @@ impl Plane {
     ///
     /// # Panics
     /// When there is no such outcome.
-    #[must_use]
     pub fn point(&self, outcome: usize) -> &[f64] {
         &self.utilities[outcome * self.parties..][..self.parties]
     }
 
     /// The sum of all parties' utilities of an outcome.
-    #[must_use]
     pub fn welfare(&self, outcome: usize) -> f64 {
         self.point(outcome).iter().sum()
     }
@@ -169,13 +160,11 @@ impl Plane {
     ///
     /// # Panics
     /// When there is no such outcome.
-    #[must_use]
     pub fn is_rational(&self, outcome: usize) -> bool {
         self.is_rational[outcome]
     }
 
     /// The outcomes that stand out.
-    #[must_use]
     pub fn solutions(&self) -> Solutions {
         let pareto = self.frontier();
         let whole: Vec<(f64, f64)> = (0..self.parties).map(|party| self.worst_and_best(party)).collect();
@@ -206,7 +195,6 @@ impl Plane {
     }
 
     /// How far an outcome is, in the space of utilities, from the nearest outcome of each solution.
-    #[must_use]
     pub fn distances(&self, outcome: usize, solutions: &Solutions) -> BySolution {
         let to = |others: &[usize]| {
             others.iter().map(|&other| distance(self.point(outcome), self.point(other))).min_by(f64::total_cmp)
@@ -216,7 +204,6 @@ impl Plane {
     }
 
     /// The greatest distance two outcomes could have: between everybody's worst and everybody's best.
-    #[must_use]
     pub fn extent(&self) -> f64 {
         (0..self.parties).map(|party| self.worst_and_best(party)).map(|(a, b)| (b - a).powi(2)).sum::<f64>().sqrt()
     }

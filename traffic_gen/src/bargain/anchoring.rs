@@ -30,7 +30,6 @@ pub struct Anchoring {
 impl Anchoring {
     /// The slope through points (first, final). `None` with fewer than [`AGREEMENTS_MIN`] points, or when every first offer
     /// was worth the same.
-    #[must_use]
     pub fn of(points: &[(f64, f64)], seed: u64) -> Option<Self> {
         if points.len() < AGREEMENTS_MIN {
             return None;

@@ -23,7 +23,6 @@ pub struct Sample {
 
 impl Sample {
     /// Of some values; `None` of none.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
@@ -79,7 +78,6 @@ pub struct Figures {
 
 impl Figures {
     /// The same, with the names of the parties in the order of turns.
-    #[must_use]
     pub fn of_parties<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.shares.iter_mut().zip(names).for_each(|(share, name)| share.party = Some(name.to_owned()));
         self
@@ -154,7 +152,6 @@ pub struct AgreementValue {
 
 impl BargainValue {
     /// Of a bargain over a domain with this plane.
-    #[must_use]
     pub fn of(plane: &Plane, solutions: &Solutions, played: &Played) -> Self {
         let agreement = played.agreement();
         let reserved = plane.reserved().iter().copied();
@@ -232,19 +229,16 @@ impl MatchupCounts {
     }
 
     /// Bargains counted.
-    #[must_use]
     pub fn bargains(&self) -> u64 {
         self.bargains
     }
 
     /// Agreements counted.
-    #[must_use]
     pub fn agreements(&self) -> u64 {
         self.rounds.len() as u64
     }
 
     /// The figures, anchoring among them where there is a seed for its interval. It means something only over bargains of one domain.
-    #[must_use]
     pub fn figures(&self, seed: Option<u64>) -> Figures {
         let mean = |values: &[f64]| Sample::of(values).map(|sample| sample.mean);
         Figures {

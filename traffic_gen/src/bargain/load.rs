@@ -59,7 +59,6 @@ pub struct Opening {
 
 impl BargainScenario {
     /// The `number`-th bargain: parties and domain.
-    #[must_use]
     pub fn opening(&self, number: u64) -> Opening {
         let (mut random, catalog) = (self.random(number), &self.protocol.catalog);
         let domain = random.random_range(0..catalog.len());

@@ -19,7 +19,6 @@ pub struct SessionParty {
 
 impl SessionParty {
     /// A party without a mandate.
-    #[must_use]
     pub fn new(agent: AgentId) -> Self {
         Self { agent, mandate: None }
     }
@@ -98,43 +97,36 @@ impl Matchup {
     }
 
     /// The domain, its parties in the order of their turns.
-    #[must_use]
     pub fn domain(&self) -> &Domain {
         &self.domain
     }
 
     /// The strategies in the order of turns.
-    #[must_use]
     pub fn kinds(&self) -> &[StrategyKind] {
         &self.kinds
     }
 
     /// Who sits down, with which mandate, in the order of turns.
-    #[must_use]
     pub fn parties(&self) -> &[SessionParty] {
         &self.parties
     }
 
     /// The rules.
-    #[must_use]
     pub fn rules(&self) -> &BargainSpec {
         &self.rules
     }
 
     /// All outcomes.
-    #[must_use]
     pub fn plane(&self) -> &Plane {
         &self.plane
     }
 
     /// Those that stand out.
-    #[must_use]
     pub fn solutions(&self) -> &Solutions {
         &self.solutions
     }
 
     /// The strategies, for one bargain.
-    #[must_use]
     pub fn strategies(&self, seed: u64) -> Vec<Box<dyn BargainStrategy>> {
         let build = |(party, kind): (u64, &StrategyKind)| {
             let preferences = Arc::clone(&self.preferences[usize::try_from(party).unwrap_or_default()]);
@@ -144,7 +136,6 @@ impl Matchup {
     }
 
     /// What each party prefers, in the order of turns.
-    #[must_use]
     pub fn preferences(&self) -> &[Arc<Preferences>] {
         &self.preferences
     }

@@ -54,7 +54,6 @@ impl Watch {
     }
 
     /// Violations so far.
-    #[must_use]
     pub fn violated(&self) -> u64 {
         self.metrics.violations.iter().map(IntCounter::get).sum()
     }

@@ -118,13 +118,11 @@ pub struct Witness {
 
 impl Witness {
     /// A witness that sees only these agents, among others.
-    #[must_use]
     pub fn among_others(self, watched: BTreeSet<AgentId>) -> Self {
         Self { watched: Some(watched), ..self }
     }
 
     /// Whoever feeds it tells of every delivery that was given up ([`Self::unreached`]): what is missing all the same is a fault.
-    #[must_use]
     pub fn told_of_failures(self) -> Self {
         Self { are_failures_told: true, ..self }
     }
@@ -196,13 +194,11 @@ impl Witness {
     }
 
     /// Judges everything seen. Call it when traffic has stopped and every outbox has had time to drain.
-    #[must_use]
     pub fn finish(self) -> Verdict {
         self.judge(When::AtRest)
     }
 
     /// Judges only what must hold at any time, with messages still under way.
-    #[must_use]
     pub fn finish_early(self) -> Verdict {
         self.judge(When::Early)
     }

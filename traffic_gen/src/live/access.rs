@@ -45,13 +45,11 @@ impl AgentShare {
     pub const NONE: Self = Self { number: 0, of: 0 };
 
     /// Whether the process runs who calls, where that is none of the agents that may be called.
-    #[must_use]
     pub const fn calls(self) -> bool {
         self.of <= 1
     }
 
     /// Whether the process runs this agent.
-    #[must_use]
     pub fn has(self, agent: u32) -> bool {
         agent.checked_rem(self.of) == Some(self.number)
     }
@@ -66,7 +64,6 @@ pub struct RegisteredAgents {
 
 impl RegisteredAgents {
     /// None yet.
-    #[must_use]
     pub fn new(control: &ControlClient) -> Self {
         let instance = Tag::try_new(&format!("{:016x}", rand::random::<u64>())).ok();
         Self { control: control.clone(), instance, agents: Vec::new() }
@@ -160,7 +157,6 @@ impl<S: Strategy + 'static> RunningAgents<S> {
     }
 
     /// An agent, if it is one of them.
-    #[must_use]
     pub fn get(&self, agent: &AgentId) -> Option<&AgentHandle<S>> {
         self.handles.iter().find(|handle| handle.agent() == agent)
     }

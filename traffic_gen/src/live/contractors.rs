@@ -16,7 +16,7 @@ use super::{CallScenario, LiveError};
 use crate::models::ModelSummary;
 
 /// Contractors that ask a model.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ModelPopulation {
     /// How many of the contractors of a scenario ask it, from 0 to 1; the others are scripted.
     pub share: f64,
@@ -25,7 +25,7 @@ pub struct ModelPopulation {
 }
 
 /// A model that several contractors ask, or a lead.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SharedModel {
     /// What they are told, and may offer.
     pub config: Arc<ModelAgentConfig>,
@@ -37,7 +37,6 @@ pub struct SharedModel {
 
 impl ModelPopulation {
     /// How many of so many contractors ask the model.
-    #[must_use]
     pub fn count_of(&self, contractors: u32) -> u32 {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u32 is one")]
         let count = (f64::from(contractors) * self.share.clamp(0.0, 1.0)).round() as u32;
@@ -88,7 +87,6 @@ impl CallScenario {
     }
 
     /// The name of a contractor of this scenario: scripted ones and those that ask a model never share one.
-    #[must_use]
     pub fn contractor_name(&self, number: u32) -> AgentId {
         let name = if self.asks_model(number) { model_contractor_name(number) } else { contractor_name(number) };
         AgentId::try_new(&format!("{}{name}", self.prefix)).unwrap_or(name)
@@ -99,7 +97,6 @@ impl CallScenario {
 ///
 /// # Panics
 /// Never: the name is made of letters and digits.
-#[must_use]
 pub fn contractor_name(number: u32) -> AgentId {
     AgentId::try_new(&format!("contractor-{number}")).expect("a number makes a name")
 }
@@ -147,7 +144,6 @@ impl RunningContractor {
     }
 
     /// What the registration of a contractor of a scenario says of it.
-    #[must_use]
     pub fn description(scenario: &CallScenario, number: u32) -> &'static str {
         if scenario.has_model(number) { "model contractor" } else { "scripted contractor" }
     }
@@ -159,7 +155,6 @@ impl RunningContractor {
     }
 
     /// The agent.
-    #[must_use]
     pub fn agent(&self) -> &AgentId {
         match self {
             Self::Scripted(handle) => handle.agent(),

@@ -38,7 +38,6 @@ impl RunningCell {
     }
 
     /// Shows a cell and its exchange until the result is dropped.
-    #[must_use]
     pub fn begin(&self, cell: &str, exchange: &Registry) -> ShownCell {
         self.show(cell, 1);
         *self.exchange.lock() = Some(exchange.clone());

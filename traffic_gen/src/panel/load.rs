@@ -61,7 +61,6 @@ pub struct DrawnPanel {
 
 impl PanelScenario {
     /// How a panelist behaves: one in eight is a liar, one in eight rates against what it thinks.
-    #[must_use]
     pub fn profile(&self, number: u32) -> StubProfile {
         let mut random = self.random(u64::MAX - u64::from(number));
         let accuracy = random.random_range(0.5..0.95);
@@ -77,7 +76,6 @@ impl PanelScenario {
     }
 
     /// The `number`-th panel: question, seats and rules.
-    #[must_use]
     pub fn panel(&self, number: u64) -> DrawnPanel {
         let mut random = self.random(number);
         let question = random.random_range(0..QUESTIONS);

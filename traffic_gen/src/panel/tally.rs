@@ -57,7 +57,6 @@ impl PanelTally {
     }
 
     /// Asks of a panel, in the mean.
-    #[must_use]
     pub fn asks_mean(&self) -> f64 {
         let all: u64 = self.asks.iter().map(|(&asks, &panels)| u64::from(asks) * panels).sum();
         mean(all, self.panels)

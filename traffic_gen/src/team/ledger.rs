@@ -42,7 +42,6 @@ pub type TeamLedger = Ledger<TeamState>;
 
 impl TeamLedger {
     /// What it has come to so far.
-    #[must_use]
     pub fn tally(&self) -> TeamTally {
         self.lock().tally.clone()
     }

@@ -61,7 +61,6 @@ pub struct AgoraPlan {
 
 impl AgoraPlan {
     /// So many networks, from this seed on.
-    #[must_use]
     pub fn new(seed: u64, seeds: u64, thresholds: Thresholds) -> Self {
         Self { name: "agora".to_owned(), seed, seeds, thresholds }
     }

@@ -131,7 +131,6 @@ pub struct DylanReport {
 }
 
 /// Plays what is asked for.
-#[must_use]
 pub fn run(plan: &DylanPlan) -> DylanReport {
     let has = |part| plan.parts.contains(&part);
     let (seed, seeds) = (plan.seed, |default: u64| plan.seeds.unwrap_or(default));

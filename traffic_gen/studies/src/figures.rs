@@ -101,7 +101,6 @@ pub struct Sheet<'a> {
 }
 
 /// Computes every metric of a group, beside the one that differs from it in nothing but that its contractors behave.
-#[must_use]
 pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
     let mut sheet = Sheet { group, calm, figures: Vec::new() };
     let is_bargain = group.cell().protocol == "alternating";
@@ -119,7 +118,6 @@ pub fn all(group: &Group, calm: Option<&Group>) -> Vec<Figure> {
 }
 
 /// What the rounds of a plan will not be able to say, each with what it takes.
-#[must_use]
 pub fn unsayable(plan: &Plan) -> Vec<String> {
     let mut groups: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     for CellSpec { contractors, policy, rate, duration_s, labels, strategies, .. } in &plan.cells {

@@ -47,7 +47,6 @@ pub struct FormationPlan {
 
 impl FormationPlan {
     /// So many seeds from this one on, with so many tasks each.
-    #[must_use]
     pub fn new(seed: u64, seeds: u64, tasks: usize) -> Self {
         Self { name: "ioa".to_owned(), seed, seeds, tasks }
     }

@@ -50,7 +50,6 @@ pub const PRESETS: [(&str, &str); 7] = [
 ];
 
 /// The text of a plan by its name.
-#[must_use]
 pub fn preset(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
@@ -72,7 +71,6 @@ pub struct Plan {
 
 impl Plan {
     /// How long calls arrive in all cells together, in seconds, as time is scaled.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         self.cells.iter().map(|cell| cell.duration_s).sum::<f64>() / self.time_scale
     }
@@ -124,7 +122,6 @@ pub struct CellSpec {
 
 impl CellSpec {
     /// The protocol it plays.
-    #[must_use]
     pub fn protocol(&self) -> &'static str {
         if self.strategies.is_empty() { CONTRACT_NET } else { ALTERNATING }
     }

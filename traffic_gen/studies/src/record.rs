@@ -127,7 +127,6 @@ pub fn add_counts(sum: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>)
 }
 
 /// Counts by name in words; nothing where there are none.
-#[must_use]
 pub fn counts_told(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
@@ -226,7 +225,6 @@ pub struct AgreementRecord {
 
 impl BargainRecord {
     /// Of a bargain over a domain with these outcomes.
-    #[must_use]
     pub fn of(domain: &str, (plane, solutions): (&Plane, &Solutions), played: &Played) -> Self {
         let BargainValue { utilities, advantages, agreement } = BargainValue::of(plane, solutions, played);
         let agreement = agreement.map(|value| {
@@ -241,7 +239,6 @@ impl BargainRecord {
 
 impl RoundRecord {
     /// A round of which nothing is known but the call, due at `intended_us` and handed to a gateway then.
-    #[must_use]
     pub fn of_call(round: u64, negotiation: &NegotiationId, intended_us: u64) -> Self {
         Self { round, negotiation: Some(negotiation.to_string()), intended_us, sent_us: intended_us, ..Self::default() }
     }

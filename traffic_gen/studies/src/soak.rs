@@ -91,20 +91,17 @@ pub enum SoakFaults {
 
 impl SoakPlan {
     /// Whether processes are killed on purpose.
-    #[must_use]
     pub fn are_processes_killed(&self) -> bool {
         self.faults == SoakFaults::Kills
     }
 
     /// How long after a start nothing is judged: caches, pools and connections fill.
-    #[must_use]
     pub fn warm_up_s(&self) -> f64 {
         let usual = (self.duration_s * WARM_UP_SHARE).min(WARM_UP_S_MAX);
         if self.place.is_in_process() { usual } else { usual.max(REMEMBERED_S) }
     }
 
     /// How many samples of a part that takes the whole duration are judged.
-    #[must_use]
     pub fn judged_points(&self) -> usize {
         ((self.duration_s - self.warm_up_s()).max(0.0) / self.sample_s) as usize
     }
@@ -120,7 +117,6 @@ impl SoakPlan {
     }
 
     /// How long, in seconds, calls fill what an exchange of the soak's own remembers before a part begins, at most.
-    #[must_use]
     pub fn prepares_s(&self) -> f64 {
         (self.fill() + self.settle()).as_secs_f64()
     }

@@ -49,7 +49,6 @@ impl StudyError {
 }
 
 /// So many seeds from the first on.
-#[must_use]
 pub fn seeds(first: u64, count: u64) -> Range<u64> {
     first..first.saturating_add(count)
 }

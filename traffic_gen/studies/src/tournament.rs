@@ -61,7 +61,6 @@ pub struct TournamentPlan {
 
 impl TournamentPlan {
     /// These competitors over these domains.
-    #[must_use]
     pub fn new(competitors: &[Competitor], domains: &[TournamentDomain], (seed, seeds): (u64, u64)) -> Self {
         Self {
             competitors: competitors.iter().map(|competitor| competitor.name.clone()).collect(),
@@ -83,7 +82,6 @@ impl TournamentPlan {
     }
 
     /// Bargains over one domain.
-    #[must_use]
     pub fn bargains_per_domain(&self) -> u64 {
         (self.competitors.len() as u64).pow(2).saturating_mul(self.seeds)
     }
@@ -137,13 +135,11 @@ impl TournamentDomain {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.matchup.domain().name
     }
 
     /// Its rounds.
-    #[must_use]
     pub fn rounds(&self) -> u32 {
         self.matchup.rules().rounds.unwrap_or(0)
     }

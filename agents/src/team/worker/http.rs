@@ -10,7 +10,7 @@ use crate::routine::RoutineFault;
 use crate::routine::http::{HttpRoutineError, HttpService};
 
 /// A service that works on tasks.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpWorker {
     service: HttpService,
     model: String,

@@ -53,7 +53,6 @@ pub struct CallCost {
 
 impl CallCost {
     /// Both together.
-    #[must_use]
     pub fn us(&self) -> f64 {
         self.admit_us + self.fold_us
     }

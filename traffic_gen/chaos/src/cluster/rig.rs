@@ -64,31 +64,26 @@ impl ProcessRig {
     }
 
     /// A bus beside the processes' own.
-    #[must_use]
     pub fn bus(&self) -> Bus {
         self.bus.clone()
     }
 
     /// Where the gateways serve agents.
-    #[must_use]
     pub fn gateway_urls(&self) -> &[String] {
         self.cluster.gateway_urls()
     }
 
     /// Where each process serves its metrics, by its name.
-    #[must_use]
     pub fn metrics_urls(&self) -> Vec<(String, String)> {
         self.cluster.metrics_urls()
     }
 
     /// The monitoring port of the nats-server.
-    #[must_use]
     pub fn monitor_url(&self) -> Option<String> {
         self.cluster.nats.monitor_url()
     }
 
     /// What signs the agents' tokens.
-    #[must_use]
     pub fn signer(&self) -> Signer {
         self.cluster.signer()
     }
@@ -102,7 +97,6 @@ impl ProcessRig {
     }
 
     /// The faults so far, to be taken from time to time.
-    #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         FaultCounts::clone(&self.counts)
     }

@@ -52,13 +52,11 @@ impl Default for InMemoryExchange {
 
 impl InMemoryExchange {
     /// Log time.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
     /// Whether every delivery that waits for a key came after the write of it.
-    #[must_use]
     pub fn is_ordered(&self) -> bool {
         self.is_ordered
     }
@@ -69,7 +67,6 @@ impl InMemoryExchange {
     }
 
     /// The fold.
-    #[must_use]
     pub fn lane_state(&self) -> &LaneState {
         &self.lane_state
     }
@@ -167,7 +164,6 @@ pub fn admitted(
 ///
 /// # Panics
 /// When the policy has no canonical form, which one of this workspace always has.
-#[must_use]
 pub fn pinned(policy: &Policy, invited: &[AgentId]) -> Pinned {
     let mut invited: Vec<AgentId> = invited.to_vec();
     invited.sort();

@@ -76,7 +76,6 @@ pub struct AgreementReport {
 
 impl BargainReport {
     /// Describes a bargain that was played.
-    #[must_use]
     pub fn new(matchup: &Matchup, played: Played) -> Self {
         let (domain, plane) = (matchup.domain(), matchup.plane());
         let agreed = played.agreement();

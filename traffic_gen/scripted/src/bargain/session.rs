@@ -101,32 +101,27 @@ impl<'t> BargainSession<'t> {
     }
 
     /// The parties in the order of their turns.
-    #[must_use]
     pub fn parties(&self) -> &[AgentId] {
         &self.parties
     }
 
     /// The bargain.
-    #[must_use]
     pub fn negotiation(&self) -> &NegotiationId {
         &self.negotiation
     }
 
     /// Whose turn it is, and what stands; absent once all have accepted, or it has ended.
-    #[must_use]
     pub fn turn(&self) -> Option<&Turn> {
         if self.closings.is_empty() && self.award.is_none() { self.turn.as_ref() } else { None }
     }
 
     /// The party whose turn it is, by its number.
-    #[must_use]
     pub fn actor(&self) -> Option<usize> {
         let turn = self.turn()?;
         self.parties.iter().position(|party| *party == turn.party)
     }
 
     /// The end, once all are told one; each party's own copy.
-    #[must_use]
     pub fn closings(&self) -> &[(AgentId, Closing)] {
         &self.closings
     }

@@ -103,7 +103,6 @@ impl PanelFile {
     }
 
     /// The domain that agents' accuracies are of.
-    #[must_use]
     pub fn domain(&self) -> DomainName {
         domain_of(&self.panel)
     }
@@ -114,7 +113,6 @@ impl PanelFile {
     }
 
     /// A panelist that behaves like this agent.
-    #[must_use]
     pub fn panelist(&self, agent: &StubAgent, seed: u64) -> StubPanelist {
         let questions: StubQuestions =
             self.question.iter().map(|question| (self.task.clone(), question.clone())).collect();

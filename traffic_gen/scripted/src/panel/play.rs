@@ -10,7 +10,6 @@ use traffic_gen::panel::population::{PanelCast, PanelError, PanelPopulation};
 use super::file::PanelFile;
 
 /// What a file's call says.
-#[must_use]
 pub fn call(file: &PanelFile) -> Cfp {
     Cfp { task: Some(file.task.clone()), panel: Some(Box::new(file.panel.clone())), ..Cfp::default() }
 }

@@ -52,19 +52,16 @@ pub struct Candidates {
 
 impl Candidates {
     /// Nobody yet. `own_profile` is what the agent with the goal says of itself.
-    #[must_use]
     pub fn new(me: AgentId, goal: impl Into<String>, own_profile: Option<String>) -> Self {
         Self { me, goal: goal.into(), own_profile, found_by_text: Vec::new() }
     }
 
     /// The goal.
-    #[must_use]
     pub fn goal(&self) -> &str {
         &self.goal
     }
 
     /// What there is to search for: the clauses of the goal that were not searched for yet.
-    #[must_use]
     pub fn clauses_left(&self) -> Vec<String> {
         let is_left = |clause: &String| self.found_by_text.iter().all(|(text, _)| text != clause);
         clauses(&self.goal).into_iter().filter(is_left).collect()
@@ -87,13 +84,11 @@ impl Candidates {
     }
 
     /// What was searched for, and who was found for it.
-    #[must_use]
     pub fn found(&self) -> &[(String, Vec<Candidate>)] {
         &self.found_by_text
     }
 
     /// Everybody that was found, each once, in the order of being found.
-    #[must_use]
     pub fn agents(&self) -> Vec<&Candidate> {
         let mut agents: Vec<&Candidate> = Vec::new();
         for candidate in self.found_by_text.iter().flat_map(|(_, found)| found) {
@@ -105,7 +100,6 @@ impl Candidates {
     }
 
     /// How much of the goal the own profile covers, in millionths, by how rare its words are among the profiles that are known.
-    #[must_use]
     pub fn covered_ppm(&self) -> u64 {
         let Some(own) = &self.own_profile else { return 0 };
         let document = |texts: &[String]| ProfileDocument::of_texts(texts.iter().map(String::as_str));
@@ -117,7 +111,6 @@ impl Candidates {
     }
 
     /// Whom to call without a model, at most `recruits_max`.
-    #[must_use]
     pub fn form(&self, recruits_max: usize) -> Formation {
         let hit = |candidate: &Candidate| FoundAgent { agent: candidate.agent.clone(), score: candidate.score };
         let found: Vec<Vec<FoundAgent>> =

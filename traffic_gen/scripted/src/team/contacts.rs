@@ -37,7 +37,6 @@ pub struct ContactBook {
 
 impl ContactBook {
     /// The agents by id.
-    #[must_use]
     pub fn contacts(&self) -> &BTreeMap<AgentId, Contact> {
         &self.contacts
     }

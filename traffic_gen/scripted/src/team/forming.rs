@@ -23,7 +23,6 @@ pub const GAIN_PPM_MIN: u64 = 300_000;
 
 /// The clauses of a goal: it is split at the ends of sentences, at semicolons and at line breaks. At most [`QUERIES_MAX`],
 /// the last of which takes the rest, of [`QUERY_LEN_MAX`] characters each; what has no word is no clause.
-#[must_use]
 pub fn clauses(goal: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     let mut clause = String::new();
@@ -66,7 +65,6 @@ pub struct WordWeights {
 
 impl WordWeights {
     /// The weights among profiles.
-    #[must_use]
     pub fn among<'d>(profiles: impl IntoIterator<Item = &'d ProfileDocument>) -> Self {
         let mut weights = Self::default();
         for profile in profiles {
@@ -79,7 +77,6 @@ impl WordWeights {
     }
 
     /// The share of a text's weight that a profile has the words of, in millionths; 0 for a text without words.
-    #[must_use]
     pub fn covered_ppm(&self, text: &str, profile: &ProfileDocument) -> u64 {
         let (mut all, mut covered) = (0.0, 0.0);
         for word in Query::of_text(text).tokens() {
@@ -108,7 +105,6 @@ pub struct FoundAgent {
 /// Whom to call for what searches found, by clause: each time the agent that adds most to what is covered, the first by id
 /// of several, until it adds less than [`GAIN_PPM_MIN`] or `recruits_max` are taken. Of each clause the best hit covers it
 /// whole, and the others as much as their score is of the best.
-#[must_use]
 pub fn recruits(found_by_clause: &[Vec<FoundAgent>], recruits_max: usize) -> Vec<AgentId> {
     let mut covers: BTreeMap<&AgentId, Vec<u64>> = BTreeMap::new();
     for (clause, found) in found_by_clause.iter().enumerate() {
@@ -155,7 +151,6 @@ pub enum Formation {
 
 /// Forms a team of the caller and at most `recruits_max` of those found. `goal_covered_ppm` is how much of the goal the
 /// caller's own profile covers.
-#[must_use]
 pub fn form(goal_covered_ppm: u64, found_by_clause: &[Vec<FoundAgent>], recruits_max: usize) -> Formation {
     if goal_covered_ppm >= ALONE_PPM {
         return Formation::Alone;

@@ -266,13 +266,11 @@ struct HeardTeams {
 
 impl TranscriptKeeper {
     /// One that has heard nothing yet.
-    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// What a family has said and done so far.
-    #[must_use]
     pub fn transcript(&self, root: &NegotiationId) -> Transcript {
         Transcript::of(root, &self.kept.lock().teams)
     }

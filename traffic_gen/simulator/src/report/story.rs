@@ -15,7 +15,6 @@ use traffic_gen::invariants::Verdict;
 const LINES_MAX: usize = 4_000;
 
 /// Tells a run. With violations, only what concerns the negotiations they name, and what happened to everybody.
-#[must_use]
 pub fn story(trace: &Trace, verdict: &Verdict) -> String {
     let named = named(trace, verdict);
     // What is wrong with a team may have happened in one of its tasks.

@@ -7,7 +7,6 @@ use super::{AckEvent, AckEventKind, Answer, JournalEntry, Noted, Trace};
 
 impl Trace {
     /// The digest of everything that is judged: the same for every run of a seed.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         let mut text = Text(Vec::new());
         text.number(self.seed);

@@ -34,7 +34,6 @@ impl Catalog {
     ///
     /// # Panics
     /// Never: a test reads the same files.
-    #[must_use]
     pub fn shipped() -> Self {
         let read = |text: &str| Domain::parse(text).expect("a shipped domain is one");
         Self::try_new(SHIPPED.into_iter().map(read).collect()).expect("a shipped domain can be bargained over")
@@ -49,39 +48,33 @@ impl Catalog {
     }
 
     /// How many domains.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a catalog without domains is never asked")]
     pub fn len(&self) -> usize {
         self.goods.len()
     }
 
     /// How many parties a domain has.
-    #[must_use]
     pub fn parties(&self, domain: usize) -> usize {
         self.goods[domain].planners.len()
     }
 
     /// The name of a domain.
-    #[must_use]
     pub fn name(&self, domain: usize) -> &str {
         &self.goods[domain].matchup.domain().name
     }
 
     /// The rules of a domain's bargains.
-    #[must_use]
     pub fn rules(&self, domain: usize) -> BargainSpec {
         self.goods[domain].matchup.rules().clone()
     }
 
     /// All outcomes of a domain, and those that stand out.
-    #[must_use]
     pub fn plane(&self, domain: usize) -> (&Plane, &Solutions) {
         let matchup = &self.goods[domain].matchup;
         (matchup.plane(), matchup.solutions())
     }
 
     /// The domain a call is about.
-    #[must_use]
     pub fn domain_of(&self, rules: &BargainSpec) -> Option<usize> {
         self.goods.iter().position(|good| good.matchup.rules().issues == rules.issues)
     }
@@ -91,7 +84,6 @@ impl Catalog {
     ///
     /// # Panics
     /// When there is no such domain or party, or no strategy.
-    #[must_use]
     pub fn plan(
         &self,
         domain: usize,

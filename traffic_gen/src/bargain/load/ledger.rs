@@ -51,7 +51,6 @@ pub type EndListener = dyn Fn(&NegotiationId, usize, &Played) + Send + Sync;
 
 impl BargainState {
     /// Nothing yet, of bargains over a catalog.
-    #[must_use]
     pub fn new(catalog: Arc<Catalog>) -> Self {
         Self { traded: Traded::default(), catalog, ended: None, domains: BTreeMap::new(), moves: BTreeMap::new() }
     }
@@ -67,7 +66,6 @@ impl BargainLedger {
     }
 
     /// What it has come to so far.
-    #[must_use]
     pub fn traded(&self) -> Traded {
         self.lock().traded.clone()
     }

@@ -11,7 +11,6 @@ use super::weather::BreakEven;
 const USES: u64 = 10;
 
 /// What the queries until then cost, with documents and without: the paper's figure 5a.
-#[must_use]
 pub fn cost(queries: &[QueryRecord]) -> Chart {
     let cumulated = |of: fn(&QueryRecord) -> u64| {
         let mut sum = 0;
@@ -37,7 +36,6 @@ pub fn cost(queries: &[QueryRecord]) -> Chart {
 }
 
 /// The share of queries in which a model had a part, over a window: the paper's figure 5b.
-#[must_use]
 pub fn share(queries: &[QueryRecord]) -> Chart {
     let at = |end: usize| {
         let window = queries.get(end.saturating_sub(WINDOW)..end).unwrap_or_default();
@@ -55,7 +53,6 @@ pub fn share(queries: &[QueryRecord]) -> Chart {
 }
 
 /// Documents that have been agreed on.
-#[must_use]
 pub fn documents(queries: &[QueryRecord]) -> Chart {
     let points: Vec<_> = queries.iter().map(|query| (query.query as f64, query.documents as f64)).collect();
     Chart {
@@ -68,7 +65,6 @@ pub fn documents(queries: &[QueryRecord]) -> Chart {
 }
 
 /// What two agents pay for so many uses.
-#[must_use]
 pub fn weather(measured: BreakEven) -> Chart {
     let language = |of: BreakEven| (0..=USES).map(|uses| (uses as f64, usd(uses * of.language))).collect::<Vec<_>>();
     // The document is paid for before its first use.
@@ -93,7 +89,6 @@ pub fn weather(measured: BreakEven) -> Chart {
 }
 
 /// Nano-dollars in dollars.
-#[must_use]
 pub fn usd(nano: u64) -> f64 {
     nano as f64 / USD as f64
 }

@@ -38,7 +38,6 @@ impl PricedModel {
     pub const SHARES: [(Self, usize); 3] = [(Self::Gpt4o, 38), (Self::Llama405b, 32), (Self::Gemini15Pro, 30)];
 
     /// What a call with these texts costs, in nano-dollars.
-    #[must_use]
     pub fn cost(self, input: &[&str], output: &str) -> u64 {
         let (sent, answered) = match self {
             Self::Gpt4o => (5_000, 15_000),
@@ -80,7 +79,6 @@ pub struct QueryMessages<'a> {
 
 impl<'a> QueryMessages<'a> {
     /// The messages under a document, or in natural language.
-    #[must_use]
     pub fn new(kind: &'a TaskKind, data: &'a TaskData, document: Option<&'a str>) -> Self {
         let (request, answer) = match document {
             Some(_) => (data.input(), data.output()),
@@ -90,13 +88,11 @@ impl<'a> QueryMessages<'a> {
     }
 
     /// What the initiator sends.
-    #[must_use]
     pub fn request(&self) -> &str {
         &self.request
     }
 
     /// What the responder answers.
-    #[must_use]
     pub fn answer(&self) -> &str {
         &self.answer
     }
@@ -104,7 +100,6 @@ impl<'a> QueryMessages<'a> {
 
 impl InitiatorWork<'_> {
     /// Writes the request, and reads the answer. In nano-dollars, as everything here.
-    #[must_use]
     pub fn talk(&self, messages: &QueryMessages<'_>) -> u64 {
         let (task, input) = (self.kind.described(), messages.data.input());
         let sent = [INITIATOR, &task, &input, messages.document.unwrap_or_default()];
@@ -113,19 +108,16 @@ impl InitiatorWork<'_> {
     }
 
     /// Reads names and descriptions of documents, and picks some.
-    #[must_use]
     pub fn pick(&self, list: &str, picked: &str) -> u64 {
         self.model.cost(&[PICK, &self.kind.described(), list], picked)
     }
 
     /// Reads a document, and says whether it suffices.
-    #[must_use]
     pub fn check(&self, document: &str, reply: &str) -> u64 {
         self.model.cost(&[INITIATOR_CHECK, &self.kind.described(), document], reply)
     }
 
     /// Proposes a document, hears the answer, and sends the document that both agreed on.
-    #[must_use]
     pub fn negotiate(&self, document: &str) -> u64 {
         let task = self.kind.described();
         let proposed = [INITIATOR_NEGOTIATION, &task];
@@ -137,7 +129,6 @@ impl InitiatorWork<'_> {
     }
 
     /// Writes a routine.
-    #[must_use]
     pub fn program(&self, document: &str) -> u64 {
         self.model.cost(&[INITIATOR_PROGRAM, &self.kind.described(), document], &self.kind.initiator_routine())
     }
@@ -145,7 +136,6 @@ impl InitiatorWork<'_> {
 
 impl ResponderWork<'_> {
     /// Reads the request, calls the tool, and writes the answer.
-    #[must_use]
     pub fn talk(&self, messages: &QueryMessages<'_>) -> u64 {
         let call = messages.kind.tool_call(messages.data);
         let sent = [RESPONDER, self.tools, messages.document.unwrap_or_default(), &messages.request];
@@ -154,19 +144,16 @@ impl ResponderWork<'_> {
     }
 
     /// Reads a document, and says whether the tools serve for it.
-    #[must_use]
     pub fn check(&self, document: &str, reply: &str) -> u64 {
         self.model.cost(&[RESPONDER_CHECK, self.tools, document], reply)
     }
 
     /// Reads a proposal, and accepts it.
-    #[must_use]
     pub fn negotiate(&self, document: &str) -> u64 {
         self.model.cost(&[RESPONDER_NEGOTIATION, self.tools, document], ACCEPTED)
     }
 
     /// Writes a routine.
-    #[must_use]
     pub fn program(&self, kind: &TaskKind, document: &str) -> u64 {
         self.model.cost(&[RESPONDER_PROGRAM, self.tools, document], &kind.responder_routine())
     }

@@ -61,7 +61,6 @@ pub struct NetworkFigures {
 
 impl NetworkFigures {
     /// Computes them.
-    #[must_use]
     pub fn of(seed: u64, queries: &[QueryRecord], thresholds: Thresholds) -> Self {
         let sum = |of: fn(&QueryRecord) -> usize| queries.iter().map(of).sum::<usize>();
         let mut cost = QueryCost::default();
@@ -95,7 +94,6 @@ impl NetworkFigures {
     }
 
     /// The parts of the cost with Agora, each with its name and its share.
-    #[must_use]
     pub fn split(&self) -> [(&'static str, u64, f64); 5] {
         let QueryCost { language, messages, checks, implementing, negotiation } = self.cost;
         let named = [
@@ -125,7 +123,6 @@ fn opening_cost(queries: &[QueryRecord], calls: u32) -> u64 {
 }
 
 /// Share of queries in which a model had a part.
-#[must_use]
 pub fn model_share(queries: &[QueryRecord]) -> f64 {
     let with_model = queries.iter().filter(|query| query.needs_model()).count();
     if queries.is_empty() { 0.0 } else { with_model as f64 / queries.len() as f64 }
@@ -160,7 +157,6 @@ pub struct SeedSpread {
 
 impl SeedSpread {
     /// Of so many seeds; none for no seed.
-    #[must_use]
     pub fn of(figures: &[NetworkFigures]) -> Option<Self> {
         let sorted = |of: fn(&NetworkFigures) -> f64| {
             let mut values: Vec<f64> = figures.iter().map(of).collect();

@@ -21,7 +21,6 @@ pub struct QueryCost {
 
 impl QueryCost {
     /// All together.
-    #[must_use]
     pub const fn total(&self) -> u64 {
         self.language + self.messages + self.checks + self.implementing + self.negotiation
     }
@@ -81,7 +80,6 @@ impl QueryRecord {
                                cost_implementing,cost_negotiation,cost,language_cost,documents,synchronised";
 
     /// A line of `queries.csv`.
-    #[must_use]
     pub fn row(&self) -> impl Serialize {
         let QueryCost { language, messages, checks, implementing, negotiation } = self.cost;
         (
@@ -94,7 +92,6 @@ impl QueryRecord {
     }
 
     /// Whether a model had any part in it.
-    #[must_use]
     pub const fn needs_model(&self) -> bool {
         self.cost.total() > 0
     }

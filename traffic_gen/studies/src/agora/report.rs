@@ -57,7 +57,6 @@ pub struct AgoraReport {
 }
 
 /// The plan in a folder, if it is one of such a run.
-#[must_use]
 pub fn plan(folder: &Path) -> Option<AgoraPlan> {
     files::plan(folder).filter(|plan: &AgoraPlan| plan.name == "agora")
 }
@@ -112,7 +111,6 @@ fn percent(share: f64) -> String {
 
 impl AgoraReport {
     /// What is printed, and stands in `report.md`.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("# {TITLE}\n{}", table(&OF_TWO_AGENTS, self.weather_rows()));
         text += &table(&HEADING, self.rows());

@@ -57,7 +57,6 @@ static TABLE: LazyLock<TaskTable> =
     LazyLock::new(|| toml::from_str(include_str!("texts/tasks.toml")).expect("a table of tasks"));
 
 /// The kinds of task of the network.
-#[must_use]
 pub fn tasks() -> &'static [TaskKind] {
     &TABLE.task
 }
@@ -116,14 +115,12 @@ impl TaskKind {
     }
 
     /// The task as an initiator's model is told of it, without its data.
-    #[must_use]
     pub fn described(&self) -> String {
         let (text, input, output) = (&self.text, schema(&self.input), schema(&self.output));
         format!("Task: {text}\nInput schema: {input:#}\nOutput schema: {output:#}\n")
     }
 
     /// The tool as a responder's model is told of it.
-    #[must_use]
     pub fn tool_described(&self) -> String {
         let function = json!({
             "name": self.tool, "description": self.text, "parameters": schema(&self.input), "returns": schema(&self.output),
@@ -132,7 +129,6 @@ impl TaskKind {
     }
 
     /// What an initiator writes to a responder.
-    #[must_use]
     pub fn asked(&self, data: &TaskData) -> String {
         let line =
             |TaskField { name, text, .. }: &TaskField| format!("- {name} ({text}): {}", shown(data.input.get(name)));
@@ -148,7 +144,6 @@ impl TaskKind {
     }
 
     /// What a responder writes back.
-    #[must_use]
     pub fn answered(&self, data: &TaskData) -> String {
         let line = |TaskField { name, text, .. }: &TaskField| format!("- {text}: {}", shown(data.output.get(name)));
         let found: Vec<String> = self.output.iter().map(line).collect();
@@ -159,13 +154,11 @@ impl TaskKind {
     }
 
     /// The call of the tool.
-    #[must_use]
     pub fn tool_call(&self, data: &TaskData) -> String {
         json!({"name": self.tool, "arguments": data.input}).to_string()
     }
 
     /// The document that two agents agree on, which names them.
-    #[must_use]
     pub fn document(&self, initiator: &str, responder: &str) -> String {
         let members = |fields: &[TaskField]| {
             let line = |field: &TaskField| {
@@ -190,7 +183,6 @@ impl TaskKind {
     }
 
     /// What a model says of a document for the task, field by field, with its verdict at the end.
-    #[must_use]
     pub fn considered(&self, suits: bool) -> String {
         let found = if suits { "has it under the same name and of the same type" } else { "says nothing of it" };
         let considered = [&self.input, &self.output]
@@ -199,7 +191,6 @@ impl TaskKind {
     }
 
     /// The routine of an initiator.
-    #[must_use]
     pub fn initiator_routine(&self) -> String {
         let sent = lines(&self.input, |name| format!("        \"{name}\": task_data[\"{name}\"],\n"));
         let read = lines(&self.output, |name| format!("        \"{name}\": answer[\"{name}\"],\n"));
@@ -211,7 +202,6 @@ impl TaskKind {
     }
 
     /// The routine of a responder.
-    #[must_use]
     pub fn responder_routine(&self) -> String {
         let checks = self.input.iter().map(|field| {
             let (name, kind) =
@@ -242,13 +232,11 @@ impl TaskField {
 
 impl TaskData {
     /// The data as they are in a task.
-    #[must_use]
     pub fn input(&self) -> String {
         json!(self.input).to_string()
     }
 
     /// What the initiator delivers in the end.
-    #[must_use]
     pub fn output(&self) -> String {
         json!(self.output).to_string()
     }

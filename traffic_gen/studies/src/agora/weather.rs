@@ -34,7 +34,6 @@ pub struct BreakEven {
 
 impl BreakEven {
     /// From what both cost. Uses under a document by routines cost nothing.
-    #[must_use]
     pub const fn of(setup: u64, language: u64) -> Self {
         let uses = match setup.checked_div(language) {
             Some(uses) => uses + 1,
@@ -44,13 +43,11 @@ impl BreakEven {
     }
 
     /// From the paper's figures.
-    #[must_use]
     pub const fn paper() -> Self {
         Self::of(PAPER.0, PAPER.1)
     }
 
     /// From played queries.
-    #[must_use]
     pub fn measured(queries: &[QueryRecord]) -> Self {
         let setup = queries.iter().map(|query| query.cost.total()).sum();
         let language: u64 = queries.iter().map(|query| query.language_cost).sum();

@@ -67,7 +67,6 @@ pub struct Workload {
 
 impl Workload {
     /// Draws the workload of a seed.
-    #[must_use]
     pub fn drawn(seed: u64) -> Self {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         random.set_stream(STREAM);

@@ -75,7 +75,6 @@ pub struct PanelMeans {
 }
 
 /// Plays so many seeds from the first on.
-#[must_use]
 pub fn run(seed: u64, seeds: u64) -> ChooseReport {
     let mut agents = vec![GOOD; INFORMATIVE];
     agents.resize(AGENTS, POOR);
@@ -150,7 +149,6 @@ impl PanelMeans {
 
 impl ChooseReport {
     /// D7: who is chosen, and what that saves.
-    #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let needed = |seeds: u64| (EXACT_MIN * seeds as f64).ceil();
         let exactly = |id, exact: u64, seeds, of: String| DylanVerdict::at_least(id, exact as f64, needed(seeds), of);

@@ -47,13 +47,11 @@ const HOLDS: f64 = 0.5;
 
 impl StubAgent {
     /// An agent that debates and rates honestly.
-    #[must_use]
     pub const fn honest(accuracy: f64, discernment: f64) -> Self {
         Self { accuracy, discernment, rates: StubRating::Honest, is_liar: false }
     }
 
     /// One that always gives the same wrong answer, and rates honestly.
-    #[must_use]
     pub const fn liar(discernment: f64) -> Self {
         Self { is_liar: true, ..Self::honest(0.0, discernment) }
     }
@@ -103,7 +101,6 @@ pub struct Crowd {
 
 impl Crowd {
     /// Plays one panel of the agents named, each once.
-    #[must_use]
     pub fn play(&self, panel: u64, seats: &[usize]) -> PlayedRounds {
         let rules = PlayRules { seats: seats.len(), ranker: self.ranker, recheck: true };
         let mut order = self.draws(panel, u64::MAX, 0);
@@ -114,7 +111,6 @@ impl Crowd {
     }
 
     /// What the agent of this number says in a panel; the seats of those it is shown are numbers in `seats`.
-    #[must_use]
     pub fn says(&self, panel: u64, number: usize, seats: &[usize], seen: &SeatView<'_>) -> SeatAnswer {
         let Some(agent) = self.agents.get(number) else { return SeatAnswer::unrated(WRONG) };
         let mut random = self.draws(panel, number as u64, seen.round as u64);
@@ -152,7 +148,6 @@ fn says(agent: &StubAgent, number: usize, seats: &[usize], seen: &SeatView<'_>, 
 }
 
 /// What a panel of so many seats shows about one of them.
-#[must_use]
 pub fn shown(importance: &Importance, seats: usize, seat: usize) -> EvidenceCounts {
     let layers = importance.layers() as u64;
     EvidenceCounts {
@@ -175,20 +170,17 @@ pub fn add_all(evidence: &mut [EvidenceCounts], importance: Option<&Importance>)
 }
 
 /// The importance of an agent, 1 being a fair share.
-#[must_use]
 pub fn relative(counts: &EvidenceCounts) -> f64 {
     counts.total_e12 as f64 / counts.fair_e12 as f64
 }
 
 /// The name of an agent.
-#[must_use]
 pub fn name(agent: usize) -> AgentId {
     AgentId::try_new(&format!("agent-{agent}")).expect("letters, a dash and digits are a name")
 }
 
 /// The `count` agents that evidence recommends for the panel of this number, as the exchange chooses them; everybody where too
 /// few have taken part often enough.
-#[must_use]
 pub fn best(evidence: &[EvidenceCounts], count: usize, panel: u64) -> Vec<usize> {
     let caller = AgentId::try_new("initiator").expect("letters are a name");
     let negotiation = NegotiationId::try_new(&format!("{caller}~panel-{panel}")).expect("a name and a run are an id");

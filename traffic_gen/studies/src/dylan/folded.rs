@@ -28,7 +28,6 @@ pub const OPTIONS: [&str; WRONG as usize + 1] = ["A", "B", "C", "D"];
 
 /// The rules of panels of one domain that choose among options: as [`Crowd::play`] plays them with
 /// [`StubRanker::Support`](super::play::StubRanker).
-#[must_use]
 pub fn rules(domain: &str, options: impl Serialize, choose: Option<ChooseSpec>) -> PanelSpec {
     let rules = json!({"domain": domain, "answer": {"kind": "choice", "options": options},
         "select": {"after_round": 2, "keep": 2}});
@@ -36,7 +35,6 @@ pub fn rules(domain: &str, options: impl Serialize, choose: Option<ChooseSpec>) 
 }
 
 /// What a scripted agent answers to an ask. It is not told whose the answers are that it is shown.
-#[must_use]
 pub fn answered(crowd: &Crowd, panel: u64, agent: &AgentId, ask: &Ask) -> PanelAnswer {
     let number = (0..crowd.agents.len()).find(|number| name(*number) == *agent).unwrap_or(usize::MAX);
     let answer = |shown: &ShownAnswer| {

@@ -270,7 +270,6 @@ fn group(
 }
 
 /// Plays so many seeds from the first on.
-#[must_use]
 pub fn run(seed: u64, seeds: u64) -> GamingReport {
     let (poor, good) = (StubAgent::honest(RING_ACCURACY, DISCERNMENT), StubAgent::honest(ACCURACY, DISCERNMENT));
     let ring =
@@ -295,7 +294,6 @@ pub fn run(seed: u64, seeds: u64) -> GamingReport {
 
 impl GamingReport {
     /// G1, G2 and G4: own ratings bring nothing, a ring of two hardly anything, strangers nothing. G3 is shown, and not bounded.
-    #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let LoneGaming { relative, counted } = self.lone;
         let lone = DylanVerdict::near("G1 relative", relative, 1.0, LONE_APART);

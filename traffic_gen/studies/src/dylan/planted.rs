@@ -31,7 +31,6 @@ pub struct PlantedReport {
 }
 
 /// Plays so many seeds from the first on.
-#[must_use]
 pub fn run(seed: u64, seeds: u64) -> PlantedReport {
     let mut agents = vec![StubAgent::honest(ACCURACY, DISCERNMENT); AGENTS - 2];
     agents.insert(0, StubAgent::honest(1.0, DISCERNMENT));
@@ -54,7 +53,6 @@ pub fn run(seed: u64, seeds: u64) -> PlantedReport {
 
 impl PlantedReport {
     /// D6: both in every seed.
-    #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let all =
             |id, count: u64| DylanVerdict::new(id, count as f64, format!("{} seeds", self.seeds), count == self.seeds);

@@ -76,7 +76,6 @@ pub struct SeatAnswer {
 
 impl SeatAnswer {
     /// An answer without ratings.
-    #[must_use]
     pub fn unrated(answer: u32) -> Self {
         Self { answer, ratings: None, own_rating: 1 }
     }
@@ -105,7 +104,6 @@ pub struct PlayedRounds {
 
 impl PlayedRounds {
     /// What each seat would have contributed, had its rating of its own answer counted like those of others.
-    #[must_use]
     pub fn counted(&self) -> Option<Importance> {
         let layer = |(layer, own_ratings): (&Layer, &Vec<u32>)| {
             let node = |(node, rating): (&LayerNode, &u32)| {

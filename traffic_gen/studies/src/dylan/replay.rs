@@ -57,7 +57,6 @@ pub struct ReplayRow {
 }
 
 /// Plays every run.
-#[must_use]
 pub fn run(seed: u64) -> Vec<ReplayRow> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let row = |(n, courses, published): (usize, &[Course], u64)| {
@@ -80,7 +79,6 @@ pub fn run(seed: u64) -> Vec<ReplayRow> {
 }
 
 /// D9: as many calls as published, and so many of a full debate.
-#[must_use]
 pub fn verdicts(rows: &[ReplayRow]) -> Vec<DylanVerdict> {
     let exactly = |row: &ReplayRow| {
         let holds = row.calls == row.published && row.questions == QUESTIONS;
@@ -94,7 +92,6 @@ pub fn verdicts(rows: &[ReplayRow]) -> Vec<DylanVerdict> {
 }
 
 /// The rows as a table.
-#[must_use]
 pub fn table(rows: &[ReplayRow]) -> String {
     let mut table =
         String::from("published runs played again: agents, questions, calls published / stub, calls a question\n");

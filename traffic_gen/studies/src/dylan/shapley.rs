@@ -86,7 +86,6 @@ fn performance(subset: usize) -> f64 {
 }
 
 /// By agent: its Shapley value, and the plain mean over subsets divided by the number of agents.
-#[must_use]
 pub fn exact() -> [(f64, f64); AGENTS] {
     let performances: Vec<f64> = (0..1 << AGENTS).map(performance).collect();
     let factorial = |n: usize| (1..=n).map(|factor| factor as f64).product::<f64>();
@@ -103,7 +102,6 @@ pub fn exact() -> [(f64, f64); AGENTS] {
 }
 
 /// Computes what is exact, and plays so many seeds from the first on.
-#[must_use]
 pub fn run(seed: u64, seeds: u64) -> ShapleyReport {
     let exact = exact();
     let values = exact.map(|(shapley, _)| shapley);
@@ -145,7 +143,6 @@ fn mean(values: &[f64]) -> f64 {
 
 impl ShapleyReport {
     /// S1: exact values, and the correlations of those panels that are judged.
-    #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let apart = |row: &ShapleyRow, (shapley, plain): (f64, f64)| {
             (row.shapley - shapley).abs().max((row.plain - plain).abs())

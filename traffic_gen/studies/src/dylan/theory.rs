@@ -88,7 +88,6 @@ fn holds(n: usize, k: usize, p: f64) -> f64 {
 }
 
 /// Consensus of a round, seats asked in it, asks of a panel.
-#[must_use]
 pub fn expected(n: usize, p: f64) -> (f64, f64, f64) {
     let c = holds(n, n, p);
     let asked = quorum(n) as f64 + (quorum(n)..n).map(|k| 1.0 - holds(n, k, p)).sum::<f64>();
@@ -98,7 +97,6 @@ pub fn expected(n: usize, p: f64) -> (f64, f64, f64) {
 }
 
 /// How often f liars that all give one wrong answer make a consensus in the first round.
-#[must_use]
 pub fn expected_of_liars((n, f, p): (usize, usize, f64)) -> f64 {
     let (honest, wrong, q) = (n - f, (1.0 - p) / f64::from(WRONG), quorum(n));
     at_least(honest, wrong, q - f) + f64::from(WRONG - 1) * at_least(honest, wrong, q)
@@ -113,7 +111,6 @@ fn answer(p: f64, random: &mut ChaCha8Rng) -> u32 {
 }
 
 /// Plays every cell.
-#[must_use]
 pub fn run(seed: u64, panels: u64) -> TheoryReport {
     let cells = SEATS.into_iter().flat_map(|n| ACCURACIES.into_iter().map(move |p| (n, p)));
     let random = |cell: usize| ChaCha8Rng::seed_from_u64(seed.wrapping_add(cell as u64));
@@ -152,7 +149,6 @@ pub fn run(seed: u64, panels: u64) -> TheoryReport {
 
 impl TheoryReport {
     /// T1: each figure within its interval.
-    #[must_use]
     pub fn verdicts(&self) -> Vec<DylanVerdict> {
         let of_cell = |cell: &TheoryCell| {
             let id = |what: &str| format!("T1 n={} p={} {what}", cell.n, cell.p);

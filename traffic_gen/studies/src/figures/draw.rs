@@ -112,13 +112,11 @@ type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 
 impl Axis {
     /// An axis over whatever the series need.
-    #[must_use]
     pub fn new(name: &str, unit: &str) -> Self {
         Self { name: name.to_owned(), unit: unit.to_owned(), range: None }
     }
 
     /// Its name with its unit.
-    #[must_use]
     pub fn labelled(&self) -> String {
         if self.unit.is_empty() { self.name.clone() } else { format!("{} ({})", self.name, self.unit) }
     }
@@ -232,13 +230,11 @@ impl Chart {
 
 impl Series {
     /// A line.
-    #[must_use]
     pub fn line(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, ..Self::default() }
     }
 
     /// A dashed line in the colour of this number.
-    #[must_use]
     pub fn dashed(name: impl Into<String>, points: Vec<(f64, f64)>, color: usize) -> Self {
         Self { style: SeriesStyle::Dashed, color: Some(color), ..Self::line(name, points) }
     }
@@ -305,7 +301,6 @@ fn number(value: f64, span: f64) -> String {
 }
 
 /// A number with so many decimals, without zeros at their end.
-#[must_use]
 pub fn decimal(value: f64, decimals: f64) -> String {
     let text = format!("{value:.*}", decimals as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -316,7 +311,6 @@ fn hex(color: RGBColor) -> String {
 }
 
 /// A text as XML and HTML hold it.
-#[must_use]
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

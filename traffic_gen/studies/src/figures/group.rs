@@ -55,7 +55,6 @@ pub struct Weighted<'a> {
 
 impl Group {
     /// Groups cells by everything but their seeds, in the order of contractors, policies and the rest.
-    #[must_use]
     pub fn all(tallies: Vec<Tally>) -> Vec<Self> {
         let mut by_key: BTreeMap<String, Vec<Tally>> = BTreeMap::new();
         for tally in tallies {
@@ -102,13 +101,11 @@ impl Group {
     }
 
     /// What all its cells are alike in.
-    #[must_use]
     pub fn cell(&self) -> &CellRecord {
         &self.tallies[0].cell
     }
 
     /// What the group is known by: everything but the seed, as one line.
-    #[must_use]
     pub fn key(&self) -> String {
         key(self.cell())
     }
@@ -124,13 +121,11 @@ impl Group {
     }
 
     /// What groups must be alike in to be compared by policy: everything but that.
-    #[must_use]
     pub fn population(&self) -> String {
         key(&CellRecord { policy: String::new(), ..self.cell().clone() })
     }
 
     /// The group that differs from this one in nothing but that its contractors behave, if it is among these.
-    #[must_use]
     pub fn calm<'a>(&self, among: &'a [Self]) -> Option<&'a Self> {
         let mut cell = CellRecord { populations: Vec::new(), ..self.cell().clone() };
         MISCONDUCT_LABELS.iter().for_each(|label| drop(cell.labels.remove(*label)));
@@ -139,7 +134,6 @@ impl Group {
     }
 
     /// A statistic in parts of one of another group, seed by seed where their seeds are the same.
-    #[must_use]
     pub fn ratio_to(
         &self,
         calm: &Self,
@@ -151,7 +145,6 @@ impl Group {
     }
 
     /// Contractors, in the order of [`Weighted::by_contractor`].
-    #[must_use]
     pub fn contractors(&self) -> &[String] {
         &self.contractors
     }
@@ -162,25 +155,21 @@ impl Group {
     }
 
     /// Rounds of all seeds.
-    #[must_use]
     pub fn rounds(&self) -> u64 {
         self.tallies.iter().map(|tally| tally.rounds).sum()
     }
 
     /// Whether a policy of this group waits for every answer.
-    #[must_use]
     pub fn waits_for_all(&self) -> bool {
         ["high", "paper41-high"].iter().any(|name| self.cell().policy.starts_with(name))
     }
 
     /// Whether its policy closes by the offers' worth, so that how many came says something about it.
-    #[must_use]
     pub fn is_threshold(&self) -> bool {
         self.cell().policy.starts_with("threshold")
     }
 
     /// The range of costs, where they are uniform: as far as their mean and variance say.
-    #[must_use]
     pub fn uniform_range(&self) -> Option<f64> {
         let (low, high) = self.tallies.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), tally| {
             (low.min(tally.costs.0), high.max(tally.costs.1))
@@ -192,7 +181,6 @@ impl Group {
     }
 
     /// The mean delay in microseconds, where delays are scripted and exponential: as far as their variance says.
-    #[must_use]
     pub fn exponential_delay(&self) -> Option<f64> {
         let (mean, variance) = self.whole(|seeds| seeds.moments("delay", "delay squared"))?;
         // Behind an early close nobody waits to the end, and the longest delays are missing from the record.
@@ -204,7 +192,6 @@ impl Group {
 
 impl Weighted<'_> {
     /// A mean's sum and count.
-    #[must_use]
     pub fn sum(self, name: &str) -> (f64, f64) {
         let Some(by_seed) = self.group.means.get(name) else { return (0.0, 0.0) };
         by_seed.iter().zip(self.weights).fold((0.0, 0.0), |(total, count), (sum, weight)| {
@@ -213,27 +200,23 @@ impl Weighted<'_> {
     }
 
     /// A mean by name, where anything was counted for it.
-    #[must_use]
     pub fn mean(self, name: &str) -> Option<f64> {
         let (total, count) = self.sum(name);
         (count > 0.0).then(|| total / count)
     }
 
     /// A sum in parts of the rounds.
-    #[must_use]
     pub fn per_round(self, name: &str) -> Option<f64> {
         let rounds = self.rounds();
         (rounds > 0.0).then(|| self.sum(name).0 / rounds)
     }
 
     /// Rounds.
-    #[must_use]
     pub fn rounds(self) -> f64 {
         self.fold(0.0, |rounds, tally, weight| rounds + tally.rounds as f64 * weight)
     }
 
     /// A quantile of a latency, in microseconds; absent of fewer than [`fewest`] values.
-    #[must_use]
     pub fn quantile(self, name: &str, quantile: f64) -> Option<f64> {
         let counted = self.group.distributions.get(name)?;
         let up_to = |place: usize| -> u64 {
@@ -256,7 +239,6 @@ impl Weighted<'_> {
     }
 
     /// Something of every contractor, in the order of their names.
-    #[must_use]
     pub fn by_contractor(self, of: impl Fn(&ContractorTally) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0; self.group.contractors.len()];
         for (contractors, weight) in
@@ -270,7 +252,6 @@ impl Weighted<'_> {
     }
 
     /// Sum of something of every seed that has it, and of how many.
-    #[must_use]
     pub fn over_seeds(self, of: impl Fn(&Tally) -> Option<f64>) -> (f64, f64) {
         self.fold((0.0, 0.0), |(total, count), tally, weight| match of(tally) {
             Some(value) => (total + value * weight, count + weight),
@@ -279,7 +260,6 @@ impl Weighted<'_> {
     }
 
     /// How many times more often the first to offer is chosen than any one other.
-    #[must_use]
     pub fn first_proposal_advantage(self, [first, another]: [&str; 2]) -> Option<f64> {
         let another = self.mean(another).filter(|another| *another > 0.0)?;
         Some(self.mean(first)? / another)
@@ -287,7 +267,6 @@ impl Weighted<'_> {
 
     /// How far latency and regret are above what waiting for a fixed number of offers reaches in the same time, in parts of
     /// the range of costs.
-    #[must_use]
     pub fn above_frontier(self, range: f64, delay: f64) -> Option<f64> {
         let time = self.mean("decision")? / delay;
         Some(self.mean("regret")? / range - theory::frontier(self.group.cell().contractors, time))
@@ -351,7 +330,6 @@ fn parts(cell: &CellRecord) -> Vec<String> {
 }
 
 /// How many values a quantile takes: of fewer it is the largest of them.
-#[must_use]
 pub fn fewest(quantile: f64) -> u64 {
     (1.0 / (1.0 - quantile)).round() as u64
 }

@@ -34,7 +34,6 @@ pub enum Judgement {
 
 impl Judgement {
     /// As a reader says it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -116,7 +115,6 @@ struct Words {
 const THEORY: Words = Words { expected: "theory says", agree: "checks agree within the tolerance" };
 
 /// Judges all seven.
-#[must_use]
 pub fn all(groups: &[Group]) -> Vec<HypothesisVerdict> {
     // Where a model decides, theory of the policy's own awards says nothing.
     let is_scripted = |group: &&Group| group.cell().protocol != "alternating" && group.cell().model.is_none();

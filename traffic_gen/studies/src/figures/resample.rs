@@ -46,13 +46,11 @@ pub struct Interval {
 
 impl Interval {
     /// Whether a value is inside.
-    #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
     /// Half its width.
-    #[must_use]
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
@@ -60,7 +58,6 @@ impl Interval {
 
 impl Resamples {
     /// Draws of this many seeds.
-    #[must_use]
     pub fn of(seeds: usize) -> Self {
         let mut rng = ChaCha12Rng::seed_from_u64(SEED);
         let draw = |_| {
@@ -84,7 +81,6 @@ impl Resamples {
 impl Estimate {
     /// The 95 % interval: percentiles of the resamples, moved outwards by as much as few seeds make them too narrow
     /// (Hesterberg's expanded percentile interval). Absent for one seed.
-    #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         let beyond = Normal::standard().cdf(-self.widened_quantile(LEVEL)?);
         let mut sorted = Data::new(self.defined());
@@ -94,7 +90,6 @@ impl Estimate {
     /// The interval that holds the true value together with those of `family - 1` others: as wide as Bonferroni's
     /// correction asks, from the resamples' standard error and Student's distribution. Percentiles so far out would take more
     /// resamples than there are. Absent for one seed.
-    #[must_use]
     pub fn interval_among(&self, family: usize) -> Option<Interval> {
         let level = 1.0 - (1.0 - LEVEL) / family.max(1) as f64;
         let margin = self.widened_quantile(level)? * self.defined().std_dev();
@@ -102,13 +97,11 @@ impl Estimate {
     }
 
     /// This less another.
-    #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         Self::combined(&[self, other], |values| values[0] - values[1])
     }
 
     /// A function of several estimates, resample by resample; of as many seeds as the one with the fewest.
-    #[must_use]
     pub fn combined(of: &[&Self], function: impl Fn(&[f64]) -> f64) -> Self {
         let resamples = of.iter().map(|estimate| estimate.resampled.len()).min().unwrap_or(0);
         let of_resample = |resample: usize| {
@@ -128,7 +121,6 @@ impl Estimate {
     }
 
     /// Seeds it was drawn from.
-    #[must_use]
     pub fn seeds(&self) -> usize {
         self.seeds
     }

@@ -100,7 +100,6 @@ impl<'a> Bids<'a> {
 
 impl Tally {
     /// A seed without rounds.
-    #[must_use]
     pub fn new(cell: CellRecord) -> Self {
         let members = |population: &PopulationRecord| population.contractors.iter().cloned().collect();
         let mut means = BTreeMap::new();
@@ -176,14 +175,12 @@ impl Tally {
     }
 
     /// Every mean by its name: the sum of its values, and how many.
-    #[must_use]
     pub fn means(&self) -> &BTreeMap<String, (f64, f64)> {
         &self.means
     }
 
     /// How many standard deviations the runs of one winner differ from a random order of these winners (Wald-Wolfowitz for
     /// several kinds): below 0 where winners repeat, above where they take turns.
-    #[must_use]
     pub fn runs(&self) -> Option<f64> {
         let rounds = self.winners.len() as f64;
         let runs = 1.0 + self.winners.windows(2).filter(|pair| pair[0] != pair[1]).count() as f64;

@@ -3,32 +3,27 @@
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 /// Regret in parts of the range of uniform costs: 0.423 for the first of 12, 0 for all of them.
-#[must_use]
 pub fn regret(n: f64, k: f64) -> f64 {
     (n - k) / ((k + 1.0) * (n + 1.0))
 }
 
 /// Chance that the best of all is chosen.
-#[must_use]
 pub fn best_chosen(n: f64, k: f64) -> f64 {
     k / n
 }
 
 /// Expected rank of the chosen among all, from 1.
-#[must_use]
 pub fn rank(n: f64, k: f64) -> f64 {
     (n + 1.0) / (k + 1.0)
 }
 
 /// Mean time of the `k`-th arrival in parts of the mean delay, where delays are exponential: H(n) - H(n - k).
-#[must_use]
 pub fn kth_arrival(n: u32, k: u32) -> f64 {
     (n.saturating_sub(k)..n).map(|left| 1.0 / (f64::from(left) + 1.0)).sum()
 }
 
 /// Lowest regret that waiting for a fixed number of offers reaches within a time, both in the parts of [`regret`] and
 /// [`kth_arrival`]: the frontier, with mixtures of two neighbours between its points.
-#[must_use]
 pub fn frontier(n: u32, time: f64) -> f64 {
     let point = |k: u32| (kth_arrival(n, k), regret(f64::from(n), f64::from(k)));
     let (mut before, mut at) = ((0.0, f64::NAN), point(1));
@@ -46,20 +41,17 @@ pub fn frontier(n: u32, time: f64) -> f64 {
 }
 
 /// Jain's index of `rounds` awards among `n` contractors where each is as likely: its mean, about.
-#[must_use]
 pub fn jain_null(n: f64, rounds: f64) -> f64 {
     1.0 / (1.0 + (n - 1.0) / rounds)
 }
 
 /// The value Jain's index falls below in one of 20 fair runs.
-#[must_use]
 pub fn jain_null_low(n: f64, rounds: f64) -> Option<f64> {
     let squared = ChiSquared::new(n - 1.0).ok()?.inverse_cdf(0.95);
     Some(1.0 / (1.0 + squared / rounds))
 }
 
 /// Fewest awards before Jain's index says anything: its null at 12 contractors is 0.987 from 800.
-#[must_use]
 pub fn jain_rounds_min(n: f64) -> f64 {
     (800.0 * (n - 1.0) / 11.0).ceil()
 }

@@ -64,7 +64,6 @@ pub struct FormationVerdict {
 
 impl RankFigures {
     /// The figures of ranks.
-    #[must_use]
     pub fn of(ranks: &[usize]) -> Self {
         let count = ranks.len();
         let mean = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
@@ -81,7 +80,6 @@ impl RankFigures {
 
 impl SeedFigures {
     /// The figures of a seed's records.
-    #[must_use]
     pub fn of(seed: u64, records: &[FormationRecord]) -> Self {
         let of = |forming: Forming| {
             let ranks: Vec<usize> =

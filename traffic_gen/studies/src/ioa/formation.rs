@@ -106,7 +106,6 @@ impl Registry {
 }
 
 /// Forms a team for every task and sub-task.
-#[must_use]
 pub fn play(population: &Population) -> Vec<FormationRecord> {
     let registry = Registry::of(population.labelled.iter());
     let mut records = regular(population, &registry);

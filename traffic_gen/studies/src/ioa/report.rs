@@ -23,7 +23,6 @@ pub struct FormationReport {
 }
 
 /// The plan in a folder, if it is one of such a run.
-#[must_use]
 pub fn plan(folder: &Path) -> Option<FormationPlan> {
     files::plan(folder).filter(|plan: &FormationPlan| plan.name == "ioa")
 }
@@ -55,7 +54,6 @@ pub fn compute(folder: &Path) -> Result<FormationReport, ReportError> {
 
 impl FormationReport {
     /// What is printed, and stands in `report.md`.
-    #[must_use]
     pub fn text(&self) -> String {
         let of_seed = |of: &SeedFigures| {
             let forming = [(Forming::Regular, of.regular), (Forming::Nested, of.nested), (Forming::Random, of.random)];

@@ -34,20 +34,17 @@ pub struct VirtualStub {
 
 impl VirtualStub {
     /// A stub that is used within the limits of a configuration.
-    #[must_use]
     pub fn new(stub: StubModel, config: ModelConfig) -> Self {
         Self { stub, accounts: Mutex::new(ModelAccounts::new(&config)), config, put: None, kept: None }
     }
 
     /// The same, which shows everything that is put to it.
-    #[must_use]
     pub fn showing(mut self, put: impl Fn(&CompletionRequest) + Send + Sync + 'static) -> Self {
         self.put = Some(Box::new(put));
         self
     }
 
     /// The same, whose calls are kept.
-    #[must_use]
     pub fn keeping(mut self, kept: Arc<KeptPrompts>) -> Self {
         self.kept = Some(kept);
         self
@@ -86,7 +83,6 @@ impl BlockingConsultant {
     }
 
     /// Everything spent so far.
-    #[must_use]
     pub fn totals(&self) -> ModelTotals {
         match self {
             Self::Stub(stub) => stub.accounts.lock().totals(),

@@ -97,7 +97,6 @@ pub struct InjectionTally {
 
 impl InjectionTally {
     /// All kinds together.
-    #[must_use]
     pub fn all(&self) -> KindTally {
         self.by_kind.values().fold(KindTally::default(), |sum, kind| KindTally {
             texts: sum.texts + kind.texts,
@@ -148,7 +147,6 @@ impl fmt::Display for InjectionTally {
 }
 
 /// The kind of text `number`, the price it orders, and the text. The first 1,640 are different.
-#[must_use]
 pub fn text(number: u64) -> (OrderKind, u64, String) {
     let kinds = <OrderKind as strum::VariantArray>::VARIANTS;
     let of_kind = number / kinds.len() as u64;

@@ -43,7 +43,6 @@ pub struct WaitingParty {
 impl WaitingParty {
     /// A party in a negotiation. `scripted` is what it plays instead of the model where its owner wants that; `task` is what
     /// the initiator said in words.
-    #[must_use]
     pub fn new(
         table: PartyTable,
         consultant: Arc<BlockingConsultant>,
@@ -55,7 +54,6 @@ impl WaitingParty {
     }
 
     /// The same, counting turns in which the model gave no answer of use.
-    #[must_use]
     pub fn counting(self, unanswered: Arc<AtomicU64>) -> Self {
         Self { unanswered, ..self }
     }

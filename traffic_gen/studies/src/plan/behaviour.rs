@@ -32,7 +32,6 @@ pub struct Misconduct {
 
 impl Misconduct {
     /// Whether there is none.
-    #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -57,7 +56,6 @@ pub struct Behaviour {
 
 impl Behaviour {
     /// Reads what a file says. Every fault of it is noted; what is read in spite of one is of no use.
-    #[must_use]
     pub fn read(file: &ContractorFile, faults: &mut FaultList<'_>) -> Self {
         let markup = file.markup.as_ref().map_or(0.0, |markup| {
             let is_fine = (0.0..=10.0).contains(markup.get_ref());
@@ -112,7 +110,6 @@ impl Behaviour {
     }
 
     /// What sets it apart from another, in words.
-    #[must_use]
     pub fn beside(&self, other: &Self) -> String {
         let mut words = Vec::new();
         for (name, own, other) in [("delay_ms", &self.delay, &other.delay), ("cost", &self.cost, &other.cost)] {

@@ -34,7 +34,6 @@ impl DomainFile {
 }
 
 /// What they are called in a report: the name, and enough of the digest to tell documents of one name apart.
-#[must_use]
 pub fn label(files: &[DomainFile]) -> String {
     let named = |DomainFile { name, document, .. }: &DomainFile| format!("{name} {:.8}", document.to_string());
     files.iter().map(named).collect::<Vec<_>>().join("+")

@@ -45,7 +45,6 @@ pub struct FaultList<'a> {
 
 impl<'a> FaultList<'a> {
     /// None yet.
-    #[must_use]
     pub fn new(text: &'a str) -> Self {
         Self { text, found: Vec::new() }
     }
@@ -107,7 +106,6 @@ impl<'a> FaultList<'a> {
 }
 
 /// The name that is nearest to what was written, if any is near.
-#[must_use]
 pub fn nearest<'n>(found: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     const NEAR: f64 = 0.7;
     let near = names.map(|name| (strsim::jaro_winkler(found, name), name)).filter(|(likeness, _)| *likeness >= NEAR);

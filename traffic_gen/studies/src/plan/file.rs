@@ -122,13 +122,11 @@ pub struct ContractorFile {
 
 impl GridFile {
     /// Whether contractors of it ask a language model.
-    #[must_use]
     pub fn asks_model(&self) -> bool {
         self.population.iter().any(|population| population.get_ref().model.is_some())
     }
 
     /// What is said that bargains have no use for: the name and the place of the first such thing.
-    #[must_use]
     pub fn for_contract_nets(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
         let Self { load, warm_up, reply_within, population, contractor, .. } = self;
         let load = load.as_ref().map(|value| ("load", value.span()));
@@ -141,7 +139,6 @@ impl GridFile {
 
 impl ContractorFile {
     /// The name and the place of something that is said.
-    #[must_use]
     pub fn first(&self) -> Option<(&'static str, std::ops::Range<usize>)> {
         let Self { delay_ms, cost, markup, silent, refuse, late, decline, ignore_award, fail, .. } = self;
         let Self { duplicate, malformed, rate_factor, .. } = self;
@@ -152,7 +149,6 @@ impl ContractorFile {
     }
 
     /// This, with what it does not say from another.
-    #[must_use]
     pub fn over(self, other: Self) -> Self {
         Self {
             delay_ms: self.delay_ms.or(other.delay_ms),

@@ -68,7 +68,6 @@ pub enum BoundFigure {
 
 impl BoundFigure {
     /// Whether bargains have no such figure.
-    #[must_use]
     pub const fn is_of_contract_nets(self) -> bool {
         !matches!(self, Self::DecisionMeanMs | Self::DecisionP50Ms | Self::DecisionP95Ms | Self::DecisionP99Ms)
     }

@@ -62,7 +62,6 @@ pub struct Populations {
 
 impl Populations {
     /// Reads the populations of a grid; what they do not say is as in `rest`, which is everybody else. Every fault is noted.
-    #[must_use]
     pub fn read(files: &[Spanned<PopulationFile>], rest: &ContractorFile, faults: &mut FaultList<'_>) -> Self {
         let behaviour = Behaviour::read(rest, faults);
         if let Some(beyond) = files.get(POPULATIONS_MAX) {
@@ -105,14 +104,12 @@ impl Populations {
     }
 
     /// How those behave that are in no population.
-    #[must_use]
     pub const fn rest(&self) -> &Behaviour {
         &self.rest
     }
 
     /// The populations of a cell with so many contractors, without the rest. A population without contractors and
     /// populations of more than all are faults.
-    #[must_use]
     pub fn of(&self, contractors: u32, faults: &mut FaultList<'_>) -> Vec<PopulationSpec> {
         let mut left = contractors;
         let mut specs = Vec::new();
@@ -137,7 +134,6 @@ impl Populations {
     }
 
     /// What is true of every round of a cell with these populations and is no column of its own.
-    #[must_use]
     pub fn labels(&self, specs: &[PopulationSpec]) -> BTreeMap<String, String> {
         let Behaviour { delay, cost, wrongs, .. } = &self.rest;
         let mut labels = BTreeMap::from([("delay_ms".to_owned(), delay.clone()), ("cost".to_owned(), cost.clone())]);

@@ -43,7 +43,6 @@ pub struct Volume {
 }
 
 /// How messages grow with contractors, for each policy of at least three numbers of them.
-#[must_use]
 pub fn volume(groups: &[Group]) -> Vec<Volume> {
     let mut by_policy: BTreeMap<(String, String), BTreeMap<u32, (f64, f64)>> = BTreeMap::new();
     for group in groups.iter().filter(|group| group.cell().protocol != "alternating") {

@@ -57,7 +57,6 @@ pub struct FigureDifference {
 }
 
 /// Compares two reports, group by group.
-#[must_use]
 pub fn compare(own: &ExperimentReport, other: &ExperimentReport) -> Differences {
     let partner = |group: &GroupFigures, of: &ExperimentReport| of.groups.iter().any(|found| found.key == group.key);
     let alone = |from: &ExperimentReport, of: &ExperimentReport, where_: &str| -> Vec<String> {
@@ -78,7 +77,6 @@ pub fn compare(own: &ExperimentReport, other: &ExperimentReport) -> Differences 
 }
 
 /// Compares policies, each pair of them in cells that are otherwise alike, seed by seed.
-#[must_use]
 pub fn of_policies(groups: &[Group], figures: &[GroupFigures]) -> Differences {
     let seeds = |group: &Group| group.tallies.iter().map(|tally| tally.cell.seed).collect::<Vec<_>>();
     if groups.len() > GROUPS_MAX {
@@ -119,7 +117,6 @@ fn shared<'a>(own: &'a [Figure], other: &'a [Figure]) -> impl Iterator<Item = (&
 
 impl Differences {
     /// Whether there is anything to say.
-    #[must_use]
     pub fn is_told(&self) -> bool {
         self.compared > 0 || !self.unmatched.is_empty() || !self.single.is_empty()
     }
@@ -135,7 +132,6 @@ impl Differences {
 
 impl FigureDifference {
     /// Whether the interval leaves 0 out, by more than rounding.
-    #[must_use]
     pub fn is_beyond_noise(&self) -> bool {
         let Self { value, other, interval, .. } = self;
         !interval.holds(0.0) && (value - other).abs() > ROUNDING * value.abs().max(other.abs())

@@ -127,7 +127,6 @@ pub fn read_lines<T: DeserializeOwned>(path: &Path, mut take: impl FnMut(T)) -> 
 }
 
 /// What is wrong with a line of a file of a cell.
-#[must_use]
 pub fn damaged(path: &Path, line: u64, reason: String) -> FolderError {
     let cell = path.parent().unwrap_or(path).to_owned();
     FolderError::Damaged { path: path.to_owned(), line, reason, cell }

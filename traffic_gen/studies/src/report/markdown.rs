@@ -22,7 +22,6 @@ const SHOWN: [&[&str]; 3] = [
 const ROWS_MAX: usize = 40;
 
 /// The report as Markdown.
-#[must_use]
 pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> String {
     let mut text = format!("# {}\n\n{}\n", report.name, scope(report));
     text += &table(&OF_HYPOTHESES, hypothesis_rows(report));
@@ -43,7 +42,6 @@ pub fn text(report: &ExperimentReport, differences: Option<&Differences>) -> Str
 }
 
 /// A table behind a blank line.
-#[must_use]
 pub fn table<R: AsRef<[String]>>(columns: &[impl AsRef<str>], rows: impl IntoIterator<Item = R>) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let heading = columns.iter().map(|title| title.as_ref().to_owned()).collect();
@@ -77,7 +75,6 @@ fn figures(report: &ExperimentReport, keys: &[&str]) -> String {
 }
 
 /// What was read, and what was not.
-#[must_use]
 pub fn scope(report: &ExperimentReport) -> String {
     let rounds: u64 = report.groups.iter().map(|group| group.rounds).sum();
     let mut text = format!(
@@ -97,7 +94,6 @@ pub fn scope(report: &ExperimentReport) -> String {
 }
 
 /// What a comparison says as a whole.
-#[must_use]
 pub fn summary(differences: &Differences) -> String {
     let Differences { with, compared, unmatched, single, beyond_noise, .. } = differences;
     let mut text = format!("Against {with}: {} of {compared} figures differ beyond noise.", beyond_noise.len());
@@ -110,7 +106,6 @@ pub fn summary(differences: &Differences) -> String {
 }
 
 /// A value with its interval.
-#[must_use]
 pub fn value(figure: Option<&Figure>) -> String {
     match figure {
         Some(Figure { value: Some(value), interval: Some(interval), .. }) => {
@@ -123,14 +118,12 @@ pub fn value(figure: Option<&Figure>) -> String {
 }
 
 /// A number with as many digits as tell it apart.
-#[must_use]
 pub fn digits(value: f64) -> String {
     let magnitude = if value == 0.0 { 0.0 } else { value.abs().log10().floor() };
     decimal(value, (3.0 - magnitude).clamp(0.0, 6.0))
 }
 
 /// A number, where there is one.
-#[must_use]
 pub fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), digits)
 }
@@ -144,7 +137,6 @@ fn title(report: &ExperimentReport, key: &str) -> String {
 pub const OF_HYPOTHESES: [&str; 3] = ["hypothesis", "verdict", "because"];
 
 /// A row for each hypothesis.
-#[must_use]
 pub fn hypothesis_rows(report: &ExperimentReport) -> Vec<[String; 3]> {
     let row = |HypothesisVerdict { id, claim, judgement, reason, rounds_needed, .. }: &HypothesisVerdict| {
         let needed = rounds_needed.map(|needed| format!(". In all about {needed} rounds per group would do."));
@@ -175,7 +167,6 @@ const FIGURES_OF_POPULATIONS: [&str; 11] =
     ["P1", "P2", "P3.p50", "P3.p99", "P4", "P5", "P6", "P8d.p99", "P7", "P9d", "P11o"];
 
 /// A row for each population of each group, named with its size.
-#[must_use]
 pub fn population_rows(report: &ExperimentReport) -> Vec<Vec<String>> {
     let row = |group: &GroupFigures, PopulationRecord { name, contractors, .. }: &PopulationRecord| {
         let shown = FIGURES_OF_POPULATIONS.map(|of| {
@@ -194,7 +185,6 @@ pub const OF_MISCONDUCT: [&str; 6] =
     ["group", "population", "sent besides", "envelopes", "answered by gateways", "disposed by the exchange"];
 
 /// A row for each kind of envelope that should not have been sent.
-#[must_use]
 pub fn misconduct_rows(report: &ExperimentReport) -> Vec<[String; 6]> {
     let mut rows = Vec::new();
     for group in &report.groups {
@@ -221,7 +211,6 @@ pub const OF_MODELS: [&str; 7] = [
 ];
 
 /// A row for each population that asks a model.
-#[must_use]
 pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
     let mut rows = Vec::new();
     for group in &report.groups {
@@ -243,7 +232,6 @@ pub fn model_rows(report: &ExperimentReport) -> Vec<[String; 7]> {
 pub const OF_CHANGES: [&str; 5] = ["group", "figure", "first", "second", "difference, 95 % for all together"];
 
 /// A row for each difference beyond noise.
-#[must_use]
 pub fn change_rows(differences: &Differences) -> Vec<[String; 5]> {
     let row = |found: &FigureDifference| {
         let figure = format!("{} {}, {}", found.key, found.name, found.unit);

@@ -16,7 +16,6 @@ use super::{ExperimentReport, GroupFigures};
 const STYLE: &str = include_str!("page.css");
 
 /// The report as HTML.
-#[must_use]
 pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> String {
     let body = html! {
         h1 { "Experiment " (report.name) }
@@ -39,7 +38,6 @@ pub fn html(report: &ExperimentReport, differences: Option<&Differences>) -> Str
 }
 
 /// A page that needs nothing from elsewhere.
-#[must_use]
 pub fn document(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -100,7 +98,6 @@ fn populations(report: &ExperimentReport) -> Markup {
 }
 
 /// A table of texts: verdicts have their colours, numbers stand at the right.
-#[must_use]
 pub fn plain_table(name: &str, columns: &[&str], rows: &[impl AsRef<[String]>]) -> Markup {
     let of_column = |place: usize| rows.first().and_then(|row| row.as_ref().get(place)).map_or("", |cell| class(cell));
     let head = html! { @for (place, title) in columns.iter().enumerate() { th scope="col" class=(of_column(place)) { (title) } } };

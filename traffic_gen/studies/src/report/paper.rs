@@ -116,7 +116,6 @@ pub const COLUMNS: [&str; 10] = [
 const DELAY_MAX_US: f64 = 100.0;
 
 /// Every group that repeats a run of the paper, beside it.
-#[must_use]
 pub fn compare(groups: &[Group]) -> Vec<PaperComparison> {
     let beside = |run: &PaperRun| {
         let repeats = groups.iter().filter(|group| run.is_repeated_by(group)).map(|group| run.beside(group));
@@ -171,7 +170,6 @@ impl PaperRun {
 
 impl PaperComparison {
     /// The values of [`COLUMNS`].
-    #[must_use]
     pub fn cells(&self) -> [String; 10] {
         let longest = |is_longest, rounds| if is_longest { format!(" (longest of {rounds})") } else { String::new() };
         let ([_, _, rounds], [_, _, paper_rounds]) = (self.counts, self.paper_counts);

@@ -96,13 +96,11 @@ const fn rising(per_month: f64, share: f64, least: f64) -> Bound {
 
 impl Quantity {
     /// What it is, in words.
-    #[must_use]
     pub const fn title(self) -> &'static str {
         self.known().0
     }
 
     /// The unit of its values.
-    #[must_use]
     pub const fn unit(self) -> &'static str {
         self.known().1
     }
@@ -187,7 +185,6 @@ pub type Stretches = BTreeMap<String, Vec<Vec<Point>>>;
 ///
 /// A stretch ends where the run was interrupted, and where the process it is about began anew, unless processes are killed
 /// on purpose: then their lives are too short for a trend of their own.
-#[must_use]
 pub fn stretches(lines: &[SoakLine]) -> Stretches {
     let mut found: BTreeMap<String, BTreeMap<(u32, u64), Vec<Point>>> = BTreeMap::new();
     let mut begin: Option<&Begin> = None;
@@ -229,7 +226,6 @@ fn first_seen(begin: &Begin, sample: &SampleLine, life: u64) -> f64 {
 }
 
 /// The verdict on every series.
-#[must_use]
 pub fn judge(stretches: &Stretches) -> Vec<SeriesVerdict> {
     let mut verdicts: Vec<(SeriesVerdict, Option<(Trend, f64)>)> = Vec::new();
     for (series, groups) in stretches {
@@ -295,7 +291,6 @@ impl SeriesVerdict {
     }
 
     /// What the series is called in reports.
-    #[must_use]
     pub fn title(&self) -> String {
         format!("{}: {}", self.of, self.quantity.title())
     }

@@ -13,7 +13,6 @@ const POINTS_MAX: usize = 400;
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// The page, with a chart of each series, those that drift first.
-#[must_use]
 pub fn page(report: &SoakReport, lines: &[SoakLine]) -> String {
     let class = match report.verdict {
         SoakVerdict::Violated | SoakVerdict::Drifting => "broken",

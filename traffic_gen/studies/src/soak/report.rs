@@ -89,7 +89,6 @@ pub struct SoakPart {
 
 impl SoakReport {
     /// The report over the lines of a soak; none before its first part.
-    #[must_use]
     pub fn of(lines: &[SoakLine]) -> Option<Self> {
         let plan = begins(lines).last()?.plan.clone();
         let parts = parts(lines);
@@ -134,7 +133,6 @@ impl SoakReport {
     }
 
     /// The verdict in a sentence.
-    #[must_use]
     pub fn sentence(&self) -> String {
         let drifting: Vec<&str> = self.drifting().map(|series| series.series.as_str()).collect();
         let violated: u64 = self.violations.values().sum();
@@ -164,7 +162,6 @@ impl SoakReport {
     }
 
     /// What was soaked, in a line.
-    #[must_use]
     pub fn heading(&self) -> String {
         let SoakPlan { place, agents, policy, rate, faults, seed, .. } = &self.plan;
         let (place, faults): (&str, &str) = (place.into(), faults.into());
@@ -190,7 +187,6 @@ fn verdict(violations: &BTreeMap<String, u64>, series: &[SeriesVerdict]) -> Soak
 }
 
 /// The parts, each up to its last line.
-#[must_use]
 pub fn parts(lines: &[SoakLine]) -> Vec<SoakPart> {
     let mut parts: Vec<SoakPart> = Vec::new();
     let mut last: Option<Timestamp> = None;
@@ -227,7 +223,6 @@ pub fn parts(lines: &[SoakLine]) -> Vec<SoakPart> {
 }
 
 /// Seconds as a person says them.
-#[must_use]
 pub fn length(seconds: f64) -> String {
     let seconds = seconds.round().max(0.0) as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -240,7 +235,6 @@ pub fn length(seconds: f64) -> String {
 }
 
 /// A value with its unit, as a person reads it.
-#[must_use]
 pub fn amount(value: f64, quantity: Quantity) -> String {
     let (value, unit) = match quantity.unit() {
         "bytes" if value.abs() >= 1024.0 * 1024.0 => (value / (1024.0 * 1024.0), " MiB"),
@@ -259,7 +253,6 @@ pub fn amount(value: f64, quantity: Quantity) -> String {
 pub const OF_SERIES: [&str; 5] = ["series", "verdict", "median", "slope per hour (95 % interval)", "p, corrected"];
 
 /// The verdict on a series in the words of a table.
-#[must_use]
 pub fn row(verdict: &SeriesVerdict) -> [String; 5] {
     let say = |value: Option<f64>| value.map_or_else(String::new, |value| amount(value, verdict.quantity));
     let drift: &str = match verdict.drift {
@@ -300,7 +293,6 @@ impl fmt::Display for SoakReport {
 }
 
 /// The report for a pull request.
-#[must_use]
 pub fn markdown(report: &SoakReport) -> String {
     let mut text = format!("# Soak: {}\n\n{}\n\n", report.sentence(), report.heading());
     report.facts().for_each(|fact| text += &format!("* {fact}\n"));

@@ -67,7 +67,6 @@ pub struct SampleLine {
 
 impl SampleLine {
     /// Tells the lives of a process apart, to the second; 0 where it does not say when it began.
-    #[must_use]
     pub fn life(&self, of: &str) -> u64 {
         self.started.get(of).map_or(0, |started| started.round() as u64)
     }
@@ -183,25 +182,21 @@ impl SoakFolder {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// What is soaked.
-    #[must_use]
     pub fn plan(&self) -> &SoakPlan {
         &self.plan
     }
 
     /// The part that was begun last, from 1; 0 before the first.
-    #[must_use]
     pub fn part(&self) -> u32 {
         self.part
     }
 
     /// Seconds that are still to be measured.
-    #[must_use]
     pub fn remaining_s(&self) -> f64 {
         (self.plan.duration_s - self.offset_s).max(0.0)
     }

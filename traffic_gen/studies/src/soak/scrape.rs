@@ -25,7 +25,6 @@ pub struct Scrape {
 
 impl Scrape {
     /// Reads a scrape; lines that are no samples are left out.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let sample = |line: &str| {
             let line = line.trim();
@@ -50,7 +49,6 @@ impl Scrape {
     }
 
     /// The sum of a metric over all labels; absent where there is none of it.
-    #[must_use]
     pub fn sum(&self, name: &str) -> Option<f64> {
         let mut found =
             self.values.iter().filter(|(metric, _, _)| metric == name).map(|(_, _, value)| *value).peekable();
@@ -164,7 +162,6 @@ impl ScrapeReader {
 }
 
 /// The name of a series.
-#[must_use]
 pub fn series(of: &str, quantity: Quantity) -> String {
     format!("{of}/{}", <&str>::from(quantity))
 }

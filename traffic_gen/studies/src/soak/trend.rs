@@ -50,7 +50,6 @@ pub struct Trend {
 
 impl Trend {
     /// The trend within groups of points in order of time; none where there is no pair to compare.
-    #[must_use]
     pub fn of(groups: &[Vec<Point>]) -> Option<Self> {
         let total: usize = groups.iter().map(Vec::len).sum();
         let groups: Vec<Vec<Point>> = groups.iter().map(|group| thinned(group, total.div_ceil(POINTS_MAX))).collect();
@@ -204,7 +203,6 @@ fn median(values: &mut [f64]) -> Option<f64> {
 }
 
 /// Holm's correction: each probability, adjusted for how many were computed, in the order given.
-#[must_use]
 pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|one, other| probabilities[*one].total_cmp(&probabilities[*other]));

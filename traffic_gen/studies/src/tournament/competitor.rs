@@ -51,7 +51,6 @@ pub struct Seat<'a> {
 
 impl Competitor {
     /// Its strategy for one bargain.
-    #[must_use]
     pub fn strategy(&self, seat: &Seat<'_>) -> Box<dyn BargainStrategy> {
         let Seat { matchup, party, negotiation, seed, .. } = *seat;
         let preferences = Arc::clone(&matchup.preferences()[party]);
@@ -70,7 +69,6 @@ impl Competitor {
     }
 
     /// Why it cannot go on, where it cannot.
-    #[must_use]
     pub fn fault(&self) -> Option<String> {
         match &self.player {
             Player::Negmas(process) => process.fault(),

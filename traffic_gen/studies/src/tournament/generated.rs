@@ -19,7 +19,6 @@ const RESERVATION: std::ops::RangeInclusive<u32> = 100_000..=400_000;
 const ROUNDS: u32 = 50;
 
 /// The document of domain `number`, from 1.
-#[must_use]
 pub fn document(seed: u64, number: u64) -> String {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     random.set_stream(number);

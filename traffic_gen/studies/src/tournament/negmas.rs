@@ -96,7 +96,6 @@ impl NegmasProcess {
     }
 
     /// Why it has stopped playing.
-    #[must_use]
     pub fn fault(&self) -> Option<String> {
         self.fault.lock().clone()
     }
@@ -149,7 +148,6 @@ pub struct NegmasNegotiator {
 
 impl NegmasNegotiator {
     /// Takes a seat. Turns in which the negotiator raises an error, or makes a move that is refused, are counted.
-    #[must_use]
     pub fn new(process: Arc<NegmasProcess>, seat: &Seat<'_>) -> Self {
         let id = process.next.fetch_add(1, Ordering::Relaxed);
         let start = Some(json!({"domain": seat.place, "party": seat.party, "seed": seat.seed}));

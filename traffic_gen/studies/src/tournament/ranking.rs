@@ -66,7 +66,6 @@ impl Sums {
 }
 
 /// Ranks competitors by utility. `by_domain` has the bargains of each domain.
-#[must_use]
 pub fn rank(competitors: &[String], by_domain: &[Vec<TournamentRecord>]) -> Vec<Rank> {
     let domains = by_domain.len();
     let resamples = Resamples::of(domains);

@@ -32,7 +32,6 @@ pub struct TournamentReport {
 }
 
 /// The plan in a folder, if it is one of a tournament.
-#[must_use]
 pub fn plan(folder: &Path) -> Option<TournamentPlan> {
     files::plan(folder)
 }
@@ -108,7 +107,6 @@ fn picture(domain: &TournamentDomain, records: &[TournamentRecord]) -> Result<St
 
 impl TournamentReport {
     /// What is printed, and stands in `report.md`.
-    #[must_use]
     pub fn text(&self) -> String {
         let TournamentPlan { competitors, domains, seed, seeds, .. } = &self.plan;
         let (played, bargains) =

@@ -78,7 +78,6 @@ impl PlainSummary {
     pub const RUNNING: &str = "running ";
 
     /// How many calls were refused, or how many of all else.
-    #[must_use]
     pub fn refusals(&self, of_running: bool) -> u64 {
         self.refused
             .iter()

@@ -34,7 +34,6 @@ pub struct FuzzCounts {
 
 impl FuzzCounts {
     /// Whether every mandate held, and a deal came where one exists and nowhere else.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.breaches == 0 && self.missed == 0 && self.impossible == 0 && self.tried == self.refused
     }

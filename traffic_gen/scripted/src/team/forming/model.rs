@@ -54,7 +54,6 @@ pub struct FormingQuestion {
 
 impl FormingQuestion {
     /// A question about those found so far. `marker_seed` makes the marker around words of others, who must not know it.
-    #[must_use]
     pub fn new(
         candidates: &Candidates,
         config: &Arc<ModelAgentConfig>,

@@ -11,7 +11,6 @@ use super::{Compared, HypothesisVerdict, Side, Words, judged};
 const WORDS: Words = Words { expected: "the bound is", agree: "groups keep the bound" };
 
 /// Judges the bounds among the claims of a plan, as B1, B2, and so on.
-#[must_use]
 pub fn all(claims: &[Hypothesis], groups: &[Group]) -> Vec<HypothesisVerdict> {
     let bounds = claims.iter().filter_map(|claim| match claim.test {
         HypothesisTest::Bound { figure, is_most, bound } => Some((claim, figure, is_most, bound)),
