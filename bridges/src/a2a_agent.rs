@@ -7,7 +7,10 @@
 //! | ACK `committed` | to carry it out, in the same task | INFORM `done` with the text, or FAILURE |
 //! | CANCEL by the initiator | CancelTask | INFORM `cancelled`, or FAILURE `cannot_cancel` |
 //! | CANCEL for another reason, REJECT, CLOSED, the next round | CancelTask, unless the task is over | |
-//! | CFP with a bargain or a team, ASK | | REFUSE |
+//! | CFP with a bargain, a team or an auction, ASK | | REFUSE |
+//!
+//! One whose card names the extension is asked instead for an act of its own: to such a CFP, at ASK, at its turn, when it has the
+//! floor or votes, and when it is outbid. What it was told before goes with it.
 //!
 //! One that is asked to end says REFUSE or FAILURE, `shutting_down`, of what is in hand, and asks to cancel its tasks.
 //!
@@ -18,6 +21,7 @@ pub mod answer;
 pub mod client;
 
 use std::collections::VecDeque;
+use std::iter::once;
 use std::mem::{replace, take};
 use std::time::Duration;
 
@@ -25,11 +29,13 @@ use agents::asking::Asks;
 use agents::contractor::other_protocol;
 use agents::open::OpenNegotiations;
 use agents::strategy::{Action, Strategy};
-use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, Receipt};
+use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, ProgressReport, Receipt};
 use schemas::payload::{Confirm, InformKind, Reasoned, Terms};
-use schemas::{AwardNo, DeliveryId, Digest, Payload, Timestamp};
+use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Timestamp, WireTime};
 use serde_json::{Value, json};
 
+use crate::a2a::card::EXTENSION;
+use crate::memory::todo::{self, TodoChange};
 use crate::tools::answer::escaped;
 use answer::{A2aFault, A2aReply, A2aStep, OpenTask, inform};
 
@@ -41,6 +47,10 @@ const MARGIN: Duration = Duration::from_millis(500);
 const STOP_MS: u64 = 5000;
 /// Most negotiations at a time; calls beyond them are refused as `busy`.
 const NEGOTIATIONS_MAX: usize = 4096;
+/// How long work on a task of a team may take, in ms: its award does not tell.
+const BRIEFED_MS: u64 = 3_600_000;
+/// Most deliveries of one negotiation that are kept to go with the next question; the oldest go first.
+const TOLD_MAX: usize = 32;
 /// Characters of a context's id: 160 bits.
 const CONTEXT_CHARS: usize = 40;
 
@@ -49,6 +59,8 @@ const CONTEXT_CHARS: usize = 40;
 pub struct A2aQuestion {
     /// What was told.
     pub delivery: Delivery,
+    /// What was told in the negotiation since the question before.
+    pub before: Vec<Delivery>,
     /// What is asked.
     pub step: A2aStep,
     /// In which task.
@@ -70,33 +82,75 @@ struct Partaking {
     asked: Option<(A2aStep, DeliveryId)>,
     /// What the last question was about.
     told: Option<Delivery>,
+    /// What was told since, where the agent knows the extension.
+    since: VecDeque<Delivery>,
 }
 
 /// A contractor whose decisions are an A2A agent's.
 pub struct A2aContractor {
     confirms: bool,
+    /// Who it is, where the A2A agent knows the extension.
+    extended: Option<AgentId>,
     open: OpenNegotiations<Partaking>,
     questions: VecDeque<A2aQuestion>,
 }
 
 impl A2aContractor {
-    /// A contractor, which `confirms` awards of the terms offered without a question.
-    pub fn new(confirms: bool) -> Self {
-        Self { confirms, open: OpenNegotiations::new(NEGOTIATIONS_MAX), questions: VecDeque::new() }
+    /// A contractor, which `confirms` awards of the terms offered without a question. `extended` is who it is, where the A2A agent
+    /// knows the extension.
+    pub fn new(confirms: bool, extended: Option<AgentId>) -> Self {
+        Self { confirms, extended, open: OpenNegotiations::new(NEGOTIATIONS_MAX), questions: VecDeque::new() }
     }
 
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         // Another round begins anew.
         self.release(delivery);
-        if let Some(reason) = other_protocol(call).or((!self.open.has_room()).then_some("busy")) {
+        let other = other_protocol(call).filter(|_| self.extended.is_none());
+        if let Some(reason) = other.or((!self.open.has_room()).then_some("busy")) {
             return vec![Action::refuse(delivery, reason)];
         }
-        let part = Partaking { ends_by: call.ends_by.0, ..Partaking::default() };
-        self.open.insert(&delivery.envelope.negotiation, part, call.ends_by.0);
-        self.ask(now, delivery, A2aStep::Offer, call.reply_by.0)
+        self.begin(delivery, call.ends_by.0);
+        self.ask(now, delivery, A2aStep::Act, call.reply_by.0)
+    }
+
+    fn begin(&mut self, delivery: &Delivery, ends_by: Timestamp) {
+        let part = Partaking { ends_by, ..Partaking::default() };
+        self.open.insert(&delivery.envelope.negotiation, part, ends_by);
+    }
+
+    /// Asks for an act where one is due, and keeps what else is told for the next question.
+    fn handle_news(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        let (Some(agent), negotiation) = (&self.extended, &delivery.envelope.negotiation) else { return Vec::new() };
+        let due = match (&delivery.payload, todo::change(&delivery.payload, agent, None, 0)) {
+            (Notification::Inform(ProgressReport::Bid(bid)), _) => {
+                Some(bid.reply_by).filter(|_| !bid.leads && bid.next_price.is_some())
+            }
+            (_, TodoChange::Ask(todo)) => todo.by,
+            (_, TodoChange::Over | TodoChange::Nothing) => None,
+        };
+        // Also where the call was told to a process that has ended.
+        if let (Some(ends_by), None) = (ends_by(&delivery.payload), self.open.part(negotiation)) {
+            if !self.open.has_room() {
+                return vec![Action::refuse(delivery, "busy")];
+            }
+            self.begin(delivery, ends_by.0);
+        }
+        match (due, self.open.part(negotiation)) {
+            (Some(by), _) => self.ask(now, delivery, A2aStep::Act, by.0),
+            (None, Some(part)) => {
+                part.since.extend([delivery.clone()]);
+                part.since.drain(..part.since.len().saturating_sub(TOLD_MAX));
+                Vec::new()
+            }
+            (None, None) => Vec::new(),
+        }
     }
 
     fn handle_award(&mut self, now: Timestamp, delivery: &Delivery, award: &Award) -> Vec<Action> {
+        let is_briefed = award.brief.is_some() && self.extended.is_some();
+        if is_briefed && self.open.has_room() && !self.open.contains(&delivery.envelope.negotiation) {
+            self.begin(delivery, now.plus_ms(BRIEFED_MS));
+        }
         match self.open.part(&delivery.envelope.negotiation) {
             None => vec![Action::refuse(delivery, "no such offer")],
             Some(part) if self.confirms && part.offered.as_ref() == Some(&award.terms) => {
@@ -104,7 +158,10 @@ impl A2aContractor {
                 let confirm = Confirm { award_no: award.award_no, terms_digest: None };
                 vec![Action::reply(delivery, Payload::Confirm(confirm))]
             }
-            Some(_) => self.ask(now, delivery, A2aStep::Confirm, award.confirm_by.0),
+            Some(part) => {
+                part.offered.get_or_insert_with(|| award.terms.clone());
+                self.ask(now, delivery, A2aStep::Act, award.confirm_by.0)
+            }
         }
     }
 
@@ -125,7 +182,11 @@ impl A2aContractor {
         }
         match self.open.part(&delivery.envelope.negotiation) {
             Some(part) if part.task.is_some() => self.ask(now, delivery, A2aStep::Stop, now.plus_ms(STOP_MS)),
-            Some(part) if part.asked.is_some() => vec![Action::reply(delivery, A2aStep::Stop.decline("no_task"))],
+            Some(part) if part.asked.is_some() => A2aStep::Stop
+                .decline(&delivery.payload, "no_task")
+                .map(|said| Action::reply(delivery, said))
+                .into_iter()
+                .collect(),
             Some(_) | None => vec![Action::reply(delivery, inform(InformKind::Cancelled, None))],
         }
     }
@@ -136,8 +197,9 @@ impl A2aContractor {
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
         part.asked = Some((step, delivery.envelope.msg_id));
         part.told = Some(delivery.clone());
-        let (task, offered) = (part.task.clone(), part.offered.clone());
-        self.questions.push_back(A2aQuestion { delivery: delivery.clone(), step, task, offered, within });
+        let before = part.since.drain(..).collect();
+        let (task, offered, delivery) = (part.task.clone(), part.offered.clone(), delivery.clone());
+        self.questions.push_back(A2aQuestion { delivery, before, step, task, offered, within });
         vec![Action::Defer]
     }
 
@@ -155,7 +217,8 @@ impl A2aContractor {
         for part in replace(&mut self.open, OpenNegotiations::new(0)).into_parts() {
             let Some(delivery) = part.told else { continue };
             let step = part.asked.map(|(step, _)| step).or(part.confirmed.map(|_| A2aStep::Perform));
-            said.extend(step.map(|step| Action::reply(&delivery, step.decline("shutting_down"))));
+            let declined = step.and_then(|step| step.decline(&delivery.payload, "shutting_down"));
+            said.extend(declined.map(|payload| Action::reply(&delivery, payload)));
             self.stop(&delivery, part.task);
         }
         (said, take(&mut self.questions).into())
@@ -165,7 +228,7 @@ impl A2aContractor {
     fn stop(&mut self, delivery: &Delivery, task: Option<OpenTask>) {
         if task.is_some() {
             let (delivery, step, within) = (delivery.clone(), A2aStep::Stop, Duration::from_millis(STOP_MS));
-            self.questions.push_back(A2aQuestion { delivery, step, task, offered: None, within });
+            self.questions.push_back(A2aQuestion { delivery, before: Vec::new(), step, task, offered: None, within });
         }
     }
 }
@@ -181,34 +244,46 @@ impl Asks for A2aContractor {
     fn take_answer(&mut self, now: Timestamp, question: &A2aQuestion, answer: Self::Answer) -> Vec<Action> {
         let A2aQuestion { delivery, step, .. } = question;
         let asked = Some((*step, delivery.envelope.msg_id));
-        let Some(part) = self.open.part(&delivery.envelope.negotiation).filter(|part| part.asked == asked) else {
-            // It is over, or something else was asked since.
-            self.stop(delivery, answer.ok().and_then(|heard| heard.task).filter(|_| *step != A2aStep::Stop));
+        let mut part = self.open.part(&delivery.envelope.negotiation);
+        let Some(part) = part.as_mut().filter(|part| part.asked == asked) else {
+            // It is over, or something else was asked since, be it in the same task.
+            let kept = part.and_then(|part| part.task.as_ref()).map(|task| task.id.clone());
+            let heard = answer.ok().and_then(|heard| heard.task).filter(|_| *step != A2aStep::Stop);
+            self.stop(delivery, heard.filter(|task| *step == A2aStep::Perform || Some(&task.id) != kept.as_ref()));
             return Vec::new();
         };
         part.asked = None;
-        let mut said = match answer {
+        let said = match answer {
             Ok(heard) => {
                 part.task.clone_from(&heard.task);
-                heard.payload(*step)
+                heard.payload(*step, &delivery.payload)
             }
-            Err(fault) => step.decline(fault),
+            Err(fault) => step.decline(&delivery.payload, fault),
         };
-        if let Payload::NotUnderstood(Reasoned { reason: why, .. }) | Payload::Refuse(Reasoned { reason: why, .. }) =
-            &said
-        {
-            let (negotiation, why) = (&delivery.envelope.negotiation, why.as_deref().unwrap_or("it refuses"));
+        let why = match &said {
+            None => Some("its turn lapses"),
+            Some(
+                Payload::NotUnderstood(Reasoned { reason, .. })
+                | Payload::Refuse(Reasoned { reason, .. })
+                | Payload::End(Reasoned { reason, .. }),
+            ) => Some(reason.as_deref().unwrap_or("it refuses")),
+            Some(_) => None,
+        };
+        if let (Some(why), negotiation) = (why, &delivery.envelope.negotiation) {
             tracing::warn!(%negotiation, ?step, why, "an answer of the A2A agent does not count");
         }
+        let Some(mut said) = said else { return Vec::new() };
         match (&delivery.payload, &mut said) {
             (Notification::Cfp(call), _) if now > call.reply_by.0 => return self.release(delivery),
             (Notification::Cfp(call), Payload::Offer(offer)) => {
                 (offer.round, part.offered) = (Some(call.round), Some(offer.terms.clone()));
                 offer.currency = offer.currency.take().or_else(|| call.currency.clone());
             }
+            (Notification::Inform(_), Payload::Offer(bid)) => part.offered = Some(bid.terms.clone()),
             (_, Payload::Confirm(confirm)) => part.confirmed = Some(confirm.award_no),
+            (Notification::Floor(_), Payload::Refuse(_)) => {}
             // Nothing more may be told that would end its task.
-            (_, Payload::Refuse(_) | Payload::NotUnderstood(_)) => {
+            (_, Payload::Refuse(_) | Payload::NotUnderstood(_) | Payload::End(_)) => {
                 let task = part.task.take();
                 self.stop(delivery, task);
             }
@@ -227,34 +302,58 @@ impl Strategy for A2aContractor {
             Notification::Accept(award) => self.handle_award(now, delivery, award),
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Cancel(cancellation) => self.handle_cancel(now, delivery, cancellation),
+            Notification::Reject(rejection) if self.extended.is_some() && rejection.reason.goes_on() => {
+                self.handle_news(now, delivery)
+            }
             // It makes one offer a round.
             Notification::Reject(_) | Notification::Closed(_) => self.release(delivery),
-            Notification::Ask(_) => vec![Action::refuse(delivery, "sits on no panel")],
-            _ => Vec::new(),
+            Notification::Ask(_) if self.extended.is_none() => vec![Action::refuse(delivery, "sits on no panel")],
+            _ => self.handle_news(now, delivery),
         }
     }
 }
 
+/// When a negotiation ends at the latest, where that is told.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest does not tell it")]
+fn ends_by(told: &Notification) -> Option<WireTime> {
+    match told {
+        Notification::Ask(question) => Some(question.ends_by),
+        Notification::Turn(turn) => Some(turn.ends_by),
+        Notification::Floor(floor) => Some(floor.ends_by),
+        _ => None,
+    }
+}
+
 /// Parameters of SendMessage: what was told, for people and as data.
-fn request(A2aQuestion { delivery, step, task, offered, .. }: &A2aQuestion) -> Value {
+fn request(question: &A2aQuestion, is_extended: bool) -> Value {
+    let A2aQuestion { delivery, before, step, task, offered, .. } = question;
     let (envelope, mut told) = (&delivery.envelope, escaped(json!(delivery.payload)));
     if *step == A2aStep::Perform {
         told["terms"] = json!(offered);
     }
-    let form = match step {
-        A2aStep::Offer => {
+    let form = match (step, &delivery.payload) {
+        (A2aStep::Act, _) if is_extended => "Answer by one data part: the payload of your act",
+        (A2aStep::Act, Notification::Accept(_)) => {
+            r#"You win. Answer by a data part: {"act":"confirm","award_no":N} or {"act":"refuse"}"#
+        }
+        (A2aStep::Act, _) => {
             r#"Answer by a data part: {"act":"offer","terms":{"price":MILLIONTHS}}, where 85.00 is 85000000, or {"act":"refuse"}"#
         }
-        A2aStep::Confirm => r#"You win. Answer by a data part: {"act":"confirm","award_no":N} or {"act":"refuse"}"#,
-        A2aStep::Perform | A2aStep::Stop => "The award is binding: carry it out, and complete the task with its result",
+        (A2aStep::Perform | A2aStep::Stop, _) => {
+            "The award is binding: carry it out, and complete the task with its result"
+        }
     };
     let words = told.get("task").map_or_else(|| form.to_owned(), |task| format!("{form}. What is wanted: {task}"));
     let context = Digest::of_parts(&[envelope.to[0].as_bytes(), envelope.negotiation.as_str().as_bytes()]).to_string();
-    let data = json!({"data": {"payload": told}, "mediaType": "application/json"});
-    let mut message = json!({"messageId": envelope.msg_id, "contextId": context[..CONTEXT_CHARS], "role": "ROLE_USER",
-        "parts": [{"text": words, "mediaType": "text/plain"}, data]});
+    let told = before.iter().map(|earlier| escaped(json!(earlier.payload))).chain([told]);
+    let data = told.map(|told| json!({"data": {"payload": told}, "mediaType": "application/json"}));
+    let parts: Vec<_> = once(json!({"text": words, "mediaType": "text/plain"})).chain(data).collect();
+    let mut message = json!({"messageId": envelope.msg_id, "contextId": context[..CONTEXT_CHARS], "role": "ROLE_USER", "parts": parts});
     if let Some(task) = task {
         message["taskId"] = json!(task.id);
+    }
+    if is_extended {
+        message["extensions"] = json!([EXTENSION]);
     }
     json!({"message": message, "configuration": {"acceptedOutputModes": ["application/json", "text/plain"], "historyLength": 0}})
 }

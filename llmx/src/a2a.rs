@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::agents::AgentOptions;
-use ::agents::asking::{Answers as _, Asking, spawn};
+use ::agents::asking::{Asking, spawn};
 use anyhow::anyhow;
 use bridges::a2a_agent::{A2aClient, A2aContractor};
-use futures_util::{StreamExt as _, stream};
 use reqwest::header::{HeaderName, HeaderValue};
 use schemas::control::Registration;
 use schemas::ids::Capability;
@@ -80,7 +79,9 @@ pub async fn run(args: A2aArgs) -> Outcome {
     let registered = registering.await?;
     let (cancel, way) = (CancellationToken::new(), (args.access.transport()?, identity, AgentOptions::default()));
     let client = Arc::new(client);
-    let agent = spawn(A2aContractor::new(args.auto_confirm), Arc::clone(&client), way, cancel.clone());
+    let extended = client.is_extended().then_some(args.agent);
+    let contractor = A2aContractor::new(args.auto_confirm, extended);
+    let agent = spawn(contractor, Arc::clone(&client), way, cancel.clone());
     print(format_args!("a2a: {} asks {}", agent.agent(), args.card));
     let commander = agent.commander();
     let mut ended = Box::pin(agent.join());
@@ -98,9 +99,7 @@ pub async fn run(args: A2aArgs) -> Outcome {
     };
     let giving_up = async {
         if commander.command(give_up).await.is_ok() {
-            let stops = stops.await.unwrap_or_default();
-            let ask = async |stop| drop(client.answer(&stop).await);
-            stream::iter(stops).for_each_concurrent(A2aClient::AT_ONCE, ask).await;
+            client.end(stops.await.unwrap_or_default()).await;
         }
     };
     if timeout(GIVE_UP_MAX, giving_up).await.is_err() {

@@ -1,6 +1,8 @@
 //! What an A2A agent answers → what is said. Pure.
 
 use ::a2a::{JsonRpcResponse, Message, Part, PartContent, Task, TaskState};
+use agents::contractor::other_protocol;
+use schemas::delivery::Notification;
 use schemas::payload::{Failure, FailurePhase, Inform, InformKind, Reasoned, TEXT_LEN_MAX};
 use schemas::validate::{check_message, parse_within};
 use schemas::{Act, Payload, Refusal};
@@ -15,10 +17,8 @@ const ID_BYTES_MAX: usize = 256;
 /// What an agent is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum A2aStep {
-    /// For an offer.
-    Offer,
-    /// To confirm its award.
-    Confirm,
+    /// For an act: to a call an offer, to an award that it confirms it.
+    Act,
     /// To carry the award out.
     Perform,
     /// To stop.
@@ -26,14 +26,16 @@ pub enum A2aStep {
 }
 
 impl A2aStep {
-    /// What is said where the agent does not do it, for a reason in a word.
-    pub fn decline(self, code: impl ToString) -> Payload {
-        let phase = match self {
-            Self::Offer | Self::Confirm => return Payload::Refuse(reason(code)),
-            Self::Perform => FailurePhase::Perform,
-            Self::Stop => FailurePhase::CannotCancel,
+    /// What is said where the agent does not do it, for a reason in a word. Nothing where others go on without it.
+    pub fn decline(self, told: &Notification, code: impl ToString) -> Option<Payload> {
+        let phase = match (self, told) {
+            (Self::Act, Notification::Floor(_) | Notification::Inform(_)) => return None,
+            (Self::Act, Notification::Turn(_)) => return Some(Payload::End(reason(code))),
+            (Self::Act, _) => return Some(Payload::Refuse(reason(code))),
+            (Self::Perform, _) => FailurePhase::Perform,
+            (Self::Stop, _) => FailurePhase::CannotCancel,
         };
-        Payload::Failure(Failure { phase, code: code.to_string(), retryable: false, penalty: None })
+        Some(Payload::Failure(Failure { phase, code: code.to_string(), retryable: false, penalty: None }))
     }
 }
 
@@ -99,31 +101,35 @@ impl A2aReply {
         works && (step == A2aStep::Perform || self.data().next().is_none())
     }
 
-    /// What it comes to.
-    pub fn payload(&self, step: A2aStep) -> Payload {
+    /// What it comes to, where this was told. Nothing where others go on without it.
+    pub fn payload(&self, step: A2aStep, told: &Notification) -> Option<Payload> {
         let state = json!(self.state).to_string().trim_matches('"').replace("TASK_STATE_", "").to_lowercase();
         let is_given_up = self.state.is_terminal() && self.state != TaskState::Completed;
-        let unfit = |why| Payload::NotUnderstood(reason(why));
         match (step, &self.state) {
-            (A2aStep::Perform, TaskState::Completed) => self.result(),
-            (A2aStep::Stop, TaskState::Canceled) => inform(InformKind::Cancelled, None),
-            (A2aStep::Perform | A2aStep::Stop, _) => step.decline(state),
-            (A2aStep::Offer | A2aStep::Confirm, _) if is_given_up => step.decline(state),
-            (A2aStep::Offer, _) => self.act(&[Act::Offer, Act::Refuse]).unwrap_or_else(unfit),
-            (A2aStep::Confirm, _) => self.act(&[Act::Confirm, Act::Refuse]).unwrap_or_else(unfit),
+            (A2aStep::Perform, TaskState::Completed) => self.result().or_else(|| step.decline(told, "not_understood")),
+            (A2aStep::Stop, TaskState::Canceled) => Some(inform(InformKind::Cancelled, None)),
+            (A2aStep::Act, _) if !is_given_up => match (self.act(acts(told)), told) {
+                (Ok(payload), _) => Some(payload),
+                (Err(why), Notification::Cfp(call)) if other_protocol(call).is_none() => {
+                    Some(Payload::NotUnderstood(reason(why)))
+                }
+                (Err(why), Notification::Accept(_)) => Some(Payload::NotUnderstood(reason(why))),
+                (Err(why), _) => step.decline(told, why),
+            },
+            (_, _) => step.decline(told, state),
         }
     }
 
-    /// What work came to. An act that is no result of it is a failure; data without one are the result.
-    fn result(&self) -> Payload {
+    /// What work came to, unless it is an act that is no result of it; data without one are the result.
+    fn result(&self) -> Option<Payload> {
         let is_act = self.data().any(|data| data.get("payload").unwrap_or(data).get("act").is_some());
         match self.act(&[Act::Inform, Act::Failure]) {
             Ok(Payload::Inform(report)) if matches!(report.kind, InformKind::Done | InformKind::Result) => {
-                Payload::Inform(report)
+                Some(Payload::Inform(report))
             }
-            Ok(Payload::Failure(failure)) if failure.phase == FailurePhase::Perform => Payload::Failure(failure),
-            Err(_) if !is_act => inform(InformKind::Done, self.text()),
-            Ok(_) | Err(_) => A2aStep::Perform.decline("not_understood"),
+            Ok(Payload::Failure(failure)) if failure.phase == FailurePhase::Perform => Some(Payload::Failure(failure)),
+            Err(_) if !is_act => Some(inform(InformKind::Done, self.text())),
+            Ok(_) | Err(_) => None,
         }
     }
 
@@ -153,6 +159,22 @@ impl A2aReply {
 
     fn data(&self) -> impl Iterator<Item = &Value> {
         self.parts.iter().filter_map(|part| if let PartContent::Data(data) = &part.content { Some(data) } else { None })
+    }
+}
+
+/// The acts that answer what was told.
+#[expect(clippy::wildcard_enum_match_arm, reason = "about the rest nothing is asked")]
+const fn acts(told: &Notification) -> &'static [Act] {
+    match told {
+        Notification::Cfp(call) if call.bargain.is_some() || call.team.is_some() => &[Act::Join, Act::Refuse],
+        Notification::Cfp(_) | Notification::Inform(_) => &[Act::Offer, Act::Refuse],
+        Notification::Accept(_) => &[Act::Confirm, Act::Refuse],
+        Notification::Ask(_) => &[Act::Answer, Act::Refuse],
+        Notification::Turn(_) => &[Act::Offer, Act::Accept, Act::End],
+        Notification::Floor(_) => {
+            &[Act::Say, Act::Assign, Act::Pause, Act::Conclude, Act::Accept, Act::Refuse, Act::End]
+        }
+        _ => &[],
     }
 }
 

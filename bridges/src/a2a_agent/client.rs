@@ -4,19 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::a2a::methods::{CANCEL_TASK, GET_TASK, SEND_MESSAGE};
-use ::a2a::{AgentCard, JsonRpcRequest, SVC_PARAM_VERSION, TRANSPORT_PROTOCOL_JSONRPC, VERSION};
+use ::a2a::{AgentCard, JsonRpcRequest, SVC_PARAM_EXTENSIONS, SVC_PARAM_VERSION, TRANSPORT_PROTOCOL_JSONRPC, VERSION};
 use agents::asking::Answers;
 use agents::control::{cause, client};
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use http_body_util::{BodyExt as _, Collected, Limited};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Body, Client, RequestBuilder, StatusCode, Url};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::answer::{A2aFault, A2aReply, A2aStep, ANSWER_BYTES_MAX, OpenTask};
 use super::{A2aContractor, A2aQuestion, NEGOTIATIONS_MAX};
+use crate::a2a::card::EXTENSION;
 use crate::a2a::request::is_json;
 
 /// How long the card may take, and one look at a task.
@@ -32,8 +35,11 @@ pub struct A2aClient {
     client: Client,
     url: Url,
     headers: HeaderMap,
+    is_extended: bool,
     /// Places of questions, also of those whose time is over.
     room: Arc<Semaphore>,
+    /// Tasks are of no use any more.
+    ended: CancellationToken,
 }
 
 impl A2aClient {
@@ -58,7 +64,25 @@ impl A2aClient {
             headers.clear();
         }
         headers.insert(SVC_PARAM_VERSION, HeaderValue::from_static(VERSION));
-        Ok(Self { client, url, headers, room: Arc::new(Semaphore::new(NEGOTIATIONS_MAX)) })
+        let is_extended = card.capabilities.extensions.iter().flatten().any(|extension| extension.uri == EXTENSION);
+        if is_extended {
+            headers.insert(SVC_PARAM_EXTENSIONS, HeaderValue::from_static(EXTENSION));
+        }
+        let (room, ended) = (Arc::new(Semaphore::new(NEGOTIATIONS_MAX)), CancellationToken::new());
+        Ok(Self { client, url, headers, is_extended, room, ended })
+    }
+
+    /// Whether its card names the extension.
+    pub const fn is_extended(&self) -> bool {
+        self.is_extended
+    }
+
+    /// Cancels what is asked in vain, also a task whose id has not come yet. Whoever waits limits the time.
+    pub async fn end(&self, stops: Vec<A2aQuestion>) {
+        self.ended.cancel();
+        let ask = async |stop| drop(self.answer(&stop).await);
+        stream::iter(stops).for_each_concurrent(Self::AT_ONCE, ask).await;
+        let _ = self.room.acquire_many(NEGOTIATIONS_MAX as u32).await;
     }
 
     /// The answer to one request. Whoever waits limits the time, but for that of a look at a task.
@@ -79,12 +103,16 @@ impl A2aClient {
         let known = task.as_ref().map_or(0, |task| task.artifacts);
         let (method, params) = match task {
             Some(task) if *step == A2aStep::Stop => (CANCEL_TASK, json!({"id": task.id})),
-            _ => (SEND_MESSAGE, super::request(&question)),
+            _ => (SEND_MESSAGE, super::request(&question, self.is_extended)),
         };
         let mut heard = self.call(method, params, known, *within).await?;
         let mut faults = 0;
-        while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step) && Instant::now() < by) {
-            tokio::time::sleep_until(by.min(Instant::now() + LOOK_PAUSE)).await;
+        let is_of_use = || Instant::now() < by && (*step == A2aStep::Stop || !self.ended.is_cancelled());
+        while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step) && is_of_use()) {
+            let pause = tokio::time::sleep_until(by.min(Instant::now() + LOOK_PAUSE));
+            if self.ended.run_until_cancelled(pause).await.is_none() {
+                break;
+            }
             let params = json!({"id": task.id, "historyLength": 0});
             match self.call(GET_TASK, params, known, Duration::ZERO).await {
                 Ok(found) => (heard, faults) = (found, 0),
@@ -95,7 +123,7 @@ impl A2aClient {
                 Err(_) => faults += 1,
             }
         }
-        if Instant::now() < by {
+        if is_of_use() {
             return Ok(heard);
         }
         if let Some(task) = &heard.task {

@@ -156,9 +156,9 @@ fn chunk(kind: &str, data: &str) -> String {
 }
 
 /// What a prompt asks for.
-#[derive(Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ToolCall {
+pub struct ToolCall {
     tool: String,
     #[serde(default)]
     arguments: Arguments,
@@ -174,7 +174,10 @@ async fn prompted(participants: &Participants, request: &Request) -> Result<Valu
 }
 
 /// The tool and its arguments that a prompt names: text, or `{"prompt": text}`.
-fn tool_call(body: &Bytes) -> Result<ToolCall, Refusal> {
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub fn tool_call(body: &Bytes) -> Result<ToolCall, Refusal> {
     let expected = r#"{"tool": "call_for_offers", "arguments": {…}}"#;
     let parse = |body: &Bytes| parse_within(body, BODY_BYTES_MAX).map_err(|refusal| refusal.expecting(expected));
     let mut document = parse(body)?;

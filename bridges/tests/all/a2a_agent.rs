@@ -29,6 +29,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use traffic_gen::exchange::{Exchange, ExchangeOptions};
 
+#[path = "a2a_agent/extension.rs"]
+mod extension;
+
 /// The time of every delivery here, in microseconds: 2026-11-29T12:00:00Z.
 const NOW: Timestamp = Timestamp(1_795_953_600_000_000);
 /// Bytes of an answer that nobody reads to its end.
@@ -47,11 +50,12 @@ struct Stranger {
 impl Stranger {
     /// An agent whose card names an interface of its own.
     async fn start(script: impl Fn(&str, &Value) -> Response + Send + Sync + 'static) -> Self {
-        Self::with_interface(None, script).await
+        Self::with_card(None, json!({}), script).await
     }
 
-    async fn with_interface(
+    async fn with_card(
         interface: Option<String>,
+        capabilities: Value,
         script: impl Fn(&str, &Value) -> Response + Send + Sync + 'static,
     ) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -60,12 +64,14 @@ impl Stranger {
         let (script, log, interface): (Arc<Script>, _, _) =
             (Arc::new(script), Arc::clone(&heard), interface.unwrap_or_else(|| format!("{url}/rpc")));
         let answer = move |request: Request| {
-            let (script, log, interface) = (Arc::clone(&script), Arc::clone(&log), interface.clone());
+            let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+            let mut card = card(&interface);
+            card["capabilities"].clone_from(&capabilities);
             async move {
                 let (head, body) = request.into_parts();
                 if head.uri.path() == "/card" {
                     log.lock().push((head.headers, json!({"method": "card"})));
-                    return answered(&card(&interface).to_string());
+                    return answered(&card.to_string());
                 }
                 let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
                 let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -198,7 +204,7 @@ fn payloads(actions: Vec<Action>) -> Vec<Value> {
 /// What is said to a call that this agent is asked about.
 async fn said_to_call(stranger: &Stranger, call: &Delivery) -> Value {
     let client = stranger.client().await;
-    let said = said(&mut A2aContractor::new(false), &client, call).await;
+    let said = said(&mut A2aContractor::new(false, None), &client, call).await;
     assert_eq!(said.len(), 1, "{said:?}");
     said[0].clone()
 }
@@ -324,7 +330,7 @@ async fn what_is_no_answer_in_form_size_or_time_is_a_refusal() {
     let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
     let client = stranger.client().await;
     stranger.die().await;
-    let said = said(&mut A2aContractor::new(false), &client, &call("carry", 20_000)).await;
+    let said = said(&mut A2aContractor::new(false, None), &client, &call("carry", 20_000)).await;
     assert_eq!(said, [refused("unavailable")], "nobody there");
 }
 
@@ -338,7 +344,7 @@ async fn the_owners_header_goes_to_the_origin_of_the_card_and_nowhere_else() {
     said_to_call(&own, &call("carry", 20_000)).await;
     assert_eq!(key(&own), [true, true], "card and interface of one origin");
     let other = Stranger::start(move |_, _| good()).await;
-    let carded = Stranger::with_interface(Some(format!("{}/rpc", other.url)), move |_, _| good()).await;
+    let carded = Stranger::with_card(Some(format!("{}/rpc", other.url)), json!({}), move |_, _| good()).await;
     said_to_call(&carded, &call("carry", 20_000)).await;
     assert_eq!((key(&carded), key(&other)), (vec![true], vec![false]), "an interface of another origin");
     let elsewhere = format!("{}/rpc", other.url);
@@ -381,7 +387,7 @@ async fn an_agent_is_asked_under_the_delivery_s_id_in_one_context_and_its_own_ta
     })
     .await;
     let client = stranger.client().await;
-    let mut contractor = A2aContractor::new(false);
+    let mut contractor = A2aContractor::new(false, None);
     said(&mut contractor, &client, &call("carry\u{202e}", 20_000)).await;
     assert_eq!(said(&mut contractor, &client, &award(2, 85_000_000)).await, [json!({"act": "confirm", "award_no": 7})]);
     let done = json!({"act": "inform", "kind": "done", "result": "left with the neighbour"});
@@ -443,13 +449,13 @@ async fn an_award_is_confirmed_by_the_agent_or_unasked_where_the_terms_are_those
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
         let over = || result(&task("CANCELED", json!([]), &[]));
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap_or_else(over)).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(confirms));
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(confirms, None));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         assert_eq!(said(&mut contractor, &client, &award(2, price)).await, [expected], "{name}");
         assert_eq!(stranger.asked(), asked, "{name}");
     }
     let stranger = Stranger::start(|_, _| told("FAILED", json!([]), &[])).await;
-    let said = said(&mut A2aContractor::new(true), &stranger.client().await, &award(2, 1)).await;
+    let said = said(&mut A2aContractor::new(true, None), &stranger.client().await, &award(2, 1)).await;
     assert_eq!((said, stranger.asked()), (vec![refused("no such offer")], 0), "an award of nothing offered");
 }
 
@@ -483,7 +489,7 @@ async fn what_a_completed_task_says_anew_is_the_result_and_any_other_end_a_failu
     for (name, answer, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", json!([]), &[offer()])]);
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         assert_eq!(said(&mut contractor, &client, &committed()).await, [expected], "{name}");
@@ -503,7 +509,7 @@ async fn a_task_that_is_worked_on_is_looked_at_until_it_ends_and_given_up_when_t
         _ => told("WORKING", json!([]), &[]),
     })
     .await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     said(&mut contractor, &client, &award(2, 85_000_000)).await;
     let done = json!({"act": "inform", "kind": "done", "result": "left"});
@@ -511,7 +517,7 @@ async fn a_task_that_is_worked_on_is_looked_at_until_it_ends_and_given_up_when_t
     assert_eq!(looks.load(Ordering::Relaxed), 2);
     // One that dies after the award.
     let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     said(&mut contractor, &client, &award(2, 85_000_000)).await;
     stranger.die().await;
@@ -533,7 +539,7 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
     for (name, answer, reason, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         // It works, and its answer is not awaited here.
@@ -548,7 +554,7 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
     // Nothing names a task: what runs cannot be stopped, what does not run is.
     let stranger = Stranger::start(|_, _| message(offer())).await;
     for (begins, expected) in [(true, cannot("no_task")), (false, json!({"act": "inform", "kind": "cancelled"}))] {
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         if begins {
@@ -571,7 +577,7 @@ async fn who_is_asked_to_end_gives_up_what_is_in_hand_and_cancels_its_tasks() {
     ];
     for (name, deliveries, expected, tasks) in table {
         let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(name == "at work"));
+        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(name == "at work", None));
         contractor.handle(NOW, &call("carry", 20_000));
         let question = contractor.poll_question().unwrap();
         if name != "asked for an offer" {
@@ -590,6 +596,34 @@ async fn who_is_asked_to_end_gives_up_what_is_in_hand_and_cancels_its_tasks() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_whose_id_has_not_come_when_it_is_asked_to_end_is_cancelled_once_it_has() {
+    let (go, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let stranger = Stranger::start(move |method, _| match method {
+        "CancelTask" => result(&task("CANCELED", json!([]), &[])),
+        _ => {
+            held.lock().recv().unwrap();
+            told("WORKING", json!([]), &[])
+        }
+    })
+    .await;
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false, None));
+    contractor.handle(NOW, &call("carry", 20_000));
+    let question = contractor.poll_question().unwrap();
+    let ending = async {
+        while stranger.asked() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let ended = client.end(contractor.give_up().1);
+        go.send(()).unwrap();
+        ended.await;
+        assert_eq!(stranger.heard().last().unwrap().1["method"], "CancelTask");
+    };
+    let (answer, ()) = tokio::join!(client.answer(&question), ending);
+    assert!(answer.is_err());
+}
+
 #[tokio::test]
 async fn an_offer_that_lost_and_a_call_s_next_round_cancel_the_task_and_other_protocols_are_refused() {
     let stranger = Stranger::start(|method, _| match method {
@@ -599,7 +633,7 @@ async fn an_offer_that_lost_and_a_call_s_next_round_cancel_the_task_and_other_pr
     .await;
     let methods =
         || stranger.heard().iter().map(|(_, asked)| asked["method"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true));
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     let again = said(&mut contractor, &client, &call("carry", 20_000)).await;
     assert_eq!((again.len(), &again[0]["act"]), (1, &json!("offer")));
@@ -643,7 +677,7 @@ async fn market_of(stranger: &Stranger, confirms: bool) -> Market {
     HttpTransport::try_new(exchange.url()).unwrap().register(&identity("bob"), &registration).await.unwrap();
     let way = (Arc::new(WebSocketTransport::new(exchange.url())) as _, identity("bob"), AgentOptions::default());
     let asked = Arc::new(stranger.client().await);
-    let bob = spawn(A2aContractor::new(confirms), asked, way, CancellationToken::new());
+    let bob = spawn(A2aContractor::new(confirms, None), asked, way, CancellationToken::new());
     bob.connected().await.unwrap();
     let transport = WebSocketTransport::new(exchange.url());
     let alice = Initiator::spawn(transport, identity("alice"), AgentOptions::default());
@@ -711,7 +745,7 @@ async fn a_task_that_is_heard_of_after_the_negotiation_is_over_is_cancelled() {
         _ => told("INPUT_REQUIRED", offer(), &[]),
     })
     .await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false));
+    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false, None));
     let called = call("carry", 20_000);
     contractor.handle(NOW, &called);
     let question = contractor.poll_question().unwrap();

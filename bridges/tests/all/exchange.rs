@@ -47,7 +47,7 @@ impl Site {
     }
 
     /// A user that is registered for this topic.
-    async fn registered(&self, agent: &str, topic: &str) -> User {
+    pub(crate) async fn registered(&self, agent: &str, topic: &str) -> User {
         let user = self.user(agent);
         user.call("register", json!({"topics": [topic], "description": "bicycles"})).await;
         user
@@ -80,14 +80,14 @@ impl User {
         self.0.call(Tool::named(tool).unwrap(), arguments.as_object().unwrap().clone()).await
     }
 
-    async fn call(&self, tool: &str, arguments: Value) -> Value {
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Value {
         self.try_call(tool, arguments.clone())
             .await
             .unwrap_or_else(|fault| panic!("{tool} {arguments}: {}", fault.to_value()))
     }
 
     /// Follows a negotiation until its end.
-    async fn follow(&self, negotiation: &Value) -> Value {
+    pub(crate) async fn follow(&self, negotiation: &Value) -> Value {
         let mut after = json!("");
         for _ in 0..PATIENCE {
             let told = self.call("follow", json!({"negotiation": negotiation, "after": after})).await;
@@ -100,7 +100,7 @@ impl User {
     }
 
     /// The next item of the inbox after a cursor that asks for this tool; the cursor moves on.
-    async fn asked_for(&self, tool: &str, after: &mut Value) -> Value {
+    pub(crate) async fn asked_for(&self, tool: &str, after: &mut Value) -> Value {
         for _ in 0..PATIENCE {
             let told = self.call("inbox", json!({"after": after, "limit": 1})).await;
             *after = told["cursor"].clone();

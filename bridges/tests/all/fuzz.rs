@@ -6,9 +6,12 @@ use std::sync::LazyLock;
 use axum::http::{HeaderMap, HeaderValue};
 use bridges::a2a::request::{self, Content};
 use bridges::a2a_agent::answer::{A2aReply, A2aStep};
+use bridges::micro::prompt::tool_call;
 use bridges::tools::message::{self, Limits};
 use bridges::tools::{TOOLS, drop_fractions};
+use bytes::Bytes;
 use fuzzing::{JSON_WORDS, Mixture, feed};
+use schemas::delivery::Notification;
 use schemas::{AgentId, MsgId, NegotiationId};
 use serde_json::{Value, json};
 
@@ -32,6 +35,7 @@ const OPENING: [&str; 4] = ["call_for_offers", "bargain", "form_team", "ask_pane
 /// The highest price of every call, in micro-units.
 const PRICE_MAX: i64 = 90_000_000;
 
+const AT: &str = "2026-11-29T12:00:30.000Z";
 const WORDS: [&str; 24] = [
     "\u{202e}",
     "null",
@@ -145,14 +149,33 @@ fn no_request_of_a2a_panics_or_takes_long() {
 }
 
 #[test]
+fn no_prompt_panics_or_takes_long() {
+    let text = r#"{"tool":"call_for_offers","arguments":{"id":"a","task":"t","to":["bob"]}}"#;
+    let wrapped = json!({"prompt": text, "attachments": []}).to_string();
+    let taken = Cell::new(0_u64);
+    fed("prompts", &[text, &wrapped], |body| {
+        let bytes = Bytes::from(body.to_owned());
+        let read = tool_call(&bytes);
+        taken.set(taken.get() + u64::from(read.is_ok()));
+        assert_eq!(read, tool_call(&bytes));
+    });
+    assert!(taken.get() > INPUTS / 20, "{} were taken", taken.get());
+}
+
+#[test]
 fn no_answer_of_an_a2a_agent_panics_or_takes_long() {
     let task = r#"{"jsonrpc":"2.0","id":1,"result":{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING","message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"{\"act\":\"offer\",\"terms\":{\"price\":1}}"}]}},"artifacts":[{"artifactId":"a","parts":[{"data":{"act":"offer","terms":{"price":8500000}}}]}]}}}"#;
     let message = r#"{"jsonrpc":"2.0","id":1,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"done"}]}}}"#;
     assert!(A2aReply::read(task.as_bytes(), 0).is_ok() && A2aReply::read(message.as_bytes(), 0).is_ok());
+    let turn = json!({"act": "turn", "party": "bob", "round": 1, "step": 0, "act_by": AT, "ends_by": AT, "t_ppm": 0});
+    let ask = json!({"act": "ask", "round": 1, "answer_by": AT, "ends_by": AT});
+    let told: [Notification; 2] = [turn, ask].map(|told| serde_json::from_value(told).unwrap());
     fed("a2a-answers", &[task, message], |body| {
         let Ok(reply) = A2aReply::read(body.as_bytes(), 0) else { return };
-        for step in [A2aStep::Offer, A2aStep::Confirm, A2aStep::Perform] {
-            assert_eq!(reply.payload(step), reply.payload(step));
+        for told in &told {
+            for step in [A2aStep::Act, A2aStep::Perform, A2aStep::Stop] {
+                assert_eq!(reply.payload(step, told), reply.payload(step, told));
+            }
         }
     });
 }
