@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::routing::get;
 use schemas::acknowledgement::COLLECTED_IDS_MAX;
 use schemas::presence::REPORT_AGENTS_MAX;
+use schemas::protocols::Protocol;
 use schemas::{DeliveryId, GatewayId, GroupId, Lane, TopicName, subject};
 use serde_json::Value;
 
@@ -99,6 +100,23 @@ fn every_reference_inside_the_descriptions_leads_somewhere() {
     }
 }
 
+#[test]
+fn a_list_of_protocols_names_every_one_and_each_component_is_of_use() {
+    let mut lists = Vec::new();
+    for text in [OPENAPI, ASYNCAPI].into_iter().chain(schemas::validate::published().iter().map(|(_, text)| *text)) {
+        let document: Value = serde_json::from_str(text).unwrap();
+        collect(&document, "enum", &mut lists);
+        for name in document["components"]["schemas"].as_object().into_iter().flat_map(|schemas| schemas.keys()) {
+            assert!(text.contains(&format!("#/components/schemas/{name}\"")), "{name}");
+        }
+    }
+    let of_protocols = |list: &&Value| list.to_string().contains("\"contract_net\"");
+    let names = |list: &Value| -> BTreeSet<_> { list.as_array().unwrap().iter().map(Value::to_string).collect() };
+    let every = names(&serde_json::json!(Protocol::ALL));
+    let lists: Vec<_> = lists.iter().filter(of_protocols).map(names).collect();
+    assert!(!lists.is_empty() && lists.iter().all(|list| *list == every), "{lists:?}");
+}
+
 #[tokio::test]
 async fn a_panic_in_a_handler_is_told_as_a_fault_of_ours() {
     async fn broken() -> Response {
@@ -115,10 +133,15 @@ async fn a_panic_in_a_handler_is_told_as_a_fault_of_ours() {
 }
 
 fn collect_references(value: &Value, found: &mut Vec<String>) {
-    if let Some(reference) = value.get("$ref").and_then(Value::as_str) {
-        found.push(reference.to_owned());
-    }
+    let mut references = Vec::new();
+    collect(value, "$ref", &mut references);
+    found.extend(references.iter().filter_map(|reference| reference.as_str().map(str::to_owned)));
+}
+
+/// The members of this name, anywhere.
+fn collect(value: &Value, name: &str, found: &mut Vec<Value>) {
+    found.extend(value.get(name).cloned());
     let members = value.as_object().into_iter().flat_map(|object| object.values());
     let items = value.as_array().into_iter().flatten();
-    members.chain(items).for_each(|child| collect_references(child, found));
+    members.chain(items).for_each(|child| collect(child, name, found));
 }
