@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import copy
 import json
 import os
 import pathlib
@@ -36,6 +37,8 @@ from mcp_clients import ISSUES, PRICE, ROOT, Http, Site, carry_out, expect, requ
 
 RUNS, REPEATS = int(os.environ.get("KILLS", "20")), 100  # of a bridge that is killed; of a message
 COLLECT_S = 20  # longer than the client's patience
+KEYS_S, TOKENS = 31, 100  # within which a key set is read again; that are shown
+WAITS_S = 0.3  # that a tool is seen to wait
 # In no line of a bridge.
 CANARIES = {"task": "canary-4b1f-task", "result": "canary-77d0-result", "reason": "canary-9ae2-reason"}
 TERMS, RESULT = {"price": PRICE, "delivery_ms": 2000}, "left with the neighbour"
@@ -68,6 +71,7 @@ class Bridges(Site):
 
     def __init__(self, arguments, stack):
         super().__init__(arguments)
+        self.stack = stack
         self.run("keys", "--purpose", "records", "--out", self.home)
         self.one, self.other = (Bridge(self, name, stack, "--card-key", self.home / "record-key.pem") for name in ("one", "other"))
         self.tools = Http(self, stack)
@@ -84,6 +88,22 @@ class Bridges(Site):
         async with self.tools.client(agent) as user:
             await user.call("register", topics=[f"topic-of-{agent}"])
             yield user
+
+    def tools_at(self, bridge):
+        """The tools as one bridge has them."""
+        tools = copy.copy(self.tools)
+        tools.url = f"{bridge.url}/mcp"
+        return tools
+
+    def kill_gateway(self):
+        """Kills the process of gateway and engine, with its nats-server, and starts it again on the same folder."""
+        os.kill(int((self.data / "lock").read_text()), signal.SIGKILL)
+        command = [self.llmx, "serve", "--data", self.data, "--listen", self.gateway.removeprefix("http://")]
+        with (self.home / "stderr-of-serve").open("a") as log:
+            process = subprocess.Popen([*command, "--config", self.data.parent / "serve.toml"], stdout=log, stderr=log)
+        self.stack.callback(process.wait)
+        self.stack.callback(process.terminate)
+        wait_until_ready(f"{self.gateway}/readyz", process)
 
     @contextlib.asynccontextmanager
     async def caller(self, agent, bridge=None, headers=None, **settings):
@@ -409,6 +429,107 @@ async def killed(site):
     return figures
 
 
+async def keys_and_tokens(site):
+    """A key is put into the key set and taken out; a hundred tokens are shown, and looked for in what the bridges tell."""
+    ours, other = site.data / "jwks.json", site.home / "other-key"
+    site.run("keys", "--out", other)
+    before, theirs = json.loads(ours.read_text()), json.loads((other / "jwks.json").read_text())
+    token = site.run("token", "alice-o", "--key", other / "signing-key.pem")
+    tokens = [token, *(site.token(f"alice-n{number}") for number in range(TOKENS))]
+
+    async def status(token):
+        request = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        headers = {"Authorization": f"Bearer {token}", "A2A-Version": "1.0"}
+        return (await connection.post(f"{site.one.url}/a2a", json=request, headers=headers)).status_code
+
+    async def until(expected, keys):
+        ours.write_text(json.dumps(before | {"keys": keys}))
+        began = time.monotonic()
+        while (found := await status(token)) != expected:
+            require(time.monotonic() - began < KEYS_S, f"{found} instead of {expected} for {KEYS_S} s")
+            await asyncio.sleep(0.5)
+        return time.monotonic() - began
+
+    async with httpx.AsyncClient(timeout=30) as connection:
+        try:
+            await until(200, before["keys"] + theirs["keys"])
+            expect({await status(token) for token in tokens}, {200}, "answers to good tokens")
+        finally:
+            took = await until(401, before["keys"])
+        told = (await connection.get(f"{site.one.url}/metrics")).text + site.one.file.read_text() + site.other.file.read_text()
+    found = [token for token in tokens if token in told or token.split(".")[2] in told]
+    require(not found, f"{len(found)} of {len(tokens)} tokens are told")
+    return f"a key taken out is refused after {took:.0f} s; {len(tokens)} tokens in no line of {told.count(chr(10))} of logs and metrics"
+
+
+def lost_of(told, contractor, result):
+    """What is not there of the end, award and result of a call that was followed."""
+    awards, results = told["view"].get("awards", []), [one["text"] for one in told.get("results", [])]
+    return collections.Counter(
+        ends=told["outcome"] != "completed", awards=[one["contractor"] for one in awards] != [contractor], results=results != [result]
+    )
+
+
+async def called(user, contractor):
+    opened = await user.call("call_for_offers", id="parcel", task="carry", to=[contractor.agent], policy="high", wait_ms=0)
+    return opened["negotiation"]
+
+
+async def waits_in_vain(site, bridge, agent, bob):
+    """A call of a tool waits for the end, and its bridge is killed."""
+    async with site.tools_at(bridge).client(agent) as alice:
+        negotiation = await called(alice, bob)
+        await offer(bob)
+        told = {"cursor": "", "view": {}}
+        while told["view"].get("state") != "performing":
+            told = await alice.call("follow", negotiation=negotiation, after=told["cursor"], wait_ms=500)
+        waiting = asyncio.ensure_future(alice.client.call_tool("follow", {"negotiation": negotiation, "after": told["cursor"]}))
+        finished, _ = await asyncio.wait([waiting], timeout=WAITS_S)
+        require(not finished, "the tool does not wait")
+        bridge.kill()
+        return negotiation
+
+
+async def killed_tools(site):
+    """A bridge is killed under a tool that waits, and the other one asked, which has never heard of it."""
+    lost = collections.Counter()
+    async with site.user("bob-t") as bob:
+        for run in range(RUNS):
+            victim, witness = (site.one, site.other) if run % 2 else (site.other, site.one)
+            agent, result, negotiation = f"alice-t{run}", f"left with neighbour {run}", None
+            try:
+                negotiation = await waits_in_vain(site, victim, agent, bob)
+            except Exception:
+                # The client's own end fails, once its bridge is gone.
+                negotiation = f"{agent}~parcel"
+                require(victim.process.poll() is not None, "the bridge was not killed")
+            await report(bob, result)
+            async with site.tools_at(witness).client(agent) as again:
+                lost += lost_of(await again.follow(negotiation), bob.agent, result)
+            await asyncio.to_thread(victim.start)
+    require(not lost.total(), f"{RUNS} kills: {dict(lost)} lost")
+    return f"{RUNS} kills under a tool that waits: no end, award or result lost"
+
+
+async def killed_gateway(site):
+    """Gateway and engine are killed before an offer, at work, and between result and reading, in turns."""
+    lost, runs = collections.Counter(), max(3, RUNS // 4)
+    async with site.user("bob-g") as bob:
+        for run in range(runs):
+            agent, result = f"alice-g{run}", f"left with neighbour {run}"
+            async with site.tools_at(site.one).client(agent) as alice, site.tools_at(site.other).client(agent) as again:
+                negotiation = await called(alice, bob)
+                for moment, step in enumerate((offer, lambda bob: report(bob, result), None)):
+                    if moment == run % 3:
+                        await asyncio.to_thread(site.kill_gateway)
+                    if step:
+                        await step(bob)
+                for user in (alice, again):
+                    lost += lost_of(await user.follow(negotiation), bob.agent, result)
+    require(not lost.total(), f"{runs} kills: {dict(lost)} lost")
+    return f"{runs} kills of gateway, engine and nats-server: no end, award or result lost, at either bridge"
+
+
 async def canaries(site):
     """After all others, so that each has left its lines."""
     async with site.caller("alice-y") as alice, site.user("bob-y") as bob:
@@ -441,6 +562,7 @@ async def patience(site):
 CHECKS = {
     "call": call, "input required": input_required, "bargain": bargain, "team": team, "panel": panel, "cancel": cancel, "list": pages,
     "repeats": repeats, "patience": patience, "signed card": signed_card, "inputs": inputs, "killed bridge": killed,
+    "keys and tokens": keys_and_tokens, "killed bridge, tools": killed_tools, "killed gateway": killed_gateway,
     "canaries": canaries,
 }
 
