@@ -10,7 +10,8 @@
 //! | CFP with a bargain, a team or an auction, ASK | | REFUSE |
 //!
 //! One whose card names the extension is asked instead for an act of its own: to such a CFP, at ASK, at its turn, when it has the
-//! floor or votes, and when it is outbid. What it was told before goes with it.
+//! floor or votes, when it is outbid, and again where the exchange has not understood it. One question of a negotiation waits at a
+//! time; what was told before goes with it, and the end is told as well.
 //!
 //! One that is asked to end says REFUSE or FAILURE, `shutting_down`, of what is in hand, and asks to cancel its tasks.
 //!
@@ -30,14 +31,15 @@ use agents::contractor::other_protocol;
 use agents::open::OpenNegotiations;
 use agents::strategy::{Action, Strategy};
 use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, ProgressReport, Receipt};
-use schemas::payload::{Confirm, InformKind, Reasoned, Terms};
+use schemas::payload::{Confirm, FailurePhase, InformKind, Terms};
+use schemas::team::{Floor, Say, TaskMode};
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Timestamp, WireTime};
 use serde_json::{Value, json};
 
 use crate::a2a::card::EXTENSION;
-use crate::memory::todo::{self, TodoChange};
+use crate::memory::todo::{self, Todo, TodoChange};
 use crate::tools::answer::escaped;
-use answer::{A2aFault, A2aReply, A2aStep, OpenTask, inform};
+use answer::{A2aFault, A2aReply, A2aStep, OpenTask, failure, inform};
 
 pub use client::A2aClient;
 
@@ -47,10 +49,12 @@ const MARGIN: Duration = Duration::from_millis(500);
 const STOP_MS: u64 = 5000;
 /// Most negotiations at a time; calls beyond them are refused as `busy`.
 const NEGOTIATIONS_MAX: usize = 4096;
-/// How long work on a task of a team may take, in ms: its award does not tell.
+/// How long work on a task of a team may take, in ms: the award does not say.
 const BRIEFED_MS: u64 = 3_600_000;
-/// Most deliveries of one negotiation that are kept to go with the next question; the oldest go first.
+/// Most deliveries of one negotiation that are kept to go with the next question; the oldest are dropped.
 const TOLD_MAX: usize = 32;
+/// How often an act that the exchange does not understand is asked for again.
+const REFUSALS_MAX: u8 = 2;
 /// Characters of a context's id: 160 bits.
 const CONTEXT_CHARS: usize = 40;
 
@@ -63,9 +67,11 @@ pub struct A2aQuestion {
     pub before: Vec<Delivery>,
     /// What is asked.
     pub step: A2aStep,
+    /// The tools of the acts that answer it.
+    pub tools: Vec<&'static str>,
     /// In which task.
     pub task: Option<OpenTask>,
-    /// What it offered in the negotiation.
+    /// What it offered in the negotiation, or is awarded.
     pub offered: Option<Terms>,
     /// How long an answer is of use.
     pub within: Duration,
@@ -80,37 +86,47 @@ struct Partaking {
     confirmed: Option<AwardNo>,
     /// The question that waits, and the delivery it is about.
     asked: Option<(A2aStep, DeliveryId)>,
-    /// What the last question was about.
+    /// What the last question was about, and what answers it.
     told: Option<Delivery>,
+    todo: Option<Todo>,
     /// What was told since, where the agent knows the extension.
-    since: VecDeque<Delivery>,
+    since: Vec<Delivery>,
+    /// What to ask about once the question that waits is answered, or a bid was not taken.
+    due: Option<Delivery>,
+    /// Whether its bid is the standing one of an auction.
+    leads: bool,
+    /// How often the exchange has not understood the last act.
+    refusals: u8,
+    /// It has opened tasks for which nobody waits: the receipt says in which turn it has the floor again.
+    keeps_floor: bool,
 }
 
 /// A contractor whose decisions are an A2A agent's.
 pub struct A2aContractor {
+    agent: AgentId,
     confirms: bool,
-    /// Who it is, where the A2A agent knows the extension.
-    extended: Option<AgentId>,
+    is_extended: bool,
     open: OpenNegotiations<Partaking>,
     questions: VecDeque<A2aQuestion>,
 }
 
 impl A2aContractor {
-    /// A contractor, which `confirms` awards of the terms offered without a question. `extended` is who it is, where the A2A agent
-    /// knows the extension.
-    pub fn new(confirms: bool, extended: Option<AgentId>) -> Self {
-        Self { confirms, extended, open: OpenNegotiations::new(NEGOTIATIONS_MAX), questions: VecDeque::new() }
+    /// A contractor, which `confirms` awards of the terms offered without a question; `is_extended`: its A2A agent knows the
+    /// extension.
+    pub fn new(agent: AgentId, confirms: bool, is_extended: bool) -> Self {
+        let open = OpenNegotiations::new(NEGOTIATIONS_MAX);
+        Self { agent, confirms, is_extended, open, questions: VecDeque::new() }
     }
 
     fn handle_call(&mut self, now: Timestamp, delivery: &Delivery, call: &Call) -> Vec<Action> {
         // Another round begins anew.
         self.release(delivery);
-        let other = other_protocol(call).filter(|_| self.extended.is_none());
+        let other = other_protocol(call).filter(|_| !self.is_extended);
         if let Some(reason) = other.or((!self.open.has_room()).then_some("busy")) {
             return vec![Action::refuse(delivery, reason)];
         }
         self.begin(delivery, call.ends_by.0);
-        self.ask(now, delivery, A2aStep::Act, call.reply_by.0)
+        self.ask_for_act(now, delivery)
     }
 
     fn begin(&mut self, delivery: &Delivery, ends_by: Timestamp) {
@@ -118,36 +134,8 @@ impl A2aContractor {
         self.open.insert(&delivery.envelope.negotiation, part, ends_by);
     }
 
-    /// Asks for an act where one is due, and keeps what else is told for the next question.
-    fn handle_news(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
-        let (Some(agent), negotiation) = (&self.extended, &delivery.envelope.negotiation) else { return Vec::new() };
-        let due = match (&delivery.payload, todo::change(&delivery.payload, agent, None, 0)) {
-            (Notification::Inform(ProgressReport::Bid(bid)), _) => {
-                Some(bid.reply_by).filter(|_| !bid.leads && bid.next_price.is_some())
-            }
-            (_, TodoChange::Ask(todo)) => todo.by,
-            (_, TodoChange::Over | TodoChange::Nothing) => None,
-        };
-        // Also where the call was told to a process that has ended.
-        if let (Some(ends_by), None) = (ends_by(&delivery.payload), self.open.part(negotiation)) {
-            if !self.open.has_room() {
-                return vec![Action::refuse(delivery, "busy")];
-            }
-            self.begin(delivery, ends_by.0);
-        }
-        match (due, self.open.part(negotiation)) {
-            (Some(by), _) => self.ask(now, delivery, A2aStep::Act, by.0),
-            (None, Some(part)) => {
-                part.since.extend([delivery.clone()]);
-                part.since.drain(..part.since.len().saturating_sub(TOLD_MAX));
-                Vec::new()
-            }
-            (None, None) => Vec::new(),
-        }
-    }
-
     fn handle_award(&mut self, now: Timestamp, delivery: &Delivery, award: &Award) -> Vec<Action> {
-        let is_briefed = award.brief.is_some() && self.extended.is_some();
+        let is_briefed = award.brief.is_some() && self.is_extended;
         if is_briefed && self.open.has_room() && !self.open.contains(&delivery.envelope.negotiation) {
             self.begin(delivery, now.plus_ms(BRIEFED_MS));
         }
@@ -159,8 +147,8 @@ impl A2aContractor {
                 vec![Action::reply(delivery, Payload::Confirm(confirm))]
             }
             Some(part) => {
-                part.offered.get_or_insert_with(|| award.terms.clone());
-                self.ask(now, delivery, A2aStep::Act, award.confirm_by.0)
+                part.offered = Some(award.terms.clone());
+                self.ask_for_act(now, delivery)
             }
         }
     }
@@ -168,6 +156,15 @@ impl A2aContractor {
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
         let is_committed = receipt.first.unwrap_or(receipt.disposition) == Disposition::Committed;
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
+        if let (Some(turn), Some(Delivery { envelope, payload: Notification::Floor(floor), .. }), true) =
+            (receipt.turn, &part.told, take(&mut part.keeps_floor))
+        {
+            // It is told nothing else of its own acts: as long as the turn before.
+            let as_long = |by: WireTime| WireTime(now.plus_ms(by.0.since_us(envelope.ts.0) / 1000));
+            let floor = Floor { turn, act_by: floor.act_by.map(as_long), ..Floor::clone(floor) };
+            let told = Delivery { payload: Notification::Floor(Box::new(floor)), ..delivery.clone() };
+            return self.handle_news(now, &told);
+        }
         // Told again, or of an award it never confirmed: no reason to perform.
         if !is_committed || part.confirmed.is_none() || part.confirmed != receipt.award_no {
             return Vec::new();
@@ -182,13 +179,60 @@ impl A2aContractor {
         }
         match self.open.part(&delivery.envelope.negotiation) {
             Some(part) if part.task.is_some() => self.ask(now, delivery, A2aStep::Stop, now.plus_ms(STOP_MS)),
-            Some(part) if part.asked.is_some() => A2aStep::Stop
-                .decline(&delivery.payload, "no_task")
-                .map(|said| Action::reply(delivery, said))
-                .into_iter()
-                .collect(),
+            Some(part) if part.asked.is_some() => {
+                vec![Action::reply(delivery, failure(FailurePhase::CannotCancel, "no_task"))]
+            }
             Some(_) | None => vec![Action::reply(delivery, inform(InformKind::Cancelled, None))],
         }
+    }
+
+    /// Asks for an act where one is due, once the question before is answered, and keeps what else is told.
+    fn handle_news(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        if !self.is_extended {
+            return Vec::new();
+        }
+        // Also where the call was told to a process that has ended.
+        if let (Some(ends_by), None) = (ends_by(&delivery.payload), self.open.part(&delivery.envelope.negotiation)) {
+            match (&delivery.payload, self.open.has_room()) {
+                (_, true) => self.begin(delivery, ends_by.0),
+                (Notification::Ask(_), false) => return vec![Action::refuse(delivery, "busy")],
+                (_, false) => return Vec::new(),
+            }
+        }
+        let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
+        if let Notification::Inform(ProgressReport::Bid(bid)) = &delivery.payload {
+            part.leads = bid.leads;
+            part.due.take_if(|_| bid.leads);
+        }
+        if matches!(delivery.payload, Notification::Reject(_))
+            && part.asked.is_none()
+            && let Some(due) = part.due.take()
+        {
+            return self.ask_for_act(now, &due);
+        }
+        let is_refusal = matches!(delivery.payload, Notification::NotUnderstood(_));
+        part.refusals = if is_refusal { part.refusals.saturating_add(1) } else { 0 };
+        let todo = todo_of(&delivery.payload, &self.agent, part.todo.as_ref());
+        if todo.is_none() || part.refusals > REFUSALS_MAX {
+            if part.since.len() == TOLD_MAX {
+                part.since.remove(0);
+            }
+            part.since.push(delivery.clone());
+            return Vec::new();
+        }
+        if part.asked.is_some() {
+            part.due = Some(delivery.clone());
+            return Vec::new();
+        }
+        self.ask_for_act(now, delivery)
+    }
+
+    fn ask_for_act(&mut self, now: Timestamp, delivery: &Delivery) -> Vec<Action> {
+        let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
+        let todo = todo_of(&delivery.payload, &self.agent, part.todo.as_ref());
+        let Some(by) = todo.as_ref().and_then(|todo| todo.by) else { return Vec::new() };
+        part.todo = todo;
+        self.ask(now, delivery, A2aStep::Act, by.0)
     }
 
     /// Asks in place of what was asked before. An answer is of use until shortly before `by`.
@@ -197,17 +241,27 @@ impl A2aContractor {
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
         part.asked = Some((step, delivery.envelope.msg_id));
         part.told = Some(delivery.clone());
-        let before = part.since.drain(..).collect();
-        let (task, offered, delivery) = (part.task.clone(), part.offered.clone(), delivery.clone());
-        self.questions.push_back(A2aQuestion { delivery, before, step, task, offered, within });
+        let tools = part.todo.as_ref().map_or_else(Vec::new, |todo| todo.tools.clone());
+        let (before, task, offered) = (take(&mut part.since), part.task.clone(), part.offered.clone());
+        self.questions.push_back(A2aQuestion {
+            delivery: delivery.clone(),
+            before,
+            step,
+            tools,
+            task,
+            offered,
+            within,
+        });
         vec![Action::Defer]
     }
 
-    /// Forgets a negotiation. A task of it that is not over is cancelled.
+    /// Forgets a negotiation. A task of it that is not over is cancelled, by the extension with the end.
     fn release(&mut self, delivery: &Delivery) -> Vec<Action> {
         let negotiation = &delivery.envelope.negotiation;
-        let task = self.open.remove(negotiation).and_then(|part| part.task);
-        self.stop(delivery, task);
+        if let Some(Partaking { task, since, .. }) = self.open.remove(negotiation) {
+            let is_told = self.is_extended && matches!(delivery.payload, Notification::Closed(_));
+            self.stop(delivery, task, since, if is_told { A2aStep::Close } else { A2aStep::Stop });
+        }
         vec![Action::Release(negotiation.clone())]
     }
 
@@ -219,16 +273,24 @@ impl A2aContractor {
             let step = part.asked.map(|(step, _)| step).or(part.confirmed.map(|_| A2aStep::Perform));
             let declined = step.and_then(|step| step.decline(&delivery.payload, "shutting_down"));
             said.extend(declined.map(|payload| Action::reply(&delivery, payload)));
-            self.stop(&delivery, part.task);
+            self.stop(&delivery, part.task, Vec::new(), A2aStep::Stop);
         }
         (said, take(&mut self.questions).into())
     }
 
-    /// Cancels a task that is of no use any more, whatever comes of that.
-    fn stop(&mut self, delivery: &Delivery, task: Option<OpenTask>) {
+    /// Ends a task that is of no use any more, whatever comes of that.
+    fn stop(&mut self, delivery: &Delivery, task: Option<OpenTask>, before: Vec<Delivery>, step: A2aStep) {
         if task.is_some() {
-            let (delivery, step, within) = (delivery.clone(), A2aStep::Stop, Duration::from_millis(STOP_MS));
-            self.questions.push_back(A2aQuestion { delivery, before: Vec::new(), step, task, offered: None, within });
+            let (delivery, within) = (delivery.clone(), Duration::from_millis(STOP_MS));
+            self.questions.push_back(A2aQuestion {
+                delivery,
+                before,
+                step,
+                tools: Vec::new(),
+                task,
+                offered: None,
+                within,
+            });
         }
     }
 }
@@ -244,52 +306,51 @@ impl Asks for A2aContractor {
     fn take_answer(&mut self, now: Timestamp, question: &A2aQuestion, answer: Self::Answer) -> Vec<Action> {
         let A2aQuestion { delivery, step, .. } = question;
         let asked = Some((*step, delivery.envelope.msg_id));
-        let mut part = self.open.part(&delivery.envelope.negotiation);
-        let Some(part) = part.as_mut().filter(|part| part.asked == asked) else {
-            // It is over, or something else was asked since, be it in the same task.
-            let kept = part.and_then(|part| part.task.as_ref()).map(|task| task.id.clone());
-            let heard = answer.ok().and_then(|heard| heard.task).filter(|_| *step != A2aStep::Stop);
-            self.stop(delivery, heard.filter(|task| *step == A2aStep::Perform || Some(&task.id) != kept.as_ref()));
+        let Some(part) = self.open.part(&delivery.envelope.negotiation).filter(|part| part.asked == asked) else {
+            // It is over, or something else was asked since.
+            let task = answer.ok().and_then(|heard| heard.task).filter(|_| !step.ends());
+            self.stop(delivery, task, Vec::new(), A2aStep::Stop);
             return Vec::new();
         };
         part.asked = None;
-        let said = match answer {
+        let mut said = match answer {
             Ok(heard) => {
                 part.task.clone_from(&heard.task);
-                heard.payload(*step, &delivery.payload)
+                heard.payload(question)
             }
             Err(fault) => step.decline(&delivery.payload, fault),
         };
+        // Whoever leads outbids nobody but itself.
+        said.take_if(|_| part.leads && matches!(delivery.payload, Notification::Inform(_)));
+        complete(&delivery.payload, said.as_mut());
         let why = match &said {
-            None => Some("its turn lapses"),
-            Some(
-                Payload::NotUnderstood(Reasoned { reason, .. })
-                | Payload::Refuse(Reasoned { reason, .. })
-                | Payload::End(Reasoned { reason, .. }),
-            ) => Some(reason.as_deref().unwrap_or("it refuses")),
+            None => Some("nothing is said"),
+            Some(Payload::NotUnderstood(why) | Payload::Refuse(why) | Payload::End(why)) => {
+                Some(why.reason.as_deref().unwrap_or("it refuses"))
+            }
             Some(_) => None,
         };
         if let (Some(why), negotiation) = (why, &delivery.envelope.negotiation) {
-            tracing::warn!(%negotiation, ?step, why, "an answer of the A2A agent does not count");
+            tracing::warn!(%negotiation, ?step, why, "the A2A agent does not do what it is asked");
         }
-        let Some(mut said) = said else { return Vec::new() };
-        match (&delivery.payload, &mut said) {
-            (Notification::Cfp(call), _) if now > call.reply_by.0 => return self.release(delivery),
-            (Notification::Cfp(call), Payload::Offer(offer)) => {
-                (offer.round, part.offered) = (Some(call.round), Some(offer.terms.clone()));
-                offer.currency = offer.currency.take().or_else(|| call.currency.clone());
-            }
-            (Notification::Inform(_), Payload::Offer(bid)) => part.offered = Some(bid.terms.clone()),
-            (_, Payload::Confirm(confirm)) => part.confirmed = Some(confirm.award_no),
-            (Notification::Floor(_), Payload::Refuse(_)) => {}
-            // Nothing more may be told that would end its task.
-            (_, Payload::Refuse(_) | Payload::NotUnderstood(_) | Payload::End(_)) => {
-                let task = part.task.take();
-                self.stop(delivery, task);
-            }
-            (_, _) => {}
+        if matches!(&delivery.payload, Notification::Cfp(call) if now > call.reply_by.0) {
+            return self.release(delivery);
         }
-        vec![Action::reply(delivery, said)]
+        match &said {
+            Some(Payload::Offer(offer)) => part.offered = Some(offer.terms.clone()),
+            Some(Payload::Confirm(confirm)) => part.confirmed = Some(confirm.award_no),
+            Some(Payload::Assign(assign)) => part.keeps_floor = assign.mode == TaskMode::Async,
+            _ => {}
+        }
+        let is_vote = matches!(delivery.payload, Notification::Floor(_)) && said.is_some();
+        let is_other = |due: &mut Delivery| turn_of(&due.payload) != turn_of(&delivery.payload);
+        let due = part.due.take_if(|due| said.is_none() || is_other(due));
+        // Nothing more may be told that would end its task.
+        let task = if why.is_some() && !is_vote { part.task.take() } else { None };
+        self.stop(delivery, task, Vec::new(), A2aStep::Stop);
+        let mut actions: Vec<_> = said.map(|payload| Action::reply(delivery, payload)).into_iter().collect();
+        actions.extend(due.into_iter().flat_map(|due| self.ask_for_act(now, &due)));
+        actions
     }
 }
 
@@ -302,14 +363,52 @@ impl Strategy for A2aContractor {
             Notification::Accept(award) => self.handle_award(now, delivery, award),
             Notification::Ack(receipt) => self.handle_receipt(now, delivery, receipt),
             Notification::Cancel(cancellation) => self.handle_cancel(now, delivery, cancellation),
-            Notification::Reject(rejection) if self.extended.is_some() && rejection.reason.goes_on() => {
-                self.handle_news(now, delivery)
-            }
+            Notification::Closed(_) => self.release(delivery),
             // It makes one offer a round.
-            Notification::Reject(_) | Notification::Closed(_) => self.release(delivery),
-            Notification::Ask(_) if self.extended.is_none() => vec![Action::refuse(delivery, "sits on no panel")],
+            Notification::Reject(_) if !self.is_extended => self.release(delivery),
+            Notification::Ask(_) if !self.is_extended => vec![Action::refuse(delivery, "sits on no panel")],
             _ => self.handle_news(now, delivery),
         }
+    }
+}
+
+/// What a delivery asks the agent for.
+fn todo_of(told: &Notification, agent: &AgentId, before: Option<&Todo>) -> Option<Todo> {
+    match (told, todo::change(told, agent, before, 0)) {
+        (Notification::Inform(ProgressReport::Bid(bid)), _) if !bid.leads && bid.next_price.is_some() => {
+            let (tools, by) = (vec!["offer", "refuse"], Some(bid.reply_by));
+            Some(Todo { tools, by, because: 0, is_automatic: false })
+        }
+        (_, TodoChange::Ask(todo)) => Some(todo),
+        (_, TodoChange::Over | TodoChange::Nothing) => None,
+    }
+}
+
+/// Which turn a question is about: it is answered once.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest is no turn of several")]
+const fn turn_of(told: &Notification) -> Option<u32> {
+    match told {
+        Notification::Floor(floor) => Some(floor.turn),
+        Notification::Turn(turn) => Some(turn.step),
+        Notification::Ask(question) => Some(question.round),
+        _ => None,
+    }
+}
+
+/// Writes into an act what it answers, where the agent has not: late, it then counts for no other turn.
+fn complete(told: &Notification, said: Option<&mut Payload>) {
+    match (told, said) {
+        (Notification::Cfp(call), Some(Payload::Offer(offer))) => {
+            offer.round = Some(call.round);
+            offer.currency = offer.currency.take().or_else(|| call.currency.clone());
+        }
+        (Notification::Turn(turn), Some(Payload::Offer(offer))) => drop(offer.round.get_or_insert(turn.round)),
+        (Notification::Ask(question), Some(Payload::Refuse(why))) => drop(why.round.get_or_insert(question.round)),
+        (Notification::Floor(floor), Some(Payload::Say(Say { turn, .. }))) => drop(turn.get_or_insert(floor.turn)),
+        (Notification::Floor(floor), Some(Payload::Assign(assign))) => drop(assign.turn.get_or_insert(floor.turn)),
+        (Notification::Floor(floor), Some(Payload::Pause(pause))) => drop(pause.turn.get_or_insert(floor.turn)),
+        (Notification::Floor(floor), Some(Payload::Conclude(said))) => drop(said.turn.get_or_insert(floor.turn)),
+        _ => {}
     }
 }
 
@@ -339,6 +438,7 @@ fn request(question: &A2aQuestion, is_extended: bool) -> Value {
         (A2aStep::Act, _) => {
             r#"Answer by a data part: {"act":"offer","terms":{"price":MILLIONTHS}}, where 85.00 is 85000000, or {"act":"refuse"}"#
         }
+        (A2aStep::Close, _) => "It has ended. Nothing is asked any more",
         (A2aStep::Perform | A2aStep::Stop, _) => {
             "The award is binding: carry it out, and complete the task with its result"
         }

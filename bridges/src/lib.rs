@@ -60,7 +60,6 @@ impl ToolFault {
     }
 
     /// The status an answer over HTTP, or of a NATS service, would have.
-    #[must_use]
     pub const fn http_status(&self) -> u16 {
         match self {
             Self::Refused(refusal) => refusal.code.http_status(),
@@ -69,7 +68,6 @@ impl ToolFault {
     }
 
     /// `code` and `detail`, with `pointer` into the arguments, `expected` and `retry_after_ms` where they are known.
-    #[must_use]
     pub fn to_value(&self) -> Value {
         match self {
             Self::Refused(refusal) => json!(refusal),

@@ -69,7 +69,6 @@ impl<S: Services> McpServer<S> {
     }
 
     /// The same, with its calls counted.
-    #[must_use]
     pub fn counted(mut self, metrics: BridgeMetrics) -> Self {
         self.metrics = Some(metrics);
         self

@@ -100,7 +100,6 @@ pub struct NegotiationMemory {
 
 impl NegotiationMemory {
     /// What a client is asked for now.
-    #[must_use]
     pub fn asked_of_client(&self) -> Option<&Todo> {
         self.todo.as_ref().filter(|todo| !todo.is_automatic)
     }
@@ -141,7 +140,6 @@ pub struct Memory {
 impl Memory {
     /// The memory of an agent that has heard nothing. `tag` tells its cursors from those of another; `total` counts the bytes
     /// of all memories of the process.
-    #[must_use]
     pub fn new(agent: AgentId, tag: String, total: Arc<AtomicUsize>) -> Self {
         Self {
             agent,
@@ -341,7 +339,6 @@ impl Memory {
     }
 
     /// The newest item of this negotiation that a client was told.
-    #[must_use]
     pub fn told(&self, negotiation: &NegotiationId) -> u64 {
         self.known.get(negotiation).map_or(0, |known| known.told)
     }
@@ -362,13 +359,11 @@ impl Memory {
     }
 
     /// What became of a message of the agent's, and why it was not understood.
-    #[must_use]
     pub fn receipt(&self, of: &NegotiationId, message: &MsgId) -> Option<&(Receipt, Option<Misunderstanding>)> {
         self.receipts.value(&(of.clone(), message.clone()))
     }
 
     /// The item that asks for this tool now.
-    #[must_use]
     pub fn asks_for(&self, negotiation: &NegotiationId, tool: &str) -> Option<u64> {
         let todo = self.known.get(negotiation)?.todo.as_ref()?;
         todo.tools.contains(&tool).then_some(todo.because)
@@ -419,13 +414,11 @@ impl Memory {
     }
 
     /// What is known of a negotiation.
-    #[must_use]
     pub fn known(&self, negotiation: &NegotiationId) -> Option<&NegotiationMemory> {
         self.known.get(negotiation)
     }
 
     /// Whether a negotiation is under way that the agent called or is bound to.
-    #[must_use]
     pub fn is_engaged(&self) -> bool {
         self.known.iter().any(|(negotiation, known)| {
             known.outcome.is_none() && (known.is_committed || negotiation.initiator() == self.agent.as_str())
@@ -438,7 +431,6 @@ impl Memory {
     }
 
     /// What was heard of each negotiation, in its order.
-    #[must_use]
     pub fn heard_by_negotiation(&self) -> HashMap<&NegotiationId, Vec<&Item>> {
         let mut heard = HashMap::<_, Vec<_>>::new();
         self.items.iter().for_each(|item| heard.entry(&item.delivery.envelope.negotiation).or_default().push(item));
@@ -446,7 +438,6 @@ impl Memory {
     }
 
     /// Items after `after` that ask the agent for something now, the oldest first.
-    #[must_use]
     pub fn asking(&self, after: u64) -> Vec<(&Item, &Todo)> {
         let asked: BTreeMap<u64, &Todo> = self
             .known
@@ -462,25 +453,21 @@ impl Memory {
     }
 
     /// How many items were forgotten.
-    #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
     /// The number of the newest item.
-    #[must_use]
     pub const fn newest(&self) -> u64 {
         self.last
     }
 
     /// A place in what was heard, for the client to give back.
-    #[must_use]
     pub fn cursor(&self, n: u64) -> String {
         format!("{}-{n}", self.tag)
     }
 
     /// The item a cursor names. One of another memory is answered from the beginning.
-    #[must_use]
     pub fn place(&self, cursor: Option<&str>) -> u64 {
         let place = cursor.and_then(|cursor| cursor.strip_prefix(self.tag.as_str())?.strip_prefix('-')?.parse().ok());
         place.filter(|n| *n <= self.last).unwrap_or(0)

@@ -72,7 +72,6 @@ pub struct Participant {
 
 impl Participant {
     /// Connects as this agent, and goes on until it is closed. `total` counts what all participants of the process keep.
-    #[must_use]
     pub fn open(identity: Identity, transport: Arc<dyn Transport>, total: Arc<AtomicUsize>) -> Arc<Self> {
         let tag = format!("{:08x}", RandomState::new().build_hasher().finish() as u32);
         let memory = Mutex::new(Memory::new(identity.agent.clone(), tag, total));
@@ -86,13 +85,11 @@ impl Participant {
     }
 
     /// Who it is.
-    #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
     /// Whether the gateways refuse its token.
-    #[must_use]
     pub fn is_refused(&self) -> bool {
         self.link.borrow().is_refused()
     }
@@ -151,7 +148,6 @@ impl Participant {
     }
 
     /// Whether the connection has been ended.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         self.stop.is_cancelled()
     }

@@ -64,7 +64,6 @@ pub enum RecordsError {
 
 impl RecordsError {
     /// Whether what was asked for makes no sense as it stands, rather than failing.
-    #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Archive(error) => matches!(error, ArchiveError::File { .. } | ArchiveError::Unfit { .. }),

@@ -135,7 +135,6 @@ pub struct ToolService {
 
 impl ToolService {
     /// For this participant, with tools of these sets. `instance` tells its registration from one made elsewhere.
-    #[must_use]
     pub fn new(
         participant: Arc<Participant>,
         gateways: Gateways,

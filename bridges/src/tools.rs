@@ -90,7 +90,6 @@ impl Tool {
     }
 
     /// The tool of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         TOOLS.iter().find(|tool| tool.name == name)
     }

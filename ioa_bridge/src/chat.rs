@@ -157,7 +157,6 @@ pub struct Chat {
 
 impl Chat {
     /// A team with a goal under a lead. `infos` is what is known of its members.
-    #[must_use]
     pub fn new(
         (team, lead, rules): (NegotiationId, AgentId, TeamRules),
         goal: Option<String>,
@@ -179,31 +178,26 @@ impl Chat {
     }
 
     /// The same, with the name that a client gave it.
-    #[must_use]
     pub fn named(self, team_name: Option<String>) -> Self {
         Self { team_name, ..self }
     }
 
     /// Its name among clients: 32 hexadecimal digits.
-    #[must_use]
     pub fn comm_id(&self) -> &str {
         &self.comm_id
     }
 
     /// Whether the team has formed, as far as was told.
-    #[must_use]
     pub fn has_formed(&self) -> bool {
         self.next_step > 1
     }
 
     /// The members in the order of their seats.
-    #[must_use]
     pub fn members(&self) -> &[AgentId] {
         &self.members
     }
 
     /// What was said so far.
-    #[must_use]
     pub fn record(&self) -> ChatRecord {
         ChatRecord {
             comm_id: self.comm_id.clone(),
@@ -214,7 +208,6 @@ impl Chat {
     }
 
     /// The names of the members, the lead last, as the published code lists them.
-    #[must_use]
     pub fn member_names(&self) -> Vec<String> {
         let (lead, others) = self.members.split_first().map_or((None, &[] as &[_]), |(lead, rest)| (Some(lead), rest));
         others.iter().chain(lead).map(|agent| self.names.name(agent)).collect()
@@ -324,7 +317,6 @@ impl Chat {
     }
 
     /// What was sent as result of a task that has now begun, if it came before.
-    #[must_use]
     pub fn early_result(&self, number: u32) -> Option<String> {
         self.tasks.get(&number)?.result.as_ref().map(|frame| cut(result_text(frame), TEXT_LEN_MAX))
     }

@@ -94,13 +94,11 @@ enum WaitingTurn {
 
 impl Hub {
     /// Without clients.
-    #[must_use]
     pub fn new(names: Arc<NameBook>) -> Self {
         Self { names, state: Mutex::default() }
     }
 
     /// The owner's names.
-    #[must_use]
     pub fn names(&self) -> &Arc<NameBook> {
         &self.names
     }
@@ -111,19 +109,16 @@ impl Hub {
     }
 
     /// What a registered client says of itself.
-    #[must_use]
     pub fn info(&self, agent: &AgentId) -> Option<ClientInfo> {
         self.state.lock().infos.get(agent).cloned()
     }
 
     /// What every registered client says of itself, by agent.
-    #[must_use]
     pub fn infos(&self) -> Vec<ClientInfo> {
         self.state.lock().infos.values().cloned().collect()
     }
 
     /// Frames that were dropped, by why.
-    #[must_use]
     pub fn dropped(&self) -> BTreeMap<&'static str, u64> {
         let state = self.state.lock();
         let count = |fault: &FrameFault| state.dropped.get(fault).copied().unwrap_or_default();
@@ -131,7 +126,6 @@ impl Hub {
     }
 
     /// What was said, in one chat or in all.
-    #[must_use]
     pub fn records(&self) -> Vec<ChatRecord> {
         let state = self.state.lock();
         state.records.iter().cloned().chain(state.open.values().map(|open| open.chat.record())).collect()

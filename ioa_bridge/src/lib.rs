@@ -120,7 +120,6 @@ pub struct Bridge {
 
 impl Bridge {
     /// A bridge for the owner's agents, which reach the exchange as `transport` says.
-    #[must_use]
     pub fn new(
         names: NameBook,
         directory: Arc<dyn ExchangeDirectory>,
@@ -143,7 +142,6 @@ impl Bridge {
     }
 
     /// What is open.
-    #[must_use]
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub
     }

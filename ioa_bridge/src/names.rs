@@ -92,14 +92,12 @@ impl NameBook {
     }
 
     /// The owner's agent of this name.
-    #[must_use]
     pub fn own(&self, name: &str) -> Option<&AgentId> {
         self.agents_by_name.get(name)
     }
 
     /// The agent of this name: the owner's, or the agent of the exchange whose id it is, with [`NATIVE_PREFIX`] or, where no
     /// client's name is the same but for the case of letters, without.
-    #[must_use]
     pub fn agent(&self, name: &str) -> Option<AgentId> {
         let id = || name.strip_prefix(NATIVE_PREFIX).or_else(|| (!self.is_taken(name)).then_some(name));
         self.own(name).cloned().or_else(|| AgentId::try_new(id()?).ok())
@@ -107,7 +105,6 @@ impl NameBook {
 
     /// The name of an agent: the owner's name for it, or its id, behind [`NATIVE_PREFIX`] where that could be mistaken for a
     /// client's name or the bridge's. No two agents have the same.
-    #[must_use]
     pub fn name(&self, agent: &AgentId) -> String {
         let prefix = || if self.is_taken(agent.as_str()) { NATIVE_PREFIX } else { "" };
         self.names_by_agent.get(agent).cloned().unwrap_or_else(|| format!("{}{agent}", prefix()))
@@ -119,13 +116,11 @@ impl NameBook {
     }
 
     /// Whether an agent is one of the owner's.
-    #[must_use]
     pub fn is_own(&self, agent: &AgentId) -> bool {
         self.names_by_agent.contains_key(agent)
     }
 
     /// How one of the owner's agents proves who it is.
-    #[must_use]
     pub fn identity(&self, agent: &AgentId) -> Option<Identity> {
         let token = self.tokens_by_agent.get(agent)?.clone();
         Some(Identity { agent: agent.clone(), token })

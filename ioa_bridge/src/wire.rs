@@ -66,7 +66,6 @@ impl OneOrMany {
 }
 
 /// The first characters of a text.
-#[must_use]
 pub fn cut(text: &str, len_max: usize) -> String {
     text.chars().take(len_max).collect()
 }
@@ -218,7 +217,6 @@ impl ChatFrame {
     }
 
     /// As it is sent.
-    #[must_use]
     pub fn write(&self) -> String {
         // Texts, integers and values read from JSON can always be written.
         serde_json::to_string(self).unwrap_or_default()

@@ -32,7 +32,8 @@ const HEADER_BYTES_MAX: u64 = 16 * 1024;
 #[command(
     after_help = "Examples:\n  llmx a2a --card http://127.0.0.1:9000/.well-known/agent-card.json --as bob --topics courier\n  \
     llmx a2a --card https://agent.example/.well-known/agent-card.json --as bob --header-file key.txt --auto-confirm\n\n\
-    Asks an A2A agent (1.0, JSON-RPC) for offers, to confirm awards and to carry them out, until asked to end. docs/a2a.md\n\
+    Asks an A2A agent (1.0, JSON-RPC) for offers, to confirm awards and to carry them out, until asked to end; for acts of every\n\
+    protocol where its card names the extension. docs/a2a.md\n\
     Exit codes: 1 no card there, no gateway answers, or the token is refused; 2 usage or configuration."
 )]
 pub struct A2aArgs {
@@ -79,8 +80,7 @@ pub async fn run(args: A2aArgs) -> Outcome {
     let registered = registering.await?;
     let (cancel, way) = (CancellationToken::new(), (args.access.transport()?, identity, AgentOptions::default()));
     let client = Arc::new(client);
-    let extended = client.is_extended().then_some(args.agent);
-    let contractor = A2aContractor::new(args.auto_confirm, extended);
+    let contractor = A2aContractor::new(args.agent, args.auto_confirm, client.is_extended());
     let agent = spawn(contractor, Arc::clone(&client), way, cancel.clone());
     print(format_args!("a2a: {} asks {}", agent.agent(), args.card));
     let commander = agent.commander();
@@ -103,7 +103,7 @@ pub async fn run(args: A2aArgs) -> Outcome {
         }
     };
     if timeout(GIVE_UP_MAX, giving_up).await.is_err() {
-        tracing::warn!("work in hand is not given up: no gateway, or its A2A agent, answers");
+        tracing::warn!("work in hand is not given up: the gateway or the A2A agent does not answer");
     }
     registered.remove().await;
     cancel.cancel();

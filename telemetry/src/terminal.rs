@@ -3,7 +3,6 @@
 /// Whether a terminal acts upon a character instead of showing it, or shows nothing for it: control characters of ASCII and of
 /// Latin-1, separators of lines and paragraphs, what changes the direction of writing, and what has no width and joins
 /// nothing. Joiners and variation selectors stay: scripts and emoji need them.
-#[must_use]
 pub fn is_control(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -14,20 +13,17 @@ pub fn is_control(letter: char) -> bool {
 }
 
 /// A text with its line feeds and tabs, and a space for every other control character.
-#[must_use]
 pub fn lines(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) && !is_layout(letter) { ' ' } else { letter }).collect()
 }
 
 /// A text on one line, with a space for every control character.
-#[must_use]
 pub fn one_line(text: &str) -> String {
     text.chars().map(|letter| if is_control(letter) { ' ' } else { letter }).collect()
 }
 
 /// A JSON text of the same meaning in which every control character of a string is escaped; `serde_json` escapes those
 /// below U+0020 only.
-#[must_use]
 pub fn json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

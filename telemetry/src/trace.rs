@@ -83,7 +83,6 @@ pub struct Span {
 
 impl Span {
     /// A span under `context`, which ends now.
-    #[must_use]
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         kind: Kind,
@@ -105,14 +104,12 @@ impl Span {
     }
 
     /// Adds an attribute.
-    #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push((name, value.into()));
         self
     }
 
     /// Adds an attribute whose value is known.
-    #[must_use]
     pub fn with_some(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.with(name, value),
@@ -121,7 +118,6 @@ impl Span {
     }
 
     /// Adds what was done with a message on NATS: the type of the operation, and its name.
-    #[must_use]
     pub fn on_nats(self, operation_type: &'static str, operation: &'static str) -> Self {
         self.with("messaging.system", "nats")
             .with("messaging.operation.type", operation_type)
@@ -129,14 +125,12 @@ impl Span {
     }
 
     /// Ends it so long after its beginning.
-    #[must_use]
     pub fn lasting(mut self, took: Duration) -> Self {
         self.end = self.start.checked_add(took).unwrap_or(self.start);
         self
     }
 
     /// Marks it as failed.
-    #[must_use]
     pub fn failed(mut self, code: Option<&'static str>) -> Self {
         self.error = code;
         self

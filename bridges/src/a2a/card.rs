@@ -59,7 +59,6 @@ impl Card {
     }
 
     /// The card itself.
-    #[must_use]
     pub const fn document(&self) -> &Value {
         &self.document
     }

@@ -156,7 +156,6 @@ fn error_of(refusal: &Refusal) -> JsonRpcError {
 }
 
 /// The same fault, its pointer into a message of the exchange as a path below this one of the client's.
-#[must_use]
 pub fn in_part(fault: TaskFault, place: &str) -> TaskFault {
     let TaskFault::Refused(mut refusal) = fault else { return fault };
     refusal.pointer = refusal.pointer.map(|pointer| {
@@ -186,7 +185,6 @@ pub fn decode<T: DeserializeOwned>(params: Value) -> Result<T, A2AError> {
 }
 
 /// An error of this member of the parameters.
-#[must_use]
 pub fn invalid(field: &str, expected: &str) -> A2AError {
     let violation = FieldViolation { field: field.to_owned(), description: expected.to_owned() };
     A2AError::invalid_params(format!("{field}: {expected}"))
@@ -278,7 +276,6 @@ fn content(parts: Vec<Part>) -> Result<(String, Content), TaskFault> {
 }
 
 /// Whether a media type is JSON, whatever its parameters.
-#[must_use]
 pub fn is_json(media_type: &str) -> bool {
     media_type.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }

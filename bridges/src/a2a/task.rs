@@ -83,7 +83,6 @@ pub fn rejected(negotiation: &NegotiationId, fault: &ToolFault) -> Result<Task, 
 }
 
 /// The context a task is in.
-#[must_use]
 pub fn context(negotiation: &str) -> &str {
     let own = negotiation.split_once('~').map_or(negotiation, |(_, own)| own);
     let cut = own.len().saturating_sub(TASK_TAG_CHARS);
@@ -107,7 +106,6 @@ fn message(negotiation: &str, content: Value) -> Value {
 }
 
 /// How a negotiation that ended so ends its task. No deal is a failure; what the client itself ended is not.
-#[must_use]
 pub fn end(outcome: &str, detail: Option<&str>, negotiation: &str) -> TaskState {
     let client = negotiation.split('~').next();
     match outcome {

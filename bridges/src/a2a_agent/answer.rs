@@ -1,12 +1,14 @@
 //! What an A2A agent answers → what is said. Pure.
 
 use ::a2a::{JsonRpcResponse, Message, Part, PartContent, Task, TaskState};
-use agents::contractor::other_protocol;
 use schemas::delivery::Notification;
 use schemas::payload::{Failure, FailurePhase, Inform, InformKind, Reasoned, TEXT_LEN_MAX};
 use schemas::validate::{check_message, parse_within};
-use schemas::{Act, Payload, Refusal};
+use schemas::{Payload, Refusal};
 use serde_json::{Value, json};
+
+use super::A2aQuestion;
+use crate::memory::todo::tool_of;
 
 /// Largest answer that is read, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -17,25 +19,31 @@ const ID_BYTES_MAX: usize = 256;
 /// What an agent is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum A2aStep {
-    /// For an act: to a call an offer, to an award that it confirms it.
+    /// An act: to a call an offer, to an award a confirmation.
     Act,
     /// To carry the award out.
     Perform,
     /// To stop.
     Stop,
+    /// Nothing: it is told the end.
+    Close,
 }
 
 impl A2aStep {
+    /// Whether its task is of no use any more.
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Stop | Self::Close)
+    }
+
     /// What is said where the agent does not do it, for a reason in a word. Nothing where others go on without it.
     pub fn decline(self, told: &Notification, code: impl ToString) -> Option<Payload> {
-        let phase = match (self, told) {
-            (Self::Act, Notification::Floor(_) | Notification::Inform(_)) => return None,
-            (Self::Act, Notification::Turn(_)) => return Some(Payload::End(reason(code))),
-            (Self::Act, _) => return Some(Payload::Refuse(reason(code))),
-            (Self::Perform, _) => FailurePhase::Perform,
-            (Self::Stop, _) => FailurePhase::CannotCancel,
-        };
-        Some(Payload::Failure(Failure { phase, code: code.to_string(), retryable: false, penalty: None }))
+        match (self, told) {
+            (Self::Act, Notification::Cfp(_) | Notification::Accept(_)) => Some(Payload::Refuse(reason(code))),
+            (Self::Act, Notification::Turn(_)) => Some(Payload::End(reason(code))),
+            (Self::Perform, _) => Some(failure(FailurePhase::Perform, code)),
+            (Self::Stop, _) => Some(failure(FailurePhase::CannotCancel, code)),
+            (Self::Act | Self::Close, _) => None,
+        }
     }
 }
 
@@ -101,19 +109,17 @@ impl A2aReply {
         works && (step == A2aStep::Perform || self.data().next().is_none())
     }
 
-    /// What it comes to, where this was told. Nothing where others go on without it.
-    pub fn payload(&self, step: A2aStep, told: &Notification) -> Option<Payload> {
+    /// What it comes to as the answer to a question. Nothing where others go on without it.
+    pub fn payload(&self, A2aQuestion { delivery, step, tools, .. }: &A2aQuestion) -> Option<Payload> {
         let state = json!(self.state).to_string().trim_matches('"').replace("TASK_STATE_", "").to_lowercase();
         let is_given_up = self.state.is_terminal() && self.state != TaskState::Completed;
+        let told = &delivery.payload;
         match (step, &self.state) {
             (A2aStep::Perform, TaskState::Completed) => self.result().or_else(|| step.decline(told, "not_understood")),
             (A2aStep::Stop, TaskState::Canceled) => Some(inform(InformKind::Cancelled, None)),
-            (A2aStep::Act, _) if !is_given_up => match (self.act(acts(told)), told) {
+            (A2aStep::Act, _) if !is_given_up => match (self.act(tools), told) {
                 (Ok(payload), _) => Some(payload),
-                (Err(why), Notification::Cfp(call)) if other_protocol(call).is_none() => {
-                    Some(Payload::NotUnderstood(reason(why)))
-                }
-                (Err(why), Notification::Accept(_)) => Some(Payload::NotUnderstood(reason(why))),
+                (Err(why), Notification::Cfp(_) | Notification::Accept(_)) => Some(Payload::NotUnderstood(reason(why))),
                 (Err(why), _) => step.decline(told, why),
             },
             (_, _) => step.decline(told, state),
@@ -123,7 +129,7 @@ impl A2aReply {
     /// What work came to, unless it is an act that is no result of it; data without one are the result.
     fn result(&self) -> Option<Payload> {
         let is_act = self.data().any(|data| data.get("payload").unwrap_or(data).get("act").is_some());
-        match self.act(&[Act::Inform, Act::Failure]) {
+        match self.act(&["report"]) {
             Ok(Payload::Inform(report)) if matches!(report.kind, InformKind::Done | InformKind::Result) => {
                 Some(Payload::Inform(report))
             }
@@ -133,11 +139,11 @@ impl A2aReply {
         }
     }
 
-    /// The payload that its one data part is, or has as its member `payload`, where it is one of these acts.
+    /// The payload that its one data part is, or has as its member `payload`, where one of these tools makes it.
     ///
     /// # Errors
     /// What is wrong with it, and where.
-    fn act(&self, acts: &[Act]) -> Result<Payload, String> {
+    fn act(&self, tools: &[&str]) -> Result<Payload, String> {
         let mut all = self.data();
         let data = all.next().filter(|_| all.next().is_none()).ok_or("missing_field at /parts: one data part")?;
         let envelope = json!({"msg_id": "a", "negotiation": "a~a", "from": "agent://a", "ts": "1970-01-01T00:00:00Z"});
@@ -147,7 +153,8 @@ impl A2aReply {
             format!("{} at {}", refusal.code, pointer.strip_prefix("/payload").unwrap_or(&pointer))
         };
         let checked = check_message(document.to_string().as_bytes()).map_err(fault)?;
-        Some(checked.message.payload).filter(|_| acts.contains(&checked.act)).ok_or("not_allowed at /act".to_owned())
+        let is_asked_for = tool_of(checked.act).is_some_and(|tool| tools.contains(&tool));
+        Some(checked.message.payload).filter(|_| is_asked_for).ok_or("not_allowed at /act".to_owned())
     }
 
     /// Its texts, else its data as JSON, cut to [`TEXT_LEN_MAX`] characters.
@@ -162,24 +169,13 @@ impl A2aReply {
     }
 }
 
-/// The acts that answer what was told.
-#[expect(clippy::wildcard_enum_match_arm, reason = "about the rest nothing is asked")]
-const fn acts(told: &Notification) -> &'static [Act] {
-    match told {
-        Notification::Cfp(call) if call.bargain.is_some() || call.team.is_some() => &[Act::Join, Act::Refuse],
-        Notification::Cfp(_) | Notification::Inform(_) => &[Act::Offer, Act::Refuse],
-        Notification::Accept(_) => &[Act::Confirm, Act::Refuse],
-        Notification::Ask(_) => &[Act::Answer, Act::Refuse],
-        Notification::Turn(_) => &[Act::Offer, Act::Accept, Act::End],
-        Notification::Floor(_) => {
-            &[Act::Say, Act::Assign, Act::Pause, Act::Conclude, Act::Accept, Act::Refuse, Act::End]
-        }
-        _ => &[],
-    }
-}
-
 fn reason(why: impl ToString) -> Reasoned {
     Reasoned { reason: Some(why.to_string()), round: None }
+}
+
+/// That something is not done.
+pub fn failure(phase: FailurePhase, code: impl ToString) -> Payload {
+    Payload::Failure(Failure { phase, code: code.to_string(), retryable: false, penalty: None })
 }
 
 /// A report.

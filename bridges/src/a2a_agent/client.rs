@@ -77,7 +77,7 @@ impl A2aClient {
         self.is_extended
     }
 
-    /// Cancels what is asked in vain, also a task whose id has not come yet. Whoever waits limits the time.
+    /// Cancels all open tasks, including those whose id is still to come. The caller bounds the wait.
     pub async fn end(&self, stops: Vec<A2aQuestion>) {
         self.ended.cancel();
         let ask = async |stop| drop(self.answer(&stop).await);
@@ -106,8 +106,12 @@ impl A2aClient {
             _ => (SEND_MESSAGE, super::request(&question, self.is_extended)),
         };
         let mut heard = self.call(method, params, known, *within).await?;
+        if let (A2aStep::Close, Some(task)) = (step, &heard.task) {
+            self.stop(task).await;
+            return Ok(heard);
+        }
         let mut faults = 0;
-        let is_of_use = || Instant::now() < by && (*step == A2aStep::Stop || !self.ended.is_cancelled());
+        let is_of_use = || Instant::now() < by && (step.ends() || !self.ended.is_cancelled());
         while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step) && is_of_use()) {
             let pause = tokio::time::sleep_until(by.min(Instant::now() + LOOK_PAUSE));
             if self.ended.run_until_cancelled(pause).await.is_none() {
@@ -143,8 +147,15 @@ impl Answers<A2aContractor> for A2aClient {
     const AT_ONCE: usize = NEGOTIATIONS_MAX;
 
     async fn answer(&self, question: &A2aQuestion) -> Result<A2aReply, A2aFault> {
+        // Tasks are ended wherever all places are taken, and after the end.
+        if self.ended.is_cancelled() && !question.step.ends() {
+            return Err(A2aFault::Unavailable);
+        }
         // It goes on when its time is over: what it has begun at the agent is to be ended there.
-        let place = Arc::clone(&self.room).try_acquire_owned().map_err(|_| A2aFault::Unavailable)?;
+        let place = Arc::clone(&self.room).try_acquire_owned().ok();
+        if place.is_none() && !question.step.ends() {
+            return Err(A2aFault::Unavailable);
+        }
         let asking = self.clone().ask(question.clone());
         let asked = tokio::spawn(async move {
             let answer = asking.await;

@@ -79,7 +79,6 @@ struct Served {
 
 impl Participants {
     /// None yet.
-    #[must_use]
     pub fn new(options: BridgeOptions) -> Self {
         let tokens = Mutex::new(RecentMap::new(PARTICIPANTS_MAX));
         let fault = Mutex::new(Some(Refusal::new(Code::Unavailable, "it starts; wait")));
@@ -88,25 +87,21 @@ impl Participants {
     }
 
     /// Tools that are on.
-    #[must_use]
     pub fn sets(&self) -> &[ToolSet] {
         &self.options.sets
     }
 
     /// What is counted.
-    #[must_use]
     pub const fn metrics(&self) -> &BridgeMetrics {
         &self.options.metrics
     }
 
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.lock().len()
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

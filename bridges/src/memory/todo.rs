@@ -29,7 +29,6 @@ pub enum TodoChange {
 }
 
 /// What a delivery asks `agent` for, after what was asked before. `n` is its number.
-#[must_use]
 pub fn change(told: &Notification, agent: &AgentId, before: Option<&Todo>, n: u64) -> TodoChange {
     let ask = |tools: &[&'static str], by| {
         TodoChange::Ask(Todo { tools: tools.to_vec(), by, because: n, is_automatic: false })
@@ -84,7 +83,6 @@ fn floor_tools(floor: &Floor, agent: &AgentId) -> &'static [&'static str] {
 }
 
 /// The tool that makes this act.
-#[must_use]
 pub const fn tool_of(act: Act) -> Option<&'static str> {
     Some(match act {
         Act::Offer => "offer",

@@ -63,7 +63,6 @@ impl FromStr for AgentSession {
 
 impl AgentSession {
     /// Where prompts go.
-    #[must_use]
     pub fn prompts(&self) -> String {
         self.subject("prompt")
     }

@@ -98,13 +98,11 @@ pub struct AwardRecord {
 
 impl AwardRecord {
     /// The payload that is signed: RFC 8785.
-    #[must_use]
     pub fn canonical(&self) -> Vec<u8> {
         canonical(self).expect("integers, texts and digests always have a canonical form")
     }
 
     /// Whether an agent called, offered or is bound.
-    #[must_use]
     pub fn concerns(&self, agent: &AgentId) -> bool {
         let others = self.contractor.iter().chain(self.parties.iter().flatten());
         self.initiator == *agent || others.into_iter().any(|other| other == agent)
@@ -122,7 +120,6 @@ pub struct RecordsOfOne {
 
 /// The records of a negotiation that ended, as [`archive::hear`] tells it. One that was aborted because the register holds
 /// another value has none: what it awarded was told to nobody.
-#[must_use]
 pub fn records_of(closed: &Closed, lane: Lane, issuer: &str) -> RecordsOfOne {
     let mut found = RecordsOfOne::default();
     let ended = Ended { closed, lane, issuer };

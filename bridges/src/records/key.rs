@@ -49,7 +49,6 @@ impl RecordKey {
     }
 
     /// Its name.
-    #[must_use]
     pub fn kid(&self) -> &str {
         &self.kid
     }
@@ -99,7 +98,6 @@ impl RecordKeySet {
     }
 
     /// Whether the key of this name made a signature, in base64url; absent when there is no such key.
-    #[must_use]
     pub fn verifies(&self, kid: &str, signature: &str, signed: &[u8]) -> Option<bool> {
         let key = self.0.get(kid)?;
         Some(crypto::verify(signature, signed, key, Algorithm::EdDSA).unwrap_or(false))

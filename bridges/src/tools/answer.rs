@@ -10,7 +10,6 @@ use crate::memory::{Item, Memory, NegotiationMemory};
 
 /// How a negotiation stands of which this was `heard`: the gateway's view, what is new after item `after`, results, and what may
 /// be done now with tools that are on.
-#[must_use]
 pub fn negotiation(
     memory: &Memory,
     (negotiation, heard): (&NegotiationId, &[&Item]),
@@ -42,7 +41,6 @@ pub fn negotiation(
 }
 
 /// What asks for something after item `after`, at most `limit` items.
-#[must_use]
 pub fn inbox(memory: &Memory, after: u64, limit: usize, is_on: impl Fn(&str) -> bool) -> Value {
     let asking = memory.asking(after);
     let (mut items, mut last) = (Vec::new(), memory.newest().max(after));
@@ -82,7 +80,6 @@ fn may_do(todo: &Todo, is_on: impl Fn(&str) -> bool) -> Option<Value> {
 }
 
 /// A document whose texts hide nothing from their reader.
-#[must_use]
 pub fn escaped(document: Value) -> Value {
     match document {
         Value::String(text) => Value::String(visible(&text)),

@@ -336,7 +336,6 @@ fn spell_mandate(arguments: &mut Arguments) {
 }
 
 /// Where a fault of a message is in the arguments that made it.
-#[must_use]
 pub fn pointer_into_arguments(tool: &str, pointer: &str) -> String {
     let inner =
         ["/payload/bargain", "/payload/team", "/payload/panel/answer", "/payload/panel", "/payload", "/envelope"];
@@ -370,7 +369,6 @@ fn derived_id(
 }
 
 /// So many hexadecimal digits of the digest of a document.
-#[must_use]
 pub fn digits(document: &Value, count: usize) -> String {
     let digest = Digest::of(document).map(|digest| digest.to_string()).unwrap_or_default();
     digest.chars().take(count).collect()

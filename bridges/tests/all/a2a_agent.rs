@@ -204,9 +204,14 @@ fn payloads(actions: Vec<Action>) -> Vec<Value> {
 /// What is said to a call that this agent is asked about.
 async fn said_to_call(stranger: &Stranger, call: &Delivery) -> Value {
     let client = stranger.client().await;
-    let said = said(&mut A2aContractor::new(false, None), &client, call).await;
+    let said = said(&mut plain(false), &client, call).await;
     assert_eq!(said.len(), 1, "{said:?}");
     said[0].clone()
+}
+
+/// One whose agent knows no extension.
+fn plain(confirms: bool) -> A2aContractor {
+    A2aContractor::new(AgentId::try_new("bob").unwrap(), confirms, false)
 }
 
 fn refused(reason: &str) -> Value {
@@ -330,7 +335,7 @@ async fn what_is_no_answer_in_form_size_or_time_is_a_refusal() {
     let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
     let client = stranger.client().await;
     stranger.die().await;
-    let said = said(&mut A2aContractor::new(false, None), &client, &call("carry", 20_000)).await;
+    let said = said(&mut plain(false), &client, &call("carry", 20_000)).await;
     assert_eq!(said, [refused("unavailable")], "nobody there");
 }
 
@@ -387,7 +392,7 @@ async fn an_agent_is_asked_under_the_delivery_s_id_in_one_context_and_its_own_ta
     })
     .await;
     let client = stranger.client().await;
-    let mut contractor = A2aContractor::new(false, None);
+    let mut contractor = plain(false);
     said(&mut contractor, &client, &call("carry\u{202e}", 20_000)).await;
     assert_eq!(said(&mut contractor, &client, &award(2, 85_000_000)).await, [json!({"act": "confirm", "award_no": 7})]);
     let done = json!({"act": "inform", "kind": "done", "result": "left with the neighbour"});
@@ -449,13 +454,13 @@ async fn an_award_is_confirmed_by_the_agent_or_unasked_where_the_terms_are_those
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
         let over = || result(&task("CANCELED", json!([]), &[]));
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap_or_else(over)).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(confirms, None));
+        let (client, mut contractor) = (stranger.client().await, plain(confirms));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         assert_eq!(said(&mut contractor, &client, &award(2, price)).await, [expected], "{name}");
         assert_eq!(stranger.asked(), asked, "{name}");
     }
     let stranger = Stranger::start(|_, _| told("FAILED", json!([]), &[])).await;
-    let said = said(&mut A2aContractor::new(true, None), &stranger.client().await, &award(2, 1)).await;
+    let said = said(&mut plain(true), &stranger.client().await, &award(2, 1)).await;
     assert_eq!((said, stranger.asked()), (vec![refused("no such offer")], 0), "an award of nothing offered");
 }
 
@@ -489,7 +494,7 @@ async fn what_a_completed_task_says_anew_is_the_result_and_any_other_end_a_failu
     for (name, answer, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", json!([]), &[offer()])]);
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+        let (client, mut contractor) = (stranger.client().await, plain(true));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         assert_eq!(said(&mut contractor, &client, &committed()).await, [expected], "{name}");
@@ -509,7 +514,7 @@ async fn a_task_that_is_worked_on_is_looked_at_until_it_ends_and_given_up_when_t
         _ => told("WORKING", json!([]), &[]),
     })
     .await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+    let (client, mut contractor) = (stranger.client().await, plain(true));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     said(&mut contractor, &client, &award(2, 85_000_000)).await;
     let done = json!({"act": "inform", "kind": "done", "result": "left"});
@@ -517,7 +522,7 @@ async fn a_task_that_is_worked_on_is_looked_at_until_it_ends_and_given_up_when_t
     assert_eq!(looks.load(Ordering::Relaxed), 2);
     // One that dies after the award.
     let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+    let (client, mut contractor) = (stranger.client().await, plain(true));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     said(&mut contractor, &client, &award(2, 85_000_000)).await;
     stranger.die().await;
@@ -539,7 +544,7 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
     for (name, answer, reason, expected) in table {
         let answers = Mutex::new(vec![answer, told("INPUT_REQUIRED", offer(), &[])]);
         let stranger = Stranger::start(move |_, _| answers.lock().pop().unwrap()).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+        let (client, mut contractor) = (stranger.client().await, plain(true));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         // It works, and its answer is not awaited here.
@@ -554,7 +559,7 @@ async fn a_cancelled_award_is_a_cancelled_task_or_cannot_be_cancelled() {
     // Nothing names a task: what runs cannot be stopped, what does not run is.
     let stranger = Stranger::start(|_, _| message(offer())).await;
     for (begins, expected) in [(true, cannot("no_task")), (false, json!({"act": "inform", "kind": "cancelled"}))] {
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+        let (client, mut contractor) = (stranger.client().await, plain(true));
         said(&mut contractor, &client, &call("carry", 20_000)).await;
         said(&mut contractor, &client, &award(2, 85_000_000)).await;
         if begins {
@@ -577,7 +582,7 @@ async fn who_is_asked_to_end_gives_up_what_is_in_hand_and_cancels_its_tasks() {
     ];
     for (name, deliveries, expected, tasks) in table {
         let stranger = Stranger::start(|_, _| told("INPUT_REQUIRED", offer(), &[])).await;
-        let (client, mut contractor) = (stranger.client().await, A2aContractor::new(name == "at work", None));
+        let (client, mut contractor) = (stranger.client().await, plain(name == "at work"));
         contractor.handle(NOW, &call("carry", 20_000));
         let question = contractor.poll_question().unwrap();
         if name != "asked for an offer" {
@@ -608,7 +613,7 @@ async fn a_task_whose_id_has_not_come_when_it_is_asked_to_end_is_cancelled_once_
         }
     })
     .await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false, None));
+    let (client, mut contractor) = (stranger.client().await, plain(false));
     contractor.handle(NOW, &call("carry", 20_000));
     let question = contractor.poll_question().unwrap();
     let ending = async {
@@ -617,7 +622,7 @@ async fn a_task_whose_id_has_not_come_when_it_is_asked_to_end_is_cancelled_once_
         }
         let ended = client.end(contractor.give_up().1);
         go.send(()).unwrap();
-        ended.await;
+        tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
         assert_eq!(stranger.heard().last().unwrap().1["method"], "CancelTask");
     };
     let (answer, ()) = tokio::join!(client.answer(&question), ending);
@@ -633,7 +638,7 @@ async fn an_offer_that_lost_and_a_call_s_next_round_cancel_the_task_and_other_pr
     .await;
     let methods =
         || stranger.heard().iter().map(|(_, asked)| asked["method"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(true, None));
+    let (client, mut contractor) = (stranger.client().await, plain(true));
     said(&mut contractor, &client, &call("carry", 20_000)).await;
     let again = said(&mut contractor, &client, &call("carry", 20_000)).await;
     assert_eq!((again.len(), &again[0]["act"]), (1, &json!("offer")));
@@ -677,7 +682,7 @@ async fn market_of(stranger: &Stranger, confirms: bool) -> Market {
     HttpTransport::try_new(exchange.url()).unwrap().register(&identity("bob"), &registration).await.unwrap();
     let way = (Arc::new(WebSocketTransport::new(exchange.url())) as _, identity("bob"), AgentOptions::default());
     let asked = Arc::new(stranger.client().await);
-    let bob = spawn(A2aContractor::new(confirms, None), asked, way, CancellationToken::new());
+    let bob = spawn(plain(confirms), asked, way, CancellationToken::new());
     bob.connected().await.unwrap();
     let transport = WebSocketTransport::new(exchange.url());
     let alice = Initiator::spawn(transport, identity("alice"), AgentOptions::default());
@@ -745,7 +750,7 @@ async fn a_task_that_is_heard_of_after_the_negotiation_is_over_is_cancelled() {
         _ => told("INPUT_REQUIRED", offer(), &[]),
     })
     .await;
-    let (client, mut contractor) = (stranger.client().await, A2aContractor::new(false, None));
+    let (client, mut contractor) = (stranger.client().await, plain(false));
     let called = call("carry", 20_000);
     contractor.handle(NOW, &called);
     let question = contractor.poll_question().unwrap();

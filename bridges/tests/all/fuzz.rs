@@ -2,16 +2,17 @@
 
 use std::cell::Cell;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue};
 use bridges::a2a::request::{self, Content};
+use bridges::a2a_agent::A2aQuestion;
 use bridges::a2a_agent::answer::{A2aReply, A2aStep};
 use bridges::micro::prompt::tool_call;
 use bridges::tools::message::{self, Limits};
 use bridges::tools::{TOOLS, drop_fractions};
 use bytes::Bytes;
 use fuzzing::{JSON_WORDS, Mixture, feed};
-use schemas::delivery::Notification;
 use schemas::{AgentId, MsgId, NegotiationId};
 use serde_json::{Value, json};
 
@@ -169,13 +170,22 @@ fn no_answer_of_an_a2a_agent_panics_or_takes_long() {
     assert!(A2aReply::read(task.as_bytes(), 0).is_ok() && A2aReply::read(message.as_bytes(), 0).is_ok());
     let turn = json!({"act": "turn", "party": "bob", "round": 1, "step": 0, "act_by": AT, "ends_by": AT, "t_ppm": 0});
     let ask = json!({"act": "ask", "round": 1, "answer_by": AT, "ends_by": AT});
-    let told: [Notification; 2] = [turn, ask].map(|told| serde_json::from_value(told).unwrap());
+    let envelope = json!({"msg_id": "0".repeat(32), "ts": AT, "from": "exchange://llmx", "to": ["agent://bob"], "negotiation": "alice~job"});
+    let question = |told: &Value, step| A2aQuestion {
+        delivery: serde_json::from_value(json!({"envelope": envelope, "payload": told})).unwrap(),
+        before: Vec::new(),
+        step,
+        tools: vec!["offer", "answer"],
+        task: None,
+        offered: None,
+        within: Duration::ZERO,
+    };
+    let steps = [A2aStep::Act, A2aStep::Perform, A2aStep::Stop];
+    let questions = [turn, ask].iter().flat_map(|told| steps.map(|step| question(told, step))).collect::<Vec<_>>();
     fed("a2a-answers", &[task, message], |body| {
         let Ok(reply) = A2aReply::read(body.as_bytes(), 0) else { return };
-        for told in &told {
-            for step in [A2aStep::Act, A2aStep::Perform, A2aStep::Stop] {
-                assert_eq!(reply.payload(step, told), reply.payload(step, told));
-            }
+        for question in &questions {
+            assert_eq!(reply.payload(question), reply.payload(question));
         }
     });
 }

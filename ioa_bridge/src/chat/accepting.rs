@@ -58,7 +58,6 @@ impl Chat {
     }
 
     /// What a client is told whose text is longer than the exchange takes.
-    #[must_use]
     pub fn notice_of_cut(&self, agent: &AgentId, kind: FrameKind, frame: &ChatFrame) -> Vec<ToldFrame> {
         let is_passed_on = !matches!(kind, FrameKind::Concluding | FrameKind::TaskProgress);
         let text: &str = if kind == FrameKind::TaskResult { result_text(frame) } else { &frame.content };

@@ -41,8 +41,8 @@ pub struct ProcessesArgs {
     /// Measurements for each row; it shows the median of each figure
     #[arg(long, requires = "processes", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
-    /// Engines
-    #[arg(long, requires = "processes", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=16))]
+    /// Engines; 0: the gateway is `llmx serve`, which is one
+    #[arg(long, requires = "processes", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=16))]
     engines: u8,
     /// Contractors
     #[arg(long, requires = "processes", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=10_000))]

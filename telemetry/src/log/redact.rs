@@ -33,7 +33,6 @@ const BEARER: &str = "bearer ";
 const KEY_BLOCK: &str = "PRIVATE KEY-----";
 
 /// Whether the value of a field must not be written.
-#[must_use]
 pub fn is_secret(field: &str) -> bool {
     let field = field.rsplit('.').next().unwrap_or(field).to_ascii_lowercase();
     NAMES.contains(&field.as_str())
@@ -42,7 +41,6 @@ pub fn is_secret(field: &str) -> bool {
 }
 
 /// A text without what looks like a token, a password in an address, or a key.
-#[must_use]
 pub fn scrub(text: &str) -> Cow<'_, str> {
     if text.contains(KEY_BLOCK) {
         return Cow::Borrowed(REDACTED);

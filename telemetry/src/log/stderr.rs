@@ -29,7 +29,6 @@ static STDERR: LazyLock<LineWriter> = LazyLock::new(|| {
 });
 
 /// The one writer to stderr of this process.
-#[must_use]
 pub fn stderr() -> &'static LineWriter {
     &STDERR
 }

@@ -29,13 +29,11 @@ pub struct TraceContext {
 
 impl TraceId {
     /// The trace of a negotiation whose call carried no `traceparent`: of a team the same as of all its tasks and sub-teams.
-    #[must_use]
     pub fn of(negotiation: &NegotiationId) -> Self {
         Self(hash("trace", &[negotiation.root()]))
     }
 
     /// Its bytes.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
@@ -52,7 +50,6 @@ macro_rules! steps {
     ($($(#[$doc:meta])* $name:ident($($part:ident: $ty:ty),+) = $kind:literal, [$($text:expr),+];)+) => {
         impl SpanId {$(
             $(#[$doc])*
-            #[must_use]
             pub fn $name($($part: $ty),+) -> Self {
                 Self(hash($kind, &[$($text),+]))
             }
@@ -83,7 +80,6 @@ steps! {
 
 impl SpanId {
     /// Its bytes.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0
     }
@@ -91,7 +87,6 @@ impl SpanId {
 
 impl TraceContext {
     /// Reads a `traceparent`; nothing when it is not one.
-    #[must_use]
     pub fn parse(traceparent: &str) -> Option<Self> {
         let (version, rest) = traceparent.split_once('-')?;
         let (trace, rest) = rest.split_once('-')?;
@@ -107,26 +102,22 @@ impl TraceContext {
     }
 
     /// The context of a message: its own `traceparent` where it carries one that can be read, otherwise the negotiation's.
-    #[must_use]
     pub fn of(traceparent: Option<&str>, negotiation: &NegotiationId) -> Self {
         let whole = || Self { trace: TraceId::of(negotiation), parent: SpanId::of(negotiation) };
         traceparent.and_then(Self::parse).unwrap_or_else(whole)
     }
 
     /// Where the span of the negotiation as a whole hangs, seen from here: of a task and of a sub-team at what it is part of.
-    #[must_use]
     pub fn around(self, negotiation: &NegotiationId) -> Self {
         negotiation.parent().map_or(self, |above| self.under(SpanId::of(&above)))
     }
 
     /// The same trace, seen from another span.
-    #[must_use]
     pub const fn under(self, parent: SpanId) -> Self {
         Self { trace: self.trace, parent }
     }
 
     /// As it stands in an envelope; `is_kept` tells others whether this trace is kept.
-    #[must_use]
     pub fn to_traceparent(self, is_kept: bool) -> String {
         format!("{VERSION}-{}-{}-{:02x}", self.trace, self.parent, if is_kept { SAMPLED } else { 0 })
     }

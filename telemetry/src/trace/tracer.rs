@@ -31,13 +31,11 @@ struct Inner {
 
 impl Tracer {
     /// Keeps nothing.
-    #[must_use]
     pub const fn off() -> Self {
         Self(None)
     }
 
     /// Keeps `ratio` of all traces, 0 to 1; and of what fails in the others, up to 50 a second.
-    #[must_use]
     pub fn new(ratio: f64, spans: Arc<dyn Spans>) -> Self {
         #[expect(
             clippy::cast_precision_loss,
@@ -50,13 +48,11 @@ impl Tracer {
     }
 
     /// Whether anything is kept at all: what spans are made from need not be remembered otherwise.
-    #[must_use]
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
     /// Whether a trace is among the sampled ones.
-    #[must_use]
     pub fn keeps(&self, trace: TraceId) -> bool {
         self.0.as_ref().is_some_and(|inner| trace.random_part() < inner.below)
     }

@@ -1,6 +1,8 @@
 //! An A2A agent whose card names the extension: an act of its own at every turn of every protocol.
 
 use bridges::a2a::card::EXTENSION;
+use bridges::a2a_agent::A2aQuestion;
+use bridges::a2a_agent::answer::{A2aFault, A2aReply, A2aStep};
 
 use super::*;
 use crate::exchange::Site;
@@ -23,7 +25,7 @@ async fn knowing(act: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Stran
 }
 
 fn bob() -> A2aContractor {
-    A2aContractor::new(false, Some(AgentId::try_new("bob").unwrap()))
+    A2aContractor::new(AgentId::try_new("bob").unwrap(), false, true)
 }
 
 fn data(payload: &Value) -> Value {
@@ -44,8 +46,8 @@ fn floor(state: &str, speaker: Value, said: Value) -> Value {
     json!({"act": "floor", "step": 1, "turn": 1, "turns_left": 3, "state": state, "speaker": speaker, "said": said, "act_by": BY, "ends_by": BY})
 }
 
-fn bid(leads: bool) -> Value {
-    json!({"act": "inform", "kind": "bid", "bid_no": 2, "price": 50, "leads": leads, "bidders": 2, "next_price": 60, "reply_by": BY})
+fn bid(bid_no: u32, leads: bool) -> Value {
+    json!({"act": "inform", "kind": "bid", "bid_no": bid_no, "price": 50, "leads": leads, "bidders": 2, "next_price": 60, "reply_by": BY})
 }
 
 fn bargain() -> Value {
@@ -66,21 +68,21 @@ async fn an_agent_that_knows_the_extension_is_asked_for_its_act_and_a_useless_an
     let one = "missing_field at /parts: one data part";
     let table: Vec<(&str, Value, Value, Option<Vec<Value>>)> = vec![
         ("a bargain", bargain(), data(&join), Some(vec![join.clone()])),
-        ("a bargain, no data", bargain(), text.clone(), Some(vec![refused(one)])),
+        ("a bargain, no data", bargain(), text.clone(), Some(vec![unfit(one)])),
         ("a call, no data", json!(call("carry", 20_000).payload), text.clone(), Some(vec![unfit(one)])),
-        ("its turn", turn("bob"), data(&offered), Some(vec![offered.clone()])),
+        ("its turn", turn("bob"), data(&offered), Some(vec![with(&offered, "round")])),
         ("its turn, no data", turn("bob"), text.clone(), Some(ended(one))),
         ("its turn, another act", turn("bob"), data(&say), Some(ended("not_allowed at /act"))),
         ("another's turn", turn("alice"), data(&offered), None),
-        ("its floor", floor("discussing", json!("bob"), Value::Null), data(&say), Some(vec![say.clone()])),
+        ("its floor", floor("discussing", json!("bob"), Value::Null), data(&say), Some(vec![with(&say, "turn")])),
         ("its floor, no data", floor("discussing", json!("bob"), Value::Null), text.clone(), Some(vec![])),
         ("another's floor", floor("discussing", json!("alice"), Value::Null), data(&say), None),
         ("a question", ask.clone(), data(&answer), Some(vec![answer])),
-        ("a question, refused", ask.clone(), data(&refuse), Some(vec![refuse])),
-        ("a question, no data", ask, text.clone(), Some(vec![refused(one)])),
-        ("outbid", bid(false), data(&offered), Some(vec![offered.clone()])),
-        ("outbid, no data", bid(false), text, Some(vec![])),
-        ("it leads", bid(true), data(&offered), None),
+        ("a question, refused", ask.clone(), data(&refuse), Some(vec![with(&refuse, "round")])),
+        ("a question, no data", ask, text.clone(), Some(vec![])),
+        ("outbid", bid(2, false), data(&offered), Some(vec![offered.clone()])),
+        ("outbid, no data", bid(2, false), text, Some(vec![])),
+        ("it leads", bid(2, true), data(&offered), None),
     ];
     for (name, payload, answer, expected) in table {
         let stranger = knowing(move |_| answer.clone()).await;
@@ -118,6 +120,119 @@ async fn what_was_told_since_the_last_question_goes_with_the_next_one_by_the_ext
     assert_eq!(second["params"]["message"]["taskId"], "t-1");
 }
 
+/// The same, of the first turn or round.
+fn with(payload: &Value, member: &str) -> Value {
+    let mut payload = payload.clone();
+    payload[member] = json!(1);
+    payload
+}
+
+/// A contractor that was told this, and the questions it then asks.
+fn asked(contractor: &mut A2aContractor, n: u8, told: Value) -> Vec<A2aQuestion> {
+    contractor.handle(NOW, &delivery(n, told));
+    std::iter::from_fn(|| contractor.poll_question()).collect()
+}
+
+/// What is said when this is answered in a task that goes on, and what is asked next.
+fn answer(contractor: &mut A2aContractor, question: &A2aQuestion, payload: &Value) -> (Vec<Value>, Vec<A2aQuestion>) {
+    let body = rpc(&task("INPUT_REQUIRED", data(payload), &[]));
+    let actions = contractor.take_answer(NOW, question, A2aReply::read(body.as_bytes(), 0));
+    (payloads(actions), std::iter::from_fn(|| contractor.poll_question()).collect())
+}
+
+fn offer_of(price: i64) -> Value {
+    json!({"act": "offer", "terms": {"price": price}})
+}
+
+#[test]
+fn one_question_waits_and_what_is_due_behind_it_is_asked_once_it_is_answered() {
+    let mut bob = bob();
+    let cfp = asked(&mut bob, 1, json!(call("carry", 20_000).payload)).remove(0);
+    for n in [2, 3] {
+        assert!(asked(&mut bob, n, bid(u32::from(n), false)).is_empty(), "the call is not answered yet");
+    }
+    let (said, next) = answer(&mut bob, &cfp, &offer_of(40));
+    assert_eq!((&said[0]["terms"]["price"], next.len()), (&json!(40), 0), "it may lead by that");
+    let next = asked(&mut bob, 4, json!({"act": "reject", "reason": "policy"})).remove(0);
+    assert_eq!(
+        next.delivery.envelope.msg_id.to_string(),
+        format!("{:032x}", 3),
+        "the newest, since the bid is too low"
+    );
+    assert!(asked(&mut bob, 5, bid(5, true)).is_empty());
+    assert!(answer(&mut bob, &next, &offer_of(70)).0.is_empty(), "it leads meanwhile");
+    // The floor told again in the same turn is the same turn.
+    let mut bob = self::bob();
+    let floor = |turn: u32| {
+        let mut floor = floor("discussing", json!("bob"), Value::Null);
+        floor["turn"] = json!(turn);
+        floor
+    };
+    let first = asked(&mut bob, 1, floor(1)).remove(0);
+    assert!(asked(&mut bob, 2, floor(1)).is_empty());
+    let (said, next) = answer(&mut bob, &first, &json!({"act": "say", "text": "the sea"}));
+    assert_eq!((said[0]["turn"].as_u64(), next.len()), (Some(1), 0));
+    let lapsed = asked(&mut bob, 3, floor(2)).remove(0);
+    assert_eq!(lapsed.task.as_ref().unwrap().id, "t-1");
+    assert!(payloads(bob.take_answer(NOW, &lapsed, Err(A2aFault::Timeout))).is_empty(), "its turn lapses");
+    assert!(bob.poll_question().is_some_and(|question| question.step == A2aStep::Stop));
+    assert!(asked(&mut bob, 4, floor(3)).remove(0).task.is_none(), "a task that was cancelled is asked nothing more");
+}
+
+#[test]
+fn an_act_that_the_exchange_does_not_understand_is_asked_for_again_twice() {
+    let mut bob = bob();
+    let mut question = asked(&mut bob, 1, turn("bob")).remove(0);
+    for n in [2, 3] {
+        answer(&mut bob, &question, &offer_of(7));
+        let why =
+            json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_space", "expected": ["offer", "end"]});
+        question = asked(&mut bob, n, why).remove(0);
+        assert_eq!((question.tools.clone(), question.step), (vec!["offer", "leave"], A2aStep::Act));
+    }
+    answer(&mut bob, &question, &offer_of(7));
+    let why = json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_space", "expected": ["offer", "end"]});
+    assert!(asked(&mut bob, 4, why).is_empty());
+}
+
+#[test]
+fn a_bid_that_came_late_does_not_forfeit_the_award_of_the_one_that_stands() {
+    let mut bob = bob();
+    let question = asked(&mut bob, 1, json!(call("carry", 20_000).payload)).remove(0);
+    answer(&mut bob, &question, &offer_of(40));
+    let question = asked(&mut bob, 2, bid(2, false)).remove(0);
+    answer(&mut bob, &question, &offer_of(60));
+    assert!(asked(&mut bob, 3, json!({"act": "reject", "reason": "late"})).is_empty());
+    let question = asked(&mut bob, 4, json!(award(4, 40).payload)).remove(0);
+    assert_eq!(json!(question.offered), json!({"price": 40, "delivery_ms": 2000}), "the terms that are awarded");
+}
+
+#[test]
+fn who_opens_tasks_that_nobody_waits_for_is_asked_again_in_the_turn_of_the_receipt() {
+    let mut bob = bob();
+    let question = asked(&mut bob, 1, floor("discussing", json!("bob"), Value::Null)).remove(0);
+    let tasks = json!([{"title": "weather", "text": "how is it?", "owner": "alice"}]);
+    answer(&mut bob, &question, &json!({"act": "assign", "mode": "async", "tasks": tasks}));
+    let receipt = |turn: u32| json!({"act": "ack", "ack_of": "m", "disposition": "ok", "step": turn, "turn": turn});
+    let again = asked(&mut bob, 2, receipt(2)).remove(0);
+    let (said, _) = answer(&mut bob, &again, &json!({"act": "say", "text": "the sea"}));
+    assert_eq!(said[0]["turn"], 2);
+    assert!(asked(&mut bob, 3, receipt(3)).is_empty(), "after SAY another has the floor");
+}
+
+#[tokio::test]
+async fn an_agent_that_knows_the_extension_is_told_the_end_and_its_task_cancelled() {
+    let stranger = knowing(|_| data(&json!({"act": "offer", "terms": {"price": 7}}))).await;
+    let (client, mut contractor) = (stranger.client().await, bob());
+    said(&mut contractor, &client, &delivery(1, turn("bob"))).await;
+    let closed = json!({"act": "closed", "outcome": "agreement", "digest": "0".repeat(64)});
+    assert!(said(&mut contractor, &client, &delivery(2, closed)).await.is_empty());
+    let heard = stranger.heard();
+    let [_, _, (_, told), (_, cancelled)] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(told["params"]["message"]["parts"][1]["data"]["payload"]["outcome"], "agreement");
+    assert_eq!((&told["params"]["message"]["taskId"], &cancelled["method"]), (&json!("t-1"), &json!("CancelTask")));
+}
+
 /// What an agent does that agrees to everything.
 fn agreeable(told: &Value) -> Value {
     let is = |member: &str| !told[member].is_null();
@@ -132,6 +247,7 @@ fn agreeable(told: &Value) -> Value {
         "floor" => json!({"act": "say", "text": "the sea"}),
         "ask" => json!({"act": "answer", "round": told["round"], "answer": "friday"}),
         "accept" => json!({"act": "confirm", "award_no": told["award_no"]}),
+        "closed" => json!({"act": "refuse"}),
         "ack" => json!({"act": "inform", "kind": "done", "result": "sun"}),
         act => panic!("asked about {act}"),
     })

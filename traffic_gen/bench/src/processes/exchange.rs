@@ -65,7 +65,8 @@ pub(super) enum ServerKind {
 }
 
 impl Servers {
-    /// Starts so many engines and gateways, and waits until they are ready.
+    /// Starts so many engines and gateways, and waits until they are ready. Without an engine a gateway is `llmx serve`, which is
+    /// one.
     pub(super) async fn start(build: &MeasuredBuild, engines: u8, gateways: u8) -> Result<Self, BenchError> {
         let launcher = Launcher::new(&build.binary)?;
         let options =
@@ -99,22 +100,31 @@ impl Servers {
 
     /// Starts a gateway that listens on an address of this machine; its URL.
     async fn start_gateway(&self, name: &str, address: &str) -> Result<(Service, String), BenchError> {
-        let arguments = ["gateway", "--id", name, "--config", GATEWAY_CONFIG_FILE, "--nats", &self.nats.url()];
-        let mut gateway = self.launcher.start(name, &[&arguments[..], &["--listen", address]].concat())?;
-        let url = gateway.until_said("gateway: ", READY_TIMEOUT).await?;
+        let (command, mark) = match self.engines.is_empty() {
+            true => (["serve", "--data", name], "exchange: "),
+            false => (["gateway", "--id", name], "gateway: "),
+        };
+        let ways = ["--config", GATEWAY_CONFIG_FILE, "--nats", &self.nats.url(), "--listen", address];
+        let mut gateway = self.launcher.start(name, &[&command[..], &ways].concat())?;
+        let url = gateway.until_said(mark, READY_TIMEOUT).await?;
         Ok((gateway, url))
+    }
+
+    /// The processes that fold the log.
+    pub(super) fn folding(&self) -> &[Service] {
+        if self.engines.is_empty() { &self.gateways } else { &self.engines }
     }
 
     /// Kills the first process of a kind, starts it again, and waits until it is ready.
     pub(super) async fn restart(&mut self, kind: ServerKind) -> Result<(), BenchError> {
         match kind {
-            ServerKind::Engine => {
+            ServerKind::Engine if !self.engines.is_empty() => {
                 // A process is killed when it is dropped.
                 let name = self.engines.remove(0).name.clone();
                 let engine = self.start_engine(&name).await?;
                 self.engines.insert(0, engine);
             }
-            ServerKind::Gateway => {
+            ServerKind::Engine | ServerKind::Gateway => {
                 let name = self.gateways.remove(0).name.clone();
                 let address = self.urls[0].trim_start_matches("http://").to_owned();
                 let (gateway, url) = self.start_gateway(&name, &address).await?;

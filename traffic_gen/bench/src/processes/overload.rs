@@ -241,7 +241,7 @@ impl OverloadedExchange {
         let (mut engine_bytes, mut gone) = (0, Vec::new());
         while Instant::now() < began + calling {
             sleep(LOOK_PERIOD).await;
-            engine_bytes = self.servers.engines.iter().map(Service::resident_bytes).fold(engine_bytes, u64::max);
+            engine_bytes = self.servers.folding().iter().map(Service::resident_bytes).fold(engine_bytes, u64::max);
             if let Some((kind, _)) = next.next_if(|(_, at)| *at <= Instant::now()) {
                 let killed_ms = unix_ms();
                 self.servers.restart(kind).await?;
