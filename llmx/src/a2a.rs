@@ -63,12 +63,8 @@ pub struct A2aArgs {
 pub async fn run(args: A2aArgs) -> Outcome {
     let read = |path: &PathBuf| read_file(path, HEADER_BYTES_MAX, header);
     let header = args.header_file.as_ref().map(read).transpose()?;
-    let fault = |fault| {
-        Failure::failed(anyhow!(
-            "{}: {fault}; the card of an A2A 1.0 agent is expected, as at /.well-known/agent-card.json",
-            args.card
-        ))
-    };
+    let expected = "the card of an A2A 1.0 agent is expected, as at /.well-known/agent-card.json";
+    let fault = |fault| Failure::failed(anyhow!("{}: {fault}; {expected}", args.card));
     let client = A2aClient::open(&args.card, header).await.map_err(fault)?;
     let identity = args.access.identity(args.access.bearer(&args.agent)?).await?;
     let registration =
@@ -82,7 +78,8 @@ pub async fn run(args: A2aArgs) -> Outcome {
     let client = Arc::new(client);
     let contractor = A2aContractor::new(args.agent, args.auto_confirm, client.is_extended());
     let agent = spawn(contractor, Arc::clone(&client), way, cancel.clone());
-    print(format_args!("a2a: {} asks {}", agent.agent(), args.card));
+    let extension = if client.is_extended() { ", by the extension" } else { "" };
+    print(format_args!("a2a: {} asks {}{extension}", agent.agent(), args.card));
     let commander = agent.commander();
     let mut ended = Box::pin(agent.join());
     tokio::select! {

@@ -1,14 +1,18 @@
 //! The command line on a nats-server that is kept: runs after each other, what a plain client sees, streams that do not fit.
 
 use std::collections::BTreeSet;
-use std::process::Output;
+use std::path::Path;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use async_nats::jetstream;
 use bus::nats::REGISTER_STREAM;
 use futures_util::StreamExt;
 use nats_server::{LocalServer, LocalServerOptions};
+use reqwest::Method;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
 
 const LLMX: &str = env!("CARGO_BIN_EXE_llmx");
 
@@ -186,4 +190,110 @@ async fn llmx(args: &[&str]) -> Output {
     let mut command = assert_cmd::Command::new(LLMX);
     command.args(args).timeout(Duration::from_secs(120));
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// A process of the exchange as a user of nats.example.conf, and the first line it says that begins so.
+async fn started(args: &[&str], mark: &str, log: &Path) -> (Child, String) {
+    let mut command = tokio::process::Command::new(LLMX);
+    command.args(args).env("LLMX_LOG", "info").stderr(std::fs::File::create(log).unwrap());
+    let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let told = async {
+        loop {
+            let line = said.next_line().await.unwrap().unwrap_or_else(|| panic!("{}", text_of(log)));
+            if let Some(told) = line.strip_prefix(mark) {
+                return told.to_owned();
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), told).await.unwrap();
+    (child, told)
+}
+
+fn text_of(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateway_engine_and_archiver_need_no_more_rights_than_the_example_gives_each() {
+    let extra_config = include_str!("../../nats.example.conf");
+    let extra_config = extra_config[extra_config.find("authorization {").unwrap()..].to_owned();
+    let server = LocalServer::start(LocalServerOptions { extra_config, ..Default::default() }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let user = |name: &str| server.url().replacen("nats://", &format!("nats://{name}:change-me-{name}@"), 1);
+    let (keys, jwks, key) = (path("keys"), path("keys/jwks.json"), path("keys/signing-key.pem"));
+    assert!(llmx(&["keys", "--out", &keys]).await.status.success());
+    let logs = ["engine", "gateway", "archive"].map(|name| folder.path().join(name));
+    let (nats, archive) = (["engine", "gateway", "archive"].map(user), path("archived"));
+    let engine = ["engine", "--id", "engine-1", "--nats", &nats[0], "--listen", "127.0.0.1:0"];
+    let (_engine, health) = started(&engine, "health: ", &logs[0]).await;
+    let gateway = ["gateway", "--jwks", &jwks, "--nats", &nats[1], "--listen", "127.0.0.1:0", "--console", "open"];
+    let (_gateway, url) = started(&gateway, "gateway: ", &logs[1]).await;
+    assert!(llmx(&["healthcheck", "--wait", "30", &format!("{url}/readyz")]).await.status.success());
+
+    let there = ["--gateway", &url, "--key", &key];
+    let contractors = [&["contractors", "--count", "3", "--transport", "websocket"][..], &there].concat();
+    let (_contractors, _) = started(&contractors, "", &folder.path().join("contractors")).await;
+    let traffic = ["traffic", "--json", "--rate", "20", "--duration", "2", "--policy", "high"];
+    let traffic = llmx(&[&traffic[..], &there].concat()).await;
+    let summary: Value = serde_json::from_slice(&traffic.stdout).unwrap();
+    assert_eq!(traffic.status.code(), Some(0), "{summary}");
+    // What gateways store, what they ask engines, and what ends streams.
+    let policy = serde_json::to_string(&policy_core::policy::preset("high").unwrap()).unwrap();
+    std::fs::write(path("own.json"), policy.replace("high@1", "own@1")).unwrap();
+    std::fs::write(path("document.md"), "---\nname: weather\ndescription: the weather\nmultiround: false\n---\nAsk.\n")
+        .unwrap();
+    let call = ["call", "carry", "--id", "last", "--policy", "own", "--to", "topic://courier"];
+    for command in
+        [&["policy", "put", &path("own.json")][..], &["document", "put", &path("document.md"), "--as", "alice"], &call]
+    {
+        let output = llmx(&[command, &there].concat()).await;
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let client = reqwest::Client::new();
+    for (method, agent, way) in [
+        (Method::GET, "operator", "/v1/console"),
+        (Method::GET, "caller", "/v1/negotiations/caller~last"),
+        (Method::GET, "operator", "/v1/console/negotiations/caller~last"),
+        (Method::DELETE, "operator", "/v1/agents/contractor-0/streams"),
+    ] {
+        let token = llmx(&["token", agent, "--admin", "--key", &key]).await.stdout;
+        let token = String::from_utf8(token).unwrap();
+        let request = client.request(method, format!("{url}{way}")).bearer_auth(token.trim());
+        let status = request.send().await.unwrap().status();
+        assert!(status.is_success(), "{way}: {status}");
+    }
+    let once = llmx(&["archive", "--json", "--once", "--nats", &nats[2], "--to", &archive]).await;
+    assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+    assert!(llmx(&["audit", "verify", &archive]).await.status.success());
+    for address in [url.clone(), health.trim_end_matches("/readyz").to_owned()] {
+        let ready: Value = reqwest::get(format!("{address}/readyz")).await.unwrap().json().await.unwrap();
+        assert!(ready["status"] == "ready" && !ready["faults"].to_string().contains("let this"), "{ready}");
+    }
+    for log in &logs[..2] {
+        assert!(!text_of(log).to_lowercase().contains("permission"), "{}", text_of(log));
+    }
+    // An agent on NATS is answered.
+    let bob = async_nats::ConnectOptions::with_user_and_password("bob".to_owned(), "change-me-too".to_owned());
+    let bob = bob.custom_inbox_prefix("_INBOX_bob").connect(server.url()).await.unwrap();
+    let answer: Value = serde_json::from_slice(&bob.request("gw.in.bob", "x".into()).await.unwrap().payload).unwrap();
+    assert_eq!(answer["refused"]["code"], "unauthenticated", "{answer}");
+    // Nobody plays another's part.
+    for (name, subject) in
+        [("gateway", "award.a~b.0.1"), ("gateway", "engine.engine-1.heartbeat"), ("archive", "log.0")]
+    {
+        let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let options = async_nats::ConnectOptions::with_user_and_password(name.to_owned(), format!("change-me-{name}"));
+        let options = options.event_callback(move |event| {
+            events.send(event.to_string()).unwrap();
+            async {}
+        });
+        let client = options.connect(server.url()).await.unwrap();
+        client.publish(subject, "x".into()).await.unwrap();
+        let refused = async { while !heard.recv().await.unwrap().to_lowercase().contains("permissions violation") {} };
+        tokio::time::timeout(Duration::from_secs(60), refused)
+            .await
+            .unwrap_or_else(|_| panic!("{name} writes to {subject}"));
+    }
 }

@@ -155,7 +155,8 @@ fn new_password() -> String {
 fn users_config() -> String {
     let (_, users) = EXAMPLE.split_once("\nauthorization {").unwrap_or_default();
     let users = users.replace("\"change-me\"", &format!("${PASSWORD_VARIABLE}"));
-    let users = users.replace("change-me-too", &new_password()).replace("change-me-three", &new_password());
+    let named = ["too", "three", "gateway", "engine", "archive"].map(|name| format!("change-me-{name}"));
+    let users = named.iter().fold(users, |users, password| users.replace(password, &new_password()));
     format!(
         "# Who may speak NATS here: nats.example.conf explains the permissions. Read when nats-server starts; llmx serve \
          writes this\n# file once, and then leaves it as it is.\nauthorization {{{users}"
