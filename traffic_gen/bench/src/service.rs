@@ -40,8 +40,7 @@ impl Launcher {
     /// # Errors
     /// [`BenchError::Stuck`] when there cannot be one.
     pub fn new(binary: &Path) -> Result<Self, BenchError> {
-        let folder = TempDir::with_prefix("llmx-bench-").map_err(stuck)?;
-        Ok(Self { binary: binary.to_owned(), folder })
+        Ok(Self { binary: binary.to_owned(), folder: TempDir::with_prefix("llmx-bench-").map_err(stuck)? })
     }
 
     /// Starts a process, which has a name.

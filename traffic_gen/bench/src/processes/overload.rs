@@ -1,8 +1,8 @@
 //! What an exchange does of more than it can: plain clients call at a rate that no answer changes, from half of the most to ten
 //! times as much, while one agent in a process of its own calls little, and another process probes how soon calls are answered.
 //!
-//! nats-server, engines and gateways share one core, the clients have another (Linux, `taskset`). The most is the best of a ramp
-//! in the same run. Each rate has an exchange of its own.
+//! nats-server, engines and gateways share one core, the clients have another (Linux, `taskset`). The most is what they go on with
+//! beyond the best of a ramp in the same run. Each rate has an exchange of its own.
 
 mod plain_client;
 mod plain_load;
@@ -40,6 +40,8 @@ const PROBE: &str = "probe";
 /// The first rate of a ramp, and by how much it rises.
 const RAMP_FIRST: f64 = 200.0;
 const RAMP: f64 = 1.3;
+/// Steps of the ramp that the last one lasts: as long as nats-server goes between two of its collections.
+const SUSTAINED: u32 = 6;
 /// How long ends are waited for, in seconds: the calm agent's as long as a call may take.
 const DRAIN_S: f64 = 5.0;
 const CALM_DRAIN_S: f64 = 30.0;
@@ -98,10 +100,7 @@ pub async fn run(
 ) -> Result<Vec<ProcessRow>, BenchError> {
     let mut rows = Vec::new();
     for load in &plan.loads {
-        let name = match load.as_slice() {
-            [only] => only.into(),
-            _ => "mixed",
-        };
+        let name = if let [only] = load.as_slice() { only.into() } else { "mixed" };
         let most = most(plan, load, |rate| on_progress(&format!("{name}, ramp, {rate:.0} calls/s"))).await?;
         let mut before = None;
         for &factor in &plan.factors {
@@ -119,17 +118,20 @@ pub async fn run(
     Ok(rows)
 }
 
-/// The most that is completed per second, of rising rates on one exchange.
+/// The most that is completed per second: what is, in a longer step, of the first rate beyond the best of a ramp on one exchange.
 async fn most(plan: &OverloadPlan, load: &[Workload], on_step: impl Fn(f64)) -> Result<f64, BenchError> {
     let exchange = OverloadedExchange::start(plan).await?;
+    let completed = async |rate: f64, calling: Duration| {
+        on_step(rate);
+        let plain = OverloadPlan { bursts: false, kills: false, ..plan.clone() };
+        let mut flood = exchange.flood(load, rate, calling, &plain)?;
+        summary(&mut flood, calling).await.map(|summary| summary.completed_per_s)
+    };
     let mut search = MostSearch::new(RAMP_FIRST, RAMP);
     while let Some(rate) = search.next_rate() {
-        on_step(rate);
-        let mut flood =
-            exchange.flood(load, rate, plan.ramping, &OverloadPlan { bursts: false, kills: false, ..plan.clone() })?;
-        search.note(rate, summary(&mut flood, plan.ramping).await?.completed_per_s);
+        search.note(rate, completed(rate, plan.ramping).await?);
     }
-    Ok(search.best)
+    completed(search.best * RAMP, plan.ramping * SUSTAINED).await
 }
 
 /// An exchange on one core, and clients that may use another.
