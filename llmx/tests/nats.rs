@@ -274,12 +274,15 @@ async fn gateway_engine_and_archiver_need_no_more_rights_than_the_example_gives_
     for log in &logs[..2] {
         assert!(!text_of(log).to_lowercase().contains("permission"), "{}", text_of(log));
     }
-    // An agent on NATS is answered.
+    refuse_what_others_do(&server).await;
+}
+
+/// An agent on NATS is answered, and nobody plays another's part.
+async fn refuse_what_others_do(server: &LocalServer) {
     let bob = async_nats::ConnectOptions::with_user_and_password("bob".to_owned(), "change-me-too".to_owned());
     let bob = bob.custom_inbox_prefix("_INBOX_bob").connect(server.url()).await.unwrap();
     let answer: Value = serde_json::from_slice(&bob.request("gw.in.bob", "x".into()).await.unwrap().payload).unwrap();
     assert_eq!(answer["refused"]["code"], "unauthenticated", "{answer}");
-    // Nobody plays another's part.
     for (name, subject) in
         [("gateway", "award.a~b.0.1"), ("gateway", "engine.engine-1.heartbeat"), ("archive", "log.0")]
     {
