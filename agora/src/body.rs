@@ -38,7 +38,7 @@ pub struct StoredBody {
     pub body: String,
 }
 
-/// Which bodies there are, and since when this process has seen each.
+/// Stored bodies, each with the time this process first saw it.
 #[derive(Debug, Default)]
 pub struct BodyTable {
     since: BTreeMap<NegotiationId, Instant>,

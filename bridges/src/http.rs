@@ -54,11 +54,11 @@ struct BridgeState {
     public_url: Arc<str>,
     authorization_server: Option<Arc<str>>,
     text_to: Arc<[String]>,
-    names: Arc<BridgeNames>,
+    names: Arc<AllowedHosts>,
 }
 
 /// Under which names a bridge may be asked. A page of others that a browser resolves to its address is refused (DNS rebinding).
-struct BridgeNames {
+struct AllowedHosts {
     hosts: Vec<Authority>,
     public: Option<Url>,
 }
@@ -121,7 +121,7 @@ pub fn router(
         public_url: Arc::from(url),
         authorization_server: address.authorization_server.map(Arc::from),
         text_to: address.text_to.into(),
-        names: Arc::new(BridgeNames {
+        names: Arc::new(AllowedHosts {
             hosts: address.hosts.iter().filter_map(|host| host.parse().ok()).collect(),
             public: Url::parse(url).ok(),
         }),
@@ -267,7 +267,7 @@ fn refused(refusal: &Refusal, mut headers: HeaderMap) -> Response {
     (status, headers, document.to_string()).into_response()
 }
 
-impl BridgeNames {
+impl AllowedHosts {
     /// Whether a request is for this bridge, and of one of its own pages where a page has sent it.
     fn hold(&self, request: &Request) -> bool {
         let headers = request.headers();

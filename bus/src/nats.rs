@@ -290,13 +290,13 @@ async fn ensure_streams(
     }
     mismatches.into_result()?;
     for (_, needed) in streams {
-        retry_until(deadline, || answers(context, &needed.name)).await?;
+        retry_until(deadline, || check_leader_answers(context, &needed.name)).await?;
     }
     Ok((lanes, keeps_register))
 }
 
 /// Asks the leader of a stream: another process may have created it a moment ago.
-async fn answers(context: &jetstream::Context, stream_name: &str) -> Result<(), BusError> {
+async fn check_leader_answers(context: &jetstream::Context, stream_name: &str) -> Result<(), BusError> {
     stored::at(context, stream_name, 1).await.map(drop)
 }
 

@@ -15,8 +15,8 @@ const SECONDS: &str = "LLMX_FUZZ_S";
 pub const COST_MAX: Duration = Duration::from_millis(10);
 /// How much longer one may take in a build that is not.
 const UNOPTIMISED: u32 = 20;
-/// An input that took long is tried again so often: who was interrupted is not to blame.
-const AGAIN: u32 = 5;
+/// Runs of an input that took long, of which the shortest counts: who was interrupted is not to blame.
+const SLOW_INPUT_RUNS: u32 = 5;
 /// Characters of the slowest input that are told.
 const TOLD_CHARS: usize = 60;
 /// Places in which one input is changed, less one.
@@ -59,7 +59,7 @@ fn cost(text: &str, target: &impl Fn(&str)) -> Duration {
         begun.elapsed()
     };
     let first = once();
-    let cost = if first <= COST_MAX { first } else { (1..AGAIN).map(|_| once()).fold(first, Duration::min) };
+    let cost = if first <= COST_MAX { first } else { (1..SLOW_INPUT_RUNS).map(|_| once()).fold(first, Duration::min) };
     drop(fed);
     cost
 }
@@ -86,10 +86,10 @@ pub struct Fuzzing {
 }
 
 impl Fuzzing {
-    /// A run of so many inputs, or of as many seconds as are asked for.
+    /// Starts a run of `inputs_max` inputs, or of `LLMX_FUZZ_S` seconds where that is set.
     ///
     /// # Panics
-    /// Where `LLMX_FUZZ_S` is no number of seconds.
+    /// If it is not a number.
     #[must_use]
     pub fn begin(name: &'static str, inputs_max: u64) -> Self {
         let until = std::env::var(SECONDS).ok().map(|text| {

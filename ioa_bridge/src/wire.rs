@@ -232,7 +232,7 @@ pub enum FrameFault {
     /// It is no JSON of this form, or a list in it is too long.
     #[error("no frame of a chat")]
     Unreadable,
-    /// Its `type` is none that members send, or its `state` is not 1.
+    /// Its `type` is not one that members send, or its `state` is not 1.
     #[error("no type that members send in a discussion")]
     Kind,
     /// There is no such chat that the sender is in.

@@ -125,7 +125,7 @@ fn judge(verdict: Result<AwardRecord, RecordRefusal>, json: bool) -> Outcome {
     Err(Failure::failed(refusal))
 }
 
-/// What was asked for by mistake ends with another code than what failed.
+/// Maps usage errors to exit code 2 and other failures to 1.
 fn failure(error: RecordsError) -> Failure {
     Failure::of(error.is_usage(), error)
 }

@@ -24,7 +24,7 @@ pub struct Connections {
 /// What was seen so far.
 #[derive(Default, Clone, Copy)]
 struct Seen {
-    /// Since when agents are without a connection.
+    /// When agents were first seen without a connection; none while all are connected.
     missing_since: Option<Instant>,
     /// When their loss was last said; absent while it has not been.
     said_at: Option<Instant>,

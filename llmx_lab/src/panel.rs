@@ -1,4 +1,4 @@
-//! `llmx-lab panel`: panels of files played, what panels compute on streams of lines, and what they have shown about agents.
+//! `llmx-lab panel`: plays panels from files, runs panel computations on lines of input, and prints the evidence about agents.
 
 mod choose;
 mod evidence;

@@ -26,7 +26,7 @@ use serde::Serialize;
 pub enum BargainEnd {
     /// All accepted.
     Agreement {
-        /// What.
+        /// Index of the agreed outcome.
         outcome: usize,
         /// The party that offered it.
         by: usize,

@@ -183,7 +183,7 @@ impl<C: Copy + Ord + Into<&'static str>> Verdict<C> {
     }
 
     /// What did not hold.
-    pub fn broken(&self) -> impl Iterator<Item = C> {
+    pub fn violated_checks(&self) -> impl Iterator<Item = C> {
         self.by_name.iter().filter(|(_, tally)| tally.violated > 0).map(|(check, _)| *check)
     }
 

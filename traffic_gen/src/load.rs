@@ -294,7 +294,7 @@ impl<W: ProtocolLoad> RunningLoad<W> {
         Ok(Self { scenario, ledger, agents })
     }
 
-    /// The same on an exchange of this process, over its bus.
+    /// Like [`Self::start`], on an exchange in this process, over its bus.
     ///
     /// # Errors
     /// As [`Exchange::with_access`]; [`LiveError`].

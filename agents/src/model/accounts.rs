@@ -43,7 +43,7 @@ impl TokenUsage {
 
     /// What a call can take for which these tokens were estimated: a token of what was sent has a byte at least, and no
     /// answer is longer than was asked for.
-    fn at_most(self) -> Self {
+    fn upper_bound(self) -> Self {
         let input = self.input.saturating_mul(TOKEN_BYTES as u64).saturating_add(TEMPLATE_TOKENS_MAX);
         Self { input, output: self.output }
     }
@@ -159,7 +159,7 @@ impl ModelAccounts {
         spent.reserved_tokens += tokens;
         self.reserved_today += cost;
         self.by_negotiation.insert(key.clone(), spent);
-        Some(Reservation { negotiation: key, most: usage.at_most(), tokens, cost, day: self.day })
+        Some(Reservation { negotiation: key, most: usage.upper_bound(), tokens, cost, day: self.day })
     }
 
     /// Books what a call took. Without a count of the endpoint it is the estimate, and marked; so is a count beyond what was

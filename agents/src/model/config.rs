@@ -1,4 +1,4 @@
-//! Configuration of agents that ask a model: one document, `llmx contractors --model FILE` reads it.
+//! Configuration of agents that ask a model: one document, read by `llmx contractors --model FILE`.
 
 use std::collections::BTreeMap;
 

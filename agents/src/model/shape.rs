@@ -48,7 +48,7 @@ pub enum AnswerShape {
     },
     /// A text.
     Text {
-        /// Least characters.
+        /// Minimum length, in characters.
         len_min: usize,
         /// Most characters.
         len_max: usize,

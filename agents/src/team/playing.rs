@@ -9,7 +9,7 @@ use schemas::payload::Terms;
 use schemas::team::{Brief, TeamCall};
 use schemas::{AgentId, NegotiationId};
 
-use super::scenario::{MemberScript, Scenario, TaskCourse, TaskScript, TeamScript};
+use super::scenario::{MemberScript, Scenario, TaskBehaviour, TaskScript, TeamScript};
 use super::script::ScriptedSpeaker;
 use super::worker::{WorkRequest, Worker};
 use super::{MemberPlan, TaskPlan, TeamPlanner, TeamRequest};
@@ -46,8 +46,8 @@ impl ScenarioPlanner {
         }
         let tasks = agents.iter().filter(|agent| agent.name == *lead).flat_map(|agent| &agent.tasks);
         let mut teams = tasks.filter_map(|task| match &task.course {
-            TaskCourse::Team(team) => Some(&**team),
-            TaskCourse::Result(_) | TaskCourse::Failure(_) | TaskCourse::Refuses(_) => None,
+            TaskBehaviour::Team(team) => Some(&**team),
+            TaskBehaviour::Result(_) | TaskBehaviour::Failure(_) | TaskBehaviour::Refuses(_) => None,
         });
         teams.find(|team| team.goal == goal)
     }
@@ -71,16 +71,16 @@ impl TeamPlanner for ScenarioPlanner {
     fn offer(&mut self, brief: &Brief) -> Result<Terms, String> {
         let task = self.task(&brief.title)?;
         match &task.course {
-            TaskCourse::Refuses(reason) => Err(reason.clone()),
-            TaskCourse::Result(_) | TaskCourse::Failure(_) | TaskCourse::Team(_) => Ok(task.offer.clone()),
+            TaskBehaviour::Refuses(reason) => Err(reason.clone()),
+            TaskBehaviour::Result(_) | TaskBehaviour::Failure(_) | TaskBehaviour::Team(_) => Ok(task.offer.clone()),
         }
     }
 
     fn take(&mut self, brief: &Brief) -> Result<TaskPlan, String> {
         match &self.task(&brief.title)?.course {
-            TaskCourse::Refuses(reason) => Err(reason.clone()),
-            TaskCourse::Result(_) | TaskCourse::Failure(_) => Ok(TaskPlan::Alone),
-            TaskCourse::Team(team) => Ok(TaskPlan::Team(Box::new(request(team, &self.agent)))),
+            TaskBehaviour::Refuses(reason) => Err(reason.clone()),
+            TaskBehaviour::Result(_) | TaskBehaviour::Failure(_) => Ok(TaskPlan::Alone),
+            TaskBehaviour::Team(team) => Ok(TaskPlan::Team(Box::new(request(team, &self.agent)))),
         }
     }
 }
@@ -114,9 +114,9 @@ impl Worker for ScenarioWorker {
             None => (0, Err("unknown_task".to_owned())),
             Some(task) => {
                 let outcome = match &task.course {
-                    TaskCourse::Result(result) => Ok(result.clone()),
-                    TaskCourse::Failure(code) => Err(code.clone()),
-                    TaskCourse::Refuses(_) | TaskCourse::Team(_) => Err(NO_TEAM.to_owned()),
+                    TaskBehaviour::Result(result) => Ok(result.clone()),
+                    TaskBehaviour::Failure(code) => Err(code.clone()),
+                    TaskBehaviour::Refuses(_) | TaskBehaviour::Team(_) => Err(NO_TEAM.to_owned()),
                 };
                 (task.after_ms, outcome)
             }

@@ -112,7 +112,7 @@ pub struct TaskScript {
     /// The title, or `*`.
     pub title: String,
     /// What becomes of it.
-    pub course: TaskCourse,
+    pub course: TaskBehaviour,
     /// How long that takes, in milliseconds.
     pub after_ms: u64,
     /// What it offers where the task goes by award.
@@ -121,7 +121,7 @@ pub struct TaskScript {
 
 /// What becomes of a task.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TaskCourse {
+pub enum TaskBehaviour {
     /// It is done, with this result.
     Result(String),
     /// It fails, with this code.
@@ -227,17 +227,17 @@ impl TaskScript {
             return Err(DocumentFault::at("/after_ms", format!("at most {AFTER_MS_MAX}")));
         }
         match &self.course {
-            TaskCourse::Result(text) => check_text(text, 0..=TEXT_LEN_MAX).map_err(|fault| fault.under("/result")),
-            TaskCourse::Failure(code) => {
+            TaskBehaviour::Result(text) => check_text(text, 0..=TEXT_LEN_MAX).map_err(|fault| fault.under("/result")),
+            TaskBehaviour::Failure(code) => {
                 check_text(code, 1..=FAILURE_CODE_LEN_MAX).map_err(|fault| fault.under("/failure"))
             }
-            TaskCourse::Refuses(reason) => {
+            TaskBehaviour::Refuses(reason) => {
                 check_text(reason, 0..=TEXT_LEN_MAX).map_err(|fault| fault.under("/refuses"))
             }
-            TaskCourse::Team(_) if depth == 0 => {
+            TaskBehaviour::Team(_) if depth == 0 => {
                 Err(DocumentFault::at("/team", "the root's rules allow no sub-team: its `depth` is 0"))
             }
-            TaskCourse::Team(team) => team.check(owner, names).map_err(|fault| fault.under("/team")),
+            TaskBehaviour::Team(team) => team.check(owner, names).map_err(|fault| fault.under("/team")),
         }
     }
 }

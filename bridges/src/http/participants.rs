@@ -23,7 +23,7 @@ use crate::tools::ToolSet;
 /// Most participants at once.
 const PARTICIPANTS_MAX: usize = 4096;
 /// How long a gateway's word on a token is believed: a key that was taken out of the key set is refused after that.
-const IDENTITY_FOR: Duration = Duration::from_secs(30);
+const IDENTITY_KEPT_FOR: Duration = Duration::from_secs(30);
 /// How long a participant stays that is asked nothing, unless something it called or is bound to is open.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 /// How long before its end a token counts as expired, in seconds: time to take a registration back with it.
@@ -162,7 +162,7 @@ impl Participants {
         let answer = self.options.gateways.ask(token, GatewayRequest::Get("/v1/whoami")).await?;
         let unreadable = |_| Refusal::new(Code::Internal, "the gateway's answer cannot be read");
         let whoami = Whoami::deserialize(answer).map_err(unreadable)?;
-        self.tokens.lock().insert(digest, (whoami.clone(), Instant::now() + IDENTITY_FOR));
+        self.tokens.lock().insert(digest, (whoami.clone(), Instant::now() + IDENTITY_KEPT_FOR));
         Ok(whoami)
     }
 

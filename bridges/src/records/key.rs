@@ -32,10 +32,10 @@ impl std::fmt::Debug for RecordKey {
 }
 
 impl RecordKey {
-    /// Reads a private key: Ed25519, PKCS#8 in PEM, below the line that says what it is for.
+    /// Reads an Ed25519 private key (PKCS#8 PEM) preceded by the line [`RECORD_KEY_PURPOSE`].
     ///
     /// # Errors
-    /// [`RecordsError::Key`] for anything else, a key of tokens among it.
+    /// [`RecordsError::Key`] for anything else, including a key that signs tokens.
     pub fn from_pem(pem: &str) -> Result<Self, RecordsError> {
         if !pem.starts_with(RECORD_KEY_PURPOSE) {
             let what =

@@ -300,7 +300,7 @@ struct Absent<'a> {
     agents: BTreeSet<&'a AgentId>,
     /// The addressed topics.
     audiences: BTreeMap<&'a TopicName, &'a Audience>,
-    /// Reached another way; each once.
+    /// Agents found absent that the call considers all the same, without duplicates; subtracted from the count of those absent.
     reached: Vec<&'a AgentId>,
 }
 

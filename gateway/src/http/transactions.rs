@@ -141,7 +141,7 @@ async fn begin(
         let request = TransactionRequest::try_new(&asked)?;
         opened(&site, &id, &caller.identity, agent, request)?.carry_out(&site, &caller.identity).await
     };
-    let mut reply = answered(outcome.await, &caller)?;
+    let mut reply = reply_or_refusal(outcome.await, &caller)?;
     if TransactionRequest::is_multiround(&asked) {
         let expires_s = Some(now_s().saturating_add(CONVERSATION_S));
         reply.conversation = Some(ConversationTicket { id: id.to_string(), expires_s });
@@ -191,7 +191,7 @@ async fn follow(
         let call = AgentCall { agent, own_id: place.own_id(), selection, body, place: Some(place) };
         call.carry_out(&site, &caller.identity).await
     };
-    let reply = answered(outcome.await, &caller)?;
+    let reply = reply_or_refusal(outcome.await, &caller)?;
     told(&site, &reply, began)
 }
 
@@ -207,7 +207,7 @@ async fn end(State(site): State<Arc<Site>>, caller: TransactionCaller, path: Pat
 }
 
 /// What a client reads, unless the refusal speaks of the caller's access or of the exchange's state: then it may try again.
-fn answered(
+fn reply_or_refusal(
     outcome: Result<TransactionReply, Refusal>,
     caller: &TransactionCaller,
 ) -> Result<TransactionReply, Refused> {

@@ -234,7 +234,7 @@ fn unknown(policies: &PolicyTable, wanted: &str) -> Refusal {
         .expecting(format!("a name or name@version of GET /v1/policies{near}"))
 }
 
-/// Stores a policy under a key that has none, again while the store is away.
+/// Creates a policy under an unused key, and retries until `deadline` while the store is unavailable.
 async fn create_until(registry: &Registry, key: &str, policy: &Policy, deadline: Instant) -> Result<bool, Refusal> {
     loop {
         match registry.create(Bucket::Policies, key.to_owned(), policy).await {

@@ -78,7 +78,7 @@ impl Drop for ParcelRoutines {
     }
 }
 
-/// A runner of one routine or none, with the model behind it.
+/// Builds a runner with at most one routine and, if given, a model for what the routine does not answer.
 fn runner(routine: Option<Arc<dyn Routine>>, model: Option<Arc<dyn Routine>>) -> Result<Arc<RoutineRunner>, Failure> {
     let mut table = RoutineTable::default();
     if let Some(routine) = routine {

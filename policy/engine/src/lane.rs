@@ -447,7 +447,7 @@ impl LogClock {
     }
 }
 
-/// What must hold for register entries to go, beside what is stored: as the lane stands now.
+/// The lane's current state that decides, together with what is stored, whether register entries may be removed.
 struct Answered<'a> {
     /// Last record that led to a write of the register.
     wrote_at: u64,

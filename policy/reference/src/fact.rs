@@ -283,7 +283,7 @@ pub(crate) fn to_bargain(called: &str, parties: &[AgentId], rules: &BargainSpec)
     format!("{called} {parties:?} {rules:?}")
 }
 
-/// Whether only teams end so.
+/// Whether only teams end with this outcome.
 fn is_of_a_team(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Concluded | Outcome::Unconcluded | Outcome::NotFormed)
 }

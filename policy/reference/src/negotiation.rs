@@ -134,7 +134,7 @@ impl Negotiation {
         match self {
             Self::ContractNet(net) => net.hear(from, digest, decoded, moment, wins, limits),
             Self::Bargain(bargain) => {
-                bargain.hear(from, digest, decoded, message.pinned.as_deref(), moment, limits);
+                bargain.handle_message(from, digest, decoded, message.pinned.as_deref(), moment, limits);
             }
             Self::Panel(panel) => panel.hear(from, digest, decoded, moment, limits),
             Self::Team(team) => team.hear(message, decoded, moment, limits),

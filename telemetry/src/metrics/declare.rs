@@ -98,7 +98,7 @@ pub trait Values: Copy + PartialEq + Debug {
     /// Where [`Self::product`] has this combination.
     fn place(self, lists: &Self::Lists) -> Option<usize>;
 
-    /// As they stand in the labels.
+    /// The values as label texts, in the order of the labels.
     fn texts(self) -> Vec<&'static str>;
 }
 

@@ -64,20 +64,20 @@ impl Gauges {
     /// Never ends.
     async fn drive(self, metrics: RuntimeMetrics) {
         loop {
-            let (since, busy) = (Instant::now(), busy(&metrics));
+            let (since, busy) = (Instant::now(), total_busy_time(&metrics));
             for _ in 0..PERIODS_MEASURED {
                 let due = Instant::now() + PERIOD;
                 tokio::time::sleep_until(due).await;
                 self.lag.observe(due.elapsed().as_secs_f64());
                 self.set(&metrics);
             }
-            self.busy_ratio.set(share(since.elapsed(), self::busy(&metrics).saturating_sub(busy), &metrics));
+            self.busy_ratio.set(share(since.elapsed(), total_busy_time(&metrics).saturating_sub(busy), &metrics));
         }
     }
 }
 
 /// Time all workers have spent in tasks so far.
-fn busy(metrics: &RuntimeMetrics) -> Duration {
+fn total_busy_time(metrics: &RuntimeMetrics) -> Duration {
     (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
 }
 

@@ -246,7 +246,7 @@ pub async fn closed_loop(
     Rig::start(bus, contractors, run, Tracer::off()).await?.closed_loop(open, duration, way).await
 }
 
-/// The same over the bus, whose agents' units are counted, for as long as the counter counts.
+/// Like [`closed_loop`] over the bus, and counts the agents' units for the duration of `counter`.
 ///
 /// # Errors
 /// [`BenchError`].

@@ -87,8 +87,8 @@ pub async fn closed_loop(bus: Bus, open: usize, duration: Duration, run: &str) -
     among_bargainers(bus, scenario, ROUNDS, async |load| keep_open(load, open, duration).await).await
 }
 
-/// From sending a move until the other party knows of it: `rate` bargains, of some twelve moves each, are opened per second for
-/// `duration`.
+/// Measures the time from sending a move until the other party receives it, while `rate` bargains of about twelve moves open
+/// per second for `duration`.
 ///
 /// # Errors
 /// [`BenchError`].

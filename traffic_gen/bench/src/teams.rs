@@ -21,7 +21,7 @@ use super::units::UnitCounter;
 use super::{Row, rounds, steps};
 
 /// Teams open at once at most in the fold.
-const FOLDED: usize = 100_000;
+const FOLDED_TEAMS_MAX: usize = 100_000;
 /// Times that few teams are measured, of which the median counts: their says take milliseconds.
 const FEW_TIMES: usize = 25;
 /// Teams of which the memory is measured by how large they are.
@@ -54,7 +54,7 @@ async fn in_the_fold(plan: &BenchPlan, add: &mut impl FnMut(Row)) -> Result<(), 
     let base = computed(move || (0..FEW_TIMES).map(|_| few()).collect::<Result<Vec<f64>, _>>()).await?;
     let base = median(&base);
     add(Row::new("teams.say.open_100", base, "us/message"));
-    let open = FOLDED.min(plan.open_max);
+    let open = FOLDED_TEAMS_MAX.min(plan.open_max);
     let (many, _kept) = of(open, 5).await?;
     let row = Row::new(format!("teams.say.open_{open}"), many.us_per_say, "us/message");
     add(row.under(base).aiming_at("<= 1.5"));

@@ -29,7 +29,7 @@ pub(super) const BEGAN: &str = "began";
 /// See [`BEGAN`].
 pub(super) const DUE: &str = "due";
 
-/// Appends to the file.
+/// Appends the events of one process to the file that all of a run share.
 pub(super) struct EventWriter {
     began: Instant,
     out: Mutex<EventOutput>,

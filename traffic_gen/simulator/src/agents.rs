@@ -64,16 +64,16 @@ const BACK_AFTER_MS: Range<u64> = 100..4000;
 /// Hellos of a connected agent in each lease.
 const HELLOS_PER_LEASE: u32 = 3;
 
-/// Connections by a stream at a gateway, in per mille; the others are on the bus.
+/// Share of connections made as a stream at a gateway, per mille; the others use the bus.
 const BY_STREAM: u32 = 500;
-/// Connections on the bus that name a gateway all the same, which holds no stream of the agent, in per mille.
+/// Share of connections on the bus that name a gateway all the same, which holds no stream of the agent, per mille.
 const NAMES_GATEWAY: u32 = 100;
 /// The gateway they name: the first of a run, whether it is there still or not.
 const NAMED_GATEWAY: &[u8] = br#"{"gateway":"gateway-0-1"}"#;
-/// Acknowledgements that go through a gateway, in per mille.
+/// Share of acknowledgements that go through a gateway, per mille.
 const ACKS_AT_GATEWAY: u32 = 500;
 
-/// Connections on which notices are read as well, in per mille.
+/// Share of connections on which notices are read as well, per mille.
 const READS_NOTICES: u32 = 250;
 
 /// All agents of a run.

@@ -234,7 +234,7 @@ impl Judged {
         Violation {
             seed,
             liveness: options.liveness,
-            invariants: panic.into_iter().chain(self.verdict.broken().map(Invariant::as_str)).collect(),
+            invariants: panic.into_iter().chain(self.verdict.violated_checks().map(Invariant::as_str)).collect(),
             examples: examples.chain(self.verdict.examples.iter().cloned()).collect(),
             repeat: format!("llmx-lab simulate --seed {seed}{}", if options.liveness { " --liveness 1" } else { "" }),
         }

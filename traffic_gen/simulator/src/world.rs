@@ -426,7 +426,7 @@ impl WorldState {
     }
 
     /// How long a part takes for what it has to do and for one thing more, in microseconds.
-    fn work_us(&mut self, part: PacedPart) -> u64 {
+    fn queue_work_us(&mut self, part: PacedPart) -> u64 {
         let (pace_us, now_us) = (self.network.paces[part as usize], self.now_us());
         let until_us = &mut self.at_work_until_us[part as usize];
         *until_us = now_us.max(*until_us) + pace_us;
@@ -435,7 +435,7 @@ impl WorldState {
 
     /// Lets something happen once a part has worked on it; at once where that takes no time.
     fn once_worked_on(&mut self, part: PacedPart, event: ScheduledEvent) {
-        match self.work_us(part) {
+        match self.queue_work_us(part) {
             0 => event(self),
             us => self.after(us, event),
         }

@@ -20,7 +20,7 @@ use crate::models::ModelSummary;
 pub struct ModelPopulation {
     /// How many of the contractors of a scenario ask it, from 0 to 1; the others are scripted.
     pub share: f64,
-    /// What they ask.
+    /// The model they ask.
     pub model: SharedModel,
 }
 

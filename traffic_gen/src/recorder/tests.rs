@@ -17,7 +17,7 @@ fn what_an_interruption_cut_off_is_not_judged_and_what_a_run_left_by_itself_is()
     assert_eq!(cut.verdict.violated(), 0, "{:?}", cut.verdict);
     let whole = finished_owing(false);
     assert!(!whole.is_cut_off);
-    assert!(whole.verdict.broken().any(|invariant| invariant == Invariant::NoLostAdmission));
+    assert!(whole.verdict.violated_checks().any(|invariant| invariant == Invariant::NoLostAdmission));
 }
 
 #[test]

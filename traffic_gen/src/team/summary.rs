@@ -1,4 +1,4 @@
-//! What only summaries of runs of teams have.
+//! The part of a load's summary that only teams have.
 
 use std::collections::BTreeMap;
 use std::fmt;

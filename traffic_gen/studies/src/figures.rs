@@ -95,7 +95,7 @@ enum Statistic {
 #[derive(Debug)]
 pub struct Sheet<'a> {
     group: &'a Group,
-    /// The group that differs from it in nothing but that its contractors behave.
+    /// The otherwise identical group whose contractors do not misbehave; absent where there is none.
     calm: Option<&'a Group>,
     figures: Vec<Figure>,
 }

@@ -37,7 +37,7 @@ pub struct SoakPlan {
     pub policy: String,
     /// Calls per second.
     pub rate: f64,
-    /// Which faults come.
+    /// Faults to inject.
     pub faults: SoakFaults,
     /// Seconds between two samples.
     pub sample_s: f64,
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-/// Which faults come.
+/// The faults of a soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -106,7 +106,7 @@ impl Asks for ModelBargainer {
             }
         }
         let actions = self.bargainer.handle(now, &held.delivery);
-        self.forgetting(actions)
+        self.forget_released(actions)
     }
 }
 
@@ -123,7 +123,7 @@ impl AsksModel for ModelBargainer {
 
 impl ModelBargainer {
     /// Forgets the bargains that the bargainer lets go of, ended or lost.
-    fn forgetting(&mut self, actions: Vec<Action>) -> Vec<Action> {
+    fn forget_released(&mut self, actions: Vec<Action>) -> Vec<Action> {
         for action in &actions {
             if let Action::Release(negotiation) = action {
                 self.held.remove(negotiation);
@@ -139,7 +139,7 @@ impl Strategy for ModelBargainer {
         let negotiation = &delivery.envelope.negotiation;
         if let Notification::Turn(turn) = &delivery.payload {
             let actions = self.handle_turn(now, delivery, turn);
-            return self.forgetting(actions);
+            return self.forget_released(actions);
         }
         let mut actions = self.bargainer.handle(now, delivery);
         if let Notification::Cfp(call) = &delivery.payload
@@ -154,12 +154,12 @@ impl Strategy for ModelBargainer {
         {
             actions.extend(self.handle(now, &held.delivery));
         }
-        self.forgetting(actions)
+        self.forget_released(actions)
     }
 
     fn handle_sent(&mut self, now: Timestamp, sent: &Sent) -> Vec<Action> {
         let actions = self.bargainer.handle_sent(now, sent);
-        self.forgetting(actions)
+        self.forget_released(actions)
     }
 }
 

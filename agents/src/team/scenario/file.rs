@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::{AgentScript, MemberScript, REPLY_MS_DEFAULT, Scenario, TaskCourse, TaskScript, TeamScript};
+use super::{AgentScript, MemberScript, REPLY_MS_DEFAULT, Scenario, TaskBehaviour, TaskScript, TeamScript};
 use crate::fault::{DocumentFault, read_json};
 
 #[derive(Deserialize)]
@@ -83,11 +83,11 @@ pub(super) fn parse(json: &str) -> Result<Scenario, DocumentFault> {
 fn task_of(file: TaskFile) -> Result<TaskScript, DocumentFault> {
     let TaskFile { title, result, failure, refuses, team, after_ms, offer } = file;
     let course = match (result, failure, refuses, team) {
-        (Some(result), None, None, None) => TaskCourse::Result(result),
-        (None, Some(code), None, None) => TaskCourse::Failure(code),
-        (None, None, Some(reason), None) => TaskCourse::Refuses(reason),
+        (Some(result), None, None, None) => TaskBehaviour::Result(result),
+        (None, Some(code), None, None) => TaskBehaviour::Failure(code),
+        (None, None, Some(reason), None) => TaskBehaviour::Refuses(reason),
         (None, None, None, Some(team)) => {
-            TaskCourse::Team(Box::new(team_of(*team).map_err(|fault| fault.under("/team"))?))
+            TaskBehaviour::Team(Box::new(team_of(*team).map_err(|fault| fault.under("/team"))?))
         }
         _ => return Err(DocumentFault::at("", "a task has one of `result`, `failure`, `refuses`, `team`")),
     };

@@ -24,8 +24,8 @@ fn read(folder: &str) -> Vec<String> {
 fn an_agent_finds_its_part_in_a_task_by_the_title() {
     let scenario = Scenario::parse(&document().to_string()).unwrap();
     let bob = scenario.agent(&AgentId::try_new("bob").unwrap()).unwrap();
-    assert_eq!(bob.task("figures").unwrap().course, TaskCourse::Result("two figures".to_owned()));
-    assert_eq!(bob.task("another").unwrap().course, TaskCourse::Failure("cannot".to_owned()));
+    assert_eq!(bob.task("figures").unwrap().course, TaskBehaviour::Result("two figures".to_owned()));
+    assert_eq!(bob.task("another").unwrap().course, TaskBehaviour::Failure("cannot".to_owned()));
     assert_eq!(scenario.team.reply_within_ms, REPLY_MS_DEFAULT);
     let say = TeamMove::Say { text: "Begin.".to_owned(), next: Some(AgentId::try_new("bob").unwrap()) };
     assert_eq!(scenario.team.members[&scenario.lead].moves[0], say);

@@ -60,7 +60,7 @@ impl LaneState {
         }
     }
 
-    /// To the negotiation, or to its tombstone.
+    /// Passes a message to its negotiation, or to the tombstone of one that has ended.
     fn pass_on(
         &mut self,
         key: Key,
@@ -109,7 +109,7 @@ impl LaneState {
         let (Payload::Cfp(cfp), Some(pinned)) = (&message.payload, &admitted.pinned) else {
             return Err(Refusal::silent(Disposition::Malformed));
         };
-        let grant = self.may_call(admitted, cfp)?;
+        let grant = self.authorize_call(admitted, cfp)?;
         if self.table.expired.contains(key) {
             return Err(Refusal::silent(Disposition::Closed));
         }
@@ -143,7 +143,7 @@ impl LaneState {
 
     /// Whether a call may be its sender's: a root bears its name, and a sub-team is that of its award. What a sub-team is
     /// called with.
-    fn may_call(&self, admitted: &AdmittedMessage, cfp: &Cfp) -> Result<Option<SubTeamGrant>, Refusal> {
+    fn authorize_call(&self, admitted: &AdmittedMessage, cfp: &Cfp) -> Result<Option<SubTeamGrant>, Refusal> {
         let of = cfp.team.as_ref().and_then(|team| team.of.as_ref());
         match (of, admitted.negotiation.place()) {
             (None, FamilyPlace::Root) if admitted.negotiation.initiator() == admitted.from.as_str() => Ok(None),

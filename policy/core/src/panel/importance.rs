@@ -92,7 +92,7 @@ impl Layer {
 impl Importance {
     /// Layers.
     #[must_use]
-    pub fn layers(&self) -> usize {
+    pub fn layer_count(&self) -> usize {
         self.layers.len()
     }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(importance.share(0, 0).e12(), 363_636_363_636);
         assert_eq!((totals[0].e12(), totals[0].scaled(4, 2).ppm()), (696_969_696_970, 1_393_939));
         assert_eq!((importance.share(2, 0).e12(), importance.share(0, 4).e12()), (0, 0));
-        assert_eq!(importance.layers(), 2);
+        assert_eq!(importance.layer_count(), 2);
     }
 
     #[test]

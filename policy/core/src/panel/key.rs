@@ -103,7 +103,7 @@ pub fn agrees(kind: &AnswerKind, one: &AnswerKey, other: &AnswerKey) -> bool {
 
 /// Without white space around it, one blank for each run of it. Most texts are so already, and are not copied.
 fn exact(text: &str, ignore_case: bool) -> Cow<'_, str> {
-    let text = if is_evenly_spaced(text.as_bytes()) {
+    let text = if is_single_spaced(text.as_bytes()) {
         Cow::Borrowed(text)
     } else {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -117,7 +117,7 @@ fn exact(text: &str, ignore_case: bool) -> Cow<'_, str> {
 }
 
 /// Whether the only white space is single blanks, none of them first or last.
-fn is_evenly_spaced(text: &[u8]) -> bool {
+fn is_single_spaced(text: &[u8]) -> bool {
     // Without a way out of the loops, several bytes are compared at once.
     let is_other = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\x0c' | b'\r');
     let has_other = text.iter().fold(false, |found, byte| found | is_other(byte));

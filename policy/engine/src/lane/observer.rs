@@ -32,7 +32,7 @@ use crate::metrics::{EngineMetrics, LaneGauges, WriteResult};
 pub(crate) use self::statistics::StatisticsReporter;
 
 /// How often a lane says its part between two publications: what statistics say is older by a quarter of their gap at most.
-const PARTS_PER_INTERVAL: u32 = 4;
+const LANE_UPDATES_PER_INTERVAL: u32 = 4;
 
 /// Follows what lanes fold: for demonstrations, traces and invariant checks. Calls come from the lanes' own tasks, in the
 /// order of each lane's log, records of the catch-up included, and must not block.
@@ -129,7 +129,7 @@ impl LaneObserver {
             journals: Journals::default(),
             counters: LaneCounters::default(),
             statistics: sender,
-            every: Duration::from_millis(config.statistics_ms) / PARTS_PER_INTERVAL,
+            every: Duration::from_millis(config.statistics_ms) / LANE_UPDATES_PER_INTERVAL,
             at: now,
         });
         let observer = Self {

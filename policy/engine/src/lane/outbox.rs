@@ -435,7 +435,7 @@ impl Outbox {
         waiting.chain(gone).collect()
     }
 
-    /// Whether any agent has not acknowledged something.
+    /// Whether any agent has unacknowledged deliveries.
     pub(crate) fn has_backlog(&self) -> bool {
         !(self.recipients.is_empty() && self.unreachable.is_empty())
     }

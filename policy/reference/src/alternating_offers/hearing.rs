@@ -15,7 +15,7 @@ use crate::{Moment, fact};
 
 impl Bargain {
     /// One message of a party.
-    pub(crate) fn hear(
+    pub(crate) fn handle_message(
         &mut self,
         from: &AgentId,
         digest: Digest,

@@ -306,7 +306,7 @@ impl ContractNet {
         ranking
     }
 
-    /// Winners are measured against the best that wins nothing, the others against those behind them.
+    /// Sets each offer's payment: a winner's from the best losing score, any other's from the best score ranked below it.
     fn set_payments(&mut self, ranking: &[AgentId], winners: usize) {
         for (rank, contractor) in ranking.iter().enumerate() {
             let behind = ranking[winners.max(rank + 1)..].iter();

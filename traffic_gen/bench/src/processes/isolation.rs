@@ -91,7 +91,7 @@ async fn p99(exchange: &mut MeasuredExchange, calling: Duration) -> Result<f64, 
 struct HostileCallers {
     client: AgoraClient,
     document: ProtocolDocument,
-    /// What each asks for, again and again.
+    /// The request that each caller repeats.
     requests: Vec<&'static str>,
     stopped: Arc<AtomicU64>,
 }

@@ -20,7 +20,7 @@ const RUNG: f64 = 1.5;
 /// A search ends when what is served and what is not are as close as this.
 const CLOSE: f64 = 1.11;
 /// More is done only when it is so many times as much.
-const GROWTH: f64 = 1.03;
+const IMPROVEMENT_MIN: f64 = 1.03;
 /// Rungs without more, until there is no more: one may be a hiccup.
 const MISSES_MAX: u32 = 2;
 
@@ -140,7 +140,7 @@ impl MostSearch {
     /// Takes in what a rate gave.
     pub(super) fn note(&mut self, offered: f64, reached: f64) {
         self.next = offered * self.rung;
-        self.misses = if reached > GROWTH * self.best { 0 } else { self.misses + 1 };
+        self.misses = if reached > IMPROVEMENT_MIN * self.best { 0 } else { self.misses + 1 };
         self.best = self.best.max(reached);
     }
 }

@@ -96,7 +96,7 @@ fn what_a_killed_process_had_admitted_is_still_owed() {
     rig.follow();
     assert!(!rig.journal.recorder.is_settled(), "its call has no receipt");
     let (_, verdict) = rig.journal.recorder.finish().unwrap();
-    assert_eq!(verdict.broken().collect::<Vec<_>>(), [Invariant::NoLostAdmission]);
+    assert_eq!(verdict.violated_checks().collect::<Vec<_>>(), [Invariant::NoLostAdmission]);
 }
 
 #[test]

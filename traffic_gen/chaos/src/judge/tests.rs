@@ -77,7 +77,7 @@ fn planted_violations_of_invariants_are_named() {
         ("the award given to another", plus(told("again", "bob", 90, 20, accept(1, 1))), Invariant::OneAward),
     ] {
         let (verdict, ..) = judged(&script, &register());
-        assert_eq!(verdict.broken().collect::<Vec<_>>(), [broken], "{planted}: {:?}", verdict.examples);
+        assert_eq!(verdict.violated_checks().collect::<Vec<_>>(), [broken], "{planted}: {:?}", verdict.examples);
     }
 }
 
@@ -89,7 +89,7 @@ fn a_second_commitment_in_the_register_is_a_second_award() {
     assert_eq!(judged(&round(), &register).0.violated(), 0, "a revoked award is none");
     register.insert(RegisterKey::AwardEnd(negotiation(), Lot(0), AwardNo(2)), end(AwardEnd::Committed));
     let (verdict, ..) = judged(&round(), &register);
-    assert_eq!(verdict.broken().collect::<Vec<_>>(), [Invariant::OneAward]);
+    assert_eq!(verdict.violated_checks().collect::<Vec<_>>(), [Invariant::OneAward]);
 }
 
 #[test]

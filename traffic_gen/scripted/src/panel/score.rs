@@ -94,7 +94,7 @@ impl PanelScore {
 
     /// The sum over all layers, by agent.
     pub fn total_e12(&self) -> Vec<u64> {
-        let total = |agent| self.importance.as_ref().map_or(0, |exact| exact.total(0..exact.layers(), agent).e12());
+        let total = |agent| self.importance.as_ref().map_or(0, |own| own.total(0..own.layer_count(), agent).e12());
         (0..self.n).map(total).collect()
     }
 

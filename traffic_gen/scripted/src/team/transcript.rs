@@ -160,7 +160,7 @@ impl TeamAct {
 }
 
 impl Transcript {
-    fn of(root: &NegotiationId, teams: &BTreeMap<NegotiationId, TeamHeard>) -> Self {
+    fn of(root: &NegotiationId, teams: &BTreeMap<NegotiationId, TeamNotices>) -> Self {
         let family = teams.iter().filter(|(team, _)| team.root() == root.as_str());
         let mut stories: Vec<TeamStory> = family.map(|(team, heard)| heard.story(root, team)).collect();
         stories.sort_by(|one, other| one.place.cmp(&other.place));
@@ -191,7 +191,7 @@ impl TeamStory {
 
 /// What the members of one team were told.
 #[derive(Debug, Default)]
-struct TeamHeard {
+struct TeamNotices {
     floors: BTreeMap<u32, Floor>,
     closing: Option<Closing>,
     /// Who refused something, whether the call or a conclusion.
@@ -200,7 +200,7 @@ struct TeamHeard {
     refusals: Vec<TeamAct>,
 }
 
-impl TeamHeard {
+impl TeamNotices {
     /// A member's message was refused.
     fn refuse(&mut self, by: &AgentId, disposition: Option<Disposition>, reason: Option<String>) {
         if self.refusals.len() < STEPS_MAX {
@@ -258,7 +258,7 @@ pub struct TranscriptKeeper {
 
 #[derive(Default)]
 struct HeardTeams {
-    teams: BTreeMap<NegotiationId, TeamHeard>,
+    teams: BTreeMap<NegotiationId, TeamNotices>,
     /// Roots of which somebody heard that they ended, or that they never began.
     over: BTreeSet<NegotiationId>,
     refused: BTreeMap<NegotiationId, String>,

@@ -130,7 +130,7 @@ impl ToldInRound {
         Self { asks: told().filter(is_ask).map(|deliver| (deliver.to.clone(), words(deliver))).collect(), others }
     }
 
-    /// Whether whoever is asked in both is asked the same, and everything else is the same.
+    /// Whether agents asked in both get the same ask, and all other deliveries are equal.
     fn is_as(&self, other: &Self) -> bool {
         let is_same = |(to, ask): (&AgentId, &String)| other.asks.get(to).is_none_or(|other| other == ask);
         self.others == other.others && self.asks.iter().all(is_same)

@@ -147,7 +147,7 @@ fn a_message_judged_twice_is_not_idempotent() {
 }
 
 fn is_broken(verdict: &Verdict, invariant: Invariant) -> bool {
-    verdict.broken().any(|broken| broken == invariant)
+    verdict.violated_checks().any(|broken| broken == invariant)
 }
 
 fn second_winner(trace: &mut Trace) {

@@ -298,7 +298,7 @@ impl WorldState {
             if self.broker.log_feeds[index].lane != record.lane {
                 continue;
             }
-            let at_us = at_us + self.work_us(PacedPart::Records);
+            let at_us = at_us + self.queue_work_us(PacedPart::Records);
             let feed = &mut self.broker.log_feeds[index];
             feed.last_at_us = feed.last_at_us.max(at_us);
             let (id, link, at_us, record) = (feed.id, feed.link, feed.last_at_us, record.clone());

@@ -92,7 +92,7 @@ fn a_document_that_was_refused_asks_for_no_receipt_of_the_one_admitted_under_its
             witness.sent(&agent("bob"), &negotiation(), Act::Refuse, said(receipt).as_bytes());
         }
         witness.accepted(&agent("bob"), &MsgId::try_new("r1").unwrap(), &negotiation());
-        let broken: Vec<Invariant> = witness.finish().broken().collect();
+        let broken: Vec<Invariant> = witness.finish().violated_checks().collect();
         let expected = if is_missed { vec![Invariant::NoLostAdmission] } else { Vec::new() };
         assert_eq!(broken, expected, "{documents:?}");
     }
@@ -158,7 +158,7 @@ fn two_live_commitments_on_one_lot_are_two_awards() {
 fn what_is_under_way_is_missed_at_rest_only_and_never_where_it_was_given_up() {
     let mut witness = watched(&round()[..7]);
     assert_eq!(witness.clone().finish_early().violated(), 0);
-    let broken: Vec<Invariant> = witness.clone().finish().broken().collect();
+    let broken: Vec<Invariant> = witness.clone().finish().violated_checks().collect();
     assert_eq!(broken, [Invariant::FinalNotice, Invariant::Terminates]);
     for name in ["alice", "bob", "carl"] {
         witness.unreached(&agent(name), &negotiation());
@@ -181,7 +181,7 @@ fn a_round_whose_award_an_agent_of_others_left_unperformed_need_not_have_ended()
         }
         let watched_agents = watched.iter().map(|name| agent(name)).collect();
         let verdict = self::watched(&script).among_others(watched_agents).finish();
-        let broken: Vec<Invariant> = verdict.broken().collect();
+        let broken: Vec<Invariant> = verdict.violated_checks().collect();
         let expected = if is_broken { vec![Invariant::Terminates] } else { Vec::new() };
         assert_eq!(broken, expected, "{awarded:?} {watched:?}: {:?}", verdict.examples);
     }

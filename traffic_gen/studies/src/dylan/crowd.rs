@@ -149,11 +149,11 @@ fn says(agent: &StubAgent, number: usize, seats: &[usize], seen: &SeatView<'_>, 
 
 /// What a panel of so many seats shows about one of them.
 pub fn shown(importance: &Importance, seats: usize, seat: usize) -> EvidenceCounts {
-    let layers = importance.layers() as u64;
+    let layers = importance.layer_count() as u64;
     EvidenceCounts {
         runs: 1,
         layers,
-        total_e12: importance.total(0..importance.layers(), seat).e12(),
+        total_e12: importance.total(0..importance.layer_count(), seat).e12(),
         fair_e12: (E12 * layers).checked_div(seats as u64).unwrap_or(0),
         ..EvidenceCounts::default()
     }
@@ -220,7 +220,7 @@ mod tests {
         let mut evidence = [EvidenceCounts::default(); 4];
         let played = crowd.play(0, &[0, 1, 2, 3]);
         add_all(&mut evidence, played.importance.as_ref());
-        let layers = played.importance.unwrap().layers() as u64;
+        let layers = played.importance.unwrap().layer_count() as u64;
         assert!(evidence.iter().all(|one| (one.runs, one.layers, one.fair_e12) == (1, layers, E12 * layers / 4)));
         let total: u64 = evidence.iter().map(|one| one.total_e12).sum();
         assert!(total.abs_diff(E12 * layers) <= 4);

@@ -266,6 +266,6 @@ mod tests {
         let played = play(rules, &mut random, said);
         assert_eq!((played.answer, played.consensus_in, played.calls), (9, Some(3), 12));
         let importance = played.importance.unwrap();
-        assert_eq!((importance.layers(), importance.share(2, 1).to_string()), (3, "1/2".to_owned()));
+        assert_eq!((importance.layer_count(), importance.share(2, 1).to_string()), (3, "1/2".to_owned()));
     }
 }

@@ -265,8 +265,8 @@ impl Weighted<'_> {
         Some(self.mean(first)? / another)
     }
 
-    /// How far latency and regret are above what waiting for a fixed number of offers reaches in the same time, in parts of
-    /// the range of costs.
+    /// Mean regret, as a share of the cost range, above the lowest that waiting for a fixed number of offers reaches in the same
+    /// decision time.
     pub fn above_frontier(self, range: f64, delay: f64) -> Option<f64> {
         let time = self.mean("decision")? / delay;
         Some(self.mean("regret")? / range - theory::frontier(self.group.cell().contractors, time))

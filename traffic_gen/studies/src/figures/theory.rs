@@ -51,7 +51,7 @@ pub fn jain_null_low(n: f64, rounds: f64) -> Option<f64> {
     Some(1.0 / (1.0 + squared / rounds))
 }
 
-/// Fewest awards before Jain's index says anything: its null at 12 contractors is 0.987 from 800.
+/// Fewest awards for Jain's index to be meaningful: with 12 contractors its mean by chance is 0.986 at 800.
 pub fn jain_rounds_min(n: f64) -> f64 {
     (800.0 * (n - 1.0) / 11.0).ceil()
 }

@@ -16,7 +16,7 @@ const MICROS: f64 = 1e6;
 /// What they would have to spend unless said otherwise, in units.
 const COST_DEFAULT: DistributionFile = DistributionFile::Uniform { lo: 50.0, hi: 150.0 };
 
-/// Most envelopes of a flood for one that others offer.
+/// Largest `rate_factor`: envelopes of a flooding contractor for each that a well-behaved one sends.
 const RATE_FACTOR_MAX: f64 = 10_000.0;
 
 /// What contractors send besides the messages of their scripts.

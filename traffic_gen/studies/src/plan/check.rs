@@ -231,7 +231,7 @@ impl Checker<'_, '_> {
             }
         }
         if !cells.is_empty() && cells.iter().all(|cell| cell.protocol() == ALTERNATING) {
-            self.bounds_of_bargains(&file.hypothesis);
+            self.check_bargain_bounds(&file.hypothesis);
         }
         // A machine that gets busier, or quieter, meanwhile meets all groups alike.
         cells.sort_by_key(|cell| cell.seed.wrapping_sub(seed));
@@ -264,7 +264,7 @@ impl Checker<'_, '_> {
     }
 
     /// Bounds of what bargains do not have could never be judged.
-    fn bounds_of_bargains(&mut self, claims: &[super::file::HypothesisFile]) {
+    fn check_bargain_bounds(&mut self, claims: &[super::file::HypothesisFile]) {
         for claim in claims {
             let test = claim.test.get_ref().parse();
             if let Ok(HypothesisTest::Bound { figure, .. }) = test

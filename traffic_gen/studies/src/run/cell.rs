@@ -411,7 +411,7 @@ fn violations(verdict: &Verdict) -> BTreeMap<String, u64> {
     broken.map(|(invariant, tally)| (invariant.as_str().to_owned(), tally.violated)).collect()
 }
 
-/// A bus, behind the server that is to end after it.
+/// Opens a bus, and the local server it runs on, if any; the server must outlive the bus.
 async fn open_bus(bus: CellBus) -> Result<(Option<LocalServer>, Bus), RunError> {
     match bus {
         CellBus::Memory => Ok((None, bus::memory::open(bus::memory::MemoryOptions::default()))),

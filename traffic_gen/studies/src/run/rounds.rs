@@ -49,7 +49,7 @@ struct Rounds {
     ended: u64,
 }
 
-/// A round of which more may be seen.
+/// A round that may still receive events.
 struct OpenRound {
     record: RoundRecord,
     /// Places in [`RoundRecord::offers`].

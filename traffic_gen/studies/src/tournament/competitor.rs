@@ -68,7 +68,7 @@ impl Competitor {
         }
     }
 
-    /// Why it cannot go on, where it cannot.
+    /// Why the competitor cannot continue; none while it can.
     pub fn fault(&self) -> Option<String> {
         match &self.player {
             Player::Negmas(process) => process.fault(),

@@ -53,7 +53,7 @@ struct ComparedText {
 
 const _: () = assert!(SEATS_MAX <= u32::BITS as usize);
 
-/// The bit of an answer; none for numbers beyond the most seats there may be.
+/// Bit mask of an answer by its number; 0 from `SEATS_MAX` on.
 fn bit(number: usize) -> u32 {
     u32::try_from(number).ok().and_then(|number| 1_u32.checked_shl(number)).unwrap_or_default()
 }

@@ -163,7 +163,7 @@ impl Traces {
         }
     }
 
-    /// Takes note of the trace of a negotiation, and of what has waited for it.
+    /// Remembers a negotiation's trace, and settles the writes and ends that waited for it.
     fn know(&mut self, negotiation: &NegotiationId, traceparent: Option<&str>) {
         let is_known =
             |known: &NegotiationTrace| known.negotiation == *negotiation && (known.is_sure || traceparent.is_none());

@@ -384,7 +384,7 @@ impl Player {
     fn hear(&mut self, text: &str, ledger: &mut PlainLedger) -> Result<(), String> {
         let frame: ReceivedFrame = serde_json::from_str(text).map_err(said)?;
         match (frame.kind, frame.id, frame.delivery, frame.problem) {
-            ("accepted", Some(id), ..) => ledger.note_taken(id),
+            ("accepted", Some(id), ..) => ledger.note_admitted(id),
             ("refused", Some(_), _, Some(Problem { code })) if code == NO_ANSWER => {
                 ledger.summary.unanswered += 1;
             }
@@ -468,7 +468,7 @@ impl PlainLedger {
         }
     }
 
-    fn note_taken(&mut self, id: &str) {
+    fn note_admitted(&mut self, id: &str) {
         if let Some(call) = self.open.get_mut(id).filter(|call| !call.is_taken) {
             call.is_taken = true;
             self.summary.taken += 1;

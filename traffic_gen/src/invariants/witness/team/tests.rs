@@ -150,7 +150,7 @@ fn who_assigned_a_task_is_owed_no_bare_receipt_in_it_once_it_is_awarded_unless_i
         let task = team.task(task).unwrap();
         witness.sent(&alice, &task, Act::Cancel, document.to_string().as_bytes());
         witness.accepted(&alice, &cancel, &task);
-        let broken: Vec<Invariant> = witness.finish().broken().collect();
+        let broken: Vec<Invariant> = witness.finish().violated_checks().collect();
         let expected = if is_missed { vec![Invariant::NoLostAdmission] } else { Vec::new() };
         assert_eq!(broken, expected, "{task}, which asks: {asks}");
     }
