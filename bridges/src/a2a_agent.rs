@@ -30,7 +30,9 @@ use agents::asking::Asks;
 use agents::contractor::other_protocol;
 use agents::open::OpenNegotiations;
 use agents::strategy::{Action, Strategy};
-use schemas::delivery::{Award, Call, Cancellation, Delivery, Disposition, Notification, ProgressReport, Receipt};
+use schemas::delivery::{
+    Award, Call, Cancellation, Delivery, Disposition, Notification, ProgressReport, Receipt, RejectReason,
+};
 use schemas::payload::{Confirm, FailurePhase, InformKind, Terms};
 use schemas::team::{Floor, Say, TaskMode};
 use schemas::{AgentId, AwardNo, DeliveryId, Digest, Payload, Timestamp, WireTime};
@@ -63,6 +65,8 @@ const CONTEXT_CHARS: usize = 40;
 pub struct A2aQuestion {
     /// What was told.
     pub delivery: Delivery,
+    /// What it is about: of an act that is asked for again what was told first.
+    pub about: Notification,
     /// What was told in the negotiation since the question before.
     pub before: Vec<Delivery>,
     /// What is asked.
@@ -83,11 +87,13 @@ struct Partaking {
     ends_by: Timestamp,
     task: Option<OpenTask>,
     offered: Option<Terms>,
+    awarded: Option<Terms>,
     confirmed: Option<AwardNo>,
     /// The question that waits, and the delivery it is about.
     asked: Option<(A2aStep, DeliveryId)>,
-    /// What the last question was about, and what answers it.
+    /// What the last question told, what it was about, and what answers it.
     told: Option<Delivery>,
+    about: Option<Notification>,
     todo: Option<Todo>,
     /// What was told since, where the agent knows the extension.
     since: Vec<Delivery>,
@@ -99,6 +105,16 @@ struct Partaking {
     refusals: u8,
     /// It has opened tasks for which nobody waits: the receipt says in which turn it has the floor again.
     keeps_floor: bool,
+}
+
+impl Partaking {
+    /// Keeps what was told for the next question.
+    fn note(&mut self, told: Delivery) {
+        if self.since.len() == TOLD_MAX {
+            self.since.remove(0);
+        }
+        self.since.push(told);
+    }
 }
 
 /// A contractor whose decisions are an A2A agent's.
@@ -142,12 +158,12 @@ impl A2aContractor {
         match self.open.part(&delivery.envelope.negotiation) {
             None => vec![Action::refuse(delivery, "no such offer")],
             Some(part) if self.confirms && part.offered.as_ref() == Some(&award.terms) => {
-                part.confirmed = Some(award.award_no);
+                (part.confirmed, part.awarded) = (Some(award.award_no), Some(award.terms.clone()));
                 let confirm = Confirm { award_no: award.award_no, terms_digest: None };
                 vec![Action::reply(delivery, Payload::Confirm(confirm))]
             }
             Some(part) => {
-                part.offered = Some(award.terms.clone());
+                part.awarded = Some(award.terms.clone());
                 self.ask_for_act(now, delivery)
             }
         }
@@ -156,12 +172,15 @@ impl A2aContractor {
     fn handle_receipt(&mut self, now: Timestamp, delivery: &Delivery, receipt: &Receipt) -> Vec<Action> {
         let is_committed = receipt.first.unwrap_or(receipt.disposition) == Disposition::Committed;
         let Some(part) = self.open.part(&delivery.envelope.negotiation) else { return Vec::new() };
-        if let (Some(turn), Some(Delivery { envelope, payload: Notification::Floor(floor), .. }), true) =
-            (receipt.turn, &part.told, take(&mut part.keeps_floor))
+        if let (Some(turn), Some(Notification::Floor(floor)), Some(told), true) =
+            (receipt.turn, &part.about, &part.told, take(&mut part.keeps_floor))
+            && let Some(turns_left @ 1..) = floor.turns_left.checked_sub(1)
         {
             // It is told nothing else of its own acts: as long as the turn before.
-            let as_long = |by: WireTime| WireTime(now.plus_ms(by.0.since_us(envelope.ts.0) / 1000));
-            let floor = Floor { turn, act_by: floor.act_by.map(as_long), ..Floor::clone(floor) };
+            let as_long = |by: WireTime| WireTime(now.plus_ms(by.0.since_us(told.envelope.ts.0) / 1000));
+            let (act_by, news) = (floor.act_by.map(as_long), (None, None, Vec::new()));
+            let (by, said, tasks) = news;
+            let floor = Floor { turn, turns_left, act_by, by, said, tasks, ..Floor::clone(floor) };
             let told = Delivery { payload: Notification::Floor(Box::new(floor)), ..delivery.clone() };
             return self.handle_news(now, &told);
         }
@@ -204,21 +223,28 @@ impl A2aContractor {
             part.leads = bid.leads;
             part.due.take_if(|_| bid.leads);
         }
-        if matches!(delivery.payload, Notification::Reject(_))
-            && part.asked.is_none()
-            && let Some(due) = part.due.take()
-        {
-            return self.ask_for_act(now, &due);
+        if let Notification::Reject(rejection) = &delivery.payload {
+            let due = part.due.take_if(|_| rejection.reason == RejectReason::Policy || !rejection.reason.goes_on());
+            if let Some(due) = due.filter(|_| part.asked.is_none() && rejection.reason.goes_on()) {
+                return self.ask_for_act(now, &due);
+            }
         }
         let is_refusal = matches!(delivery.payload, Notification::NotUnderstood(_));
-        part.refusals = if is_refusal { part.refusals.saturating_add(1) } else { 0 };
-        let todo = todo_of(&delivery.payload, &self.agent, part.todo.as_ref());
-        if todo.is_none() || part.refusals > REFUSALS_MAX {
-            if part.since.len() == TOLD_MAX {
-                part.since.remove(0);
+        let is_asked_for = |todo: &Todo| match (is_refusal, &part.todo) {
+            (true, Some(last)) => {
+                let is_again = |tool: &&str| *tool != "leave" && last.tools.contains(tool);
+                part.asked.is_none() && part.refusals < REFUSALS_MAX && todo.tools.iter().any(is_again)
             }
-            part.since.push(delivery.clone());
+            (true, None) => false,
+            (false, _) => true,
+        };
+        if !todo_of(&delivery.payload, &self.agent, part.todo.as_ref()).is_some_and(|todo| is_asked_for(&todo)) {
+            part.note(delivery.clone());
             return Vec::new();
+        }
+        part.refusals = if is_refusal { part.refusals + 1 } else { 0 };
+        if let Some(due) = part.due.take() {
+            part.note(due);
         }
         if part.asked.is_some() {
             part.due = Some(delivery.clone());
@@ -232,6 +258,9 @@ impl A2aContractor {
         let todo = todo_of(&delivery.payload, &self.agent, part.todo.as_ref());
         let Some(by) = todo.as_ref().and_then(|todo| todo.by) else { return Vec::new() };
         part.todo = todo;
+        if !matches!(delivery.payload, Notification::NotUnderstood(_)) {
+            part.about = Some(delivery.payload.clone());
+        }
         self.ask(now, delivery, A2aStep::Act, by.0)
     }
 
@@ -242,16 +271,11 @@ impl A2aContractor {
         part.asked = Some((step, delivery.envelope.msg_id));
         part.told = Some(delivery.clone());
         let tools = part.todo.as_ref().map_or_else(Vec::new, |todo| todo.tools.clone());
-        let (before, task, offered) = (take(&mut part.since), part.task.clone(), part.offered.clone());
-        self.questions.push_back(A2aQuestion {
-            delivery: delivery.clone(),
-            before,
-            step,
-            tools,
-            task,
-            offered,
-            within,
-        });
+        let (before, task) = (take(&mut part.since), part.task.clone());
+        let offered = part.awarded.as_ref().or(part.offered.as_ref()).cloned();
+        let about = part.about.as_ref().filter(|_| step == A2aStep::Act).unwrap_or(&delivery.payload).clone();
+        let delivery = delivery.clone();
+        self.questions.push_back(A2aQuestion { delivery, about, before, step, tools, task, offered, within });
         vec![Action::Defer]
     }
 
@@ -282,15 +306,8 @@ impl A2aContractor {
     fn stop(&mut self, delivery: &Delivery, task: Option<OpenTask>, before: Vec<Delivery>, step: A2aStep) {
         if task.is_some() {
             let (delivery, within) = (delivery.clone(), Duration::from_millis(STOP_MS));
-            self.questions.push_back(A2aQuestion {
-                delivery,
-                before,
-                step,
-                tools: Vec::new(),
-                task,
-                offered: None,
-                within,
-            });
+            let (about, tools, offered) = (delivery.payload.clone(), Vec::new(), None);
+            self.questions.push_back(A2aQuestion { delivery, about, before, step, tools, task, offered, within });
         }
     }
 }
@@ -304,11 +321,14 @@ impl Asks for A2aContractor {
     }
 
     fn take_answer(&mut self, now: Timestamp, question: &A2aQuestion, answer: Self::Answer) -> Vec<Action> {
-        let A2aQuestion { delivery, step, .. } = question;
+        let A2aQuestion { delivery, about, step, .. } = question;
         let asked = Some((*step, delivery.envelope.msg_id));
-        let Some(part) = self.open.part(&delivery.envelope.negotiation).filter(|part| part.asked == asked) else {
-            // It is over, or something else was asked since.
-            let task = answer.ok().and_then(|heard| heard.task).filter(|_| !step.ends());
+        let mut part = self.open.part(&delivery.envelope.negotiation);
+        let Some(part) = part.as_mut().filter(|part| part.asked == asked) else {
+            // It is over, or something else was asked since, in the same task or another.
+            let kept = part.and_then(|part| part.task.clone()).map(|task| task.id);
+            let task =
+                answer.ok().and_then(|heard| heard.task).filter(|task| !step.ends() && Some(&task.id) != kept.as_ref());
             self.stop(delivery, task, Vec::new(), A2aStep::Stop);
             return Vec::new();
         };
@@ -318,11 +338,11 @@ impl Asks for A2aContractor {
                 part.task.clone_from(&heard.task);
                 heard.payload(question)
             }
-            Err(fault) => step.decline(&delivery.payload, fault),
+            Err(fault) => step.decline(about, fault),
         };
         // Whoever leads outbids nobody but itself.
-        said.take_if(|_| part.leads && matches!(delivery.payload, Notification::Inform(_)));
-        complete(&delivery.payload, said.as_mut());
+        said.take_if(|_| part.leads && matches!(about, Notification::Inform(_)));
+        complete(about, said.as_mut());
         let why = match &said {
             None => Some("nothing is said"),
             Some(Payload::NotUnderstood(why) | Payload::Refuse(why) | Payload::End(why)) => {
@@ -339,12 +359,21 @@ impl Asks for A2aContractor {
         match &said {
             Some(Payload::Offer(offer)) => part.offered = Some(offer.terms.clone()),
             Some(Payload::Confirm(confirm)) => part.confirmed = Some(confirm.award_no),
-            Some(Payload::Assign(assign)) => part.keeps_floor = assign.mode == TaskMode::Async,
             _ => {}
         }
-        let is_vote = matches!(delivery.payload, Notification::Floor(_)) && said.is_some();
-        let is_other = |due: &mut Delivery| turn_of(&due.payload) != turn_of(&delivery.payload);
-        let due = part.due.take_if(|due| said.is_none() || is_other(due));
+        part.keeps_floor = matches!(&said, Some(Payload::Assign(assign)) if assign.mode == TaskMode::Async);
+        let is_vote = matches!(about, Notification::Floor(_)) && said.is_some();
+        // A bid waits for what becomes of the one that is made.
+        let due = part.due.take_if(|due| said.is_none() || !matches!(due.payload, Notification::Inform(_)));
+        let due = due.and_then(|due| {
+            let is_asked = said.is_none() || turn_of(&due.payload) != turn_of(about);
+            if is_asked {
+                Some(due)
+            } else {
+                part.note(due);
+                None
+            }
+        });
         // Nothing more may be told that would end its task.
         let task = if why.is_some() && !is_vote { part.task.take() } else { None };
         self.stop(delivery, task, Vec::new(), A2aStep::Stop);

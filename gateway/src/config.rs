@@ -119,7 +119,6 @@ pub enum Audiences {
 
 impl Audiences {
     /// All of them.
-    #[must_use]
     pub fn all(&self) -> &[String] {
         match self {
             Self::One(audience) => std::slice::from_ref(audience),
@@ -128,7 +127,6 @@ impl Audiences {
     }
 
     /// The one that tokens are signed for.
-    #[must_use]
     pub fn first(&self) -> &str {
         self.all().first().map_or("", String::as_str)
     }
@@ -226,7 +224,6 @@ impl Default for LimitConfig {
 
 impl GatewayConfig {
     /// A configuration with every default, on a free port of loopback.
-    #[must_use]
     pub fn new(auth: AuthConfig) -> Self {
         Self {
             id: default_id(),
@@ -255,7 +252,6 @@ impl GatewayConfig {
     }
 
     /// The first member whose value its type takes and a gateway does not.
-    #[must_use]
     pub fn fault(&self) -> Option<ConfigFault> {
         let limits = &self.limits;
         let positive = [
@@ -294,7 +290,6 @@ impl GatewayConfig {
     }
 
     /// The networks of [`Self::trusted_proxies`]; nothing where one of them is none.
-    #[must_use]
     pub fn proxies(&self) -> Option<Vec<IpNet>> {
         let network = |text: &String| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         let networks = self.trusted_proxies.iter().map(network).collect::<Option<Vec<_>>>();
@@ -304,7 +299,6 @@ impl GatewayConfig {
 
 impl AuthConfig {
     /// Verification with every default.
-    #[must_use]
     pub fn new(keys: KeySource, issuer: impl Into<String>) -> Self {
         Self {
             keys,

@@ -60,7 +60,6 @@ pub struct Claims {
 
 impl Claims {
     /// Claims for `agent`, valid from now for `lifetime_s` seconds.
-    #[must_use]
     pub fn new(agent: &AgentId, issuer: &str, audience: &str, lifetime_s: u64) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self {
@@ -74,7 +73,6 @@ impl Claims {
     }
 
     /// Adds the scope that lets the agent put policies and groups.
-    #[must_use]
     pub fn admin(mut self) -> Self {
         self.scope = Some(crate::ADMIN_SCOPE.to_owned());
         self
@@ -134,20 +132,17 @@ impl SigningKey {
     }
 
     /// The key as PEM (PKCS#8). Whoever reads it can be any agent: keep it where only the issuer reads.
-    #[must_use]
     pub fn to_pem(&self) -> &str {
         &self.pem
     }
 
     /// The name tokens call the key by: the first 16 hexadecimal digits of the digest of its public half. Of a key that is for
     /// records, as [`RECORD_KEY_PURPOSE`] says above its PEM, its RFC 7638 thumbprint.
-    #[must_use]
     pub fn kid(&self) -> &str {
         &self.kid
     }
 
     /// Its algorithm.
-    #[must_use]
     pub fn algorithm(&self) -> KeyAlgorithm {
         self.algorithm
     }
@@ -173,7 +168,6 @@ impl SigningKey {
 }
 
 /// The JSON Web Key Set that verifies what these keys sign.
-#[must_use]
 pub fn key_set(keys: &[&SigningKey]) -> String {
     let keys: Vec<&Jwk> = keys.iter().map(|key| &key.jwk).collect();
     serde_json::json!({ "keys": keys }).to_string()

@@ -186,33 +186,28 @@ impl Gateway {
 
 impl GatewayHandle {
     /// Where HTTP is served, when it is.
-    #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.local_addr
     }
 
     /// Whether the gateway knows its agents, groups and policies, reaches the bus, and is not stopping: what `/readyz`
     /// says. Without HTTP nobody asks, and the bus counts as reached.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         let is_reached = self.health.as_ref().is_none_or(|health| health.check().is_ok());
         self.registry.is_caught_up() && is_reached && !self.stop.is_cancelled()
     }
 
     /// The way in for callers in the same process.
-    #[must_use]
     pub fn admission(&self) -> Admission {
         self.admission.clone()
     }
 
     /// Takes acknowledgements of agents in the same process.
-    #[must_use]
     pub fn acknowledgements(&self) -> Acknowledgements {
         self.acknowledgements.clone()
     }
 
     /// The streams of agents, which callers in the same process may open as well.
-    #[must_use]
     pub fn streams(&self) -> AgentStreams {
         self.streams.clone()
     }

@@ -112,13 +112,11 @@ impl AgentStreams {
     }
 
     /// The agents that have a stream open, in the order of their ids.
-    #[must_use]
     pub fn agents(&self) -> Vec<AgentId> {
         self.0.fanout.agents()
     }
 
     /// How many agents have a stream open.
-    #[must_use]
     pub fn agents_len(&self) -> usize {
         self.0.fanout.agents_len()
     }
@@ -238,7 +236,6 @@ impl AgentStream {
     }
 
     /// Cancelled when an administrator ends the stream.
-    #[must_use]
     pub fn ended(&self) -> CancellationToken {
         self.place.ended().clone()
     }

@@ -110,10 +110,9 @@ impl A2aReply {
     }
 
     /// What it comes to as the answer to a question. Nothing where others go on without it.
-    pub fn payload(&self, A2aQuestion { delivery, step, tools, .. }: &A2aQuestion) -> Option<Payload> {
+    pub fn payload(&self, A2aQuestion { about: told, step, tools, .. }: &A2aQuestion) -> Option<Payload> {
         let state = json!(self.state).to_string().trim_matches('"').replace("TASK_STATE_", "").to_lowercase();
         let is_given_up = self.state.is_terminal() && self.state != TaskState::Completed;
-        let told = &delivery.payload;
         match (step, &self.state) {
             (A2aStep::Perform, TaskState::Completed) => self.result().or_else(|| step.decline(told, "not_understood")),
             (A2aStep::Stop, TaskState::Canceled) => Some(inform(InformKind::Cancelled, None)),

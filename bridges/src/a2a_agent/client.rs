@@ -105,11 +105,12 @@ impl A2aClient {
             Some(task) if *step == A2aStep::Stop => (CANCEL_TASK, json!({"id": task.id})),
             _ => (SEND_MESSAGE, super::request(&question, self.is_extended)),
         };
-        let mut heard = self.call(method, params, known, *within).await?;
-        if let (A2aStep::Close, Some(task)) = (step, &heard.task) {
+        let heard = self.call(method, params, known, *within).await;
+        if let (A2aStep::Close, Some(task)) = (step, task) {
             self.stop(task).await;
-            return Ok(heard);
+            return heard;
         }
+        let mut heard = heard?;
         let mut faults = 0;
         let is_of_use = || Instant::now() < by && (step.ends() || !self.ended.is_cancelled());
         while let Some(task) = heard.task.as_ref().filter(|_| heard.is_open(*step) && is_of_use()) {

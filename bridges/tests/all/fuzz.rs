@@ -173,6 +173,7 @@ fn no_answer_of_an_a2a_agent_panics_or_takes_long() {
     let envelope = json!({"msg_id": "0".repeat(32), "ts": AT, "from": "exchange://llmx", "to": ["agent://bob"], "negotiation": "alice~job"});
     let question = |told: &Value, step| A2aQuestion {
         delivery: serde_json::from_value(json!({"envelope": envelope, "payload": told})).unwrap(),
+        about: serde_json::from_value(told.clone()).unwrap(),
         before: Vec::new(),
         step,
         tools: vec!["offer", "answer"],

@@ -76,7 +76,6 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Options of a server that trusts no proxy and counts nothing.
-    #[must_use]
     pub fn new(connections_max: usize, client_timeout: Duration) -> Self {
         Self { connections_max, client_timeout, trusted_proxies: Vec::new(), on_early_refusal: Arc::new(|_| {}) }
     }

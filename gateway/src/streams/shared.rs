@@ -66,7 +66,6 @@ impl SharedStream {
     }
 
     /// What opens streams of agents whose deliveries come here.
-    #[must_use]
     pub(crate) fn opener(&self) -> SharedOpener {
         SharedOpener { streams: self.streams.clone(), queue: self.queue.clone() }
     }

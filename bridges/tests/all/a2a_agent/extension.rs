@@ -134,10 +134,10 @@ fn asked(contractor: &mut A2aContractor, n: u8, told: Value) -> Vec<A2aQuestion>
 }
 
 /// What is said when this is answered in a task that goes on, and what is asked next.
-fn answer(contractor: &mut A2aContractor, question: &A2aQuestion, payload: &Value) -> (Vec<Value>, Vec<A2aQuestion>) {
+fn answer(contractor: &mut A2aContractor, question: &A2aQuestion, payload: &Value) -> (Vec<Value>, Vec<A2aStep>) {
     let body = rpc(&task("INPUT_REQUIRED", data(payload), &[]));
     let actions = contractor.take_answer(NOW, question, A2aReply::read(body.as_bytes(), 0));
-    (payloads(actions), std::iter::from_fn(|| contractor.poll_question()).collect())
+    (payloads(actions), std::iter::from_fn(|| contractor.poll_question()).map(|next| next.step).collect())
 }
 
 fn offer_of(price: i64) -> Value {
@@ -172,11 +172,13 @@ fn one_question_waits_and_what_is_due_behind_it_is_asked_once_it_is_answered() {
     assert!(asked(&mut bob, 2, floor(1)).is_empty());
     let (said, next) = answer(&mut bob, &first, &json!({"act": "say", "text": "the sea"}));
     assert_eq!((said[0]["turn"].as_u64(), next.len()), (Some(1), 0));
-    let lapsed = asked(&mut bob, 3, floor(2)).remove(0);
-    assert_eq!(lapsed.task.as_ref().unwrap().id, "t-1");
-    assert!(payloads(bob.take_answer(NOW, &lapsed, Err(A2aFault::Timeout))).is_empty(), "its turn lapses");
+    let [lapsed] = &asked(&mut bob, 3, floor(2))[..] else { panic!("one question") };
+    assert_eq!((lapsed.task.as_ref().unwrap().id.as_str(), lapsed.before.len()), ("t-1", 1), "told with the next one");
+    assert!(payloads(bob.take_answer(NOW, lapsed, Err(A2aFault::Timeout))).is_empty(), "its turn lapses");
     assert!(bob.poll_question().is_some_and(|question| question.step == A2aStep::Stop));
-    assert!(asked(&mut bob, 4, floor(3)).remove(0).task.is_none(), "a task that was cancelled is asked nothing more");
+    let [next] = &asked(&mut bob, 4, floor(3))[..] else { panic!("one question") };
+    assert_eq!(next.delivery.envelope.msg_id.to_string(), format!("{:032x}", 4));
+    assert!(next.task.is_none(), "a task that was cancelled is asked nothing more");
 }
 
 #[test]
@@ -190,7 +192,9 @@ fn an_act_that_the_exchange_does_not_understand_is_asked_for_again_twice() {
         question = asked(&mut bob, n, why).remove(0);
         assert_eq!((question.tools.clone(), question.step), (vec!["offer", "leave"], A2aStep::Act));
     }
-    answer(&mut bob, &question, &offer_of(7));
+    assert_eq!(answer(&mut bob, &question, &offer_of(7)).0[0]["round"], 1, "of the turn it was first asked about");
+    let late = json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_turn", "expected": ["end"]});
+    assert!(asked(&mut bob, 9, late).is_empty(), "leaving alone is not asked for");
     let why = json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_space", "expected": ["offer", "end"]});
     assert!(asked(&mut bob, 4, why).is_empty());
 }
@@ -205,6 +209,18 @@ fn a_bid_that_came_late_does_not_forfeit_the_award_of_the_one_that_stands() {
     assert!(asked(&mut bob, 3, json!({"act": "reject", "reason": "late"})).is_empty());
     let question = asked(&mut bob, 4, json!(award(4, 40).payload)).remove(0);
     assert_eq!(json!(question.offered), json!({"price": 40, "delivery_ms": 2000}), "the terms that are awarded");
+}
+
+#[test]
+fn an_award_that_comes_while_a_bid_is_asked_for_keeps_the_task() {
+    let mut bob = bob();
+    let question = asked(&mut bob, 1, json!(call("carry", 20_000).payload)).remove(0);
+    answer(&mut bob, &question, &offer_of(40));
+    let outbid = asked(&mut bob, 2, bid(2, false)).remove(0);
+    let awarded = asked(&mut bob, 3, json!(award(3, 40).payload)).remove(0);
+    assert_eq!(answer(&mut bob, &outbid, &offer_of(60)), (vec![], vec![]), "too late, and its task is the award's");
+    let (said, _) = answer(&mut bob, &awarded, &json!({"act": "confirm", "award_no": 7}));
+    assert_eq!(said[0]["act"], "confirm");
 }
 
 #[test]

@@ -37,14 +37,12 @@ struct HeldPlaces<K> {
 
 impl<K: Clone + Eq + Hash> FairPlaces<K> {
     /// So many places, of which a holder gets fewer than `multiple` times as many as are free.
-    #[must_use]
     pub fn new(places: usize, multiple: usize) -> Self {
         let held = Mutex::new(HeldPlaces { free: places, by_holder: HashMap::new() });
         Self(Arc::new(PlaceTable { places, multiple, held, is_scarce: watch::Sender::new(false) }))
     }
 
     /// A place, unless none is free or the holder has its share.
-    #[must_use]
     pub fn take(&self, holder: K) -> Option<FairPlace<K>> {
         let table = &self.0;
         let mut held = table.held.lock();
@@ -59,7 +57,6 @@ impl<K: Clone + Eq + Hash> FairPlaces<K> {
     }
 
     /// Whether fewer than one place in eight is free.
-    #[must_use]
     pub fn is_scarce(&self) -> bool {
         *self.0.is_scarce.borrow()
     }
