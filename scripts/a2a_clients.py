@@ -37,7 +37,7 @@ from mcp_clients import ISSUES, PRICE, ROOT, Http, Site, carry_out, expect, requ
 
 RUNS, REPEATS = int(os.environ.get("KILLS", "20")), 100  # of a bridge that is killed; of a message
 COLLECT_S = 20  # longer than the client's patience
-KEYS_S, TOKENS = 31, 100  # within which a key set is read again; that are shown
+KEYS_S, TOKENS = 31, 100  # within which a bridge asks for an identity again; that are shown
 WAITS_S = 0.3  # that a tool is seen to wait
 # In no line of a bridge.
 CANARIES = {"task": "canary-4b1f-task", "result": "canary-77d0-result", "reason": "canary-9ae2-reason"}

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use a2a::{A2AError, ListTasksRequest, ListTasksResponse, Task};
@@ -31,6 +32,7 @@ const PAGE: usize = 50;
 /// Tasks by number, oldest first.
 struct ScriptedTasks {
     tasks: Mutex<BTreeMap<usize, Task>>,
+    next: AtomicUsize,
     changes: watch::Sender<u64>,
     places: Arc<Semaphore>,
 }
@@ -92,7 +94,7 @@ impl TaskSource for Everything {
     async fn send(&self, message: Incoming) -> Result<Begun, TaskFault> {
         let (tasks, scene) = (&self.0, scene(&message.message_id));
         let (number, context) = match &message.task_id {
-            None => (tasks.tasks.lock().len(), message.context_id.clone()),
+            None => (tasks.next.fetch_add(1, Ordering::Relaxed), message.context_id.clone()),
             Some(id) => {
                 let number = tasks.number(id)?;
                 let known = tasks.tasks.lock()[&number].clone();
@@ -112,7 +114,10 @@ impl TaskSource for Everything {
             let source = self.clone();
             tokio::spawn(async move {
                 sleep(DELAY).await;
-                source.0.put(number, &context, ("COMPLETED", Some("Done after delay"), None)).map(drop)
+                if !source.0.tasks.lock()[&number].status.state.is_terminal() {
+                    source.0.put(number, &context, ("COMPLETED", Some("Done after delay"), None))?;
+                }
+                Ok::<_, TaskFault>(())
             });
         }
         Ok(Begun::Taken(task.id))
@@ -182,7 +187,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9999".to_owned());
     let card = Card::try_new(&format!("http://{address}"), "1.0.0", None, None)?;
     let (changes, places) = (watch::Sender::new(0), Arc::new(Semaphore::new(1024)));
-    let source = Everything(Arc::new(ScriptedTasks { tasks: Mutex::default(), changes, places }));
+    let source =
+        Everything(Arc::new(ScriptedTasks { tasks: Mutex::default(), next: AtomicUsize::new(0), changes, places }));
     let router = Router::new().route("/a2a", post(tasks)).route("/a2a/", post(tasks)).with_state(source);
     let router = router.merge(Router::new().route("/.well-known/agent-card.json", get(card::show)).with_state(card));
     Ok(axum::serve(TcpListener::bind(address).await?, router).await?)

@@ -235,7 +235,7 @@ async fn gateway_engine_and_archiver_need_no_more_rights_than_the_example_gives_
     let there = ["--gateway", &url, "--key", &key];
     let contractors = [&["contractors", "--count", "3", "--transport", "websocket"][..], &there].concat();
     let (_contractors, _) = started(&contractors, "", &folder.path().join("contractors")).await;
-    let traffic = ["traffic", "--json", "--rate", "20", "--duration", "2", "--policy", "high"];
+    let traffic = ["traffic", "--json", "--rate", "150", "--duration", "6", "--policy", "high"];
     let traffic = llmx(&[&traffic[..], &there].concat()).await;
     let summary: Value = serde_json::from_slice(&traffic.stdout).unwrap();
     assert_eq!(traffic.status.code(), Some(0), "{summary}");
@@ -265,7 +265,9 @@ async fn gateway_engine_and_archiver_need_no_more_rights_than_the_example_gives_
         assert!(status.is_success(), "{way}: {status}");
     }
     let once = llmx(&["archive", "--json", "--once", "--nats", &nats[2], "--to", &archive]).await;
-    assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+    // Some MB: beyond the window in which nats-server asks for a sign of life on `$JS.FC.`.
+    let told = String::from_utf8_lossy(&once.stderr);
+    assert!(once.status.success() && !told.to_lowercase().contains("permission"), "{told}");
     assert!(llmx(&["audit", "verify", &archive]).await.status.success());
     for address in [url.clone(), health.trim_end_matches("/readyz").to_owned()] {
         let ready: Value = reqwest::get(format!("{address}/readyz")).await.unwrap().json().await.unwrap();
