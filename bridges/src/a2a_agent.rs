@@ -178,8 +178,7 @@ impl A2aContractor {
         {
             // It is told nothing else of its own acts: as long as the turn before.
             let as_long = |by: WireTime| WireTime(now.plus_ms(by.0.since_us(told.envelope.ts.0) / 1000));
-            let (act_by, news) = (floor.act_by.map(as_long), (None, None, Vec::new()));
-            let (by, said, tasks) = news;
+            let (act_by, by, said, tasks) = (floor.act_by.map(as_long), None, None, Vec::new());
             let floor = Floor { turn, turns_left, act_by, by, said, tasks, ..Floor::clone(floor) };
             let told = Delivery { payload: Notification::Floor(Box::new(floor)), ..delivery.clone() };
             return self.handle_news(now, &told);
@@ -295,7 +294,8 @@ impl A2aContractor {
         for part in replace(&mut self.open, OpenNegotiations::new(0)).into_parts() {
             let Some(delivery) = part.told else { continue };
             let step = part.asked.map(|(step, _)| step).or(part.confirmed.map(|_| A2aStep::Perform));
-            let declined = step.and_then(|step| step.decline(&delivery.payload, "shutting_down"));
+            let about = part.about.as_ref().unwrap_or(&delivery.payload);
+            let declined = step.and_then(|step| step.decline(about, "shutting_down"));
             said.extend(declined.map(|payload| Action::reply(&delivery, payload)));
             self.stop(&delivery, part.task, Vec::new(), A2aStep::Stop);
         }
@@ -365,15 +365,13 @@ impl Asks for A2aContractor {
         let is_vote = matches!(about, Notification::Floor(_)) && said.is_some();
         // A bid waits for what becomes of the one that is made.
         let due = part.due.take_if(|due| said.is_none() || !matches!(due.payload, Notification::Inform(_)));
-        let due = due.and_then(|due| {
-            let is_asked = said.is_none() || turn_of(&due.payload) != turn_of(about);
-            if is_asked {
-                Some(due)
-            } else {
+        let due = match due {
+            Some(due) if said.is_some() && turn_of(&due.payload) == turn_of(about) => {
                 part.note(due);
                 None
             }
-        });
+            due => due,
+        };
         // Nothing more may be told that would end its task.
         let task = if why.is_some() && !is_vote { part.task.take() } else { None };
         self.stop(delivery, task, Vec::new(), A2aStep::Stop);

@@ -183,20 +183,24 @@ fn one_question_waits_and_what_is_due_behind_it_is_asked_once_it_is_answered() {
 
 #[test]
 fn an_act_that_the_exchange_does_not_understand_is_asked_for_again_twice() {
+    let refused = |reason: &str, expected: &[&str]| json!({"act": "not_understood", "ack_of": "m", "reason": reason, "expected": expected});
+    let why = refused("out_of_space", &["offer", "end"]);
     let mut bob = bob();
     let mut question = asked(&mut bob, 1, turn("bob")).remove(0);
     for n in [2, 3] {
         answer(&mut bob, &question, &offer_of(7));
-        let why =
-            json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_space", "expected": ["offer", "end"]});
-        question = asked(&mut bob, n, why).remove(0);
+        question = asked(&mut bob, n, why.clone()).remove(0);
         assert_eq!((question.tools.clone(), question.step), (vec!["offer", "leave"], A2aStep::Act));
     }
     assert_eq!(answer(&mut bob, &question, &offer_of(7)).0[0]["round"], 1, "of the turn it was first asked about");
-    let late = json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_turn", "expected": ["end"]});
-    assert!(asked(&mut bob, 9, late).is_empty(), "leaving alone is not asked for");
-    let why = json!({"act": "not_understood", "ack_of": "m", "reason": "out_of_space", "expected": ["offer", "end"]});
-    assert!(asked(&mut bob, 4, why).is_empty());
+    assert!(asked(&mut bob, 9, refused("out_of_turn", &["end"])).is_empty(), "leaving alone is not asked for");
+    assert!(asked(&mut bob, 4, why.clone()).is_empty());
+    // Asked to end while it is asked again.
+    let mut bob = self::bob();
+    let question = asked(&mut bob, 1, turn("bob")).remove(0);
+    answer(&mut bob, &question, &offer_of(7));
+    asked(&mut bob, 2, why);
+    assert_eq!(payloads(bob.give_up().0), [json!({"act": "end", "reason": "shutting_down"})]);
 }
 
 #[test]

@@ -100,9 +100,10 @@ impl Servers {
 
     /// Starts a gateway that listens on an address of this machine; its URL.
     async fn start_gateway(&self, name: &str, address: &str) -> Result<(Service, String), BenchError> {
-        let (command, mark) = match self.engines.is_empty() {
-            true => (["serve", "--data", name], "exchange: "),
-            false => (["gateway", "--id", name], "gateway: "),
+        let (command, mark) = if self.engines.is_empty() {
+            (["serve", "--data", name], "exchange: ")
+        } else {
+            (["gateway", "--id", name], "gateway: ")
         };
         let ways = ["--config", GATEWAY_CONFIG_FILE, "--nats", &self.nats.url(), "--listen", address];
         let mut gateway = self.launcher.start(name, &[&command[..], &ways].concat())?;

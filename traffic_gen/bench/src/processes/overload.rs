@@ -40,7 +40,7 @@ const PROBE: &str = "probe";
 /// The first rate of a ramp, and by how much it rises.
 const RAMP_FIRST: f64 = 200.0;
 const RAMP: f64 = 1.3;
-/// Steps of the ramp that the last one lasts: as long as nats-server goes between two of its collections.
+/// Steps of the ramp that the last one lasts, so that a collection of nats-server falls into it.
 const SUSTAINED: u32 = 6;
 /// How long ends are waited for, in seconds: the calm agent's as long as a call may take.
 const DRAIN_S: f64 = 5.0;
@@ -118,7 +118,7 @@ pub async fn run(
     Ok(rows)
 }
 
-/// The most that is completed per second: what is, in a longer step, of the first rate beyond the best of a ramp on one exchange.
+/// The most completed per second: measured in a longer step at the first rate beyond the best of a ramp, on one exchange.
 async fn most(plan: &OverloadPlan, load: &[Workload], on_step: impl Fn(f64)) -> Result<f64, BenchError> {
     let exchange = OverloadedExchange::start(plan).await?;
     let completed = async |rate: f64, calling: Duration| {
